@@ -1,0 +1,39 @@
+"""What every language model of jaxrag can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from jaxrag.types import Generation, Prompt
+
+
+class LanguageModel(Protocol):
+    """A model that generates and scores text, many prompts a call.
+
+    A result depends only on its own prompt and the settings, never on the other prompts of the
+    call or their order.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines results: weights, dtype, chat template, ..."""
+        ...
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> list[Generation]:
+        """Continues each prompt; ``temperature`` 0 is greedy."""
+        ...
+
+    def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
+        """Natural-log probability of each token of each continuation, float32 [t]."""
+        ...

@@ -1,0 +1,46 @@
+"""Every jitted function of the package lowers for TPU and CUDA.
+
+Each ``tests/<area>/exports.py`` holds ``CASES``: the dotted name of a jitted function, and a
+function that returns it with abstract arguments. A jitted function without a case is a failure.
+"""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import jax
+import pytest
+
+import jaxrag
+
+AREAS = sorted(path.parent.name for path in Path(__file__).parent.glob("*/exports.py"))
+CASES = {
+    name: case
+    for area in AREAS
+    for name, case in importlib.import_module(f"tests.{area}.exports").CASES.items()
+}
+
+
+def jitted_functions() -> set[str]:
+    """Dotted names of all module-level jitted functions of jaxrag."""
+    kind = type(jax.jit(lambda: None))
+    found = set()
+    for info in pkgutil.walk_packages(jaxrag.__path__, "jaxrag."):
+        module = importlib.import_module(info.name)
+        found |= {
+            f"{info.name}.{name}"
+            for name, value in vars(module).items()
+            if isinstance(value, kind) and value.__module__ == info.name
+        }
+    return found
+
+
+def test_every_jitted_function_has_a_case() -> None:
+    assert jitted_functions() <= set(CASES)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_lowers_for_tpu_and_cuda(name: str) -> None:
+    function, args, kwargs = CASES[name]()
+    exported = jax.export.export(function, platforms=("tpu", "cuda"))(*args, **kwargs)
+    assert exported.platforms == ("tpu", "cuda")
