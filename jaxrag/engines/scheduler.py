@@ -1,0 +1,335 @@
+"""Runs methods written for one question over thousands of questions in large batches.
+
+A method is a coroutine that awaits `Request`s. The scheduler advances every live question until
+all of them wait, answers what the store knows, and then sends the largest kind of pending request
+to its engine. The rule has no clock and no randomness in it: the same inputs give the same
+batches. What ``vmap`` does for an equation, this does for a method.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter, deque
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from typing import Any, NamedTuple
+
+from jaxrag.engines.store import Store, entry_key
+
+
+class EngineDown(RuntimeError):
+    """No request to this engine can succeed; it stops the run (finished work is kept)."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operation:
+    """One kind of request: an engine's function with its settings.
+
+    Attributes:
+      name: what is done, such as "generate".
+      identity: canonical JSON of the engine and settings; with ``key`` it determines the result.
+      run: computes the results of a list of payloads.
+      key: canonical text of a payload.
+      encode, decode: a result to bytes and back; every reader gets an object of its own.
+      cost: what one request counts for, such as ``{"llm_calls": 1}``.
+      size: sort key that brings payloads of like cost together.
+      batch: most payloads sent in one call, and so the most that a kill can lose.
+    """
+
+    name: str
+    identity: str
+    run: Callable[[list[Any]], Sequence[Any]]
+    key: Callable[[Any], str]
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    cost: Callable[[Any, Any], dict[str, int]] = lambda payload, value: {}
+    size: Callable[[Any], int] = lambda payload: 0
+    batch: int = 128
+
+
+class Request(NamedTuple):
+    """A pending call; awaiting it gives the result."""
+
+    operation: Operation
+    payload: Any
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield self)
+
+
+class _Gather(NamedTuple):
+    parts: tuple[Awaitable[Any], ...]
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        return (yield self)
+
+
+def gather(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
+    """Awaits several requests or coroutines side by side; results in their order."""
+    return _Gather(parts)
+
+
+class Outcome(NamedTuple):
+    """How one question ended: a value or an error, and what it cost.
+
+    ``cost`` counts every request as if nothing had been stored, so it is the same in a resumed
+    run; ``seconds`` (its share of engine time) and ``store_hits`` tell what this run really did.
+    """
+
+    id: Hashable
+    value: Any
+    error: Exception | None
+    cost: dict[str, int]
+    seconds: float
+    store_hits: int
+
+
+class _Question:
+    """Book-keeping of one live question."""
+
+    def __init__(self, id: Hashable) -> None:
+        self.id = id
+        self.cost: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.hits = 0
+
+
+class _Branches:
+    """The results that a `gather` waits for."""
+
+    def __init__(self, parent: _Task, count: int) -> None:
+        self.parent, self.missing, self.failed = parent, count, False
+        self.results: list[Any] = [None] * count
+
+
+class _Task:
+    """A coroutine in progress: the question's own, or one branch of a `gather`."""
+
+    __slots__ = ("branches", "coroutine", "position", "question")
+
+    def __init__(
+        self,
+        coroutine: Any,
+        question: _Question,
+        branches: _Branches | None = None,
+        position: int = 0,
+    ) -> None:
+        self.coroutine, self.question = coroutine, question
+        self.branches, self.position = branches, position
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether a sibling's failure has made this branch pointless."""
+        branches = self.branches
+        while branches is not None:
+            if branches.failed:
+                return True
+            branches = branches.parent.branches
+        return False
+
+
+class _Pending(NamedTuple):
+    payload: Any
+    tasks: list[_Task]
+
+
+async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+class Scheduler:
+    """Runs coroutines, one a question, over shared engines; see the module's text.
+
+    Args:
+      store: where results are looked up and kept.
+      live: most questions in progress at once.
+      on_batch: called after each engine call with the operation's name and the batch's size.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        live: int = 4096,
+        on_batch: Callable[[str, int], None] = lambda name, size: None,
+    ) -> None:
+        self.store, self.live, self.on_batch = store, live, on_batch
+        self._ready: deque[tuple[_Task, Any, Exception | None]] = deque()
+        self._fresh: dict[bytes, tuple[Operation, _Pending]] = {}
+        self._groups: dict[tuple[str, str], dict[bytes, _Pending]] = {}
+        self._operations: dict[tuple[str, str], Operation] = {}
+        self._finished: list[Outcome] = []
+
+    def run(
+        self, questions: Iterable[tuple[Hashable, Callable[[], Coroutine[Any, Any, Any]]]]
+    ) -> Iterator[Outcome]:
+        """Yields each question's outcome as it ends.
+
+        Args:
+          questions: pairs of an id and a function that starts the question's coroutine.
+        """
+        try:
+            yield from self._run(iter(questions))
+        finally:  # what never started must still be closed, or Python warns
+            for task, _, _ in self._ready:
+                task.coroutine.close()
+
+    def _run(self, waiting: Iterator[Any]) -> Iterator[Outcome]:
+        alive = 0
+        while True:
+            alive += self._admit(waiting, self.live - alive)
+            self._advance()
+            for outcome in self._finished:
+                alive -= 1
+                yield outcome
+            self._finished = []
+            if self._ready:
+                continue
+            if not self._groups:
+                if not alive:
+                    return
+                raise RuntimeError("questions are alive but none waits for a request")
+            self._send_largest()
+
+    def _admit(self, waiting: Iterator[Any], room: int) -> int:
+        admitted = 0
+        while admitted < room:
+            try:
+                id, start = next(waiting)
+            except StopIteration:
+                break
+            self._ready.append((_Task(start(), _Question(id)), None, None))
+            admitted += 1
+        return admitted
+
+    def _advance(self) -> None:
+        """Advances all tasks that can go on, until each waits for an engine."""
+        while self._ready:
+            while self._ready:
+                self._step(*self._ready.popleft())
+            self._look_up()
+
+    def _step(self, task: _Task, value: Any, error: Exception | None) -> None:
+        if task.abandoned:
+            task.coroutine.close()
+            return
+        try:
+            wanted = task.coroutine.throw(error) if error else task.coroutine.send(value)
+        except StopIteration as stop:
+            self._end(task, stop.value, None)
+        except EngineDown:
+            raise
+        except Exception as failure:  # recorded with the question; the others go on
+            self._end(task, None, failure)
+        else:
+            self._wait(task, wanted)
+
+    def _wait(self, task: _Task, wanted: Any) -> None:
+        if isinstance(wanted, Request):
+            operation = wanted.operation
+            try:
+                key = entry_key(operation.name, operation.identity, operation.key(wanted.payload))
+            except Exception as failure:  # a payload that cannot be keyed fails its question
+                self._ready.append((task, None, failure))
+                return
+            group = self._groups.get((operation.name, operation.identity), {})
+            if key in group:
+                group[key].tasks.append(task)
+            elif key in self._fresh:
+                self._fresh[key][1].tasks.append(task)
+            else:
+                self._fresh[key] = (operation, _Pending(wanted.payload, [task]))
+        elif isinstance(wanted, _Gather):
+            branches = _Branches(task, len(wanted.parts))
+            for position, part in enumerate(wanted.parts):
+                branch = _Task(_as_coroutine(part), task.question, branches, position)
+                self._ready.append((branch, None, None))
+            if not wanted.parts:
+                self._ready.append((task, [], None))
+        else:
+            failure = TypeError(f"a method awaited {type(wanted).__name__}, not a jaxrag request")
+            self._ready.append((task, None, failure))
+
+    def _end(self, task: _Task, value: Any, error: Exception | None) -> None:
+        branches, question = task.branches, task.question
+        if branches is None:
+            cost = dict(sorted(question.cost.items()))
+            self._finished.append(
+                Outcome(question.id, value, error, cost, question.seconds, question.hits)
+            )
+        elif error is not None:
+            branches.failed = True
+            self._ready.append((branches.parent, None, error))
+        else:
+            branches.results[task.position] = value
+            branches.missing -= 1
+            if branches.missing == 0:
+                self._ready.append((branches.parent, branches.results, None))
+
+    def _look_up(self) -> None:
+        """Answers fresh requests from the store and queues the others for their engine."""
+        fresh, self._fresh = self._fresh, {}
+        found = self.store.get(list(fresh)) if fresh else {}
+        for key, (operation, pending) in fresh.items():
+            if key in found:
+                self._answer(operation, pending, found[key], seconds=0.0, hit=True)
+            else:
+                kind = (operation.name, operation.identity)
+                self._operations[kind] = operation
+                self._groups.setdefault(kind, {})[key] = pending
+
+    def _answer(
+        self, operation: Operation, pending: _Pending, data: bytes, *, seconds: float, hit: bool
+    ) -> None:
+        for index, task in enumerate(pending.tasks):
+            value = operation.decode(data)
+            task.question.cost.update(operation.cost(pending.payload, value))
+            task.question.seconds += seconds / len(pending.tasks)
+            task.question.hits += hit or index > 0
+            self._ready.append((task, value, None))
+
+    def _send_largest(self) -> None:
+        kind = max(self._groups, key=lambda kind: len(self._groups[kind]))  # the first of equals
+        group, operation = self._groups.pop(kind), self._operations[kind]
+        wanted = [item for item in group.items() if not all(t.abandoned for t in item[1].tasks)]
+        items = sorted(wanted, key=lambda item: operation.size(item[1].payload))
+        for start in range(0, len(items), operation.batch):
+            self._send(operation, items[start : start + operation.batch])
+
+    def _send(self, operation: Operation, items: list[tuple[bytes, _Pending]]) -> None:
+        """Runs one batch; a batch that fails is halved until the request at fault stands alone."""
+        started = time.perf_counter()
+        try:
+            values = operation.run([pending.payload for _, pending in items])
+            if len(values) != len(items):
+                raise EngineDown(
+                    f"{operation.name} gave {len(values)} results for {len(items)} requests"
+                )
+            encoded = {
+                key: operation.encode(value) for (key, _), value in zip(items, values, strict=True)
+            }
+        except EngineDown:
+            raise
+        except Exception as failure:
+            if len(items) > 1:
+                middle = len(items) // 2
+                self._send(operation, items[:middle])
+                self._send(operation, items[middle:])
+            else:
+                for task in items[0][1].tasks:
+                    self._ready.append((task, None, failure))
+            return
+        seconds = (time.perf_counter() - started) / len(items)
+        self.store.put(operation.name, operation.identity, encoded)
+        self.on_batch(operation.name, len(items))
+        for key, pending in items:
+            self._answer(operation, pending, encoded[key], seconds=seconds, hit=False)
