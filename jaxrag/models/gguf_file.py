@@ -1,0 +1,211 @@
+"""GGUF files, as llama.cpp writes them, seen as Hugging Face checkpoints.
+
+The metadata becomes the dictionary of a config.json and the tensors get their Hugging Face names
+and layout, so that nothing downstream knows which of the two a model came from. Names and layout:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from jaxrag.types import InputError
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+
+# What reading past the end of a cut or overwritten file raises inside the gguf package.
+_BROKEN = (ValueError, KeyError, IndexError, OverflowError, MemoryError, struct.error, OSError)
+
+_GLOBAL_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def open_gguf(path: Path) -> gguf.GGUFReader:
+    """Opens a GGUF file; raises InputError if it is cut short or not GGUF."""
+    status = path.stat()
+    return _open(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=1)  # config, tensors and tokenizer each want it, and it takes a second
+def _open(path: Path, modified: int, size: int) -> gguf.GGUFReader:
+    del modified, size  # part of the cache's key only
+    try:
+        return gguf.GGUFReader(path)
+    except _BROKEN as error:
+        raise InputError(
+            f"{path} is not a whole GGUF file ({type(error).__name__}: {error}); "
+            "it may be cut short: get it again."
+        ) from error
+
+
+def metadata(reader: gguf.GGUFReader) -> dict[str, Any]:
+    """The key-value pairs of the file that are no arrays (a vocabulary takes a second to list)."""
+    return {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if field.types[0] != gguf.GGUFValueType.ARRAY
+    }
+
+
+def config_from_gguf(path: Path) -> dict[str, Any]:
+    """The config.json that the file's metadata amounts to."""
+    reader = open_gguf(path)
+    values = metadata(reader)
+    arch = values.get("general.architecture")
+    if arch not in ARCHITECTURES:
+        allowed = ", ".join(ARCHITECTURES)
+        raise InputError(f"{path} has general.architecture {arch!r}; read are {allowed}.")
+
+    def get(key: str) -> Any:
+        if (name := f"{arch}.{key}") not in values:
+            raise InputError(f"{path} lacks the metadata key {name!r}.")
+        return values[name]
+
+    heads, hidden = get("attention.head_count"), get("embedding_length")
+    names = {tensor.name for tensor in reader.tensors}
+    tokens = reader.fields.get("tokenizer.ggml.tokens")
+    config = {
+        "model_type": arch,
+        "vocab_size": len(tokens.data) if tokens else get("vocab_size"),
+        "hidden_size": hidden,
+        "intermediate_size": get("feed_forward_length"),
+        "num_hidden_layers": get("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": values.get(f"{arch}.attention.head_count_kv", heads),
+        "head_dim": values.get(f"{arch}.attention.key_length", hidden // heads),
+        "hidden_act": "silu",
+        "max_position_embeddings": get("context_length"),
+        "rms_norm_eps": _shortest(get("attention.layer_norm_rms_epsilon")),
+        "rope_theta": _shortest(values.get(f"{arch}.rope.freq_base", 10000.0)),
+        "rope_scaling": _rope_scaling(path, reader, values, arch),
+        "tie_word_embeddings": "output.weight" not in names,
+        "attention_bias": "blk.0.attn_q.bias" in names,
+    }
+    for name in ("bos", "eos", "pad"):
+        key = "padding" if name == "pad" else name
+        config[f"{name}_token_id"] = values.get(f"tokenizer.ggml.{key}_token_id")
+    return config
+
+
+def _shortest(value: float) -> float:
+    """The decimal that was meant: GGUF stores float32, so 1e-5 comes back as 9.99999974e-06."""
+    return float(str(np.float32(value)))
+
+
+def _rope_scaling(
+    path: Path, reader: gguf.GGUFReader, values: dict[str, Any], arch: str
+) -> dict[str, Any] | None:
+    factors = next((t for t in reader.tensors if t.name == "rope_freqs.weight"), None)
+    if factors is not None:
+        return _llama3_scaling(path, np.asarray(factors.data, np.float64), values, arch)
+    kind = values.get(f"{arch}.rope.scaling.type", "none")
+    if kind == "none":
+        return None
+    scaling = {"rope_type": kind, "factor": _shortest(values[f"{arch}.rope.scaling.factor"])}
+    if original := values.get(f"{arch}.rope.scaling.original_context_length"):
+        scaling["original_max_position_embeddings"] = original
+    return scaling
+
+
+def _llama3_scaling(
+    path: Path, factors: np.ndarray, values: dict[str, Any], arch: str
+) -> dict[str, Any]:
+    """Llama 3's settings from the frequency divisors that they were turned into.
+
+    The file holds only the divisors. Every released Llama 3 checkpoint has low_freq_factor 1,
+    high_freq_factor 4 and 8192 original positions, and the greatest divisor is the factor; divisors
+    that these do not reproduce are refused rather than approximated.
+    """
+    settings = {
+        "rope_type": "llama3",
+        "factor": _shortest(float(factors.max())),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    theta = values.get(f"{arch}.rope.freq_base", 10000.0)
+    wavelength = 2 * math.pi * theta ** (np.arange(len(factors)) / len(factors))
+    smooth = np.clip((8192 / wavelength - 1.0) / (4.0 - 1.0), 0.0, 1.0)
+    expected = 1.0 / ((1.0 - smooth) / settings["factor"] + smooth)
+    if not np.allclose(factors, expected, rtol=1e-4):
+        raise InputError(
+            f"{path} scales its rotary frequencies in a way that is not Llama 3's; use the "
+            "model's safetensors checkpoint, whose config.json names the settings."
+        )
+    return settings
+
+
+def readers_from_gguf(path: Path) -> dict[str, Callable[[], np.ndarray]]:
+    """For each Hugging Face name, a function that dequantises that tensor."""
+    config = config_from_gguf(path)
+    return {
+        hf_name(tensor.name, path): _reader(tensor, config, path)
+        for tensor in open_gguf(path).tensors
+        if tensor.name != "rope_freqs.weight"
+    }
+
+
+def hf_name(name: str, path: Path) -> str:
+    """The Hugging Face name of a llama.cpp tensor: blk.3.attn_q.weight and the like."""
+    stem, _, kind = name.rpartition(".")
+    if match := re.fullmatch(r"blk\.(\d+)\.(\w+)", stem):
+        if match[2] in _LAYER_NAMES:
+            return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.{kind}"
+    elif stem in _GLOBAL_NAMES:
+        return f"{_GLOBAL_NAMES[stem]}.{kind}"
+    raise InputError(f"{path} holds a tensor {name!r} that none of {ARCHITECTURES} has.")
+
+
+def _reader(
+    tensor: gguf.ReaderTensor, config: dict[str, Any], path: Path
+) -> Callable[[], np.ndarray]:
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    part = tensor.name.split(".")[-2]
+
+    def read() -> np.ndarray:
+        try:
+            array = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        except (NotImplementedError, *_BROKEN) as error:
+            kind = tensor.tensor_type.name
+            raise InputError(f"{path}: {tensor.name} of type {kind}: {error}") from error
+        if config["model_type"] == "llama" and part in heads:
+            return _unpermute(array, heads[part])
+        return np.asarray(array)
+
+    return read
+
+
+def _unpermute(array: np.ndarray, heads: int) -> np.ndarray:
+    """Brings each head's rows back from llama.cpp's order to Hugging Face's.
+
+    llama.cpp rotates neighbouring pairs (2i, 2i+1), Hugging Face the halves (i, i + d/2), so for
+    the llama architecture its converter interleaves the two halves; Qwen files are left as they
+    are.
+    """
+    split = array.reshape(heads, -1, 2, *array.shape[1:])
+    return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(array.shape)
