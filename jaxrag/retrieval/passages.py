@@ -1,0 +1,149 @@
+"""Passages on disk, read by row number and never all in memory."""
+
+from __future__ import annotations
+
+import array
+import functools
+import hashlib
+import operator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from jaxrag.retrieval import rows as row_files
+from jaxrag.types import InputError, Passage
+
+_KIND = "passages"
+_SPLIT = "corpus"
+_ROWS_PER_READ = 1024
+_IDS = "ids.npy"
+_ID_ROWS = "id_rows.npy"
+
+
+class Passages:
+    """A corpus: ``len``, ``passages[row]``, ``get(rows)``, iteration in row order.
+
+    Attributes:
+      directory: where the corpus lies.
+      identity: hash of its content; the same passages in the same order have the same one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = Path(directory).absolute()
+        manifest = row_files.read_manifest(self.directory, kind=_KIND)
+        self.identity: str = manifest.identity
+        self._length = manifest.rows[_SPLIT]
+        self._read = row_files.open_rows(self.directory, _SPLIT)
+
+    @classmethod
+    def open(cls, directory: str | Path) -> Passages:
+        """Open what ``write_passages`` wrote.
+
+        Raises:
+          InputError: nothing there, unfinished, or a file is missing, cut short or damaged.
+        """
+        return cls(Path(directory))
+
+    @functools.cached_property
+    def _ids(self) -> tuple[np.ndarray, np.ndarray]:
+        hashes, rows = (
+            np.load(self.directory / name, mmap_mode="r", allow_pickle=False)
+            for name in (_IDS, _ID_ROWS)
+        )
+        return hashes, rows
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, row: int) -> Passage:
+        return self.get([row])[0]
+
+    def __iter__(self) -> Iterator[Passage]:
+        for start in range(0, self._length, _ROWS_PER_READ):
+            yield from self.get(range(start, min(start + _ROWS_PER_READ, self._length)))
+
+    def __repr__(self) -> str:
+        return f"Passages({str(self.directory)!r}: {self._length} rows)"
+
+    def get(self, rows: Iterable[int]) -> list[Passage]:
+        """The passages of the given rows, in the given order, read in one batch.
+
+        Raises:
+          IndexError: a row is negative or not below ``len``.
+        """
+        wanted = [operator.index(row) for row in rows]
+        if any(not 0 <= row < self._length for row in wanted):
+            bad = next(row for row in wanted if not 0 <= row < self._length)
+            raise IndexError(f"row {bad} of {self._length} passages")
+        return [Passage(**row) for row in self._read(wanted)]
+
+    def row_of(self, passage_id: str) -> int:
+        """The row that holds the passage of this id.
+
+        Found through a sorted array of hashes on disk, then confirmed by reading the row.
+
+        Raises:
+          KeyError: no passage has this id.
+        """
+        hashes, id_rows = self._ids
+        wanted = np.uint64(_hash(passage_id))
+        first = np.searchsorted(hashes, wanted, side="left")
+        last = np.searchsorted(hashes, wanted, side="right")
+        found = id_rows[first:last].tolist()
+        for passage, row in zip(self.get(found), found, strict=True):
+            if passage.id == passage_id:
+                return row
+        raise KeyError(passage_id)
+
+
+def write_passages(directory: str | Path, passages: Iterable[Passage]) -> Passages:
+    """Write a corpus as a TFDS data set of ArrayRecord files; rows keep the given order.
+
+    The directory appears when everything is written. Memory: 8 bytes a passage while writing,
+    20 while the ids are sorted.
+
+    Raises:
+      InputError: the directory holds something already, there are no passages, or two of them
+        share an id.
+    """
+    hashes = array.array("Q")
+
+    def rows() -> Iterator[dict[str, str]]:
+        for passage in passages:
+            hashes.append(_hash(passage.id))
+            yield {"id": passage.id, "title": passage.title, "text": passage.text}
+
+    def save_ids(partial: Path) -> None:
+        unsorted = np.frombuffer(hashes, np.uint64)
+        order = np.argsort(unsorted, kind="stable")
+        _refuse_duplicates(partial, unsorted[order], order)
+        np.save(partial / _IDS, unsorted[order])
+        np.save(partial / _ID_ROWS, order)
+
+    row_files.write_rows(
+        Path(directory),
+        {_SPLIT: rows()},
+        kind=_KIND,
+        fields={"id": str, "title": str, "text": str},
+        finish=save_ids,
+    )
+    return Passages.open(directory)
+
+
+def _hash(passage_id: str) -> int:
+    digest = hashlib.blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _refuse_duplicates(directory: Path, hashes: np.ndarray, rows: np.ndarray) -> None:
+    """Equal hashes lie side by side; only their passages are read, to tell ids from luck."""
+    read = row_files.open_rows(directory, _SPLIT)
+    for at in np.flatnonzero(hashes[1:] == hashes[:-1]):
+        pair = rows[at : at + 2]
+        first, second = (row["id"] for row in read(pair.tolist()))
+        if first == second:
+            raise InputError(
+                f"field 'id': {first!r} is the id of rows {pair[0] + 1} and {pair[1] + 1}"
+                " (counted from 1); ids of passages must differ"
+            )

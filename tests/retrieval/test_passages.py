@@ -1,0 +1,229 @@
+"""Passages on disk: row access, identity, and what happens to builds and files that break."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from hypothesis import strategies as st
+
+from jaxrag.retrieval import rows as row_files
+from jaxrag.retrieval.passages import Passages, write_passages
+from jaxrag.types import InputError, Passage
+
+RECORDS = "passages-corpus.array_record-00000"
+
+
+def corpus(count: int) -> list[Passage]:
+    return [
+        Passage(f"p{i}", f"Title {i}", f"Text {i} é, 中文, \N{DROMEDARY CAMEL}")
+        for i in range(count)
+    ]
+
+
+def test_reads_back_what_was_written_in_its_order(tmp_path):
+    written = corpus(50)
+    passages = write_passages(tmp_path / "corpus", written)
+    assert len(passages) == 50
+    assert list(passages) == written
+    assert passages[7] == written[7]
+    assert passages.get(np.array([49, 0, 0, 12])) == [written[i] for i in (49, 0, 0, 12)]
+    assert passages.get([]) == []
+
+
+@pytest.mark.parametrize("row", [-1, 3])
+def test_a_row_outside_is_an_index_error(tmp_path, row):
+    passages = write_passages(tmp_path / "corpus", corpus(3))
+    with pytest.raises(IndexError, match=f"row {row} of 3 passages"):
+        passages.get([0, row])
+
+
+def test_rows_of_ids(tmp_path):
+    passages = write_passages(tmp_path / "corpus", corpus(300))
+    assert [passages.row_of(f"p{i}") for i in range(300)] == list(range(300))
+    with pytest.raises(KeyError):
+        passages.row_of("p300")
+
+
+def test_several_files_read_as_one_corpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_files, "_ROWS_PER_FILE", 7)
+    monkeypatch.setattr(row_files, "_ROWS_PER_WRITE", 5)
+    written = corpus(23)
+    passages = write_passages(tmp_path / "corpus", written)
+    assert len(list((tmp_path / "corpus").glob("*array_record*"))) == 4  # 7 + 7 + 7 + 2
+    assert list(passages) == written
+    one_file = write_passages(tmp_path / "again", written)
+    assert one_file.identity == passages.identity
+
+
+@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8)
+)
+def test_any_text_comes_back_as_it_was(tmp_path_factory, texts):
+    written = [Passage(str(i), text[::-1], text) for i, text in enumerate(texts)]
+    assert list(write_passages(tmp_path_factory.mktemp("p") / "c", written)) == written
+
+
+def test_identity_is_the_content(tmp_path):
+    first = write_passages(tmp_path / "a", corpus(5)).identity
+    assert write_passages(tmp_path / "b", corpus(5)).identity == first
+    assert write_passages(tmp_path / "c", corpus(5)[::-1]).identity != first
+    moved = [*corpus(4), Passage("p4", "", "Title 4" + corpus(5)[4].text)]
+    assert write_passages(tmp_path / "d", moved).identity != first
+    assert Passages.open(tmp_path / "a").identity == first
+
+
+def test_is_a_tfds_data_set(tmp_path):
+    write_passages(tmp_path / "corpus", corpus(4))
+    source = tfds.builder_from_directory(str(tmp_path / "corpus")).as_data_source(split="corpus")
+    assert len(source) == 4
+    assert source[2]["id"] == b"p2"
+
+
+def test_needs_no_tensorflow():
+    code = "import sys, jaxrag.retrieval.passages; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("passages", "says"),
+    [
+        ([], "no passages to write: 'corpus' is empty"),
+        (
+            [Passage("a", "", "1"), Passage("b", "", "2"), Passage("a", "", "3")],
+            r"field 'id': 'a' is the id of rows 1 and 3",
+        ),
+        ([Passage("a", "", "fine"), Passage("b", "", "half \ud800")], "row 2 .*not valid Unicode"),
+    ],
+)
+def test_bad_passages_are_refused_and_leave_nothing(tmp_path, passages, says):
+    with pytest.raises(InputError, match=says):
+        write_passages(tmp_path / "corpus", passages)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_used_directory_is_refused_before_any_work(tmp_path):
+    write_passages(tmp_path / "corpus", corpus(3))
+
+    def never():
+        raise AssertionError("must not be read")
+        yield
+
+    with pytest.raises(InputError, match="holds something already"):
+        write_passages(tmp_path / "corpus", never())
+
+
+def _damage(directory: Path, how: str) -> None:
+    records, manifest = directory / RECORDS, directory / row_files.MANIFEST
+    if how == "cut":
+        os.truncate(records, records.stat().st_size - 1)
+    elif how == "missing":
+        records.unlink()
+    elif how == "ids":
+        os.truncate(directory / "ids.npy", 100)
+    elif how == "unfinished":
+        manifest.unlink()
+    elif how == "junk":
+        manifest.write_text("{")
+    elif how == "list":
+        manifest.write_text("[]")
+    elif how == "kind":
+        manifest.write_text(manifest.read_text().replace('"passages"', '"questions"'))
+    elif how == "format":
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 99}))
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("cut", f"{RECORDS}: has \\d+ bytes instead of \\d+; remove the directory"),
+        ("missing", f"{RECORDS}: missing; remove the directory"),
+        ("ids", "ids.npy: has 100 bytes instead of"),
+        ("unfinished", "is unfinished .*build it first"),
+        ("junk", "manifest.json: not a manifest"),
+        ("list", "manifest.json: not a manifest"),
+        ("kind", "holds questions in format 1, wanted passages"),
+        ("format", "in format 99, wanted passages in format 1"),
+    ],
+)
+def test_a_damaged_directory_is_refused(tmp_path, how, says):
+    write_passages(tmp_path / "corpus", corpus(20))
+    _damage(tmp_path / "corpus", how)
+    with pytest.raises(InputError, match=says):
+        Passages.open(tmp_path / "corpus")
+
+
+def test_a_missing_directory_is_refused(tmp_path):
+    with pytest.raises(InputError, match="does not exist; build it first"):
+        Passages.open(tmp_path / "corpus")
+
+
+def test_a_flipped_bit_is_found_when_its_row_is_read(tmp_path):
+    passages = write_passages(tmp_path / "corpus", corpus(200))
+    records = tmp_path / "corpus" / RECORDS
+    content = bytearray(records.read_bytes())
+    content[2000] ^= 0xFF
+    records.write_bytes(content)
+    with pytest.raises(InputError, match=r"cannot read rows of 'corpus'.*damaged"):
+        list(Passages.open(passages.directory))
+
+
+def _write_slowly(directory: Path, said) -> None:
+    def passages():
+        yield from corpus(10)
+        said.set()
+        time.sleep(60)
+
+    write_passages(directory, passages())
+
+
+def test_a_killed_build_leaves_no_corpus_and_the_next_one_cleans_up(tmp_path):
+    spawn = multiprocessing.get_context("spawn")
+    said = spawn.Event()
+    builder = spawn.Process(target=_write_slowly, args=(tmp_path / "corpus", said))
+    builder.start()
+    assert said.wait(60)
+    assert builder.pid is not None
+    os.kill(builder.pid, signal.SIGKILL)
+    builder.join()
+    assert [path.name for path in tmp_path.iterdir()] == [".corpus.partial"]
+    with pytest.raises(InputError, match="does not exist"):
+        Passages.open(tmp_path / "corpus")
+    assert list(write_passages(tmp_path / "corpus", corpus(4))) == corpus(4)
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+
+
+def test_two_builders_of_the_same_corpus_agree(tmp_path):
+    directory = tmp_path / "corpus"
+
+    def passages():
+        yield from corpus(5)
+        # What another process does between our check and our rename.
+        other = write_passages(tmp_path / "elsewhere" / "corpus", corpus(5)).directory
+        other.rename(directory)
+
+    assert list(write_passages(directory, passages())) == corpus(5)
+
+
+def test_two_builders_of_different_corpora_are_told(tmp_path):
+    directory = tmp_path / "corpus"
+
+    def passages():
+        yield from corpus(5)
+        other = write_passages(tmp_path / "elsewhere" / "corpus", corpus(6)).directory
+        other.rename(directory)
+
+    with pytest.raises(InputError, match="another process wrote other passages here"):
+        write_passages(directory, passages())
+    assert len(Passages.open(directory)) == 6
