@@ -1,0 +1,132 @@
+"""What is measured for each question: accuracy, retrieval, the gate and costs.
+
+Every metric is a column with one float per question, in the order of the records, so that means,
+bootstrap intervals and paired tests all start from the same arrays. NaN says that a metric is not
+defined for that question; means are over the questions that define it and carry their number.
+
+========================  =====================================================================
+exact_match               1 when the normalised prediction equals a normalised alias
+f1                        token F1, the best over the aliases
+f1_mean_over_aliases      token F1, the mean over the aliases (what PAIRS' TriviaQA column implies)
+contains                  1 when a normalised alias stands inside the normalised prediction
+recall                    share of the gold passages that are among those given to the reader
+coverage                  1 when all gold passages are among those given to the reader
+hit                       1 when at least one is
+pool_recall               share of the gold passages that any search found, selected or not
+trigger                   1 when the gate sent the question to retrieval
+retriever_activation      1 when at least one search was made
+========================  =====================================================================
+
+The four retrieval metrics are defined for questions that know their gold passages and for which
+something was searched: a question answered directly says nothing about the retriever. Costs
+(``llm_calls``, ``prompt_tokens``, ``new_tokens``, ``searches``, ``seconds``, ``store_hits``) are
+per question as well. Questions that ended in an error define nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.functional.answers import contains, exact_match, token_f1
+
+Record = Mapping[str, Any]
+"""A line of answers.jsonl, as ``jaxrag.evaluation.records`` describes it."""
+
+ACCURACY = ("exact_match", "f1", "f1_mean_over_aliases", "contains")
+RETRIEVAL = ("recall", "coverage", "hit", "pool_recall")
+GATE = ("trigger", "retriever_activation")
+COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches")
+TIMINGS = ("seconds", "store_hits")
+COLUMNS = (*ACCURACY, *RETRIEVAL, *GATE, *COSTS, *TIMINGS)
+
+
+def score(
+    records: Sequence[Record], timings: Mapping[str, Mapping[str, float]] | None = None
+) -> dict[str, Float[np.ndarray, " q"]]:
+    """All columns for the records of a run; ``timings`` is keyed by question id."""
+    timings = timings or {}
+    rows = [question_scores(record, timings.get(record["question_id"], {})) for record in records]
+    return {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
+
+
+def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, float]:
+    """The metrics that one question defines."""
+    if "error" in record:
+        return {}
+    answers = accuracy(record["prediction"], record["gold_answers"])
+    costs = {name: float(record["cost"].get(name, 0)) for name in COSTS if "cost" in record}
+    times = {name: float(timing[name]) for name in TIMINGS if timing.get(name) is not None}
+    return answers | retrieval(record) | gate(record) | costs | times
+
+
+def accuracy(prediction: str, answers: Sequence[str]) -> dict[str, float]:
+    """The four scores of a prediction against its aliases; none without a gold answer."""
+    if not answers:
+        return {}
+    f1 = [token_f1(prediction, answer) for answer in answers]
+    return {
+        "exact_match": exact_match(prediction, answers),
+        "f1": max(f1),
+        "f1_mean_over_aliases": sum(f1) / len(f1),
+        "contains": contains(prediction, answers),
+    }
+
+
+def retrieval(record: Record) -> dict[str, float]:
+    """Gold passages among the passages that were selected for the reader, and in the pool."""
+    gold = frozenset(record.get("gold_passages", ()))
+    trace = record.get("trace", {})
+    searches = trace.get("searches", ())
+    if not gold or not searches:
+        return {}
+    selected = trace.get("selected", {}).get("ids", ())
+    found = recall_at_k(selected, gold, k=len(selected))
+    pool = gold & {passage for search in searches for passage in search["ids"]}
+    return {
+        "recall": found,
+        "coverage": float(found == 1),
+        "hit": float(found > 0),
+        "pool_recall": len(pool) / len(gold),
+    }
+
+
+def recall_at_k(ranked: Sequence[str], gold: frozenset[str], *, k: int) -> float:
+    """Share of the gold passages among the first ``k`` ids of a ranking (NaN without gold)."""
+    return len(gold.intersection(ranked[:k])) / len(gold) if gold else math.nan
+
+
+def gate(record: Record) -> dict[str, float]:
+    """Whether the gate asked for retrieval, and whether anything was searched."""
+    trace = record.get("trace", {})
+    found = {"retriever_activation": float(bool(trace.get("searches")))}
+    if "gate" in trace:
+        found["trigger"] = float(trace["gate"]["retrieve"])
+    return found
+
+
+def totals(columns: Mapping[str, Float[np.ndarray, " q"]]) -> dict[str, float]:
+    """Sums of the cost columns over all questions of a run."""
+    return {name: float(np.nansum(columns[name])) for name in (*COSTS, *TIMINGS)}
+
+
+def direct_answers(
+    records: Sequence[Record],
+) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
+    """Uncertainty and exact match of the answers given without retrieval.
+
+    Uncertainty is the stored mean negative log-likelihood in nats, +inf for an empty answer
+    (stored as null, since JSON has no infinity). Both are NaN where no such answer was recorded.
+    """
+    u, right = np.full(len(records), math.nan), np.full(len(records), math.nan)
+    for row, record in enumerate(records):
+        direct = record.get("trace", {}).get("direct")
+        if direct is None or "u" not in direct or not record["gold_answers"]:
+            continue
+        u[row] = math.inf if direct["u"] is None else direct["u"]
+        right[row] = exact_match(direct.get("text") or "", record["gold_answers"])
+    return u, right

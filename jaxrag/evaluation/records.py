@@ -1,0 +1,256 @@
+"""Run directories: what a run was, what it answered, and how to go on after a crash.
+
+``config.json``     the resolved settings and the identities of data and models, under ``config``;
+                    package versions, devices and commit, one entry per distinct environment, under
+                    ``environments``
+``answers.jsonl``   a line per question, appended as questions finish: ``question_id``,
+                    ``question``, ``gold_answers``, ``gold_passages`` (ids, where known),
+                    ``prediction``, ``trace``, ``cost``; or ``error`` in place of the last three
+``timings.jsonl``   ``question_id``, ``seconds``, ``store_hits``: what may differ between two runs
+                    of the same command, kept apart so that answers.jsonl does not
+``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
+``metrics.json``    written at the end
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxrag.evaluation import jsonl, metrics
+from jaxrag.evaluation.environment import describe_environment
+from jaxrag.evaluation.significance import intervals
+from jaxrag.types import InputError, Passage
+
+_UNFIT = "Use another run directory, or delete this one to start over."
+
+
+class Run(NamedTuple):
+    """A run directory as it was read: ``records`` one per question, the newest line of each."""
+
+    path: Path
+    config: dict[str, Any]
+    environments: list[dict[str, Any]]
+    records: tuple[dict[str, Any], ...]
+    timings: dict[str, dict[str, Any]]
+    finished: bool
+
+
+class RunDirectory:
+    """A run directory held open for writing by one process.
+
+    Use it as a context manager. ``finished`` are the ids of the questions that an earlier process
+    answered; those that ended in an error are not among them and are to be asked again.
+    """
+
+    def __init__(self, path: Path, lock: int, finished: frozenset[str]):
+        self.path = path
+        self.finished = finished
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        config: Mapping[str, Any],
+        *,
+        environment: Mapping[str, Any] | None = None,
+    ) -> RunDirectory:
+        """Starts a run, or goes on with an interrupted one of the same ``config``.
+
+        Args:
+          path: the directory, made if missing.
+          config: plain JSON; all that determines results (settings, identities of data and
+            models). The report looks for ``method.name``, ``dataset.name``,
+            ``language_model`` and ``retriever`` in it.
+          environment: what is recorded beside it and may change between sessions;
+            by default package versions, devices and commit of this process.
+
+        Raises:
+          InputError: another process writes there, the directory holds a run of another config,
+            or one of its files is corrupt. A torn last line, as ``kill -9`` leaves it, is cut.
+        """
+        path = Path(path)
+        plain = json.loads(jsonl.encode("config", config))
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InputError(f"{error.filename} is a file, not a run directory") from error
+        lock = _take_lock(path)
+        try:
+            _settle_config(path, plain, dict(environment or describe_environment()))
+            for name in ("answers.jsonl", "timings.jsonl"):
+                jsonl.cut_torn_line(path / name)
+            records = newest(jsonl.read(path / "answers.jsonl"))
+            jsonl.read(path / "timings.jsonl")
+        except BaseException:
+            os.close(lock)
+            raise
+        done = (name for name, record in records.items() if "error" not in record)
+        return cls(path, lock, frozenset(done))
+
+    def append(
+        self, records: Iterable[Mapping[str, Any]], timings: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
+        """Adds whole lines, on disk when this returns.
+
+        Raises:
+          ValueError: a record is not plain JSON (JSON has no NaN or infinity).
+          OSError: the disk is full or broken; nothing of these lines is left behind.
+        """
+        answer_lines = [jsonl.encode(str(record["question_id"]), record) for record in records]
+        timing_lines = [jsonl.encode(str(timing["question_id"]), timing) for timing in timings]
+        (self.path / "metrics.json").unlink(missing_ok=True)  # it no longer fits the answers
+        # Timings first: a kill in between leaves a timing without answer, which is overwritten.
+        jsonl.append(self.path / "timings.jsonl", timing_lines)
+        jsonl.append(self.path / "answers.jsonl", answer_lines)
+
+    def finish(
+        self, question_ids: Sequence[str], *, passages: Iterable[Passage] = ()
+    ) -> dict[str, Any]:
+        """Puts the lines in the order of ``question_ids`` and writes metrics.json.
+
+        After it answers.jsonl has the same bytes whether the run was interrupted or not. Questions
+        without a line are counted as missing. ``passages`` are kept for the report.
+        """
+        for name in ("answers.jsonl", "timings.jsonl"):
+            jsonl.reorder(self.path / name, question_ids)
+        lines = [jsonl.encode(passage.id, dataclasses.asdict(passage)) for passage in passages]
+        if lines:
+            jsonl.replace(self.path / "passages.jsonl", "".join(lines))
+        run = read_run(self.path)
+        found = summary(run, asked=len(question_ids))
+        jsonl.replace(
+            self.path / "metrics.json", json.dumps(found, indent=2, allow_nan=False) + "\n"
+        )
+        return found
+
+    def named_passages(self) -> list[str]:
+        """Ids of all passages that the recorded searches found, each once, first named first."""
+        records = newest(jsonl.read(self.path / "answers.jsonl")).values()
+        searches = (s for record in records for s in record.get("trace", {}).get("searches", ()))
+        return list(dict.fromkeys(passage for search in searches for passage in search["ids"]))
+
+    def close(self) -> None:
+        """Lets other processes write here."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def read_run(path: str | Path) -> Run:
+    """Reads a run directory, finished or not, without changing it.
+
+    Raises:
+      InputError: it is not a run directory, or one of its files is corrupt.
+    """
+    path = Path(path)
+    if not (path / "config.json").is_file():
+        raise InputError(f"{path} is not a run directory: it holds no config.json")
+    head = _read_config(path / "config.json")
+    records = tuple(newest(jsonl.read(path / "answers.jsonl", torn_ok=True)).values())
+    timings = newest(jsonl.read(path / "timings.jsonl", torn_ok=True))
+    finished = (path / "metrics.json").is_file()
+    return Run(path, head["config"], head["environments"], records, timings, finished)
+
+
+def read_passages(path: str | Path) -> dict[str, dict[str, str]]:
+    """The passages that a run directory keeps for its report, by id; empty when it keeps none."""
+    lines = jsonl.read(Path(path) / "passages.jsonl", key="id")
+    return {line["id"]: line for line in lines}
+
+
+def summary(run: Run, *, asked: int) -> dict[str, Any]:
+    """Contents of metrics.json: counts, means with 95 % intervals, totals; null for undefined."""
+    columns = metrics.score(run.records, run.timings)
+    errors = sum("error" in record for record in run.records)
+    return {
+        "questions": asked,
+        "answered": len(run.records) - errors,
+        "errors": errors,
+        "missing": asked - len(run.records),
+        "means": {
+            name: {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+            for name, found in intervals(columns).items()
+            if found.n
+        },
+        "totals": metrics.totals(columns),
+    }
+
+
+def newest(lines: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The last line of each question, in the order in which questions first appeared."""
+    return {line["question_id"]: line for line in lines}
+
+
+def differences(recorded: Any, given: Any, prefix: str = "") -> list[str]:
+    """One line for each setting that two configs do not share, by dotted name."""
+    if isinstance(recorded, dict) and isinstance(given, dict):
+        missing = object()
+        return [
+            line
+            for key in sorted(recorded.keys() | given.keys())
+            for line in differences(
+                recorded.get(key, missing), given.get(key, missing), f"{prefix}.{key}".strip(".")
+            )
+        ]
+    if recorded == given and type(recorded) is type(given):
+        return []
+    shown = [
+        json.dumps(v) if isinstance(v, (str, int, float, list, dict, type(None))) else "absent"
+        for v in (recorded, given)
+    ]
+    return [f"{prefix}: {shown[0]} recorded, {shown[1]} now"]
+
+
+def _settle_config(path: Path, config: dict[str, Any], environment: dict[str, Any]) -> None:
+    """Writes config.json, or checks the one that is there and notes a new environment."""
+    file = path / "config.json"
+    environments = []
+    if file.is_file():
+        head = _read_config(file)
+        changed = differences(head["config"], config)
+        if changed:
+            listed = "\n".join(f"  {line}" for line in changed)
+            raise InputError(f"{path} holds a run with other settings:\n{listed}\n{_UNFIT}")
+        environments = head["environments"]
+    elif (path / "answers.jsonl").exists():
+        raise InputError(f"{path} holds answers.jsonl but no config.json. {_UNFIT}")
+    steady = [{k: v for k, v in e.items() if k != "started"} for e in [*environments, environment]]
+    if not environments or steady[-1] != steady[-2]:
+        environments = [*environments, environment]
+        head = {"config": config, "environments": environments}
+        jsonl.replace(file, json.dumps(head, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    try:
+        head = json.loads(file.read_text("utf-8"))
+        if isinstance(head["config"], dict) and isinstance(head["environments"], list):
+            return head
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is not the config.json of a run ({error}). {_UNFIT}") from error
+    raise InputError(f"{file} is not the config.json of a run. {_UNFIT}")
+
+
+def _take_lock(path: Path) -> int:
+    lock = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise InputError(
+            f"another process is writing to {path}; wait for it or use another directory"
+        ) from None
+    return lock

@@ -1,0 +1,142 @@
+"""One row per run: its means with intervals, and how it compares with a baseline run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.evaluation import metrics
+from jaxrag.evaluation.records import Run, read_run
+from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
+from jaxrag.types import InputError
+
+BASELINE = "standard_rag"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What one run came to.
+
+    Attributes:
+      label: the method's name, with the directory's where a data set has two runs of a method.
+      method, dataset, path: which run it is.
+      means: every metric's mean and interval; shares between 0 and 1, costs per question.
+      totals: costs over all questions.
+      answered, errors: numbers of questions; errors count in no mean.
+      finished: False for a run that was interrupted and not resumed.
+      baseline: label of the run that ``differences`` compare with, empty for that run itself.
+      differences: exact match and F1, this run minus the baseline, question by question.
+    """
+
+    label: str
+    method: str
+    dataset: str
+    path: Path
+    means: Mapping[str, Interval]
+    totals: Mapping[str, float]
+    answered: int
+    errors: int
+    finished: bool
+    baseline: str
+    differences: Mapping[str, Difference]
+
+
+def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> list[Row]:
+    """Reads runs and compares those of a data set with its baseline run.
+
+    Args:
+      run_dirs: run directories; the order is kept within a data set.
+      baseline: method or directory name to compare with; where a data set has no such run, its
+        first one is taken.
+
+    Raises:
+      InputError: one is not a run directory, or two use one id for different questions.
+    """
+    return rows([read_run(path) for path in run_dirs], baseline=baseline)
+
+
+def rows(runs: Sequence[Run], *, baseline: str = BASELINE) -> list[Row]:
+    """As ``summarise``, for runs that have been read already; grouped by data set."""
+    found = []
+    for members in by_dataset(runs).values():
+        columns = [metrics.score(run.records, run.timings) for run in members]
+        reference = _baseline(members, baseline)
+        for run, label, own in zip(members, labels(members), columns, strict=True):
+            compared = {}
+            if run is not members[reference]:
+                ours, theirs = paired_rows(run, members[reference])
+                compared = {
+                    name: paired_difference(own[name][ours], columns[reference][name][theirs])
+                    for name in ("exact_match", "f1")
+                }
+            errors = sum("error" in record for record in run.records)
+            found.append(
+                Row(
+                    label=label,
+                    method=name_of(run.config, "method"),
+                    dataset=name_of(run.config, "dataset"),
+                    path=run.path,
+                    means=intervals(own),
+                    totals=metrics.totals(own),
+                    answered=len(run.records) - errors,
+                    errors=errors,
+                    finished=run.finished,
+                    baseline=labels(members)[reference] if compared else "",
+                    differences=compared,
+                )
+            )
+    return found
+
+
+def by_dataset(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Runs of each data set, both in the order in which they came."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(name_of(run.config, "dataset"), []).append(run)
+    return grouped
+
+
+def name_of(config: Mapping[str, Any], part: str) -> str:
+    """Name of a part of a config, given as ``{"name": ...}`` or as the name itself."""
+    value = config.get(part, {})
+    return str(value.get("name", "unnamed")) if isinstance(value, Mapping) else str(value)
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Method names, made unique within a data set by the directory's name."""
+    names = [name_of(run.config, "method") for run in runs]
+    often = Counter(names)
+    return [
+        name if often[name] == 1 else f"{name} ({run.path.name})"
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def _baseline(runs: Sequence[Run], wanted: str) -> int:
+    names = [{name_of(run.config, "method"), run.path.name} for run in runs]
+    return next((i for i, name in enumerate(names) if wanted in name), 0)
+
+
+def paired_rows(ours: Run, theirs: Run) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Positions of the questions that both runs hold, in our order."""
+    where = {record["question_id"]: row for row, record in enumerate(theirs.records)}
+    pairs = [
+        (row, where[record["question_id"]])
+        for row, record in enumerate(ours.records)
+        if record["question_id"] in where
+    ]
+    for row, other in pairs:
+        if ours.records[row]["question"] != theirs.records[other]["question"]:
+            name = ours.records[row]["question_id"]
+            raise InputError(
+                f"{ours.path} and {theirs.path} ask different questions under the id {name!r}; "
+                "runs of different data must have different data set names"
+            )
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]

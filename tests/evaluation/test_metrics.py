@@ -1,0 +1,105 @@
+"""Metrics of single questions worked by hand, and their columns."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrag.evaluation import metrics
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    base = {
+        "question_id": "1",
+        "question": "Which river?",
+        "gold_answers": ["the Blue Nile", "Nile"],
+        "gold_passages": ["p1", "p2"],
+        "prediction": "Blue Nile river",
+        "trace": {
+            "direct": {"text": "Nile", "u": 0.25},
+            "gate": {"name": "nll", "value": 0.25, "threshold": 0.1, "retrieve": True},
+            "searches": [
+                {"path": "q", "query": "Which river?", "ids": ["p1", "p3"], "scores": [0.9, 0.5]},
+                {"path": "p", "query": "The Nile", "ids": ["p2", "p1"], "scores": [0.8, 0.7]},
+            ],
+            "selected": {"ids": ["p3", "p1"], "scores": [0.4, 0.3]},
+        },
+        "cost": {"llm_calls": 3, "prompt_tokens": 210, "new_tokens": 40},
+    }
+    return base | changes
+
+
+def test_scores_of_one_question_by_hand() -> None:
+    found = metrics.question_scores(record(), {"seconds": 1.5, "store_hits": 2})
+    # "blue nile river" against "blue nile": 2 shared, 2 * 2 / (3 + 2) = 0.8;
+    # against "nile": 1 shared, 2 * 1 / (3 + 1) = 0.5.
+    assert found == {
+        "exact_match": 0,
+        "f1": pytest.approx(0.8),
+        "f1_mean_over_aliases": pytest.approx(0.65),
+        "contains": 1,
+        "recall": 0.5,  # p1 of p1, p2 was given to the reader
+        "coverage": 0,
+        "hit": 1,
+        "pool_recall": 1,  # the second search had found p2
+        "trigger": 1,
+        "retriever_activation": 1,
+        "llm_calls": 3,
+        "prompt_tokens": 210,
+        "new_tokens": 40,
+        "searches": 0,  # a kind of cost that was never counted is none
+        "seconds": 1.5,
+        "store_hits": 2,
+    }
+
+
+def test_a_direct_answer_says_nothing_about_the_retriever() -> None:
+    trace = {"gate": {"name": "nll", "retrieve": False}}
+    found = metrics.question_scores(record(trace=trace), {})
+    assert found["trigger"] == 0 and found["retriever_activation"] == 0
+    assert not found.keys() & {"recall", "coverage", "hit", "pool_recall", "seconds"}
+
+
+def test_a_search_that_selects_nothing_has_no_recall() -> None:
+    trace = {"searches": [{"path": "q", "query": "", "ids": [], "scores": []}]}
+    found = metrics.question_scores(record(trace=trace), {})
+    assert found["recall"] == 0 and found["hit"] == 0 and found["retriever_activation"] == 1
+    assert "trigger" not in found
+
+
+def test_errors_and_questions_without_gold_define_nothing() -> None:
+    failed = {"question_id": "2", "question": "?", "gold_answers": ["x"], "error": "boom"}
+    assert metrics.question_scores(failed, {"seconds": 1}) == {}
+    found = metrics.question_scores(record(gold_answers=[], gold_passages=[]), {})
+    assert not found.keys() & {*metrics.ACCURACY, *metrics.RETRIEVAL}
+
+
+def test_columns_follow_the_records() -> None:
+    failed = {"question_id": "2", "question": "?", "gold_answers": ["x"], "error": "boom"}
+    columns = metrics.score([failed, record(prediction="Nile")], {"1": {"seconds": 2.0}})
+    assert tuple(columns) == metrics.COLUMNS
+    assert all(values.shape == (2,) and np.isnan(values[0]) for values in columns.values())
+    assert columns["exact_match"][1] == 1 and columns["seconds"][1] == 2
+    assert math.isnan(columns["store_hits"][1])
+    assert metrics.totals(columns)["prompt_tokens"] == 210
+
+
+def test_no_records() -> None:
+    assert all(len(values) == 0 for values in metrics.score([]).values())
+
+
+def test_recall_at_k_by_hand() -> None:
+    gold = frozenset({"a", "b", "c"})
+    found = [metrics.recall_at_k(["a", "x", "b", "a"], gold, k=k) for k in (0, 1, 2, 3, 9)]
+    assert found == pytest.approx([0, 1 / 3, 1 / 3, 2 / 3, 2 / 3])
+    assert math.isnan(metrics.recall_at_k(["a"], frozenset(), k=1))
+
+
+def test_direct_answers_and_the_empty_one() -> None:
+    empty = record(trace={"direct": {"text": "", "u": None, "empty": True}})
+    none = record(trace={})
+    failed = {"question_id": "2", "question": "?", "gold_answers": ["x"], "error": "boom"}
+    u, right = metrics.direct_answers([record(), empty, none, failed])
+    np.testing.assert_array_equal(u, [0.25, np.inf, np.nan, np.nan])
+    np.testing.assert_array_equal(right, [1, 0, np.nan, np.nan])

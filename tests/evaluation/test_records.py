@@ -1,0 +1,249 @@
+"""Run directories: resume, refusal, torn lines, locks and full disks."""
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrag.evaluation.records import RunDirectory, differences, read_passages, read_run
+from jaxrag.types import InputError, Passage
+
+CONFIG = {"method": {"name": "dtr", "threshold": 0.005}, "dataset": {"name": "factbook"}}
+ENVIRONMENT = {"started": "2026-01-01T00:00:00+00:00", "jaxrag": "0.1.0", "packages": {"jax": "1"}}
+IDS = [f"q{i:02}" for i in range(20)]
+
+
+def line(question: str, **changes: Any) -> dict[str, Any]:
+    text = f"Who is {question}, “é” \u2028 \ud800?"  # a line separator and half a surrogate pair
+    return {
+        "question_id": question,
+        "question": text,
+        "gold_answers": [question],
+        "prediction": question,
+        "trace": {"direct": {"u": 0.1 + 1e-17, "text": question}},
+        "cost": {"llm_calls": 1},
+    } | changes
+
+
+def failed(question: str) -> dict[str, Any]:
+    return {"question_id": question, "question": "?", "gold_answers": ["x"], "error": "boom"}
+
+
+def timing(question: str, seconds: float = 1.0) -> dict[str, Any]:
+    return {"question_id": question, "seconds": seconds, "store_hits": 0}
+
+
+def start(path: Path, config: Any = CONFIG) -> RunDirectory:
+    return RunDirectory.open(path, config, environment=ENVIRONMENT)
+
+
+def whole_run(path: Path) -> bytes:
+    with start(path) as run:
+        run.append([line(i) for i in IDS], [timing(i) for i in IDS])
+        run.finish(IDS)
+    return (path / "answers.jsonl").read_bytes()
+
+
+def test_a_run_is_written_and_read_back(tmp_path: Path) -> None:
+    with start(tmp_path / "a" / "b") as run:
+        assert run.finished == frozenset()
+        run.append([line("q01"), line("q00")], [timing("q01", 2.5)])
+        found = run.finish(["q00", "q01", "q02"], passages=[Passage("7", "T", "text <b>")])
+    assert (found["questions"], found["answered"], found["missing"]) == (3, 2, 1)
+    assert found["means"]["exact_match"]["mean"] == 1 and found["totals"]["llm_calls"] == 2
+    assert "recall" not in found["means"]
+    read = read_run(tmp_path / "a" / "b")
+    assert [record["question_id"] for record in read.records] == ["q00", "q01"]
+    assert read.records[0] == line("q00") and read.timings["q01"]["seconds"] == 2.5
+    assert read.config == CONFIG and read.environments == [ENVIRONMENT] and read.finished
+    assert read_passages(tmp_path / "a" / "b") == {
+        "7": {"id": "7", "title": "T", "text": "text <b>"}
+    }
+    assert json.loads((tmp_path / "a/b/metrics.json").read_text()) == found
+
+
+def test_resumed_in_any_order_is_byte_identical(tmp_path: Path) -> None:
+    expected = whole_run(tmp_path / "whole")
+    order = random.Random(0).sample(IDS, len(IDS))
+    done: set[str] = set()
+    for session in range(4):
+        with start(tmp_path / "parts") as run:
+            assert run.finished == done
+            todo = [i for i in order if i not in run.finished][:5]
+            run.append([line(i) for i in todo], [timing(i, session) for i in todo])
+            done |= set(todo)
+    with start(tmp_path / "parts") as run:
+        run.finish(IDS)
+        assert (tmp_path / "parts" / "answers.jsonl").read_bytes() == expected
+        run.finish(IDS)
+    assert (tmp_path / "parts" / "answers.jsonl").read_bytes() == expected
+
+
+@pytest.mark.parametrize("cut", [1, 5, 60])
+def test_a_torn_last_line_is_cut_and_asked_again(tmp_path: Path, cut: int) -> None:
+    expected = whole_run(tmp_path)
+    os.truncate(tmp_path / "answers.jsonl", len(expected) - cut)
+    assert len(read_run(tmp_path).records) == len(IDS) - 1  # reading leaves the file alone
+    with start(tmp_path) as run:
+        assert run.finished == set(IDS[:-1])
+        run.append([line(IDS[-1])], [timing(IDS[-1])])
+        run.finish(IDS)
+    assert (tmp_path / "answers.jsonl").read_bytes() == expected
+
+
+def test_errors_are_retried_and_replaced(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.append([line("q00"), failed("q01")])
+        found = run.finish(["q00", "q01"])
+        assert (found["answered"], found["errors"]) == (1, 1)
+    with start(tmp_path) as run:
+        assert run.finished == {"q00"}
+        run.append([line("q01")])
+        assert not (tmp_path / "metrics.json").exists()
+        assert run.finish(["q00", "q01"])["errors"] == 0
+    assert (tmp_path / "answers.jsonl").read_text().count("\n") == 2
+
+
+def test_a_changed_config_is_refused_by_name(tmp_path: Path) -> None:
+    start(tmp_path).close()
+    changed = {"method": {"name": "dtr", "threshold": 0.01}, "dataset": {"name": "nq"}, "k": 3}
+    with pytest.raises(InputError) as error:
+        start(tmp_path, changed)
+    message = str(error.value)
+    assert 'dataset.name: "factbook" recorded, "nq" now' in message
+    assert "k: absent recorded, 3 now" in message
+    assert "method.threshold: 0.005 recorded, 0.01 now" in message
+    assert "Use another run directory" in message and "method.name" not in message
+    assert read_run(tmp_path).config == CONFIG
+    start(tmp_path).close()  # and the lock was given back
+
+
+def test_tuples_and_lists_are_one_setting() -> None:
+    assert differences({"a": [1, 2]}, {"a": [1, 2]}) == []
+    assert differences({"a": 1}, {"a": True}) == ["a: 1 recorded, true now"]
+
+
+def test_config_given_as_tuples_resumes(tmp_path: Path) -> None:
+    start(tmp_path, {"stop": ("a", "b")}).close()
+    start(tmp_path, {"stop": ("a", "b")}).close()
+
+
+def test_a_new_environment_is_noted_not_refused(tmp_path: Path) -> None:
+    start(tmp_path).close()
+    later = ENVIRONMENT | {"started": "2026-01-02T00:00:00+00:00"}
+    RunDirectory.open(tmp_path, CONFIG, environment=later).close()
+    assert read_run(tmp_path).environments == [ENVIRONMENT]
+    newer = later | {"packages": {"jax": "2"}}
+    RunDirectory.open(tmp_path, CONFIG, environment=newer).close()
+    assert read_run(tmp_path).environments == [ENVIRONMENT, newer]
+
+
+def test_the_second_writer_is_refused(tmp_path: Path) -> None:
+    with start(tmp_path), pytest.raises(InputError, match="another process is writing"):
+        start(tmp_path)
+    start(tmp_path).close()
+
+
+@pytest.mark.parametrize("junk", ['{"question_id": 3}', "{torn", "[]", "null", '{"other": "x"}'])
+def test_a_corrupt_line_is_named(tmp_path: Path, junk: str) -> None:
+    whole_run(tmp_path)
+    file = tmp_path / "answers.jsonl"
+    lines = file.read_bytes().split(b"\n")
+    file.write_bytes(b"\n".join([*lines[:3], junk.encode(), *lines[3:]]))
+    for attempt in (lambda: start(tmp_path), lambda: read_run(tmp_path)):
+        with pytest.raises(InputError, match=r"answers\.jsonl:4: not a JSON object"):
+            attempt()
+
+
+@pytest.mark.parametrize("junk", ["", "{", "[]", '{"config": 3, "environments": []}', '{"a": 1}'])
+def test_a_foreign_config_is_refused(tmp_path: Path, junk: str) -> None:
+    (tmp_path / "config.json").write_text(junk)
+    with pytest.raises(InputError, match="not the config"):
+        start(tmp_path)
+
+
+def test_directories_that_are_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a run directory"):
+        read_run(tmp_path)
+    (tmp_path / "answers.jsonl").touch()
+    with pytest.raises(InputError, match=r"answers\.jsonl but no config\.json"):
+        start(tmp_path)
+    with pytest.raises(InputError, match="is a file"):
+        start(tmp_path / "answers.jsonl")
+
+
+def test_answers_to_questions_that_were_not_asked(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.append([line("stranger")])
+        with pytest.raises(InputError, match="not asked: stranger"):
+            run.finish(IDS)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+def test_records_are_strict_json(tmp_path: Path, value: Any) -> None:
+    with start(tmp_path) as run, pytest.raises(ValueError, match="q00: not plain JSON"):
+        run.append([line("q00", trace={"direct": {"u": value}})])
+    assert not (tmp_path / "answers.jsonl").exists()
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with start(tmp_path) as run:
+        run.append([line(i) for i in IDS[:4]])
+        size = (tmp_path / "answers.jsonl").stat().st_size
+        # A limit on file size fails a write half-way, as a full disk does.
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
+        try:
+            with pytest.raises(OSError, match="nothing recorded before is lost"):
+                run.append([line("q04")])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, handler)
+        assert (tmp_path / "answers.jsonl").stat().st_size == size
+        run.append([line(i) for i in IDS[4:]])
+        assert run.finish(IDS)["answered"] == len(IDS)
+
+
+def _write_forever(path: Path) -> None:
+    with start(path) as run:
+        for i in IDS:
+            if i not in run.finished:
+                run.append([line(i)], [timing(i)])
+                time.sleep(0.005)
+        run.finish(IDS)
+
+
+def test_kill_9_at_random_moments(tmp_path: Path) -> None:
+    expected = whole_run(tmp_path / "whole")
+    rng, fork = random.Random(1), multiprocessing.get_context("spawn")
+    for _ in range(3):
+        writer = fork.Process(target=_write_forever, args=(tmp_path / "killed",))
+        writer.start()
+        deadline = time.monotonic() + 30
+        grown = tmp_path / "killed" / "answers.jsonl"
+        before = grown.stat().st_size if grown.exists() else 0
+        while writer.is_alive() and time.monotonic() < deadline:
+            if grown.exists() and grown.stat().st_size > before:
+                break
+            time.sleep(0.002)
+        time.sleep(rng.random() * 0.03)
+        writer.kill()
+        writer.join()
+    _write_forever(tmp_path / "killed")
+    assert (tmp_path / "killed" / "answers.jsonl").read_bytes() == expected
+    assert read_run(tmp_path / "killed").timings.keys() == set(IDS)
+
+
+def test_named_passages_each_once(tmp_path: Path) -> None:
+    searches = [{"path": "q", "ids": ["b", "a"]}, {"path": "p", "ids": ["a", "c"]}]
+    with start(tmp_path) as run:
+        run.append([line("q00", trace={"searches": searches}), failed("q01")])
+        assert run.named_passages() == ["b", "a", "c"]

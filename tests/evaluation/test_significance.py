@@ -1,0 +1,173 @@
+"""Intervals and tests against hand-worked numbers, exact formulas and simulation."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.evaluation.significance import (
+    interval,
+    intervals,
+    mcnemar_exact,
+    paired_difference,
+    resampled_means,
+    sign_flip_test,
+)
+
+
+def test_resampled_means_are_the_bootstrap_distribution() -> None:
+    # Of values 0, 1 two are drawn with replacement: the mean is 0, 1/2, 1 with 1/4, 1/2, 1/4.
+    means = resampled_means(np.array([[0.0], [1.0]]), resamples=40_000)[:, 0]
+    shares = [np.mean(means == value) for value in (0, 0.5, 1)]
+    np.testing.assert_allclose(shares, [0.25, 0.5, 0.25], atol=0.01)
+
+
+def test_spread_of_resampled_means_is_the_standard_error() -> None:
+    values = np.random.default_rng(1).normal(size=(400, 3))
+    means = resampled_means(values, resamples=20_000)
+    np.testing.assert_allclose(means.std(0), values.std(0) / 20, rtol=0.03)
+    np.testing.assert_allclose(means.mean(0), values.mean(0), atol=2e-3)
+
+
+def test_columns_share_their_resamples() -> None:
+    values = np.random.default_rng(2).normal(size=(50, 1))
+    means = resampled_means(np.concatenate([values, 3 - 2 * values], axis=1), resamples=100)
+    np.testing.assert_allclose(means[:, 1], 3 - 2 * means[:, 0])
+
+
+def test_resampling_in_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(3).normal(size=(70, 2))
+    whole = resampled_means(values, resamples=500)
+    monkeypatch.setattr("jaxrag.evaluation.significance._CHUNK", 700)
+    np.testing.assert_allclose(resampled_means(values, resamples=500), whole)
+
+
+def test_undefined_questions_leave_the_mean_but_not_the_draw() -> None:
+    values = np.array([1.0, np.nan, 2.0, np.nan, 6.0])
+    found = interval(values)
+    assert found.mean == 3 and found.n == 3
+    # Questions are drawn, so the number of defined ones varies and the interval is wider than
+    # that of the three values alone would be.
+    means = resampled_means(values[:, None], resamples=2000)
+    assert np.isnan(means).any() and np.nanmax(means) == 6
+
+
+def test_interval_of_a_share_near_the_binomial_one() -> None:
+    values = np.r_[np.ones(60), np.zeros(140)]
+    found = interval(values)
+    # 0.3 +- 1.96 sqrt(0.3 * 0.7 / 200) = 0.3 +- 0.0635
+    assert found.mean == pytest.approx(0.3) and found.n == 200
+    assert found.low == pytest.approx(0.2365, abs=0.006)
+    assert found.high == pytest.approx(0.3635, abs=0.006)
+
+
+def test_no_success_still_has_an_upper_end() -> None:
+    # Wilson with x = 0: high = z^2 / (n + z^2) = 3.8415 / 203.8415
+    assert interval(np.zeros(200)) == pytest.approx((0, 0, 0.018845, 200), abs=1e-6)
+    assert interval(np.ones(200)) == pytest.approx((1, 1 - 0.018845, 1, 200), abs=1e-6)
+    assert interval(np.full(5, 3.5)) == (3.5, 3.5, 3.5, 5)
+
+
+def test_no_questions_no_interval() -> None:
+    for values in (np.array([]), np.array([np.nan, np.nan])):
+        found = interval(values)
+        assert found.n == 0 and math.isnan(found.mean) and math.isnan(found.low)
+
+
+def test_intervals_do_not_depend_on_the_other_columns() -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.normal(size=90), rng.integers(2, size=90).astype(float)
+    together = intervals({"a": a, "zero": np.zeros(90), "b": b})
+    assert together["a"] == pytest.approx(interval(a)) and together["b"] == interval(b)
+    assert list(together) == ["a", "zero", "b"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=30), st.integers(0, 5))
+def test_interval_holds_its_mean_and_stays_in_range(values: list[float], seed: int) -> None:
+    array = np.array(values)
+    found = interval(array, resamples=500, seed=seed)
+    assert found == interval(array, resamples=500, seed=seed)
+    if set(values) - {0.0, 1.0}:
+        assert array.min() - 1e-9 <= found.low <= found.high <= array.max() + 1e-9
+
+
+def test_paired_difference_by_hand() -> None:
+    ours = np.array([1.0, 1, 1, 1, 0, 0, 1, np.nan])
+    theirs = np.array([0.0, 0, 0, 0, 1, 0, 1, 1])
+    found = paired_difference(ours, theirs)
+    # Differences 1 1 1 1 -1 0 0: mean 3/7; McNemar with 4 wins and 1 loss:
+    # 2 * (C(5,0) + C(5,1)) / 2^5 = 12/32.
+    assert found.mean == pytest.approx(3 / 7) and found.n == 7
+    assert found.p == pytest.approx(0.375)
+    assert found.low < 0 < found.high
+
+
+def test_pairing_is_narrower_than_two_intervals_would_be() -> None:
+    rng = np.random.default_rng(5)
+    difficulty = rng.normal(size=300)
+    ours = difficulty + 0.2 + 0.1 * rng.normal(size=300)
+    found = paired_difference(ours, difficulty)
+    assert 0.15 < found.low < found.mean < found.high < 0.25 and found.p < 0.001
+    assert interval(ours).low < interval(difficulty).high
+
+
+def test_identical_runs_do_not_differ() -> None:
+    values = np.array([0.0, 1, 1, 0.5])
+    assert paired_difference(values, values) == (0, 0, 0, 4, 1)
+    assert math.isnan(paired_difference(np.array([np.nan]), np.array([1.0])).p)
+
+
+def test_sign_flip_matches_all_sign_patterns() -> None:
+    differences = np.array([0.9, 0.4, -0.2, 0.7, 0.0, 0.3, 0.1, -0.05, 0.6])
+    moved = differences[differences != 0]
+    sums = [abs(np.dot(s, moved)) for s in itertools.product((-1, 1), repeat=len(moved))]
+    exact = np.mean(np.array(sums) >= abs(moved.sum()) - 1e-12)
+    assert sign_flip_test(differences, resamples=60_000) == pytest.approx(exact, abs=4e-3)
+
+
+def test_sign_flip_is_symmetric_and_ignores_ties() -> None:
+    differences = np.random.default_rng(6).normal(0.1, 1, size=80)
+    p = sign_flip_test(differences)
+    assert sign_flip_test(-differences) == p
+    assert sign_flip_test(np.r_[differences, np.zeros(50)]) == p
+    assert sign_flip_test(np.zeros(4)) == 1
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "p"),
+    [(0, 0, 1), (1, 0, 1), (5, 0, 2 / 32), (3, 3, 1), (8, 2, 2 * (1 + 10 + 45) / 1024)],
+)
+def test_mcnemar_by_hand(wins: int, losses: int, p: float) -> None:
+    assert mcnemar_exact(wins, losses) == pytest.approx(p)
+    assert mcnemar_exact(losses, wins) == mcnemar_exact(wins, losses)
+
+
+def test_mcnemar_of_thousands_is_near_the_normal_limit() -> None:
+    # 2100 against 1900: z = (200 - 1) / sqrt(4000) = 3.146, two-sided p = 0.00165
+    assert mcnemar_exact(2100, 1900) == pytest.approx(0.00165, rel=0.02)
+
+
+def test_p_values_are_uniform_without_a_difference() -> None:
+    rng = np.random.default_rng(7)
+    p = [sign_flip_test(rng.normal(size=40), resamples=400, seed=i) for i in range(400)]
+    # A share of 0.05 over 400 trials has a standard error of 0.011.
+    assert np.mean(np.array(p) <= 0.05) == pytest.approx(0.05, abs=0.035)
+    assert np.mean(p) == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["exact match", "f1"])
+def test_interval_covers_the_truth(kind: str) -> None:
+    rng, hits, trials = np.random.default_rng(8), 0, 600
+    for trial in range(trials):
+        values = (rng.random(200) < 0.3).astype(float)
+        if kind == "f1":  # many zeros, some ones, the rest between: mean 0.3 * 0.75
+            values *= np.where(rng.random(200) < 0.5, 1.0, rng.random(200))
+        truth = 0.3 if kind == "exact match" else 0.225
+        found = interval(values, resamples=2000, seed=trial)
+        hits += found.low <= truth <= found.high
+    assert 0.92 <= hits / trials <= 0.975
