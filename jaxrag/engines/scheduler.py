@@ -188,17 +188,17 @@ class Scheduler:
         while True:
             alive += self._admit(waiting, self.live - alive)
             self._advance()
-            for outcome in self._finished:
-                alive -= 1
-                yield outcome
-            self._finished = []
-            if self._ready:
+            finished, self._finished = self._finished, []
+            alive -= len(finished)
+            yield from finished
+            if finished:  # room for others
                 continue
-            if not self._groups:
-                if not alive:
-                    return
+            if self._groups:
+                self._send_largest()
+            elif not alive:
+                return
+            else:
                 raise RuntimeError("questions are alive but none waits for a request")
-            self._send_largest()
 
     def _admit(self, waiting: Iterator[Any], room: int) -> int:
         admitted = 0

@@ -1,0 +1,127 @@
+"""``--config=configs/dtr.py:factbook --config.method.gate.threshold=0.005``: settings from a file.
+
+A config file defines ``get_config(variant) -> Run``. The tree of frozen dataclasses it returns is
+shown to ml_collections' ``config_flags``, which checks names and types of what the command line
+overrides, and is then built anew, so that every dataclass checks its values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from ml_collections import config_dict, config_flags
+
+from jaxrag.run import Run
+from jaxrag.types import InputError
+
+
+def parse(argv: Sequence[str]) -> Run:
+    """The run that a command line describes; absl flags defined elsewhere are parsed, too.
+
+    Raises:
+      InputError: the file, the variant, a key or a value is wrong.
+    """
+    program, arguments = argv[0], list(argv[1:])
+    spec = _take_config(arguments)
+    run = load(spec)
+    values = flags.FlagValues()
+    for name in flags.FLAGS:
+        if name not in values and name != "config":
+            values[name] = flags.FLAGS[name]
+    holder = config_flags.DEFINE_config_dict("config", editable(run), flag_values=values)
+    try:
+        rest = values([program, *arguments])
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{error}") from error
+    if rest[1:]:
+        raise InputError(f"unexpected arguments {rest[1:]}: settings are --config.NAME=VALUE")
+    flags.FLAGS.mark_as_parsed()
+    return rebuilt(run, holder.value)
+
+
+def load(spec: str) -> Run:
+    """The run of a config file, ``PATH`` or ``PATH:VARIANT``.
+
+    Raises:
+      InputError: no such file, no ``get_config`` in it, or no such variant.
+    """
+    path, _, variant = spec.partition(":")
+    if not Path(path).is_file():
+        raise InputError(f"--config names {path}, which is no file; configs/ holds some.")
+    module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    make = getattr(module, "get_config", None)
+    if make is None:
+        raise InputError(f"{path} defines no get_config(variant).")
+    run = make(variant) if variant else make()
+    if not isinstance(run, Run):
+        raise InputError(f"get_config of {path} gave {type(run).__name__}, not a jaxrag.run.Run.")
+    return run
+
+
+def choose(variants: dict[str, Any], variant: str) -> Any:
+    """The entry of ``variants`` by name, for config files.
+
+    Raises:
+      InputError: there is none; the message lists them.
+    """
+    if variant not in variants:
+        raise InputError(f"no variant {variant!r}; there are {', '.join(variants)}.")
+    return variants[variant]
+
+
+def _take_config(arguments: list[str]) -> str:
+    """Removes ``--config=X`` (or ``--config X``) from the arguments and returns X."""
+    for position, argument in enumerate(arguments):
+        name, equals, value = argument.lstrip("-").partition("=")
+        if name == "config" and argument.startswith("-"):
+            del arguments[position]
+            if equals:
+                return value
+            if position < len(arguments):
+                return arguments.pop(position)
+    raise InputError("give --config=FILE[:VARIANT], such as --config=configs/dtr.py:factbook")
+
+
+def editable(value: Any) -> Any:
+    """The dataclass tree as a ConfigDict of what a command line may change."""
+    fields = {}
+    for field in dataclasses.fields(value):
+        entry = getattr(value, field.name)
+        if dataclasses.is_dataclass(entry):
+            fields[field.name] = editable(entry)
+        elif isinstance(entry, bool | int | float | str | tuple):
+            fields[field.name] = entry
+    return config_dict.ConfigDict(fields)
+
+
+def rebuilt(value: Any, edited: config_dict.ConfigDict) -> Any:
+    """``value`` with the fields of ``edited``."""
+    changes = {
+        name: rebuilt(getattr(value, name), entry)
+        if isinstance(entry, config_dict.ConfigDict)
+        else entry
+        for name, entry in edited.items()
+    }
+    return dataclasses.replace(value, **changes)
+
+
+def script(main: Any) -> None:
+    """Runs a script's ``main(argv)``; an `InputError` becomes one line and exit code 2."""
+    try:
+        sys.exit(main(sys.argv))
+    except InputError as error:
+        print(f"{Path(inspect.getfile(main)).stem}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ninterrupted: run the same command again to go on", file=sys.stderr)
+        sys.exit(130)

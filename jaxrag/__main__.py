@@ -1,0 +1,58 @@
+"""``jaxrag store report|verify PATH``: what a store holds, and whether it is whole."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from jaxrag.engines.store import Store
+from jaxrag.types import InputError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; 0 is well, 1 found damage, 2 could not look."""
+    parser = argparse.ArgumentParser(prog="jaxrag", description="Looks after jaxrag's files.")
+    commands = parser.add_subparsers(required=True, metavar="store")
+    store = commands.add_parser("store", help="the store of generations and searches")
+    actions = store.add_subparsers(required=True, dest="action", metavar="report|verify")
+    actions.add_parser("report", help="what it holds, by producer").add_argument("path")
+    verify = actions.add_parser("verify", help="reads every entry and checks it")
+    verify.add_argument("path")
+    verify.add_argument("--drop", action="store_true", help="remove damaged entries")
+    arguments = parser.parse_args(argv)
+    try:
+        return _store(arguments)
+    except InputError as error:
+        print(f"jaxrag: {error}", file=sys.stderr)
+        return 2
+
+
+def _store(arguments: argparse.Namespace) -> int:
+    if not Path(arguments.path).is_file():
+        raise InputError(f"there is no store at {arguments.path}")
+    store = Store(arguments.path)
+    if arguments.action == "report":
+        _report(store)
+        return 0
+    count, damaged = store.verify(drop=arguments.drop)
+    print(f"{count:,} entries, {len(damaged):,} damaged" + (", dropped" if arguments.drop else ""))
+    for key in damaged:
+        print(key)
+    return 1 if damaged and not arguments.drop else 0
+
+
+def _report(store: Store) -> None:
+    table = Table("operation", "entries", "kB", "of")
+    for holding in store.holdings():
+        size = f"{holding.bytes / 1000:,.0f}"
+        table.add_row(holding.operation, f"{holding.entries:,}", size, holding.identity)
+    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

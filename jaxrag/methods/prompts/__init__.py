@@ -1,0 +1,127 @@
+"""Prompts as data: one TOML file a set, one table a role.
+
+A set has the roles ``direct`` (answer without passages), ``context`` (answer from passages),
+``pseudo_context`` (write a passage that would answer), ``rationale`` (reason, then answer) and
+``judge`` (is retrieval needed?). A table holds ``user`` (with ``{question}`` and, for
+``context``, ``{passages}``), optionally ``system``, ``demonstrations`` (``user``/``assistant``
+pairs, shown as earlier turns), ``parse`` (how the answer is read: "tags", "first_line" or
+"text") and ``stop`` strings. ``[passages]`` says how passages are laid out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrag.types import InputError, Message, Passage
+
+ROLES = ("direct", "context", "pseudo_context", "rationale", "judge")
+_FIELDS = {"direct": ("question",), "context": ("question", "passages")}
+_PARSERS = ("tags", "first_line", "text")
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """The prompt of one role; see the module's text."""
+
+    user: str
+    system: str = ""
+    demonstrations: tuple[tuple[str, str], ...] = ()
+    parse: str = "text"
+    stop: tuple[str, ...] = ()
+
+    def messages(self, **fields: str) -> tuple[Message, ...]:
+        """The chat that asks for this role with the given fields filled in."""
+        head = (Message("system", self.system),) if self.system else ()
+        turns = tuple(
+            message
+            for user, assistant in self.demonstrations
+            for message in (Message("user", user), Message("assistant", assistant))
+        )
+        return (*head, *turns, Message("user", self.user.format_map(fields)))
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptSet:
+    """All roles of one file, and the layout of passages."""
+
+    path: str
+    roles: Mapping[str, Template]
+    passage: str = "{title}: {text}"
+    joiner: str = "\n"
+
+    def role(self, name: str) -> Template:
+        """The prompt of a role.
+
+        Raises:
+          InputError: this set lacks it.
+        """
+        if name not in self.roles:
+            raise InputError(f"{self.path} has no [{name}], which this method asks for: add it.")
+        return self.roles[name]
+
+    def render(self, passages: Sequence[Passage]) -> str:
+        """The passages as the reader sees them; ``{number}`` counts from one."""
+        return self.joiner.join(
+            self.passage.format_map({"number": i, "title": p.title, "text": p.text})
+            for i, p in enumerate(passages, start=1)
+        )
+
+
+@functools.cache
+def load(name: str) -> PromptSet:
+    """Reads a set by the name of a file beside this module ("dtr") or by path ("mine.toml").
+
+    Raises:
+      InputError: no such set, or the file does not say what it must; the message names the
+        file, the table and the key.
+    """
+    own = Path(__file__).parent / f"{name}.toml"
+    path = own if own.exists() else Path(name)
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in Path(__file__).parent.glob("*.toml")))
+        raise InputError(f"No prompts named {name!r}: give one of {known}, or a TOML file's path.")
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no valid TOML file: {error}.") from error
+    layout = tables.pop("passages", {})
+    unknown = [key for key in tables if key not in ROLES]
+    unknown += [f"passages.{key}" for key in layout if key not in ("passage", "joiner")]
+    if unknown:
+        raise InputError(f"{path} has unknown keys {unknown}; roles are {', '.join(ROLES)}.")
+    return PromptSet(
+        str(path), {role: _template(path, role, t) for role, t in tables.items()}, **layout
+    )
+
+
+def _template(path: Path, role: str, table: Mapping[str, Any]) -> Template:
+    names = {field.name for field in dataclasses.fields(Template)}
+    if unknown := sorted(set(table) - names):
+        raise InputError(f"{path} [{role}] has unknown keys {unknown}; allowed: {sorted(names)}.")
+    needed = _FIELDS.get(role, ("question",))
+    user = table.get("user", "")
+    if missing := [field for field in needed if f"{{{field}}}" not in user]:
+        raise InputError(f"{path} [{role}] user must hold {{{missing[0]}}}.")
+    if table.get("parse", "text") not in _PARSERS:
+        raise InputError(f"{path} [{role}] parse is {table['parse']!r}; allowed: {_PARSERS}.")
+    try:
+        user.format_map(dict.fromkeys(("question", "passages"), ""))
+    except (KeyError, ValueError, IndexError) as error:
+        raise InputError(f"{path} [{role}] user has a bad field: {error!r}.") from error
+    demonstrations = []
+    for number, pair in enumerate(table.get("demonstrations", ()), start=1):
+        if set(pair) != {"user", "assistant"}:
+            raise InputError(f"{path} [{role}] demonstration {number} needs user and assistant.")
+        demonstrations.append((pair["user"], pair["assistant"]))
+    return Template(
+        user=user,
+        system=table.get("system", ""),
+        demonstrations=tuple(demonstrations),
+        parse=table.get("parse", "text"),
+        stop=tuple(table.get("stop", ())),
+    )

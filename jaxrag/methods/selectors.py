@@ -1,0 +1,111 @@
+"""Selectors: which candidates the reader gets, best first."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from jaxrag.engines.scheduler import gather
+from jaxrag.methods.steps import Pool, Trace
+from jaxrag.methods.tools import Tools
+from jaxrag.types import InputError
+
+_PAD = 16  # candidate pools are padded to a multiple of this, so that one program serves them
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise InputError(f"select.k is {k}; it must be at least 1.")
+
+
+def _record(
+    trace: Trace, tools: Tools, pool: Pool, columns: dict[str, list[float]], kept: tuple[int, ...]
+) -> None:
+    """Writes the candidates with their scores, and the kept ones' scores, into the trace."""
+    ids = [passage.id for passage in tools.index.passages(pool.rows)]
+    table = zip(ids, *columns.values(), strict=True)
+    candidates = [dict(zip(("id", *columns), line, strict=True)) for line in table]
+    score = dict(zip(pool.rows, columns["score"], strict=True))
+    trace["selected"] = {"candidates": candidates, "scores": [score[row] for row in kept]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Top:
+    """The first ``k`` of the pool, in its own order."""
+
+    k: int = 3
+    uses_pseudo: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_k(self.k)
+
+    async def __call__(
+        self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
+    ) -> tuple[int, ...]:
+        """Cuts the pool."""
+        kept = pool.rows[: self.k]
+        _record(trace, tools, pool, {"score": list(pool.scores)}, kept)
+        return kept
+
+
+@dataclasses.dataclass(frozen=True)
+class AIS:
+    """Adaptive information selection (PAIRS 1.3, DTR 2.3): score by query and pseudo-context.
+
+    Attributes:
+      k: how many passages are kept.
+      score: "angle_sum", cos(theta1 + theta2), PAIRS eq 4 and DTR eq 7; "cosine_sum", PAIRS eq 1
+        and what the released code has in force; "dynamic", PAIRS eq 5.
+      alpha0, alpha1: alpha = alpha1 * theta0 + alpha0 (PAIRS eq 8), for "dynamic".
+    """
+
+    k: int = 3
+    score: Literal["angle_sum", "cosine_sum", "dynamic"] = "angle_sum"
+    alpha0: float = 0.455
+    alpha1: float = 0.058
+    uses_pseudo: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_k(self.k)
+        if self.score not in ("angle_sum", "cosine_sum", "dynamic"):
+            raise InputError(
+                f"select.score is {self.score!r}; allowed: 'angle_sum', 'cosine_sum', 'dynamic'."
+            )
+
+    async def __call__(
+        self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
+    ) -> tuple[int, ...]:
+        """Scores every candidate from its stored vector."""
+        q, p = await gather(tools.index.embed(query), tools.index.embed(pseudo))
+        raise NotImplementedError
+        return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Rerank:
+    """The ``k`` best by a reranker: K(d, q), or K(d, q) + K(d, p) (PAIRS eq 7)."""
+
+    k: int = 3
+    with_pseudo: bool = False
+
+    def __post_init__(self) -> None:
+        _check_k(self.k)
+
+    @property
+    def uses_pseudo(self) -> bool:
+        """Whether the pseudo-context enters the score."""
+        return self.with_pseudo
+
+    async def __call__(
+        self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
+    ) -> tuple[int, ...]:
+        """Scores every candidate; ties keep the pool's order."""
+        passages = tools.index.passages(pool.rows)
+        texts = (query, pseudo) if self.with_pseudo else (query,)
+        found = await gather(*(tools.ranker.scores(text, passages) for text in texts))
+        columns = dict(zip(("s1", "s2"), found, strict=False))
+        columns["score"] = [float(sum(pair)) for pair in zip(*found, strict=True)]
+        order = sorted(range(len(pool.rows)), key=lambda i: -columns["score"][i])
+        kept = tuple(pool.rows[i] for i in order[: self.k])
+        _record(trace, tools, pool, columns, kept)
+        return kept

@@ -1,0 +1,249 @@
+"""The steps that methods are made of: asking, reading answers, recording what happened.
+
+Every step takes the question's ``trace`` (plain JSON) and writes into it what it did.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Awaitable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from jaxrag.functional import uncertainty
+from jaxrag.methods import prompts
+from jaxrag.methods.tools import LanguageModelTool, Tools
+from jaxrag.types import Answer, Generation, Question
+
+Trace = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """How the language model is asked.
+
+    Attributes:
+      prompts: a set of `jaxrag.methods.prompts`, by name or path.
+      answer_tokens, passage_tokens: most new tokens of an answer; of a pseudo-context or rationale.
+      temperature: 0 is greedy, as in all papers here.
+      fidelity: how u counts tokens ("paper": all but the end token; "released": all but the last).
+    """
+
+    prompts: str = "dtr"
+    answer_tokens: int = 32
+    passage_tokens: int = 256
+    temperature: float = 0.0
+    fidelity: uncertainty.Rule = "paper"
+
+
+class Reply(NamedTuple):
+    """An answer as read from a generation, with its mean negative log-likelihood (nats)."""
+
+    text: str
+    raw: str
+    u: float
+    generation: Generation
+
+    def record(self) -> Trace:
+        """The reply as plain JSON; an infinite u (empty answer) is null."""
+        return {
+            "text": self.text,
+            "raw": self.raw,
+            "u": self.u if math.isfinite(self.u) else None,
+            "tokens": len(self.generation.tokens),
+            "finish_reason": self.generation.finish_reason,
+        }
+
+
+class Decision(NamedTuple):
+    """A gate's verdict, with what it has already made."""
+
+    retrieve: bool
+    reply: Reply | None = None
+    pseudo_context: str | None = None
+
+
+class Pool(NamedTuple):
+    """Candidate passages: rows in the corpus without duplicates, and their order's scores."""
+
+    rows: tuple[int, ...]
+    scores: tuple[float, ...]
+
+
+class Gate(Protocol):
+    """Decides whether to retrieve for a question."""
+
+    def __call__(
+        self, question: Question, tools: Tools, reader: Reader, trace: Trace
+    ) -> Awaitable[Decision]:
+        """Decides, and hands on what it made on the way."""
+        ...
+
+
+class Candidates(Protocol):
+    """Finds candidate passages from the query and, where ``uses_pseudo``, a pseudo-context."""
+
+    @property
+    def uses_pseudo(self) -> bool:
+        """Whether a pseudo-context must be written first."""
+        ...
+
+    def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> Awaitable[Pool]:
+        """Searches."""
+        ...
+
+
+class Selector(Protocol):
+    """Picks the passages (rows, best first) that the reader gets."""
+
+    @property
+    def uses_pseudo(self) -> bool:
+        """Whether a pseudo-context must be written first."""
+        ...
+
+    def __call__(
+        self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
+    ) -> Awaitable[tuple[int, ...]]:
+        """Selects."""
+        ...
+
+
+class Retrieval(Protocol):
+    """The part of a method's config that says how evidence is found and read."""
+
+    @property
+    def candidates(self) -> Candidates:
+        """Which passages come into question."""
+        ...
+
+    @property
+    def select(self) -> Selector:
+        """Which of them are read."""
+        ...
+
+    @property
+    def reader(self) -> Reader:
+        """How the model is asked."""
+        ...
+
+
+class Adaptive(Retrieval, Protocol):
+    """The config of a method that decides first."""
+
+    @property
+    def gate(self) -> Gate:
+        """When to retrieve."""
+        ...
+
+
+def parse_answer(raw: str, how: str) -> str:
+    """Reads the answer out of a generation; junk gives "" rather than an error.
+
+    "tags": what stands between <answer> and </answer> (an open tag runs to the end of its line);
+    without tags, as "first_line". "first_line": the first line that is not blank, without a
+    leading "Answer:". "text": all of it, trimmed.
+    """
+    if how == "tags":
+        match = re.search(r"<answer>(.*?)(?:</answer>|\n|$)", raw.strip(), re.S | re.I)
+        if match:
+            return match.group(1).strip()
+        raw = re.sub(r"</?answer>", "", raw, flags=re.I)
+    if how == "text":
+        return raw.strip()
+    line = next((line.strip() for line in raw.splitlines() if line.strip()), "")
+    return re.sub(r"^answer\s*:\s*", "", line, flags=re.I)
+
+
+def mean_nll(generation: Generation, rule: uncertainty.Rule) -> float:
+    """DTR eq 3 for one generation: mean token negative log-likelihood, infinite when empty."""
+    width = max(16, 1 << (len(generation.tokens) - 1).bit_length()) if generation.tokens else 16
+    logprobs = np.zeros(width, np.float32)
+    logprobs[: len(generation.logprobs)] = generation.logprobs
+    where = np.arange(width) < len(generation.logprobs)
+    ended = generation.finish_reason == "end"
+    return float(uncertainty.mean_nll_jit(logprobs, ended, where=where, rule=rule))
+
+
+def question_text(question: Question) -> str:
+    """The question as the reader sees it, with its choices where it has some."""
+    if not question.choices:
+        return question.text
+    return f"{question.text}\nChoices: {'; '.join(question.choices)}"
+
+
+async def ask(
+    role: str, question: Question, llm: LanguageModelTool, reader: Reader, **fields: str
+) -> Reply:
+    """Asks for one role of the reader's prompts and reads the answer."""
+    template = prompts.load(reader.prompts).role(role)
+    long = role in ("pseudo_context", "rationale")
+    generation = await llm.generate(
+        template.messages(question=question_text(question), **fields),
+        max_new_tokens=reader.passage_tokens if long else reader.answer_tokens,
+        temperature=reader.temperature,
+        stop=template.stop,
+    )
+    text = parse_answer(generation.text, template.parse)
+    return Reply(text, generation.text, mean_nll(generation, reader.fidelity), generation)
+
+
+async def answer_directly(question: Question, tools: Tools, reader: Reader, trace: Trace) -> Reply:
+    """Answers from the model's own knowledge."""
+    reply = await ask("direct", question, tools.llm, reader)
+    trace["direct"] = {**reply.record(), "logprobs": list(reply.generation.logprobs)}
+    return reply
+
+
+async def write_pseudo_context(
+    question: Question, tools: Tools, reader: Reader, trace: Trace, role: str = "pseudo_context"
+) -> str:
+    """Has the model write the passage (or, as "rationale", the reasoning) that it would look for.
+
+    An empty one falls back to the question itself, and the trace shows it.
+    """
+    reply = await ask(role, question, tools.llm, reader)
+    trace["pseudo_context"] = reply.text
+    return reply.text or question.text
+
+
+async def answer_from_passages(
+    question: Question, rows: Sequence[int], tools: Tools, reader: Reader, trace: Trace
+) -> Reply:
+    """Answers from the passages at ``rows``, shown in that order."""
+    passages = prompts.load(reader.prompts).render(tools.index.passages(rows))
+    reply = await ask("context", question, tools.llm, reader, passages=passages)
+    trace["answer"] = reply.record()
+    return reply
+
+
+async def retrieve_and_read(
+    question: Question,
+    tools: Tools,
+    config: Retrieval,
+    trace: Trace,
+    *,
+    pseudo: str | None = None,
+    pseudo_role: str = "pseudo_context",
+) -> Answer:
+    """Finds candidates, selects, answers; writes a pseudo-context where one is needed."""
+    if pseudo is None and (config.candidates.uses_pseudo or config.select.uses_pseudo):
+        pseudo = await write_pseudo_context(question, tools, config.reader, trace, pseudo_role)
+    pool = await config.candidates(question.text, pseudo or "", tools, trace)
+    kept = await config.select(question.text, pseudo or "", pool, tools, trace)
+    trace.setdefault("selected", {})["ids"] = [p.id for p in tools.index.passages(kept)]
+    reply = await answer_from_passages(question, kept, tools, config.reader, trace)
+    return Answer(question.id, reply.text, trace)
+
+
+async def decide_then_retrieve(question: Question, tools: Tools, config: Adaptive) -> Answer:
+    """The adaptive loop: the gate decides; only where it says so, evidence is found and read."""
+    trace: Trace = {}
+    decision = await config.gate(question, tools, config.reader, trace)
+    if not decision.retrieve:
+        reply = decision.reply or await answer_directly(question, tools, config.reader, trace)
+        trace["answer"] = reply.record()
+        return Answer(question.id, reply.text, trace)
+    return await retrieve_and_read(question, tools, config, trace, pseudo=decision.pseudo_context)

@@ -1,0 +1,220 @@
+"""What a method holds: a language model, a retriever and a reranker, one request at a time.
+
+Each tool turns a call for one question into a `Request`, which the scheduler batches with those
+of the other questions and answers from the store where it can.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.scheduler import Operation, Request, gather
+from jaxrag.engines.store import canonical
+from jaxrag.retrieval.rerank import Reranker
+from jaxrag.retrieval.retriever import Retriever
+from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
+
+
+class LanguageModelTool:
+    """A language model, asked one prompt at a time."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self._operation = functools.cache(self._make_operation)
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Request:
+        """Awaits to the prompt's `Generation`."""
+        return Request(self._operation(max_new_tokens, temperature, tuple(stop), seed), prompt)
+
+    def logprob(self, prompt: Prompt, continuation: str) -> Request:
+        """Awaits to the log-probability of each token of ``continuation``, float32 [t]."""
+        return Request(self._scoring, (prompt, continuation))
+
+    def _make_operation(
+        self, max_new_tokens: int, temperature: float, stop: tuple[str, ...], seed: int
+    ) -> Operation:
+        settings: dict[str, Any] = {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "stop": stop,
+            "seed": seed,
+        }
+        return Operation(
+            name="generate",
+            identity=canonical({"model": self._model.identity, **settings}),
+            run=lambda prompts: self._model.generate(prompts, **settings),
+            key=canonical,
+            encode=_encode_generation,
+            decode=_decode_generation,
+            cost=lambda prompt, generation: {
+                "llm_calls": 1,
+                "prompt_tokens": generation.prompt_tokens,
+                "new_tokens": len(generation.tokens),
+            },
+            size=_prompt_size,
+        )
+
+    @functools.cached_property
+    def _scoring(self) -> Operation:
+        return Operation(
+            name="logprob",
+            identity=canonical({"model": self._model.identity}),
+            run=lambda pairs: self._model.logprob([p for p, _ in pairs], [c for _, c in pairs]),
+            key=canonical,
+            encode=_encode_array,
+            decode=_decode_array,
+            cost=lambda pair, array: {"llm_scores": 1, "scored_tokens": len(array)},
+            size=lambda pair: _prompt_size(pair[0]) + len(pair[1]),
+        )
+
+
+class _Search(NamedTuple):
+    text: str
+    vector: np.ndarray
+
+
+class RetrieverTool:
+    """An index with its encoder, asked one query at a time."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self._retriever = retriever
+        self._embedding = Operation(
+            name="embed",
+            identity=canonical({"encoder": retriever.encoder.identity}),
+            run=lambda texts: list(retriever.embed(texts)),
+            key=canonical,
+            encode=_encode_array,
+            decode=_decode_array,
+            size=len,
+        )
+        self._operation = functools.cache(self._make_operation)
+
+    def embed(self, text: str) -> Request:
+        """Awaits to the query embedding of ``text``, float32 [d]."""
+        return Request(self._embedding, text)
+
+    async def search(self, text: str, k: int) -> Ranking:
+        """The ``k`` best passages for ``text``."""
+        vector = await self.embed(text)
+        return await Request(self._operation(k), _Search(text, vector))
+
+    def vectors(self, rows: Sequence[int]) -> np.ndarray:
+        """Stored embeddings of passages, float32 [n d]."""
+        return self._retriever.vectors(rows)
+
+    def passages(self, rows: Sequence[int]) -> list[Passage]:
+        """The passages at ``rows``."""
+        return self._retriever.passages.get(rows)
+
+    def _make_operation(self, k: int) -> Operation:
+        def run(searches: list[_Search]) -> list[Ranking]:
+            return self._retriever.search(np.stack([s.vector for s in searches]), k)
+
+        return Operation(
+            name="search",
+            identity=canonical({"index": self._retriever.identity, "k": k}),
+            run=run,
+            key=lambda search: canonical(search.text),
+            encode=lambda ranking: canonical([ranking.ids, ranking.scores]).encode(),
+            decode=lambda data: Ranking(*map(tuple, json.loads(data))),
+            cost=lambda search, ranking: {"searches": 1},
+            batch=1024,
+        )
+
+
+class RerankerTool:
+    """A reranker, asked to score passages against one query."""
+
+    def __init__(self, reranker: Reranker) -> None:
+        self._operation = Operation(
+            name="rerank",
+            identity=canonical({"reranker": reranker.identity}),
+            run=lambda pairs: list(
+                map(float, reranker.score([q for q, _ in pairs], [p for _, p in pairs]))
+            ),
+            key=canonical,
+            encode=lambda score: canonical(score).encode(),
+            decode=lambda data: float(json.loads(data)),
+            cost=lambda pair, score: {"rerank_pairs": 1},
+            size=lambda pair: len(pair[0]) + len(pair[1]),
+            batch=256,
+        )
+
+    async def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """The reranker's score of each passage (title and text) for ``query``."""
+        texts = (f"{p.title}. {p.text}" if p.title else p.text for p in passages)
+        return await gather(*(Request(self._operation, (query, text)) for text in texts))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tools:
+    """All that a method may use; what a run did not set up is None."""
+
+    llm: LanguageModelTool
+    retriever: RetrieverTool | None = None
+    reranker: RerankerTool | None = None
+    judge: LanguageModelTool | None = None
+
+    @property
+    def index(self) -> RetrieverTool:
+        """The retriever, which must be there.
+
+        Raises:
+          InputError: the run has none.
+        """
+        if self.retriever is None:
+            raise InputError("This method searches, but the run has no index: set config.index.")
+        return self.retriever
+
+    @property
+    def ranker(self) -> RerankerTool:
+        """The reranker, which must be there.
+
+        Raises:
+          InputError: the run has none.
+        """
+        if self.reranker is None:
+            raise InputError(
+                "This method reranks, but the run has no reranker: set config.reranker."
+            )
+        return self.reranker
+
+
+def _prompt_size(prompt: Prompt) -> int:
+    return len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
+
+
+def _encode_generation(generation: Generation) -> bytes:
+    return canonical(dataclasses.asdict(generation)).encode()
+
+
+def _decode_generation(data: bytes) -> Generation:
+    fields = json.loads(data)
+    fields["tokens"], fields["logprobs"] = tuple(fields["tokens"]), tuple(fields["logprobs"])
+    return Generation(**fields)
+
+
+def _encode_array(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array, np.float32), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _decode_array(data: bytes) -> np.ndarray:
+    return np.load(io.BytesIO(data), allow_pickle=False)

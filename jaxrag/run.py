@@ -1,0 +1,267 @@
+"""One run: a method over a data set, from settings to a run directory.
+
+A `Run` is a tree of frozen dataclasses; `execute` does what it says. The scripts in
+``experiments`` and the notebooks are thin layers over this file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from jaxrag.data.dataset import Dataset
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.progress import progress
+from jaxrag.engines.scheduler import Outcome, Scheduler
+from jaxrag.engines.store import Store, canonical, digest
+from jaxrag.evaluation.records import RunDirectory
+from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
+from jaxrag.retrieval.rerank import Reranker
+from jaxrag.retrieval.retriever import Retriever
+from jaxrag.types import Answer, InputError, Question
+
+_log = logging.getLogger("jaxrag")
+
+
+class DataSettings(Protocol):
+    """Which questions and passages; see `jaxrag.settings`."""
+
+    def load(self, cache: Path) -> Dataset:
+        """Reads the data, building it under ``cache`` on first use."""
+        ...
+
+
+class ModelSettings(Protocol):
+    """Which language model."""
+
+    def load(self, cache: Path) -> LanguageModel:
+        """Loads the model; compiled programs go under ``cache``."""
+        ...
+
+
+class IndexSettings(Protocol):
+    """Which encoder and index."""
+
+    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+        """Opens the index of the data's passages, building it on first use."""
+        ...
+
+
+class RerankerSettings(Protocol):
+    """Which reranker."""
+
+    def load(self, model: LanguageModel, cache: Path) -> Reranker:
+        """Loads the reranker; ``model`` is the run's language model."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All settings of a run.
+
+    Attributes:
+      method: the config of a method's file; that file's ``answer`` is run.
+      data: the questions and the corpus.
+      model: the language model that reads (and writes pseudo-contexts).
+      index: the retriever; unused, and not built, for a method that never searches.
+      reranker: for methods that rerank.
+      judge: the model that judges in LLM Judge; None is ``model``.
+      label: name in tables; by default the method's file.
+      limit: how many questions, from the first; 0 is all.
+      live: most questions in progress at once.
+      cache: where data sets, indexes and the store are kept between runs.
+    """
+
+    method: Any
+    data: DataSettings
+    model: ModelSettings
+    index: IndexSettings | None = None
+    reranker: RerankerSettings | None = None
+    judge: ModelSettings | None = None
+    label: str = ""
+    limit: int = 0
+    live: int = 4096
+    cache: str = "runs/cache"
+
+    def __post_init__(self) -> None:
+        if self.limit < 0 or self.live < 1:
+            raise InputError(
+                f"limit is {self.limit} and live {self.live}: limit must be 0 (all) or more, "
+                "live at least 1."
+            )
+
+    @property
+    def name(self) -> str:
+        """The label, or the method's."""
+        return self.label or type(self.method).__module__.rpartition(".")[2]
+
+
+def answer_function(run: Run) -> Callable[[Question, Tools, Any], Coroutine[Any, Any, Answer]]:
+    """The ``answer`` of the file that the method's config comes from."""
+    module = sys.modules[type(run.method).__module__]
+    function = getattr(module, "answer", None)
+    if not inspect.iscoroutinefunction(function):
+        raise InputError(
+            f"{module.__name__} has no `async def answer(question, tools, config)` beside its "
+            f"{type(run.method).__name__}."
+        )
+    return function
+
+
+@functools.cache
+def _load_data(settings: DataSettings, cache: Path) -> Dataset:
+    return settings.load(cache / "data")
+
+
+@functools.cache
+def _load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
+    return settings.load(cache)
+
+
+@functools.cache
+def _open_index(settings: IndexSettings, data: DataSettings, cache: Path) -> Retriever:
+    return settings.open(_load_data(data, cache), cache)
+
+
+def describe(value: Any) -> Any:
+    """Settings as plain JSON; a dataclass tells its own name beside its fields."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        kind = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}"
+        return {"is": kind, **fields}
+    return value
+
+
+def _searches(run: Run) -> bool:
+    return hasattr(run.method, "candidates")
+
+
+def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools, dict[str, Any]]:
+    """Loads what a run needs: data, its questions, the tools and the record of all settings.
+
+    Raises:
+      InputError: something cannot be had, or does not fit; nothing has been computed yet.
+    """
+    dataset = _load_data(run.data, cache)
+    questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
+    if not questions:
+        raise InputError(f"{dataset.name} has no questions under these settings.")
+    model = _load_model(run.model, cache)
+    judge = _load_model(run.judge, cache) if run.judge else None
+    retriever = None
+    if _searches(run):
+        if run.index is None:
+            raise InputError(f"{run.name} searches: set config.index.")
+        retriever = _open_index(run.index, run.data, cache)
+    reranker = run.reranker.load(model, cache) if run.reranker and _searches(run) else None
+    tools = Tools(
+        llm=LanguageModelTool(model),
+        retriever=RetrieverTool(retriever) if retriever else None,
+        reranker=RerankerTool(reranker) if reranker else None,
+        judge=LanguageModelTool(judge) if judge else None,
+    )
+    record = {
+        "method": {"name": run.name, **describe(run.method)},
+        "dataset": {
+            "name": dataset.name,
+            "identity": dataset.identity,
+            "questions": len(questions),
+            "passages": len(dataset.passages),
+            **describe(run.data),
+        },
+        "language_model": {"name": _short_name(run.model), **json.loads(model.identity)},
+        "judge": json.loads(judge.identity) if judge else None,
+        "retriever": json.loads(retriever.identity) if retriever else None,
+        "reranker": json.loads(reranker.identity) if reranker else None,
+    }
+    return dataset, questions, tools, record
+
+
+def _short_name(settings: Any) -> str:
+    return str(getattr(settings, "name", type(settings).__name__))
+
+
+def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
+    """Runs, or goes on with, one run; returns the contents of metrics.json.
+
+    Raises:
+      InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
+    """
+    cache = Path(run.cache)
+    answer = answer_function(run)
+    dataset, questions, tools, record = prepare(run, cache)
+    with RunDirectory.open(workdir, record) as directory:
+        todo = [q for q in questions if q.id not in directory.finished]
+        store = Store(cache / "store.sqlite")
+        try:
+            _answer_all(run, answer, todo, len(questions), dataset, tools, store, directory)
+        finally:
+            store.close()
+        return directory.finish([q.id for q in questions])
+
+
+def _answer_all(
+    run: Run,
+    answer: Callable[..., Coroutine[Any, Any, Answer]],
+    todo: list[Question],
+    total: int,
+    dataset: Dataset,
+    tools: Tools,
+    store: Store,
+    directory: RunDirectory,
+) -> None:
+    def started() -> Iterator[tuple[Question, Callable[[], Coroutine[Any, Any, Answer]]]]:
+        for question in todo:
+            yield question, functools.partial(answer, question, tools, run.method)
+
+    what = f"{run.name} on {dataset.name}"
+    with progress(total, what, done=total - len(todo)) as advance:
+        batch: list[Outcome] = []
+        for outcome in Scheduler(store, live=run.live).run(started()):
+            batch.append(outcome)
+            if len(batch) == 64:
+                _write(directory, batch, dataset)
+                advance(len(batch))
+                batch = []
+        _write(directory, batch, dataset)
+        advance(len(batch))
+
+
+def _write(directory: RunDirectory, outcomes: list[Outcome], dataset: Dataset) -> None:
+    for outcome in outcomes:
+        if outcome.error is not None:
+            _log.warning("question %s failed: %s", outcome.id.id, outcome.error)
+    directory.append(
+        [_line(outcome, dataset) for outcome in outcomes],
+        [
+            {"question_id": o.id.id, "seconds": o.seconds, "store_hits": o.store_hits}
+            for o in outcomes
+        ],
+    )
+
+
+def _line(outcome: Outcome, dataset: Dataset) -> dict[str, Any]:
+    question: Question = outcome.id
+    line: dict[str, Any] = {
+        "question_id": question.id,
+        "question": question.text,
+        "gold_answers": list(question.answers),
+        "gold_passages": list(dataset.gold.get(question.id, ())),
+    }
+    if outcome.error is not None:
+        return {**line, "error": f"{type(outcome.error).__name__}: {outcome.error}"}
+    # Branches may have written into the trace in any order; sorted keys make the bytes the same.
+    trace = json.loads(canonical(outcome.value.trace))
+    return {**line, "prediction": outcome.value.text, "trace": trace, "cost": outcome.cost}
+
+
+def index_directory(cache: Path, *identities: str) -> Path:
+    """Where an index with these identities (encoder, passages, settings) is kept."""
+    return cache / "indexes" / digest(*identities)[:16]

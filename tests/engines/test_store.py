@@ -1,0 +1,152 @@
+import multiprocessing
+import os
+import signal
+import sqlite3
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.__main__ import main
+from jaxrag.engines.store import Store, canonical, digest, entry_key
+from jaxrag.types import InputError
+
+
+def test_canonical_sorts_and_refuses_what_json_lacks():
+    assert canonical({"b": 1, "a": [1.5, "é"]}) == '{"a":[1.5,"é"],"b":1}'
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(ValueError):
+            canonical(bad)
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4), st.lists(st.text(), min_size=1, max_size=4))
+def test_digest_keeps_parts_apart(first, second):
+    assert (digest(*first) == digest(*second)) == (first == second)
+
+
+def test_returns_what_was_put_and_only_that(tmp_path):
+    store = Store(tmp_path / "s.sqlite")
+    key, other = entry_key("op", "id", "a"), entry_key("op", "id", "b")
+    store.put("op", "id", {key: b"\x00value"})
+    assert store.get([key, other]) == {key: b"\x00value"}
+    assert Store(tmp_path / "s.sqlite").get([key]) == {key: b"\x00value"}
+    (holding,) = store.holdings()
+    assert holding == ("op", "id", 1, 6)
+
+
+def test_keys_differ_in_every_part():
+    keys = {entry_key(*parts) for parts in [("a", "b", "c"), ("a", "b", "d"), ("a", "c", "b"),
+                                            ("ab", "", "c"), ("a", "bc", "")]}  # fmt: skip
+    assert len(keys) == 5
+
+
+def test_first_value_stays(tmp_path):
+    store = Store(tmp_path / "s.sqlite")
+    key = entry_key("op", "id", "a")
+    store.put("op", "id", {key: b"first"})
+    store.put("op", "id", {key: b"second"})
+    assert store.get([key]) == {key: b"first"}
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.dictionaries(st.binary(min_size=32, max_size=32), st.binary(), max_size=1200))
+def test_many_keys_at_once(entries):
+    store = Store(None)
+    store.put("op", "id", entries)
+    assert store.get(list(entries)) == entries
+    assert store.verify() == (len(entries), [])
+
+
+def _write_forever(path, seed):
+    store, number = Store(path), 0
+    while True:
+        batch = {entry_key("op", "id", f"{seed}/{number + i}"): b"v" * 300 for i in range(20)}
+        store.put("op", "id", batch)
+        number += 20
+
+
+def test_survives_kills_and_two_writers(tmp_path):
+    path = tmp_path / "s.sqlite"
+    context = multiprocessing.get_context("spawn")
+    for round_number in range(2):
+        writers = [
+            context.Process(target=_write_forever, args=(path, 2 * round_number + i))
+            for i in range(2)
+        ]
+        for writer in writers:
+            writer.start()
+        deadline = time.monotonic() + 60
+        while not (path.exists() and _entries(path) > 400 * (round_number + 1)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for writer in writers:
+            assert writer.pid
+            os.kill(writer.pid, signal.SIGKILL)
+            writer.join()
+    count, damaged = Store(path).verify()
+    assert damaged == [] and count % 20 == 0 and count > 800  # whole batches only
+
+
+def _entries(path):
+    try:
+        return sum(holding.entries for holding in Store(path).holdings())
+    except sqlite3.Error:
+        return 0
+
+
+def test_damage_is_found_named_and_dropped(tmp_path, capsys):
+    path = tmp_path / "s.sqlite"
+    store = Store(path)
+    good, bad = entry_key("op", "id", "good"), entry_key("op", "id", "bad")
+    store.put("op", "id", {good: b"1", bad: b"2"})
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE entries SET value = x'33' WHERE key = ?", (bad,))
+    connection.close()
+    with pytest.raises(InputError, match=bad.hex()[:16]):
+        Store(path).get([bad])
+    assert main(["store", "verify", str(path)]) == 1
+    assert bad.hex() in capsys.readouterr().out
+    assert main(["store", "verify", "--drop", str(path)]) == 0
+    assert main(["store", "verify", str(path)]) == 0
+    assert main(["store", "report", str(path)]) == 0
+    assert "op" in capsys.readouterr().out
+    assert Store(path).get([good, bad]) == {good: b"1"}
+
+
+def test_refuses_what_is_no_store(tmp_path, capsys):
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to have a header of its own" * 20)
+    with pytest.raises(InputError, match=r"notes\.txt"):
+        Store(text)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE mine(x)")
+    connection.close()
+    with pytest.raises(InputError, match="not a jaxrag store"):
+        Store(other)
+    assert main(["store", "report", str(tmp_path / "absent")]) == 2
+    assert "no store" in capsys.readouterr().err
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    path = tmp_path / "s.sqlite"
+    Store(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE format SET version = 99")
+    connection.close()
+    with pytest.raises(InputError, match="format 99"):
+        Store(path)
+
+
+def test_full_disk_is_one_clear_error_and_loses_nothing(tmp_path):
+    store = Store(tmp_path / "s.sqlite")
+    key = entry_key("op", "id", "kept")
+    store.put("op", "id", {key: b"kept"})
+    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+    store._connection.execute(f"PRAGMA max_page_count={pages + 2}")
+    with pytest.raises(InputError, match="disk is full"):
+        store.put("op", "id", {entry_key("op", "id", str(i)): b"x" * 4000 for i in range(50)})
+    assert store.get([key]) == {key: b"kept"}
+    assert store.verify() == (1, [])
