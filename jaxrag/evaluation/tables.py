@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -36,12 +37,12 @@ def difference_text(found: Difference | None) -> tuple[str, str]:
     if found is None or not found.n:
         return "–", ""
     low, high = 100 * found.low, 100 * found.high
-    return f"{100 * found.mean:+.1f}", f"[{low:+.1f}, {high:+.1f}] p={p_text(found.p)}"
+    return f"{100 * found.mean:+.1f}", f"[{low:+.1f}, {high:+.1f}] p{p_text(found.p)}"
 
 
 def p_text(p: float) -> str:
-    """A p-value with as many digits as matter."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+    """A p-value with its sign of relation and as many digits as matter."""
+    return "<0.001" if p < 0.001 else f"={p:.3f}" if p < 0.1 else f"={p:.2f}"
 
 
 def count_text(row: Row) -> str:
@@ -53,18 +54,16 @@ def count_text(row: Row) -> str:
 
 
 TERMINAL = {
-    "exact_match": "EM %",
-    "f1": "F1 %",
-    "contains": "cont. %",
-    "recall": "recall %",
-    "trigger": "trig. %",
-    "llm_calls": "LLM calls",
-    "prompt_tokens": "prompt tok.",
-    "new_tokens": "new tok.",
-    "searches": "searches",
-    "seconds": "s",
+    "EM %": ("exact_match",),
+    "F1 %": ("f1",),
+    "contains": ("contains",),
+    "recall": ("recall",),
+    "trigger": ("trigger",),
+    "calls\nsearches": ("llm_calls", "searches"),
+    "tokens\nin, out": ("prompt_tokens", "new_tokens"),
+    "s": ("seconds",),
 }
-"""Columns of the terminal's table: metric and heading."""
+"""Columns of the terminal's table: heading, and a share with its interval or costs, a line each."""
 
 MARKDOWN = {
     "exact_match": "EM %",
@@ -91,30 +90,29 @@ NOTE = (
 
 
 def terminal_table(rows: Sequence[Row]) -> Table:
-    """The rows as a table for ``rich``; intervals stand below their means."""
-    table = Table(header_style="bold", pad_edge=False, caption=NOTE, caption_justify="left")
-    several = len({row.dataset for row in rows}) > 1
-    for heading in (*["data set"] * several, "method"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("n", *TERMINAL.values(), "ΔEM"):
-        table.add_column(heading, justify="right")
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        cells = ["\n".join(cell) for cell in _cells(row, TERMINAL)]
-        delta = "\n".join(difference_text(row.differences.get("exact_match"))).replace(" p", "\np")
-        ends = following is not None and following.dataset != row.dataset
-        front = [
-            *[escape(row.dataset)] * several,
-            escape(row.label),
-            count_text(row).replace(" (", "\n("),
-        ]
-        table.add_row(*front, *cells, delta if row.baseline else "baseline", end_section=ends)
+    """The rows as a table for ``rich``, about 100 columns wide; intervals stand below means."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, caption=NOTE)
+    table.caption_justify = "left"
+    table.add_column("method", overflow="fold")
+    for heading in (*TERMINAL, "ΔEM"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for dataset in dict.fromkeys(row.dataset for row in rows):
+        table.add_section()
+        table.add_row(f"[bold]{escape(dataset)}[/bold]")
+        for row in (row for row in rows if row.dataset == dataset):
+            delta = "\n".join(difference_text(row.differences.get("exact_match")))
+            cells = [_stacked(row, names) for names in TERMINAL.values()]
+            last = delta.replace(" p", "\np") if row.baseline else "baseline"
+            count = count_text(row).replace(" (", "\n(")
+            table.add_row(f"{escape(row.label)}\nn = {count}", *cells, last)
     return table
 
 
-def _cells(row: Row, columns: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Mean and interval of each column; costs stand without theirs."""
-    found = {name: with_interval(name, row.means[name]) for name in columns}
-    return [(mean, ends if name in PERCENT else "") for name, (mean, ends) in found.items()]
+def _stacked(row: Row, names: Sequence[str]) -> str:
+    if len(names) == 1 and names[0] in PERCENT:
+        mean, ends = with_interval(names[0], row.means[names[0]])
+        return f"{mean}\n[dim]{ends[1:-1].replace(', ', '–')}[/dim]"
+    return "\n".join(number(name, row.means[name].mean) for name in names)
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
@@ -123,17 +121,22 @@ def markdown_table(rows: Sequence[Row]) -> str:
     for dataset in dict.fromkeys(row.dataset for row in rows):
         members = [row for row in rows if row.dataset == dataset]
         baseline = next((row.baseline for row in members if row.baseline), "")
-        delta = [f"ΔEM vs {baseline}"] if baseline else []
+        delta = [f"ΔEM vs {_escape(baseline)}"] if baseline else []
         heading = ["method", "n", *MARKDOWN.values(), *delta]
         lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
         for row in members:
-            cells = [" ".join(cell).strip() for cell in _cells(row, MARKDOWN)]
+            cells = [_inline(row, name) for name in MARKDOWN]
             compared = difference_text(row.differences.get("exact_match"))
             shown = " ".join(compared) if row.baseline else "baseline"
-            lines.append([row.label, count_text(row), *cells, *[shown] * len(delta)])
-        body = "\n".join("| " + " | ".join(map(_escape, line)) + " |" for line in lines)
+            lines.append([_escape(row.label), count_text(row), *cells, *[shown] * len(delta)])
+        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         parts.append(f"**{_escape(dataset)}**\n\n{body}\n")
     return "\n".join([*parts, NOTE, ""])
+
+
+def _inline(row: Row, name: str) -> str:
+    mean, ends = with_interval(name, row.means[name])
+    return f"{mean} {ends}".strip() if name in PERCENT else mean
 
 
 def _escape(cell: str) -> str:
