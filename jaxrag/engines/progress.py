@@ -1,0 +1,77 @@
+"""How far a long job is: a bar on a terminal or in a notebook, now and then a line in a log."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Advance = Callable[[int], None]
+
+
+@contextlib.contextmanager
+def progress(
+    total: int, what: str, *, done: int = 0, every: float = 10.0, console: Console | None = None
+) -> Iterator[Advance]:
+    """Gives a function that is told how many items were finished since it was last called.
+
+    Shows on standard error the items done, items a second and the time that remains; ``done``
+    items come from an earlier run and do not count towards the rate. Where standard error is
+    neither a terminal nor a notebook, a plain line is written at most every ``every`` seconds,
+    and one at the end if the job took longer than that.
+    """
+    console = console or Console(stderr=True)
+    show = _bar if console.is_terminal or console.is_jupyter else _lines
+    with show(total, what, done, every, console) as advance:
+        yield advance
+
+
+@contextlib.contextmanager
+def _bar(total: int, what: str, done: int, _: float, console: Console) -> Iterator[Advance]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    start, fresh = time.monotonic(), 0
+    with Progress(*columns, console=console) as shown:
+        task = shown.add_task(what, total=total, completed=done, rate="")
+
+        def advance(count: int) -> None:
+            nonlocal fresh
+            fresh += count
+            rate = fresh / max(time.monotonic() - start, 1e-9)
+            shown.update(task, advance=count, rate=f"{rate:,.1f}/s")
+
+        yield advance
+
+
+@contextlib.contextmanager
+def _lines(total: int, what: str, done: int, every: float, console: Console) -> Iterator[Advance]:
+    start = last = time.monotonic()
+    fresh = 0
+
+    def line(now: float) -> None:
+        rate = fresh / max(now - start, 1e-9)
+        left = (total - done - fresh) / rate if rate else float("inf")
+        text = f"{what}: {done + fresh:,}/{total:,}, {rate:,.1f}/s"
+        ending = f", took {now - start:.0f} s" if left <= 0 else f", {left:.0f} s left"
+        print(text + ending, file=console.file or sys.stderr, flush=True)
+
+    def advance(count: int) -> None:
+        nonlocal fresh, last
+        fresh += count
+        now = time.monotonic()
+        if now - last >= every and done + fresh < total:
+            last = now
+            line(now)
+
+    yield advance
+    if time.monotonic() - start >= every:
+        line(time.monotonic())

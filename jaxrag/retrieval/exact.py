@@ -1,0 +1,163 @@
+"""Exact search: every passage is scored for every query, on one device or several."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from jaxrag.engines.store import canonical
+from jaxrag.functional import topk
+from jaxrag.retrieval.matrix import Matrix, open_matrix
+from jaxrag.retrieval.ranking import Metric, Ranked, check_query, rank
+from jaxrag.retrieval.retriever import TextEncoder
+from jaxrag.types import InputError, Ranking
+
+if TYPE_CHECKING:
+    from jaxrag.retrieval.passages import Passages
+
+_QUERIES = 64  # queries searched together; one alone has a program of its own
+_SPARE = 8  # candidates beyond k, so that rounding at the k-th place can be told
+_CANDIDATES = 1 << 14  # most candidates of a query; among more near-equals float32 decides
+
+
+@dataclasses.dataclass(frozen=True)
+class ExactIndex:
+    """A corpus's vectors in float32 on the devices, searched in full.
+
+    What a query finds is what float64 arithmetic on the stored vectors would find: see `search`.
+    """
+
+    matrix: Matrix
+    encoder: TextEncoder
+    passages: Passages
+    metric: Metric
+    mesh: Mesh
+    device_matrix: Float[Array, "n d"]
+    bias: Float[Array, " n"]
+    longest: float
+    """The largest norm of a passage's vector."""
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | Path,
+        encoder: TextEncoder,
+        passages: Passages,
+        *,
+        metric: Metric = "inner_product",
+        devices: Sequence[Any] | None = None,
+        verify: bool | None = None,
+    ) -> ExactIndex:
+        """Puts the vectors that ``build_matrix`` wrote on the devices.
+
+        Args:
+          directory: where the matrix lies.
+          encoder: the encoder it was made with.
+          passages: the corpus it was made from.
+          metric: how passages are scored, <q, p> or -|q - p|^2.
+          devices: JAX devices over which rows are spread, by default all of this process.
+          verify: see `open_matrix`.
+
+        Raises:
+          InputError: see `open_matrix`.
+        """
+        if metric not in ("inner_product", "l2"):
+            raise InputError(f"metric must be 'inner_product' or 'l2', not {metric!r}")
+        matrix = open_matrix(directory, passages, encoder, verify=verify)
+        mesh = Mesh(np.asarray(devices or jax.local_devices()), ("rows",))
+        held, bias = topk.shard_rows(matrix, mesh, "rows")  # pyright: ignore[reportArgumentType]
+        half_norms = topk.l2_bias(held)
+        longest = float((-2 * half_norms.min()) ** 0.5)
+        if metric == "l2":
+            bias += half_norms
+        return cls(matrix, encoder, passages, metric, mesh, held, bias, longest)
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of metric and matrix."""
+        return canonical({"exact": self.metric, "matrix": self.matrix.identity})
+
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of queries, float32."""
+        return self.encoder.embed(texts)
+
+    def vectors(self, rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
+        """Stored vectors of passages, float32."""
+        return self.matrix.stored(rows).astype(np.float32)
+
+    def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
+        """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
+
+        The devices find a few more than ``k`` candidates in float32, which are scored again in
+        float64. Where the last candidate is so close to the k-th best that float32 might have
+        missed a better one, that query is searched again for more.
+
+        Raises:
+          InputError: queries of the wrong shape or not finite, or ``k`` below 1.
+        """
+        queries = check_query(vectors, k, self.matrix.dimension)
+        k = min(k, len(self.matrix))
+        return [ranking for part in _blocks(queries) for ranking in self._search_block(part, k)]
+
+    def _search_block(self, queries: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
+        rankings: list[Ranking] = [Ranking((), ())] * len(queries)
+        waiting = np.arange(len(queries))
+        wanted = min(k + _SPARE, len(self.matrix))
+        while waiting.size:
+            found, sure = self._candidates(queries[waiting], k, wanted)
+            for at, ranking in zip(waiting[sure], found.rankings(k), strict=False):
+                rankings[at] = ranking
+            waiting = waiting[~sure]
+            wanted = min(8 * wanted, max(self._most, wanted))
+        return rankings
+
+    def _candidates(
+        self, queries: Float[np.ndarray, "q d"], k: int, wanted: int
+    ) -> tuple[Ranked, np.ndarray]:
+        """Ranked candidates of the queries whose k best are sure, and which queries those are."""
+        found = self._device_search(_padded(queries), wanted)
+        rows = np.asarray(found.rows)[: len(queries)]
+        last = np.asarray(found.scores)[: len(queries), -1].astype(np.float64)
+        ranked = rank(self.matrix, queries, rows, metric=self.metric)
+        norms = np.linalg.norm(queries.astype(np.float64), axis=1)
+        kth = ranked.scores[:, k - 1].astype(np.float64)
+        if self.metric == "l2":
+            kth = (kth + norms**2) / 2
+        sure = (last + self._rounding(norms) < kth) | (wanted >= self._most) | (norms == 0)
+        return Ranked(ranked.rows[sure], ranked.scores[sure]), sure
+
+    @property
+    def _most(self) -> int:
+        return min(_CANDIDATES, len(self.matrix))
+
+    def _rounding(self, norms: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
+        """Twice the largest error of a float32 score, which is (d + 2) u times its terms' sizes."""
+        terms = (
+            norms * self.longest
+            if self.metric == "inner_product"
+            else ((norms + self.longest) ** 2 / 2)
+        )
+        return 2 * 2.0**-24 * (self.matrix.dimension + 2) * terms
+
+    def _device_search(self, queries: Float[np.ndarray, "q d"], k: int) -> topk.TopK:
+        return topk.sharded_search(
+            self.device_matrix, queries, self.bias, k=k, mesh=self.mesh, axis="rows"
+        )
+
+
+def _blocks(queries: Float[np.ndarray, "q d"]) -> Iterator[Float[np.ndarray, "q d"]]:
+    for start in range(0, len(queries), _QUERIES):
+        yield queries[start : start + _QUERIES]
+
+
+def _padded(queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "p d"]:
+    """One query alone, or zeros up to a full block: two programs, whatever a call brings."""
+    short = 0 if len(queries) == 1 else _QUERIES - len(queries)
+    return np.pad(queries, ((0, short), (0, 0)))

@@ -1,0 +1,290 @@
+"""ScaNN: approximate search over a matrix, for corpora too large to score in full.
+
+Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Quantization": a
+tree of partitions picks some leaves, asymmetric hashing scores what is in them, and the best are
+scored again. What is found gets its final score from the stored vectors (see `ranking`).
+
+Training is not reproducible bit for bit: ScaNN 1.4.2 draws its partitions without a seed, and its
+threads race. So an index's identity holds the hash of its files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxrag.engines.store import canonical, digest
+from jaxrag.retrieval import manifest as manifests
+from jaxrag.retrieval.manifest import Manifest
+from jaxrag.retrieval.matrix import Matrix, open_matrix
+from jaxrag.retrieval.ranking import Metric, check_query, rank
+from jaxrag.retrieval.retriever import TextEncoder
+from jaxrag.types import InputError, Ranking
+
+if TYPE_CHECKING:
+    from jaxrag.retrieval.passages import Passages
+
+_KIND = "scann"
+_SMALL = 2000  # up to here, scoring all rows is as fast as a tree
+_SPARE = 8  # candidates beyond k, so that ties at the k-th place are settled by row
+_BLOCK = 32  # queries searched together: see `ScannIndex._found`
+
+
+@dataclasses.dataclass(frozen=True)
+class ScannSettings:
+    """How an index is trained.
+
+    Attributes:
+      metric: how passages are scored, <q, p> or -|q - p|^2.
+      leaves: partitions of the tree; None: 2 sqrt(n), or 0 up to 2,000 rows. 0 scores all rows.
+      training_rows: how many rows the tree and the codes are trained on.
+      block: how many dimensions share a code of 4 bits.
+      anisotropy: threshold T of the paper's loss; for inner products only.
+      reorder: how many of the best by code are scored by vector, unless k needs more.
+    """
+
+    metric: Metric = "inner_product"
+    leaves: int | None = None
+    training_rows: int = 250_000
+    block: int = 2
+    anisotropy: float = 0.2
+    reorder: int = 100
+
+    def resolved(self, rows: int) -> ScannSettings:
+        """The same for a corpus of this size, with every choice made."""
+        if self.metric not in ("inner_product", "l2"):
+            raise InputError(f"metric must be 'inner_product' or 'l2', not {self.metric!r}")
+        if (self.leaves or 0) < 0 or min(self.training_rows, self.block, self.reorder) < 1:
+            raise InputError(f"leaves must be at least 0 and the other numbers at least 1: {self}")
+        leaves = self.leaves
+        if leaves is None:
+            leaves = 0 if rows <= _SMALL else round(2 * math.sqrt(rows))
+        sizes = {"leaves": min(leaves, rows), "training_rows": min(self.training_rows, rows)}
+        return dataclasses.replace(self, **sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScannIndex:
+    """A ScaNN index beside the matrix that it was trained on."""
+
+    matrix: Matrix
+    encoder: TextEncoder
+    passages: Passages
+    settings: ScannSettings
+    manifest: Manifest
+    searcher: Any
+    leaves_to_search: int
+
+    @classmethod
+    def build(
+        cls,
+        directory: str | Path,
+        encoder: TextEncoder,
+        passages: Passages,
+        *,
+        settings: ScannSettings = ScannSettings(),
+        leaves_to_search: int | None = None,
+        verify: bool | None = None,
+    ) -> ScannIndex:
+        """Trains an index on the matrix in ``directory``, unless a sound one is there; opens it.
+
+        The files go to a folder beside the matrix, one for each ``settings``; the folder appears
+        when it is whole. Holds the matrix in float32 in memory while it trains.
+
+        Args:
+          directory: where ``build_matrix`` wrote the matrix.
+          encoder: the encoder the matrix was made with.
+          passages: the corpus it was made from.
+          settings: how to train.
+          leaves_to_search: see `open`.
+          verify: see `open_matrix`.
+
+        Raises:
+          InputError: see `open_matrix`; settings out of range; a full disk.
+        """
+        matrix = open_matrix(directory, passages, encoder, verify=verify)
+        settings = settings.resolved(len(matrix))
+        source = _source(matrix, settings)
+        folder = _folder(matrix, source)
+        with manifests.building(matrix.directory):
+            if not _sound(folder):
+                _train(matrix, settings, source, folder)
+        return cls.open(
+            directory,
+            encoder,
+            passages,
+            settings=settings,
+            leaves_to_search=leaves_to_search,
+            verify=verify,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | Path,
+        encoder: TextEncoder,
+        passages: Passages,
+        *,
+        settings: ScannSettings = ScannSettings(),
+        leaves_to_search: int | None = None,
+        verify: bool | None = None,
+    ) -> ScannIndex:
+        """Opens what ``build`` trained with the same settings.
+
+        ``leaves_to_search`` trades speed for recall; None searches a twelfth of the leaves.
+
+        Raises:
+          InputError: see `open_matrix`; no such index, or it is damaged or belongs to a matrix
+            that has changed.
+        """
+        matrix = open_matrix(directory, passages, encoder, verify=verify)
+        settings = settings.resolved(len(matrix))
+        source = _source(matrix, settings)
+        folder = _folder(matrix, source)
+        manifest = manifests.read_manifest(folder, _KIND)
+        manifests.check_settings(folder, manifest.settings, source)
+        manifests.check_files(folder, manifest, verify=verify)
+        surplus = {path.name for path in folder.iterdir()} - {f.name for f in manifest.files}
+        if surplus - {manifests.NAME}:  # ScaNN would unpickle some
+            raise InputError(f"{folder} holds files that are not the index's: {sorted(surplus)}")
+        if leaves_to_search is not None and leaves_to_search < 1:
+            raise InputError(f"leaves_to_search must be at least 1, not {leaves_to_search}")
+        leaves = leaves_to_search or max(1, math.ceil((settings.leaves or 0) / 12))
+        searcher = _scann().load_searcher(str(folder))  # absolute: 1.4.2 doubles a relative path
+        return cls(matrix, encoder, passages, settings, manifest, searcher, leaves)
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of settings, matrix, and the hash of the trained files."""
+        return canonical(
+            {
+                "scann": dataclasses.asdict(self.settings),
+                "leaves_to_search": self.leaves_to_search,
+                "matrix": self.matrix.identity,
+                "content": self.manifest.content,
+                "version": importlib.metadata.version("scann"),
+            }
+        )
+
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of queries, float32."""
+        return self.encoder.embed(texts)
+
+    def vectors(self, rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
+        """Stored vectors of passages, float32."""
+        return self.matrix.stored(rows).astype(np.float32)
+
+    def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
+        """About the ``k`` best passages of each query (all where ``k`` exceeds the corpus).
+
+        Raises:
+          InputError: queries of the wrong shape or not finite, or ``k`` below 1.
+        """
+        queries = check_query(vectors, k, self.matrix.dimension)
+        k = min(k, len(self.matrix))
+        rows = self._found(queries, k, self.leaves_to_search)
+        few = np.flatnonzero((rows >= 0).sum(axis=1) < k)
+        if few.size:  # the leaves held fewer than k rows
+            rows[few] = self._found(queries[few], k, self.settings.leaves or 1)
+        return rank(self.matrix, queries, rows, metric=self.settings.metric).rankings(k)
+
+    def _found(
+        self, queries: Float[np.ndarray, "q d"], k: int, leaves: int
+    ) -> Int[np.ndarray, "q m"]:
+        """Rows that ScaNN finds for each query, in no order, -1 where it finds fewer.
+
+        ScaNN 1.4.2 has one algorithm for a single query, another for up to 32 or so, and a third
+        for more, which break ties among equal codes differently. The one in the middle serves
+        all: blocks of up to 32, a single query with itself beside it.
+        """
+        wanted = min(k + _SPARE, len(self.matrix))
+        reorder = max(self.settings.reorder, 2 * wanted)
+
+        def found(block: np.ndarray) -> np.ndarray:
+            padded = np.concatenate([block, block]) if len(block) == 1 else block
+            rows, distances = self.searcher.search_batched(padded, wanted, reorder, leaves)
+            return np.where(np.isnan(distances), -1, rows.astype(np.int64))[: len(block)]
+
+        blocks = [queries[start : start + _BLOCK] for start in range(0, len(queries), _BLOCK)]
+        if not blocks:
+            return np.empty((0, wanted), np.int64)
+        if len(blocks) == 1:
+            return found(blocks[0])
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            return np.concatenate(list(threads.map(found, blocks)))
+
+
+def _scann() -> Any:
+    try:
+        from scann.scann_ops.py import scann_ops_pybind
+    except ImportError as error:
+        raise InputError(
+            f"ScaNN cannot be loaded here ({error}); it runs on Linux on x86-64 (pip install "
+            "scann). The exact index runs everywhere."
+        ) from error
+    return scann_ops_pybind
+
+
+def _source(matrix: Matrix, settings: ScannSettings) -> dict[str, Any]:
+    return {"matrix": matrix.manifest.content, "training": dataclasses.asdict(settings)}
+
+
+def _folder(matrix: Matrix, source: dict[str, Any]) -> Path:
+    return matrix.directory / f"scann-{digest(canonical(source))[:8]}"
+
+
+def _sound(folder: Path) -> bool:
+    try:
+        manifest = manifests.read_manifest(folder, _KIND)
+        manifests.check_files(folder, manifest, verify=None)
+    except InputError:
+        return False
+    return True
+
+
+def _train(matrix: Matrix, settings: ScannSettings, source: dict[str, Any], folder: Path) -> None:
+    unfinished = folder.with_name(folder.name + ".new")
+    for old in (folder, unfinished):
+        shutil.rmtree(old, ignore_errors=True)
+    searcher = _searcher(matrix, settings)
+    with manifests.enough_space(matrix.directory):
+        unfinished.mkdir()
+        searcher.serialize(str(unfinished), relative_path=True)
+        files = []
+        for path in sorted(unfinished.iterdir()):
+            manifests.sync(path)
+            files.append(manifests.finished(path))
+        Manifest(_KIND, source, tuple(files), complete=True).write(unfinished)
+        manifests.move(unfinished, folder)
+
+
+def _searcher(matrix: Matrix, settings: ScannSettings) -> Any:
+    vectors = matrix[:].astype(np.float32)
+    inner = settings.metric == "inner_product"
+    builder = _scann().builder(vectors, 10, "dot_product" if inner else "squared_l2")
+    builder = builder.set_n_training_threads(os.cpu_count() or 1)
+    if not settings.leaves:
+        return builder.score_brute_force().build()
+    norms = np.linalg.norm(vectors, axis=1)
+    builder = builder.tree(
+        settings.leaves,
+        max(1, settings.leaves // 12),
+        training_sample_size=settings.training_rows,
+        spherical=bool(np.abs(norms - 1).max() < 1e-2),
+    )
+    builder = builder.score_ah(
+        settings.block,
+        anisotropic_quantization_threshold=settings.anisotropy if inner else math.nan,
+        training_sample_size=settings.training_rows,
+    )
+    return builder.reorder(settings.reorder).build()
