@@ -1,0 +1,21 @@
+"""What precision a network computes in."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrag.types import InputError
+
+
+def compute_dtype(name: str | None = None) -> jnp.dtype:
+    """The dtype called ``name``; by default bfloat16 on accelerators and float32 on CPUs.
+
+    Raises:
+      InputError: for anything but "float32", "bfloat16" and None.
+    """
+    if name is None:
+        name = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    if name not in ("float32", "bfloat16"):
+        raise InputError(f"dtype is {name!r}; allowed are 'float32' and 'bfloat16'.")
+    return jnp.dtype(name)
