@@ -1,0 +1,255 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from jaxrag.functional import ais
+
+FEW = settings(max_examples=60, deadline=None)
+EPS = float(np.finfo(np.float32).eps)
+EDGES = np.array([-1, -1 + EPS / 2, -0.5, -0.0, 0, 1e-8, 0.5, 1 - EPS / 2, 1], np.float32)
+COSINES = hnp.arrays(
+    np.float32,
+    8,
+    elements=st.one_of(st.sampled_from(EDGES.tolist()), st.floats(-1, 1, width=32)),
+)
+POOL = 10
+
+
+def close(ours, reference, tolerance: float = 1e-6) -> None:
+    np.testing.assert_allclose(np.asarray(ours, np.float64), reference, rtol=0, atol=tolerance)
+
+
+def angle64(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Angle in float64 from the sine and cosine parts, well-conditioned everywhere."""
+    u, v = (
+        x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (u.astype(float), v.astype(float))
+    )
+    along = (u * v).sum(-1)
+    return np.arctan2(np.linalg.norm(v - along[..., None] * u, axis=-1), along)
+
+
+def select64(scores, ids, where, k) -> tuple[list[int], list[int]]:
+    """Positions and ids kept, by the plainest Python."""
+    first: dict[int, int] = {}
+    for position, (id_, real) in enumerate(zip(ids, where, strict=True)):
+        if real:
+            first.setdefault(id_, position)
+    best = sorted(first.values(), key=lambda position: (-scores[position], position))[:k]
+    padding = [-1] * (k - len(best))
+    return best + padding, [ids[position] for position in best] + padding
+
+
+def test_scores_worked_by_hand() -> None:
+    # theta1 = 60 degrees, theta2 = 60 degrees: cos 120 = -1/2, sum of cosines 1.
+    half = jnp.float32(0.5)
+    close(ais.angle_sum(half, half), -0.5)
+    close(ais.cosine_sum(half, half), 1.0)
+    # theta1 = 90, theta2 = 30 degrees: cos 120 again, though the cosines sum to 0.866.
+    close(ais.angle_sum(jnp.float32(0), jnp.float32(math.sqrt(0.75))), -0.5)
+    # theta0 = 1: alpha = 0.455 + 0.058 = 0.513.
+    close(ais.dynamic_weight(jnp.float32(1)), 0.513)
+    close(ais.dynamic_weight(jnp.float32(1), alpha0=0.45520, alpha1=0.05848), 0.51368)
+    # alpha = 1/2: cos of the mean angle, cos 60 = 1/2.
+    close(ais.dynamic_score(half, half, half, alpha0=0.5, alpha1=0.0), 0.5)
+    # alpha = 1 leaves theta1, alpha = 0 theta2.
+    close(ais.dynamic_score(half, jnp.float32(-1), half, alpha0=1.0, alpha1=0.0), 0.5)
+    close(ais.dynamic_score(half, jnp.float32(-1), half, alpha0=0.0, alpha1=0.0), -1.0)
+
+
+def test_identical_and_opposite() -> None:
+    one = jnp.float32(1)
+    assert ais.angle_sum(one, one) == 1 and ais.angle_sum(-one, -one) == 1  # 0 and 2 pi
+    assert ais.angle_sum(one, -one) == -1
+    assert ais.cosine_sum(one, one) == 2
+    close(ais.dynamic_score(one, one, one), 1.0)
+    close(ais.dynamic_score(-one, -one, -one), -1.0)
+
+
+def test_cosines_out_of_range_are_clipped() -> None:
+    over = jnp.float32(1.0000002)
+    assert ais.angle_sum(over, over) == 1.0
+    assert ais.cosine_sum(over, -over) == 0.0
+    assert ais.dynamic_score(over, over, over) == 1.0
+
+
+@FEW
+@given(COSINES, COSINES, st.sampled_from(EDGES.tolist()))
+def test_scores_equal_float64(s1, s2, s0) -> None:
+    a, b = s1.astype(float), s2.astype(float)
+    theta0, theta1, theta2 = np.arccos(s0), np.arccos(a), np.arccos(b)
+    alpha = 0.455 + 0.058 * theta0
+    close(ais.angle_sum(jnp.array(s1), jnp.array(s2)), np.cos(theta1 + theta2))
+    close(ais.cosine_sum(jnp.array(s1), jnp.array(s2)), a + b)
+    dynamic = jax.jit(ais.dynamic_score)(jnp.array(s1), jnp.array(s2), jnp.float32(s0))
+    close(dynamic, np.cos(alpha * theta1 + (1 - alpha) * theta2))
+
+
+@pytest.mark.parametrize("s1", EDGES.tolist())
+@pytest.mark.parametrize("s2", EDGES.tolist())
+@pytest.mark.parametrize("score", [ais.angle_sum, ais.cosine_sum, ais.dynamic_score])
+def test_gradients_are_finite(score, s1: float, s2: float) -> None:
+    arguments = [jnp.float32(s1), jnp.float32(s2)]
+    if score is ais.dynamic_score:
+        arguments.append(jnp.float32(s1))
+    gradient = jax.grad(score, argnums=tuple(range(len(arguments))))(*arguments)
+    assert all(bool(jnp.isfinite(part)) for part in gradient)
+
+
+def test_gradient_of_angle_sum() -> None:
+    # d/ds1 = s2 + s1 sqrt(1 - s2^2) / sqrt(1 - s1^2): at 0.6, 0.8 it is 0.8 + 0.6 * 0.6 / 0.8.
+    close(jax.grad(ais.angle_sum)(jnp.float32(0.6), jnp.float32(0.8)), 1.25)
+    # At 1 the root counts as constant, and s2 remains.
+    close(jax.grad(ais.angle_sum)(jnp.float32(1), jnp.float32(0.8)), 0.8)
+
+
+def test_target_alpha() -> None:
+    theta1, theta2 = jnp.array([0.0, 0.6, 0.5, 0.0]), jnp.array([0.5, 0.2, 0.0, 0.0])
+    close(ais.target_alpha(theta1, theta2), [1.0, 0.25, 0.0, 0.5])
+    slope = jax.vmap(jax.grad(ais.target_alpha))(theta1, theta2)
+    assert bool(jnp.isfinite(slope).all())
+
+
+def test_fit_alpha_recovers_the_line_and_ignores_padding() -> None:
+    theta0 = jnp.array([0.2, 0.4, 0.6, 1.0, jnp.nan])
+    alpha = jnp.where(jnp.isnan(theta0), jnp.nan, 0.455 + 0.058 * theta0)
+    close(ais.fit_alpha(theta0, alpha, where=~jnp.isnan(theta0)), [0.455, 0.058])
+    # (0, 0), (1, 1), (2, 1): slope 1/2, intercept 2/3 - 1/2 = 1/6.
+    close(ais.fit_alpha(jnp.array([0.0, 1, 2]), jnp.array([0.0, 1, 1])), [1 / 6, 0.5])
+
+
+def test_fit_alpha_degenerate() -> None:
+    line = ais.fit_alpha(jnp.full(7, 0.1), jnp.linspace(0.0, 1.0, 7))
+    close(line, [0.5, 0.0])
+    nothing = ais.fit_alpha(jnp.ones(3), jnp.ones(3), where=jnp.zeros(3, bool))
+    assert bool(jnp.isnan(nothing.alpha0)) and nothing.alpha1 == 0
+
+
+@FEW
+@given(st.integers(0, 2**32 - 1))
+def test_fit_alpha_equals_float64(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    theta0 = rng.uniform(0.2, 1.0, 500).astype(np.float32)
+    alpha = (0.455 + 0.058 * theta0 + rng.normal(0, 0.03, 500)).astype(np.float32)
+    slope, intercept = np.polyfit(theta0.astype(float), alpha.astype(float), 1)
+    close(jax.jit(ais.fit_alpha)(jnp.array(theta0), jnp.array(alpha)), [intercept, slope])
+
+
+@FEW
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e-7, 1e-4, 1e-2, 1.0]), st.booleans())
+def test_angle_equals_float64_however_small(seed: int, apart: float, opposite: bool) -> None:
+    rng = np.random.default_rng(seed)
+    u = rng.normal(size=384).astype(np.float32)
+    v = ((u + apart * rng.normal(size=384)) * (-2.0 if opposite else 2.0)).astype(np.float32)
+    close(jax.jit(ais.angle)(jnp.array(u), jnp.array(v)), angle64(u, v))
+
+
+def test_angle_degenerate() -> None:
+    u, zero = jnp.array([3.0, 4.0]), jnp.zeros(2)
+    assert ais.angle(u, u) == 0.0
+    close(ais.angle(u, -u), np.pi)
+    close([ais.angle(u, zero), ais.angle(zero, u), ais.angle(zero, zero)], [np.pi / 2] * 3)
+    for v in (u, -u, zero):
+        for gradient in jax.grad(ais.angle, argnums=(0, 1))(u, v):
+            assert bool(jnp.isfinite(gradient).all())
+
+
+def test_select_worked_by_hand() -> None:
+    scores = jnp.array([0.1, 0.9, 0.5, 0.9, 0.7, 0.8])
+    ids = jnp.array([7, 3, 7, 3, 5, 9])
+    # Id 3 and id 7 count at their first place; 9 is masked: 3 (0.9), 5 (0.7), 7 (0.1).
+    kept = ais.select(scores, ids, k=4, where=jnp.array([1, 1, 1, 1, 1, 0], bool))
+    assert kept.ids.tolist() == [3, 5, 7, -1]
+    assert kept.positions.tolist() == [1, 4, 0, -1]
+    np.testing.assert_array_equal(kept.scores, np.float32([0.9, 0.7, 0.1, -np.inf]))
+
+
+def test_select_masked_first_occurrence_does_not_count() -> None:
+    kept = ais.select(jnp.array([0.9, 0.2]), jnp.array([4, 4]), k=1, where=jnp.array([False, True]))
+    assert (kept.ids.tolist(), kept.positions.tolist()) == ([4], [1])
+
+
+def test_select_ties_and_odd_scores() -> None:
+    scores = jnp.array([-jnp.inf, jnp.nan, -0.0, 0.0, 1.0])
+    kept = ais.select(scores, jnp.arange(5), k=7)
+    assert kept.ids.tolist() == [4, 2, 3, 0, 1, -1, -1]
+    nothing = ais.select(scores, jnp.arange(5), k=2, where=jnp.zeros(5, bool))
+    assert nothing.ids.tolist() == nothing.positions.tolist() == [-1, -1]
+    assert nothing.scores.tolist() == [-np.inf, -np.inf]
+
+
+@FEW
+@given(
+    hnp.arrays(np.float32, POOL, elements=st.sampled_from([-1.0, 0.0, 0.25, 0.5, 1.0])),
+    hnp.arrays(np.int32, POOL, elements=st.integers(0, 6)),
+    hnp.arrays(np.bool_, POOL),
+    st.sampled_from([1, 3, POOL, 13]),
+)
+def test_select_equals_plain_python(scores, ids, where, k) -> None:
+    kept = ais.select(jnp.array(scores), jnp.array(ids), k=k, where=jnp.array(where))
+    positions, kept_ids = select64(scores.tolist(), ids.tolist(), where.tolist(), k)
+    assert (kept.positions.tolist(), kept.ids.tolist()) == (positions, kept_ids)
+
+
+def pools(count: int, seed: int = 0):
+    """Questions with candidates of which some are the query, the pseudo-context, or opposite."""
+    rng = np.random.default_rng(seed)
+    query, pseudo = rng.normal(size=(2, count, 64)).astype(np.float32)
+    passages = rng.normal(size=(count, POOL, 64)).astype(np.float32)
+    passages[:, 0], passages[:, 1], passages[:, 2] = query, -pseudo, 3 * query
+    passages[:, 3:5] = query[:, None] + 0.3 * passages[:, 3:5]
+    pseudo[0] = query[0]
+    ids = rng.integers(0, 8, size=(count, POOL)).astype(np.int32)
+    where = rng.random((count, POOL)) < 0.8
+    where[-1] = False
+    return query, pseudo, passages, ids, where
+
+
+def scores64(query, pseudo, passages, score: ais.Score) -> np.ndarray:
+    theta0 = angle64(query, pseudo)[:, None]
+    theta1, theta2 = angle64(query[:, None], passages), angle64(pseudo[:, None], passages)
+    if score == "cosine_sum":
+        return np.cos(theta1) + np.cos(theta2)
+    alpha = 0.455 + 0.058 * theta0 if score == "dynamic" else 1.0
+    return np.cos(alpha * theta1 + (1 - alpha if score == "dynamic" else 1.0) * theta2)
+
+
+@pytest.mark.parametrize("score", ["angle_sum", "cosine_sum", "dynamic"])
+def test_select_passages_equals_float64_and_vmaps(score: ais.Score) -> None:
+    arrays = pools(6)
+    batched = jax.vmap(
+        lambda q, p, d, i, w: ais.select_passages(q, p, d, i, k=3, where=w, score=score)
+    )(*map(jnp.array, arrays))
+    query, pseudo, passages, ids, where = arrays
+    expected = scores64(query, pseudo, passages, score)
+    close(batched.scores, expected)
+    close(batched.s0, np.cos(angle64(query, pseudo)))
+    close(batched.s1, np.cos(angle64(query[:, None], passages)))
+    close(batched.s2, np.cos(angle64(pseudo[:, None], passages)))
+    for row in range(6):
+        # Ranked by our scores: candidates 0 and 2 are equal but for rounding.
+        ours = np.asarray(batched.scores[row]).tolist()
+        positions, kept = select64(ours, ids[row].tolist(), where[row].tolist(), 3)
+        assert batched.selection.positions[row].tolist() == positions
+        assert batched.selection.ids[row].tolist() == kept
+
+
+def test_select_passages_jit_changes_nothing() -> None:
+    query, pseudo, passages, ids, where = (jnp.array(array[1]) for array in pools(2))
+    jitted = ais.select_passages(query, pseudo, passages, ids, k=3, where=where)
+    with jax.disable_jit():
+        plain = ais.select_passages(query, pseudo, passages, ids, k=3, where=where)
+    assert jitted.selection.ids.tolist() == plain.selection.ids.tolist()
+    close(jitted.scores, plain.scores)
+
+
+def test_angle_sum_of_vectors_is_that_of_cosines() -> None:
+    query, pseudo, passages, ids, where = (jnp.array(array[2]) for array in pools(3))
+    pool = ais.select_passages(query, pseudo, passages, ids, k=3, where=where)
+    # Cosines of nearly equal vectors say less of the angle than the vectors: 1e-3, not 1e-6.
+    close(ais.angle_sum(pool.s1, pool.s2), pool.scores, 1e-3)

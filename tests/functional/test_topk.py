@@ -1,0 +1,141 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from jax.sharding import Mesh
+
+from jaxrag.functional import topk
+
+FEW = settings(max_examples=40, deadline=None)
+N, D, Q = 37, 3, 4
+# Small whole numbers: products are exact in float32, and ties are everywhere.
+WHOLE = partial(hnp.arrays, np.float32, elements=st.integers(-2, 2).map(float))
+
+
+def ranked(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and rows of the k best of [q n], lower rows first where equal."""
+    short = max(k - scores.shape[1], 0)
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    best = np.pad(
+        np.take_along_axis(scores, rows, 1), ((0, 0), (0, short)), constant_values=-np.inf
+    )
+    rows = np.pad(rows, ((0, 0), (0, short)), constant_values=-1)
+    return best, np.where(best == -np.inf, -1, rows)
+
+
+def same(found: topk.TopK, expected: tuple[np.ndarray, np.ndarray]) -> None:
+    np.testing.assert_array_equal(found.rows, expected[1])
+    np.testing.assert_allclose(found.scores, expected[0], rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Mesh:
+    assert jax.device_count() == 8
+    return jax.make_mesh((8,), ("data",))
+
+
+def test_worked_by_hand() -> None:
+    scores = jnp.array([1.0, 3.0, -jnp.inf, 3.0, 2.0])
+    found = topk.topk(scores, 6, block=2)
+    assert found.rows.tolist() == [1, 3, 4, 0, -1, -1]  # row 2 scores -inf: never found
+    assert found.scores.tolist() == [3, 3, 2, 1, -np.inf, -np.inf]
+    found = topk.topk(scores, 2, block=2)  # blocks [1 3] [-inf 3] [2]: the first two are opened
+    assert found.rows.tolist() == [1, 3]
+
+
+def test_minus_zero_is_zero() -> None:
+    assert topk.topk(jnp.array([-0.0, 0.0] * 4), 3, block=2).rows.tolist() == [0, 1, 2]
+
+
+@FEW
+@given(WHOLE(N), st.sampled_from([1, 3, 10, N, 50]), st.sampled_from([1, 4, 128]))
+def test_blocks_lose_nothing(scores, k, block) -> None:
+    found = topk.topk(jnp.array(scores), k, block=block)
+    same(jax.tree.map(lambda x: x[None], found), ranked(scores[None], k))
+
+
+@FEW
+@given(WHOLE((N, D)), WHOLE((Q, D)), st.sampled_from([1, 5, 60]), st.sampled_from([None, 1, 8, N]))
+def test_chunks_change_nothing(matrix, queries, k, chunk) -> None:
+    found = topk.search(jnp.array(matrix), jnp.array(queries), k=k, chunk=chunk)
+    same(found, ranked(queries @ matrix.T, k))
+
+
+@FEW
+@given(WHOLE((N, D)), WHOLE((Q, D)), hnp.arrays(np.bool_, N))
+def test_bias_leaves_rows_out(matrix, queries, kept) -> None:
+    bias = np.where(kept, 0.0, -np.inf).astype(np.float32)
+    found = topk.search(jnp.array(matrix), jnp.array(queries), k=6, bias=jnp.array(bias), chunk=10)
+    same(found, ranked(queries @ matrix.T + bias, 6))
+
+
+@FEW
+@given(WHOLE((N, D)), WHOLE((Q, D)))
+def test_l2(matrix, queries) -> None:
+    x, q = jnp.array(matrix), jnp.array(queries)
+    found = topk.search(x, q, k=5, bias=topk.l2_bias(x), chunk=10)
+    distances = ((queries[:, None] - matrix[None]) ** 2).sum(-1)
+    expected, rows = ranked(-distances, 5)
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(topk.squared_distances(found, q), -expected)
+
+
+def test_l2_of_nothing_is_infinite() -> None:
+    x, q = jnp.ones((2, D)), jnp.ones((1, D))
+    found = topk.search(x, q, k=3, bias=topk.l2_bias(x))
+    assert topk.squared_distances(found, q).tolist() == [[0, 0, np.inf]]
+
+
+@FEW
+@given(WHOLE((N, D)), WHOLE((Q, D)), st.integers(1, N - 1), st.sampled_from([2, 30]))
+def test_parts_merge_to_the_whole(matrix, queries, cut, k) -> None:
+    search = partial(topk.search, queries=jnp.array(queries), k=k)
+    first, second = search(jnp.array(matrix[:cut])), search(jnp.array(matrix[cut:]), offset=cut)
+    merged = jax.vmap(partial(topk.merge_topk, k=k))(first, second)
+    same(merged, ranked(queries @ matrix.T, k))
+
+
+@pytest.mark.parametrize("n", [5, 8, 203, 1000])
+@pytest.mark.parametrize("k", [1, 10, 300])
+def test_eight_devices_find_what_one_finds(mesh: Mesh, n: int, k: int) -> None:
+    rng = np.random.default_rng(n)
+    matrix = rng.integers(-3, 4, (n, 4)).astype(np.float16)  # exact, with many ties
+    queries = jnp.array(rng.integers(-3, 4, (Q, 4)), jnp.float32)
+    sharded, bias = topk.shard_rows(matrix, mesh, "data")
+    assert sharded.dtype == jnp.float32 and len(sharded.sharding.device_set) == 8
+    found = topk.sharded_search(sharded, queries, bias, k=k, mesh=mesh, axis="data", chunk=50)
+    alone = topk.search(jnp.array(matrix, jnp.float32), queries, k=k)
+    np.testing.assert_array_equal(found.rows, alone.rows)
+    np.testing.assert_array_equal(found.scores, alone.scores)
+    same(alone, ranked(np.asarray(queries) @ matrix.astype(np.float32).T, k))
+
+
+def test_eight_devices_on_real_numbers(mesh: Mesh) -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(3001, 48)).astype(np.float32)
+    queries = rng.normal(size=(Q, 48)).astype(np.float32)
+    sharded, bias = topk.shard_rows(matrix, mesh, "data")
+    found = topk.sharded_search(sharded, jnp.array(queries), bias, k=20, mesh=mesh, axis="data")
+    alone = topk.search(jnp.array(matrix), jnp.array(queries), k=20)
+    np.testing.assert_array_equal(found.rows, alone.rows)
+    same(alone, ranked(queries.astype(float) @ matrix.astype(float).T, 20))
+
+
+def test_jit_changes_nothing() -> None:
+    rng = np.random.default_rng(1)
+    matrix, queries = (jnp.array(rng.normal(size=(n, 8)), jnp.float32) for n in (500, Q))
+    jitted = topk.search(matrix, queries, k=7, chunk=150)
+    with jax.disable_jit():
+        plain = topk.search(matrix, queries, k=7, chunk=150)
+    same(jitted, plain)
+
+
+def test_no_rows_and_no_queries() -> None:
+    nothing = topk.search(jnp.zeros((0, D)), jnp.ones((2, D)), k=3)
+    assert nothing.rows.tolist() == [[-1] * 3] * 2
+    assert topk.search(jnp.zeros((N, D)), jnp.ones((0, D)), k=3).rows.shape == (0, 3)
