@@ -1,0 +1,241 @@
+"""Questions about the World Factbook's facts, by templates.
+
+Single-hop questions ask for a fact of a country (kind "capital") or, where only one country has
+it, for the country ("country_by_capital"). Two-hop questions ask for a fact of a country that is
+not named but described: by another fact that only it has ("two_hop_by_capital"), or by what it
+is to a country that is named ("two_hop_via_only_neighbour").
+
+Left out by rule, and counted: answers of more than five words, answers that stand in the
+question, and descriptions that fit several countries. Fields that hold no single short answer
+never become facts (``factbook_answers``).
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jaxrag.data.factbook_answers import Answers, unmarked, with_variants
+from jaxrag.data.factbook_articles import Article, Place
+from jaxrag.data.factbook_kinds import KINDS
+from jaxrag.functional.answers import normalize
+
+MAX_ANSWER_WORDS = 5
+"""Exact match on longer answers measures copying."""
+
+# What the second hop asks for; of those that a description can ask, a hash picks a few.
+_SECOND_HOPS = (
+    "capital",
+    "highest_point",
+    "lowest_point",
+    "longest_border",
+    "official_language",
+    "largest_city",
+    "independence_date",
+    "independence_from",
+    "national_holiday",
+    "national_anthem",
+    "national_symbol",
+    "currency",
+    "top_export",
+    "top_buyer",
+    "internet_code",
+    "aircraft_prefix",
+)
+_PER_DESCRIPTION = 2
+
+
+_THE = re.compile(
+    r"(?:.*(?:Islands|Territory|Lands|Republic|Emirates|Kingdom|States|Refuges|Strip|Bank)"
+    r"|(?:Democratic |Federated |)(?:Republic|States) of .*|Isle of .*|Holy See"
+    r"|Bahamas|Comoros|Gambia|Maldives|Netherlands|Philippines)$"
+)
+
+
+class Evidence(NamedTuple):
+    """What a question rests on: in a country's article, a place that holds one of the strings."""
+
+    code: str
+    place: Place
+    strings: Answers
+
+
+class Template(NamedTuple):
+    """A question before its gold passages are looked up; ``kind`` names the template."""
+
+    kind: str
+    about: str
+    text: str
+    answers: Answers
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def id(self) -> str:
+        """Kind and what it is about: "capital:fr", "two_hop_by_capital:fr:currency"."""
+        return f"{self.kind}:{self.about}"
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """The countries whose articles it rests on."""
+        return frozenset(evidence.code for evidence in self.evidence)
+
+
+Facts = Mapping[str, Mapping[str, Evidence]]
+"""By kind and country code; the evidence's strings are the answers."""
+
+
+def questions_about(articles: Sequence[Article]) -> tuple[list[Template], collections.Counter[str]]:
+    """Every question that the rules allow, and how many each rule left out."""
+    articles = [article for article in articles if article.country]
+    names = {article.code: names_of(article) for article in articles}
+    facts = facts_of(articles)
+    left_out: collections.Counter[str] = collections.Counter()
+    unique = {
+        kind: _of_one_country(facts[kind], left_out) for kind, of in KINDS.items() if of.described
+    }
+    kept = []
+    for template in (
+        *_single_hop(facts, names),
+        *_which_country(unique, names),
+        *_described(unique, facts),
+        *_related(facts, names),
+    ):
+        reason = _objection(template)
+        left_out[reason] += 1
+        if not reason:
+            kept.append(template)
+    del left_out[""]
+    return kept, left_out
+
+
+def facts_of(articles: Sequence[Article]) -> Facts:
+    """What the readers find in the articles."""
+    facts: dict[str, dict[str, Evidence]] = {}
+    for kind, of in KINDS.items():
+        facts[kind] = {}
+        for article in articles:
+            place = next((place for place in of.places if place in article.texts), None)
+            answers = of.read(article.texts[place]) if place else ()
+            if place and answers:
+                facts[kind][article.code] = Evidence(article.code, place, answers)
+    return facts
+
+
+def names_of(article: Article) -> Answers:
+    """The country's name as titles use it, then its other names."""
+    country_name = {
+        place.part: text for place, text in article.texts.items() if place.field == "Country name"
+    }
+    others = [country_name.get(f"conventional {form} form", "none") for form in ("short", "long")]
+    others += country_name.get("abbreviation", "none").split(" or ")
+    # What stands in brackets is a comment or a city as often as a name.
+    forms = [re.sub(r"\s*\(.*|;.*", "", other) for other in others if not other.startswith("none")]
+    return with_variants(article.name, *forms)
+
+
+def holds(text: str, strings: Sequence[str]) -> bool:
+    """Whether the text has one of the strings as whole words, whatever the case and marks."""
+    plain = unmarked(text).casefold()
+    return any(
+        re.search(rf"(?<!\w){re.escape(unmarked(string).casefold())}(?!\w)", plain)
+        for string in strings
+    )
+
+
+def _of_one_country(
+    facts: Mapping[str, Evidence], left_out: collections.Counter[str]
+) -> dict[str, Evidence]:
+    owners: dict[str, set[str]] = {}
+    for code, fact in facts.items():
+        for answer in fact.strings:
+            owners.setdefault(normalize(answer), set()).add(code)
+    shared = {code for codes in owners.values() if len(codes) > 1 for code in codes}
+    left_out["description fits several countries"] += len(shared)
+    return {code: fact for code, fact in facts.items() if code not in shared}
+
+
+def _single_hop(facts: Facts, names: Mapping[str, Answers]) -> Iterator[Template]:
+    by_name = _codes_by_name(names)
+    for kind, of in KINDS.items():
+        for code, fact in facts[kind].items():
+            answers = fact.strings
+            if of.related:
+                # The text says "USA": every name of that country counts.
+                other = by_name.get(normalize(unmarked(answers[0])))
+                answers = with_variants(*answers, *names.get(other or "", ()))
+            yield Template(kind, code, of.ask.format(country=the(names[code][0])), answers, (fact,))
+
+
+def _which_country(unique: Facts, names: Mapping[str, Answers]) -> Iterator[Template]:
+    for kind, facts in unique.items():
+        for code, fact in facts.items():
+            text = f"What is the name of {_description(kind, fact)}?"
+            yield Template(f"country_by_{kind}", code, text, names[code], (fact,))
+
+
+def _described(unique: Facts, facts: Facts) -> Iterator[Template]:
+    for kind, described in unique.items():
+        for code, fact in described.items():
+            for target in _second_hops(f"{kind}:{code}", code, facts, without=kind):
+                yield Template(
+                    f"two_hop_by_{kind}",
+                    f"{code}:{target}",
+                    KINDS[target].ask.format(country=_description(kind, fact)),
+                    facts[target][code].strings,
+                    (fact, facts[target][code]),
+                )
+
+
+def _related(facts: Facts, names: Mapping[str, Answers]) -> Iterator[Template]:
+    by_name = _codes_by_name(names)
+    for kind, of in KINDS.items():
+        for code, fact in facts[kind].items() if of.related else ():
+            other = by_name.get(normalize(unmarked(fact.strings[0])))
+            if other is None:
+                continue
+            country = f"the country {of.related.format(country=the(names[code][0]))}"
+            for target in _second_hops(f"{kind}:{code}", other, facts, without=kind):
+                yield Template(
+                    f"two_hop_via_{kind}",
+                    f"{code}:{target}",
+                    KINDS[target].ask.format(country=country),
+                    facts[target][other].strings,
+                    (fact, facts[target][other]),
+                )
+
+
+def _second_hops(seed: str, code: str, facts: Facts, *, without: str) -> list[str]:
+    """The few kinds, by hash, that this description asks about."""
+    possible = [kind for kind in _SECOND_HOPS if kind != without and code in facts[kind]]
+    possible.sort(key=lambda kind: hashlib.sha256(f"{seed}:{kind}".encode()).digest())
+    return possible[:_PER_DESCRIPTION]
+
+
+def _description(kind: str, fact: Evidence) -> str:
+    return f"the country {KINDS[kind].described.format(value=fact.strings[0])}"
+
+
+def the(name: str) -> str:
+    """A country's name as it stands in a sentence: "the Netherlands"."""
+    bare = name.removeprefix("The ")
+    return f"the {bare}" if bare != name or _THE.match(bare) else name
+
+
+def _codes_by_name(names: Mapping[str, Answers]) -> dict[str, str]:
+    """Country codes by normalised name, where a name is one country's."""
+    owners: dict[str, set[str]] = {}
+    for code, forms in names.items():
+        for form in forms:
+            owners.setdefault(normalize(unmarked(form)), set()).add(code)
+    return {name: min(codes) for name, codes in owners.items() if len(codes) == 1}
+
+
+def _objection(template: Template) -> str:
+    if len(template.answers[0].split()) > MAX_ANSWER_WORDS:
+        return f"answer longer than {MAX_ANSWER_WORDS} words"
+    if holds(template.text, template.answers):
+        return "answer stands in the question"
+    return ""
