@@ -8,10 +8,10 @@ overrides, and is then built anew, so that every dataclass checks its values.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib.util
-import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +22,59 @@ from jaxrag.run import Run
 from jaxrag.types import InputError
 
 
-def parse(argv: Sequence[str]) -> Run:
-    """The run that a command line describes; absl flags defined elsewhere are parsed, too.
+def parse(argv: Sequence[str], define: Callable[[flags.FlagValues], object]) -> tuple[Run, Any]:
+    """The run that a command line describes, and the script's own flags.
+
+    Args:
+      argv: the program's name and its arguments.
+      define: defines the script's flags on the given FlagValues.
 
     Raises:
-      InputError: the file, the variant, a key or a value is wrong.
+      InputError: the file, the variant, a key or a value is wrong; the message says which.
     """
-    program, arguments = argv[0], list(argv[1:])
-    spec = _take_config(arguments)
-    run = load(spec)
+    arguments = list(argv[1:])
+    run = load(_take_config(arguments))
     values = flags.FlagValues()
-    for name in flags.FLAGS:
-        if name not in values and name != "config":
-            values[name] = flags.FLAGS[name]
+    define(values)
+    _check_keys(run, arguments)
     holder = config_flags.DEFINE_config_dict("config", editable(run), flag_values=values)
+    return rebuilt(run, _parsed(values, [argv[0], *arguments], holder)), values
+
+
+def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object]) -> Any:
+    """The flags of a script that takes no config."""
+    values = flags.FlagValues()
+    define(values)
+    _parsed(values, argv, None)
+    return values
+
+
+def _parsed(values: flags.FlagValues, argv: Sequence[str], holder: Any) -> Any:
     try:
-        rest = values([program, *arguments])
+        rest = values(argv)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{error}") from error
     if rest[1:]:
-        raise InputError(f"unexpected arguments {rest[1:]}: settings are --config.NAME=VALUE")
-    flags.FLAGS.mark_as_parsed()
-    return rebuilt(run, holder.value)
+        raise InputError(f"unexpected arguments {rest[1:]}: settings are given as --NAME=VALUE")
+    return holder.value if holder is not None else None
+
+
+def _check_keys(run: Run, arguments: Sequence[str]) -> None:
+    """Refuses a ``--config.`` key that does not exist, naming the nearest that does."""
+    known = list(_keys(editable(run), "config"))
+    for argument in arguments:
+        name = argument.lstrip("-").partition("=")[0]
+        if name.startswith("config.") and name.removeprefix("no") not in known:
+            near = difflib.get_close_matches(name, known, 1, 0)
+            raise InputError(f"no setting --{name}; the nearest is --{near[0]}")
+
+
+def _keys(config: Mapping[str, Any], prefix: str) -> list[str]:
+    keys = []
+    for name, entry in config.items():
+        path = f"{prefix}.{name}"
+        keys += _keys(entry, path) if isinstance(entry, config_dict.ConfigDict) else [path]
+    return keys
 
 
 def load(spec: str) -> Run:
@@ -68,17 +99,6 @@ def load(spec: str) -> Run:
     return run
 
 
-def choose(variants: dict[str, Any], variant: str) -> Any:
-    """The entry of ``variants`` by name, for config files.
-
-    Raises:
-      InputError: there is none; the message lists them.
-    """
-    if variant not in variants:
-        raise InputError(f"no variant {variant!r}; there are {', '.join(variants)}.")
-    return variants[variant]
-
-
 def _take_config(arguments: list[str]) -> str:
     """Removes ``--config=X`` (or ``--config X``) from the arguments and returns X."""
     for position, argument in enumerate(arguments):
@@ -92,7 +112,7 @@ def _take_config(arguments: list[str]) -> str:
     raise InputError("give --config=FILE[:VARIANT], such as --config=configs/dtr.py:factbook")
 
 
-def editable(value: Any) -> Any:
+def editable(value: Any) -> config_dict.ConfigDict:
     """The dataclass tree as a ConfigDict of what a command line may change."""
     fields = {}
     for field in dataclasses.fields(value):
@@ -105,7 +125,7 @@ def editable(value: Any) -> Any:
 
 
 def rebuilt(value: Any, edited: config_dict.ConfigDict) -> Any:
-    """``value`` with the fields of ``edited``."""
+    """``value`` with the fields of ``edited``; every dataclass checks its values anew."""
     changes = {
         name: rebuilt(getattr(value, name), entry)
         if isinstance(entry, config_dict.ConfigDict)
@@ -115,12 +135,12 @@ def rebuilt(value: Any, edited: config_dict.ConfigDict) -> Any:
     return dataclasses.replace(value, **changes)
 
 
-def script(main: Any) -> None:
-    """Runs a script's ``main(argv)``; an `InputError` becomes one line and exit code 2."""
+def script(main: Callable[[Sequence[str]], int]) -> None:
+    """Runs a script's ``main``; an `InputError` becomes one line and exit code 2."""
     try:
         sys.exit(main(sys.argv))
     except InputError as error:
-        print(f"{Path(inspect.getfile(main)).stem}: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("\ninterrupted: run the same command again to go on", file=sys.stderr)

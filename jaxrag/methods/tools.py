@@ -11,16 +11,18 @@ import functools
 import io
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.scheduler import Operation, Request, gather
 from jaxrag.engines.store import canonical
-from jaxrag.retrieval.rerank import Reranker
-from jaxrag.retrieval.retriever import Retriever
 from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
+
+if TYPE_CHECKING:
+    from jaxrag.retrieval.rerank import Reranker
+    from jaxrag.retrieval.retriever import Retriever
 
 
 class LanguageModelTool:

@@ -1,0 +1,114 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxrag.methods import prompts
+from jaxrag.methods.steps import mean_nll, parse_answer
+from jaxrag.types import Generation, InputError, Passage
+
+
+@pytest.mark.parametrize(
+    "raw, how, answer",
+    [
+        ("<answer>Rome</answer>", "tags", "Rome"),
+        ("Sure! <answer> Rome </answer> Anything else?", "tags", "Rome"),
+        ("<ANSWER>Rome</ANSWER>", "tags", "Rome"),
+        ("<answer>Rome", "tags", "Rome"),
+        ("<answer>Rome\nIt is old.", "tags", "Rome"),
+        ("\n\nRome\nIt is old.", "tags", "Rome"),
+        ("Rome</answer>", "tags", "Rome"),
+        ("<answer></answer>", "tags", ""),
+        ("", "tags", ""),
+        ("  Rome \nIt is old.", "first_line", "Rome"),
+        ("Answer: Rome", "first_line", "Rome"),
+        (" \n ", "first_line", ""),
+        (" two\nlines ", "text", "two\nlines"),
+    ],
+)
+def test_parse_answer(raw, how, answer):
+    assert parse_answer(raw, how) == answer
+
+
+@given(st.text(), st.sampled_from(["tags", "first_line", "text"]))
+def test_parsing_survives_any_junk(raw, how):
+    parsed = parse_answer(raw, how)
+    assert parsed == parsed.strip() and (how == "text" or "\n" not in parsed)
+
+
+def generation(logprobs, finish):
+    return Generation("x", tuple(range(len(logprobs))), tuple(logprobs), finish, 1)
+
+
+@pytest.mark.parametrize(
+    "logprobs, finish, rule, u",
+    [
+        ([-1.0, -2.0, -9.0], "end", "paper", 1.5),  # the end token is left out: 3 / 2
+        ([-1.0, -2.0, -9.0], "length", "paper", 4.0),  # 12 / 3
+        ([-1.0, -2.0, -9.0], "length", "released", 1.5),  # the last, whatever it is
+        ([-9.0], "end", "paper", math.inf),  # nothing but the end token
+        ([-9.0], "length", "released", math.inf),
+        ([], "length", "paper", math.inf),
+    ],
+)
+def test_mean_nll_of_a_generation(logprobs, finish, rule, u):
+    assert mean_nll(generation(logprobs, finish), rule) == pytest.approx(u)
+
+
+@given(st.lists(st.floats(-20, 0, width=32), min_size=1, max_size=70))
+def test_mean_nll_does_not_depend_on_padding(logprobs):
+    expected = -np.mean(np.asarray(logprobs, np.float64))
+    assert mean_nll(generation(logprobs, "length"), "paper") == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dtr", "pairs", "small"])
+def test_every_set_has_every_role(name):
+    loaded = prompts.load(name)
+    for role in prompts.ROLES:
+        messages = loaded.role(role).messages(question="QUESTION?", passages="PASSAGES!")
+        assert messages[-1].role == "user" and "QUESTION?" in messages[-1].content
+        if role == "context":
+            assert "PASSAGES!" in messages[-1].content
+    assert "Title: " in loaded.render([Passage("1", "Title", "text")]) or name == "small"
+
+
+def test_passages_are_numbered_and_joined():
+    shown = prompts.load("dtr").render([Passage("1", "A", "x"), Passage("2", "B", "y")])
+    assert shown == "Passage 1. A: x\nPassage 2. B: y"
+
+
+@pytest.mark.parametrize(
+    "text, named",
+    [
+        ("[direct\n", "TOML"),
+        ("[dirct]\nuser = '{question}'", "dirct"),
+        ("[direct]\nuser = 'no field'", r"\{question\}"),
+        ("[context]\nuser = '{question}'", r"\{passages\}"),
+        ("[direct]\nuser = '{question} {topic}'", "topic"),
+        ("[direct]\nuser = '{question} {'", "bad field"),
+        ("[direct]\nuser = '{question}'\nparse = 'json'", "json"),
+        ("[direct]\nuser = '{question}'\nstops = ['x']", "stops"),
+        ("[direct]\nuser = '{question}'\n[[direct.demonstrations]]\nuser = 'x'", "demonstration 1"),
+        ("[passages]\nformat = 'x'", r"passages\.format"),
+    ],
+)
+def test_a_bad_prompt_file_is_refused_by_name(tmp_path, text, named):
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=named) as error:
+        prompts.load(str(file))
+    assert "mine.toml" in str(error.value)
+
+
+def test_an_unknown_set_lists_the_known():
+    with pytest.raises(InputError, match="dtr, pairs, small"):
+        prompts.load("gpt")
+
+
+def test_a_missing_role_is_named(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("[direct]\nuser = '{question}'")
+    with pytest.raises(InputError, match=r"\[judge\]"):
+        prompts.load(str(file)).role("judge")
