@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-all lint bench clean
+.PHONY: quickstart test test-all parity lint bench clean
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,10 +30,13 @@ test: $(VENV)/.test  ## the default suite: no torch, no model hub, under 15 minu
 test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
 	$(BIN)/python -m pytest
 
+parity: $(VENV)/.parity  ## only the comparisons against torch
+	$(BIN)/python -m pytest -m parity
+
 lint: $(VENV)/.test  ## style, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 bench: $(VENV)/.parity  ## speed against named peers; prints ratios
 	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done

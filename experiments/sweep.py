@@ -1,0 +1,66 @@
+"""One config at several values of one setting; what the store holds is not computed again.
+
+    python -m experiments.sweep --config configs/dtr.py:quickstart \
+        --key method.gate.threshold --values 0,0.01,0.05,0.1,0.3,1,3 --workdir runs/sweep
+
+Writes a run directory a value and prints one table. A second sweep over the same questions, with
+other values too, makes no call of the language model where the answers are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+from rich.console import Console
+
+from experiments.configuration import editable, parse, rebuilt, script
+from jaxrag.evaluation.summary import summarise
+from jaxrag.evaluation.tables import terminal_table
+from jaxrag.run import Run, execute
+from jaxrag.types import InputError
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("workdir", "", "parent of the run directories", flag_values=values)
+    flags.DEFINE_string("key", "method.gate.threshold", "the setting", flag_values=values)
+    flags.DEFINE_list("values", [], "its values", flag_values=values)
+
+
+def with_value(run: Run, key: str, text: str) -> Run:
+    """``run`` with the setting at dotted ``key`` read from ``text``, and a label that says so.
+
+    Raises:
+      InputError: no such setting, or the text is no value of its type.
+    """
+    edited = editable(run)
+    *parents, last = key.split(".")
+    holder = edited
+    for name in parents:
+        holder = holder.get(name, {})
+    if last not in holder or not isinstance(holder[last], int | float | str):
+        raise InputError(f"--key: there is no setting {key!r} that takes a number or a word")
+    try:
+        holder[last] = type(holder[last])(text)
+    except ValueError as error:
+        raise InputError(f"--values: {text!r} is no value of {key} ({error})") from error
+    return dataclasses.replace(rebuilt(run, edited), label=f"{run.name} {last}={text}")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the sweep."""
+    run, values = parse(argv, _define)
+    if not values.workdir or not values["values"].value:
+        raise InputError("give --workdir=DIRECTORY and --values=A,B,C")
+    errors, directories = 0, []
+    for text in values["values"].value:
+        directories.append(Path(values.workdir) / f"{values.key.rpartition('.')[2]}={text}")
+        errors += execute(with_value(run, values.key, text), directories[-1])["errors"]
+    Console().print(terminal_table(summarise(directories)))
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    script(main)

