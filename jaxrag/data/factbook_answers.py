@@ -21,7 +21,20 @@ _HEDGES = re.compile(
 )
 _POWERS = {"UK": ("United Kingdom", "Britain", "Great Britain"), "US": ("United States", "USA")}
 # Plurals of currencies that dropping an "s" does not undo.
-_SINGULARS = {"kronur": "krona", "kroner": "krone", "kronor": "krona", "lei": "leu", "leva": "lev"}
+_SINGULARS = {
+    "colones": "colon",
+    "koruny": "koruna",
+    "kroner": "krone",
+    "kronor": "krona",
+    "kronur": "krona",
+    "lei": "leu",
+    "leke": "lek",
+    "leva": "lev",
+    "maloti": "loti",
+    "meticais": "metical",
+    "quetzales": "quetzal",
+    "zlotych": "zloty",
+}
 
 
 def with_variants(*names: str) -> Answers:
@@ -38,6 +51,8 @@ def with_variants(*names: str) -> Answers:
 
 def unmarked(text: str) -> str:
     """The text in letters without diacritics and with straight quotes."""
+    if text.isascii():
+        return text
     decomposed = unicodedata.normalize("NFKD", text.translate(_PLAIN))
     return "".join(mark for mark in decomposed if not unicodedata.combining(mark))
 
@@ -66,13 +81,13 @@ def capital(text: str) -> Answers:
 
 def point(text: str) -> Answers:
     """The name of a highest or lowest point, without its elevation."""
-    match = re.fullmatch(r"(.+?) (?:-?[\d,.]+)(?: m)?(?: \(.*\))?(?: note .*)?", text)
+    match = re.fullmatch(r"(.+?) (?:-?[\d,.]+)(?: m)?(?: \(.*\))?(?:\.? note .*)?", text)
     return name(match[1]) if match else ()
 
 
 def elevation(text: str) -> Answers:
     """The elevation of a highest point in metres."""
-    match = re.fullmatch(r"[^\d;]+ ([\d,]+) m(?: note .*)?", text)
+    match = re.fullmatch(r"[^\d;]+ ([\d,]+) m(?:\.? note .*)?", text)
     return _measure(match[1], "m", "metres", "meters") if match else ()
 
 
@@ -112,8 +127,8 @@ def count(text: str) -> Answers:
 
 def currency(text: str) -> Answers:
     """A currency in the singular, in the plural of the text, and its ISO code."""
-    match = re.fullmatch(r"([^();,]+) \(([A-Z]{3})\) per US dollar -?", text)
-    if match is None:
+    match = re.fullmatch(r"([^();,/]+) \(([A-Z]{3})\) per US dollar -?", text)
+    if match is None or " or " in match[1]:
         return ()
     *first, last = match[1].split()
     singular = _SINGULARS.get(last, re.sub(r"(?<=[^s])s$", "", last))
@@ -178,7 +193,7 @@ def symbol(text: str) -> Answers:
     match = re.fullmatch(r"([^();,:]+?)(?: \(([^();,]+)\))?", text)
     if match is None or _HEDGES.search(text) or len(match[1].split()) > 4:
         return ()
-    return with_variants(match[1])
+    return with_variants(match[1].removeprefix("a "))
 
 
 def colors(text: str) -> Answers:
@@ -198,13 +213,18 @@ def largest_city(text: str) -> Answers:
         (float(number.replace(",", "")) * (1e6 if million else 1), city)
         for number, million, city in cities
     ]
-    if not sizes or sorted(sizes)[-1][0] == (sorted(sizes)[-2][0] if len(sizes) > 1 else 0):
+    (size, city), *others = sorted(sizes, reverse=True) or [(0.0, "")]
+    # "872,000 million" is a slip of the source.
+    if not 0 < size < 1e8 or (others and others[0][0] == size):
         return ()
-    city = max(sizes)[1].strip()
     # The capital is written in capitals.
-    if city.isupper():
-        city = re.sub(r"(?<=['-])(?:S|Of|De|La)\b", lambda word: word.group().lower(), city.title())
-    return name(city)
+    city = city.strip()
+    return name(_titled(city) if city.isupper() else city)
+
+
+def _titled(city: str) -> str:
+    words = re.sub(r"(?:(?<=^)|(?<=[ -]))\w+", lambda word: word.group().capitalize(), city.lower())
+    return re.sub(r"(?<=[ -])(?:De|Es|La|Of)\b", lambda word: word.group().lower(), words)
 
 
 def official_language(text: str) -> Answers:
@@ -213,7 +233,7 @@ def official_language(text: str) -> Answers:
     mentions = len(re.findall(r"\bofficial|\bnational language|\bstate language", text))
     if len(marked) != 1 or mentions != 1 or " and " in marked[0][0]:
         return ()
-    return name(re.sub(r" [\d.]+%$", "", marked[0][0]))
+    return name(re.sub(r" only$| [\d.]+%$", "", marked[0][0]))
 
 
 def government(text: str) -> Answers:
@@ -224,7 +244,8 @@ def government(text: str) -> Answers:
 
 def legislature(text: str) -> Answers:
     """The legislature's name, and its name in the country's language."""
-    return name(text)
+    both = [name(part) for part in text.split(" - ")]
+    return tuple(form for forms in both for form in forms) if all(both) else ()
 
 
 def province_count(text: str) -> Answers:

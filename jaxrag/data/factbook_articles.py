@@ -99,9 +99,16 @@ def read_articles(data: Path) -> list[Article]:
 
 
 def clean(text: str) -> str:
-    """Plain text of an HTML fragment: tags removed, entities decoded, single spaces."""
-    without_tags = re.sub(r"</?(?:b|br|em|i|p|small|strong|sub|sup|u)\b[^>]*>", _gap, text)
-    return " ".join(html.unescape(without_tags).split())
+    """Plain text of an HTML fragment: tags removed, entities decoded, single spaces.
+
+    A line break becomes the end of a sentence, if what stands before it has no end yet.
+    """
+    broken = re.sub(r"</?(?:br|p)\b[^>]*>", "\n", text)
+    plain = html.unescape(re.sub(r"</?(?:b|em|i|small|strong|sub|sup|u)\b[^>]*>", "", broken))
+    lines = [" ".join(line.split()) for line in plain.split("\n")]
+    lines = [line for line in lines if line]
+    ended = [line if line[-1] in ".!?:;," else f"{line}." for line in lines[:-1]]
+    return " ".join([*ended, *lines[-1:]])
 
 
 def cut(text: str, words: int) -> list[str]:
@@ -186,11 +193,6 @@ def _name(texts: dict[Place, str]) -> str:
         if name != "none":
             return re.sub(r"\s*\(.*|;.*", "", name)
     raise ValueError("no country name")
-
-
-def _gap(tag: re.Match[str]) -> str:
-    # Breaks part what they stand between; bold and italics may stand inside a word.
-    return " " if re.match(r"</?(?:br|p)\b", tag.group()) else ""
 
 
 def _break_strength(before: str, after: str) -> int:

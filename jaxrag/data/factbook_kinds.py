@@ -109,7 +109,7 @@ KINDS: Mapping[str, Kind] = {
         _in("Government", "Country name", "former"),
         read.name,
         "What is the former name of {country}?",
-        described="formerly called {value}",
+        described='formerly called "{value}"',
     ),
     "government_type": Kind(
         _in("Government", "Government type"),
@@ -146,7 +146,7 @@ KINDS: Mapping[str, Kind] = {
         _in("Government", "National symbol(s)"),
         read.symbol,
         "What is the national symbol of {country}?",
-        described="whose national symbol is the {value}",
+        described='with the national symbol "{value}"',
     ),
     "national_colors": Kind(
         _in("Government", "National color(s)"),

@@ -48,6 +48,9 @@ _SECOND_HOPS = (
 _PER_DESCRIPTION = 2
 
 
+# Half of the world's trade is with a handful of countries.
+_PER_RELATED_FACT = 3
+
 _THE = re.compile(
     r"(?:.*(?:Islands|Territory|Lands|Republic|Emirates|Kingdom|States|Refuges|Strip|Bank)"
     r"|(?:Democratic |Federated |)(?:Republic|States) of .*|Isle of .*|Holy See"
@@ -91,17 +94,19 @@ def questions_about(articles: Sequence[Article]) -> tuple[list[Template], collec
     """Every question that the rules allow, and how many each rule left out."""
     articles = [article for article in articles if article.country]
     names = {article.code: names_of(article) for article in articles}
-    facts = facts_of(articles)
+    facts = facts_of(articles, names)
     left_out: collections.Counter[str] = collections.Counter()
     unique = {
-        kind: _of_one_country(facts[kind], left_out) for kind, of in KINDS.items() if of.described
+        kind: _telling(kind, facts[kind], articles, names, left_out)
+        for kind, of in KINDS.items()
+        if of.described
     }
-    kept = []
+    kept: list[Template] = []
     for template in (
         *_single_hop(facts, names),
         *_which_country(unique, names),
         *_described(unique, facts),
-        *_related(facts, names),
+        *_related(facts, names, left_out),
     ):
         reason = _objection(template)
         left_out[reason] += 1
@@ -111,14 +116,19 @@ def questions_about(articles: Sequence[Article]) -> tuple[list[Template], collec
     return kept, left_out
 
 
-def facts_of(articles: Sequence[Article]) -> Facts:
-    """What the readers find in the articles."""
+def facts_of(articles: Sequence[Article], names: Mapping[str, Answers]) -> Facts:
+    """What the readers find in the articles; countries that it names get all their names."""
+    by_name = _codes_by_name(names)
     facts: dict[str, dict[str, Evidence]] = {}
     for kind, of in KINDS.items():
         facts[kind] = {}
         for article in articles:
             place = next((place for place in of.places if place in article.texts), None)
             answers = of.read(article.texts[place]) if place else ()
+            if of.related and answers:
+                # The text says "USA": every name of that country counts.
+                other = by_name.get(normalize(unmarked(answers[0])))
+                answers = with_variants(*answers, *names.get(other or "", ()))
             if place and answers:
                 facts[kind][article.code] = Evidence(article.code, place, answers)
     return facts
@@ -140,33 +150,39 @@ def holds(text: str, strings: Sequence[str]) -> bool:
     """Whether the text has one of the strings as whole words, whatever the case and marks."""
     plain = unmarked(text).casefold()
     return any(
-        re.search(rf"(?<!\w){re.escape(unmarked(string).casefold())}(?!\w)", plain)
-        for string in strings
+        string in plain and re.search(rf"(?<!\w){re.escape(string)}(?!\w)", plain)
+        for string in (unmarked(string).casefold() for string in strings)
     )
 
 
-def _of_one_country(
-    facts: Mapping[str, Evidence], left_out: collections.Counter[str]
+def _telling(
+    kind: str,
+    facts: Mapping[str, Evidence],
+    articles: Sequence[Article],
+    names: Mapping[str, Answers],
+    left_out: collections.Counter[str],
 ) -> dict[str, Evidence]:
-    owners: dict[str, set[str]] = {}
+    """The facts that single out their country without naming it."""
+    texts = {
+        article.code: " | ".join(article.texts.get(place, "") for place in KINDS[kind].places)
+        for article in articles
+    }
+    telling = {}
     for code, fact in facts.items():
-        for answer in fact.strings:
-            owners.setdefault(normalize(answer), set()).add(code)
-    shared = {code for codes in owners.values() if len(codes) > 1 for code in codes}
-    left_out["description fits several countries"] += len(shared)
-    return {code: fact for code, fact in facts.items() if code not in shared}
+        if holds(fact.strings[0], names[code]):
+            left_out["description names its country"] += 1
+        elif any(other != code and holds(text, fact.strings) for other, text in texts.items()):
+            left_out["description fits several countries"] += 1
+        else:
+            telling[code] = fact
+    return telling
 
 
 def _single_hop(facts: Facts, names: Mapping[str, Answers]) -> Iterator[Template]:
-    by_name = _codes_by_name(names)
     for kind, of in KINDS.items():
         for code, fact in facts[kind].items():
-            answers = fact.strings
-            if of.related:
-                # The text says "USA": every name of that country counts.
-                other = by_name.get(normalize(unmarked(answers[0])))
-                answers = with_variants(*answers, *names.get(other or "", ()))
-            yield Template(kind, code, of.ask.format(country=the(names[code][0])), answers, (fact,))
+            text = of.ask.format(country=the(names[code][0]))
+            yield Template(kind, code, text, fact.strings, (fact,))
 
 
 def _which_country(unique: Facts, names: Mapping[str, Answers]) -> Iterator[Template]:
@@ -189,8 +205,11 @@ def _described(unique: Facts, facts: Facts) -> Iterator[Template]:
                 )
 
 
-def _related(facts: Facts, names: Mapping[str, Answers]) -> Iterator[Template]:
+def _related(
+    facts: Facts, names: Mapping[str, Answers], left_out: collections.Counter[str]
+) -> Iterator[Template]:
     by_name = _codes_by_name(names)
+    asked: collections.Counter[tuple[str, str, str]] = collections.Counter()
     for kind, of in KINDS.items():
         for code, fact in facts[kind].items() if of.related else ():
             other = by_name.get(normalize(unmarked(fact.strings[0])))
@@ -198,6 +217,10 @@ def _related(facts: Facts, names: Mapping[str, Answers]) -> Iterator[Template]:
                 continue
             country = f"the country {of.related.format(country=the(names[code][0]))}"
             for target in _second_hops(f"{kind}:{code}", other, facts, without=kind):
+                asked[kind, other, target] += 1
+                if asked[kind, other, target] > _PER_RELATED_FACT:
+                    left_out["fact is asked for often enough"] += 1
+                    continue
                 yield Template(
                     f"two_hop_via_{kind}",
                     f"{code}:{target}",
