@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from rich.console import Console
@@ -37,7 +38,7 @@ def with_value(run: Run, key: str, text: str) -> Run:
     """
     edited = editable(run)
     *parents, last = key.split(".")
-    holder = edited
+    holder: Any = edited
     for name in parents:
         holder = holder.get(name, {})
     if last not in holder or not isinstance(holder[last], int | float | str):

@@ -86,7 +86,7 @@ def token_entropy(logits: Float[Array, "t v"], *, where: Bool[Array, " t"]) -> F
 
 
 def trigger(
-    u: Float[Array, "*b"], threshold: float | Float[Array, ""], *, rule: Rule = "paper"
+    u: float | Float[Array, "*b"], threshold: float | Float[Array, ""], *, rule: Rule = "paper"
 ) -> Bool[Array, "*b"]:
     """Whether to retrieve, from an uncertainty in nats such as `mean_nll`.
 

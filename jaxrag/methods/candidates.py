@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from jaxrag.engines.scheduler import gather
 from jaxrag.methods.steps import Pool, Trace
@@ -82,10 +82,14 @@ class DualPath:
     """
 
     n: int = 5
-    uses_pseudo: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check("candidates.n", self.n)
+
+    @property
+    def uses_pseudo(self) -> bool:
+        """It searches or scores by the pseudo-context."""
+        return True
 
     async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> Pool:
         """Searches twice and joins."""
@@ -106,11 +110,15 @@ class FixedMix:
 
     from_query: int = 2
     from_pseudo: int = 1
-    uses_pseudo: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check("candidates.from_query", self.from_query)
         _check("candidates.from_pseudo", self.from_pseudo)
+
+    @property
+    def uses_pseudo(self) -> bool:
+        """It searches or scores by the pseudo-context."""
+        return True
 
     async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> Pool:
         """Searches twice, deep enough to replace duplicates."""

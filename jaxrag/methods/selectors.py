@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -37,10 +37,14 @@ class Top:
     """The first ``k`` of the pool, in its own order."""
 
     k: int = 3
-    uses_pseudo: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_k(self.k)
+
+    @property
+    def uses_pseudo(self) -> bool:
+        """It does not look at the pseudo-context."""
+        return False
 
     async def __call__(
         self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
@@ -66,12 +70,16 @@ class AIS:
     score: ais.Score = "angle_sum"
     alpha0: float = ais.ALPHA0_PAPER
     alpha1: float = ais.ALPHA1_PAPER
-    uses_pseudo: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_k(self.k)
         if self.score not in get_args(ais.Score):
             raise InputError(f"select.score is {self.score!r}; allowed: {get_args(ais.Score)}.")
+
+    @property
+    def uses_pseudo(self) -> bool:
+        """It searches or scores by the pseudo-context."""
+        return True
 
     async def __call__(
         self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
@@ -81,7 +89,7 @@ class AIS:
         width = -(-len(pool.rows) // _PAD) * _PAD
         where = np.arange(width) < len(pool.rows)
         rows = np.pad(np.asarray(pool.rows, np.int32), (0, width - len(pool.rows)))
-        vectors = tools.index.vectors(rows)
+        vectors = tools.index.vectors(rows.tolist())
         found = ais.select_passages(
             q,
             p,
@@ -126,7 +134,7 @@ class Rerank:
         passages = tools.index.passages(pool.rows)
         texts = (query, pseudo) if self.with_pseudo else (query,)
         found = await gather(*(tools.ranker.scores(text, passages) for text in texts))
-        columns = dict(zip(("s1", "s2"), found, strict=False))
+        columns: dict[str, list[float]] = dict(zip(("s1", "s2"), found, strict=False))
         columns["score"] = [float(sum(pair)) for pair in zip(*found, strict=True)]
         order = sorted(range(len(pool.rows)), key=lambda i: -columns["score"][i])
         kept = tuple(pool.rows[i] for i in order[: self.k])
