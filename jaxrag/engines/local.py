@@ -1,0 +1,259 @@
+"""A language model that runs in this process: our decoder on whatever devices JAX has."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from transformers import PreTrainedTokenizerFast
+
+from jaxrag.engines.prefill import Batch, Job, Prefill
+from jaxrag.engines.prompts import AnswerReader, encode_prompt, end_tokens
+from jaxrag.engines.store import canonical, digest
+from jaxrag.models.checkpoint import fingerprint, locate
+from jaxrag.models.decoder_checkpoint import load_decoder
+from jaxrag.models.decoding import STEPS, Progress, Sampling, choose, decode, score
+from jaxrag.models.precision import compute_dtype
+from jaxrag.models.sharding import automatic
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.types import Generation, InputError, Prompt
+
+_NUMERICS = "jaxrag-local-1"  # goes into the identity; raise it when results change
+_SLOTS = 256  # caches have a multiple of this many slots
+_SCORED = 256  # tokens scored in one call
+
+
+def use_compile_cache(directory: str | Path) -> None:
+    """Keeps compiled programs in ``directory``, so that the next process need not compile them."""
+    jax.config.update("jax_compilation_cache_dir", str(Path(directory).absolute()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+class LocalModel:
+    """A `LanguageModel` over a Llama, Qwen2, Qwen2.5 or Qwen3 checkpoint.
+
+    On one device a prompt's result is the same to the bit whatever else is in the call. Make one
+    with `load`.
+    """
+
+    def __init__(
+        self,
+        prefill: Prefill,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        ends: Sequence[int],
+        identity: str,
+        chunk: int,
+        max_length: int,
+        template_options: Mapping[str, Any],
+    ) -> None:
+        self._prefill, self.tokenizer = prefill, tokenizer
+        self._ends, self._identity, self._chunk = tuple(ends), identity, chunk
+        self.max_length, self._template_options = max_length, dict(template_options)
+
+    @classmethod
+    def load(
+        cls,
+        spec: str | Path,
+        *,
+        dtype: str | None = None,
+        mesh: Mesh | None = None,
+        rows: Sequence[int] | None = None,
+        chunk: int | None = None,
+        max_length: int | None = None,
+        shared_bytes: int = 1 << 28,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> LocalModel:
+        """Loads a checkpoint.
+
+        Args:
+          spec: what `jaxrag.models.checkpoint.locate` takes: a path, ``package:NAME`` or
+            ``hub:ORG/NAME``.
+          dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
+          mesh: devices to spread over, with axes "data" (rows) and/or "model" (parameters).
+          rows: batch sizes, ascending. By default 8 and 16 on CPUs, 64 elsewhere. More than one
+            only where they give the same bits, as these two do.
+          chunk: tokens of each prompt in one step of prefill; prompts are padded to a multiple. By
+            default 32 on CPUs, 128 elsewhere.
+          max_length: most tokens of prompt and answer together; by default what the model allows.
+          shared_bytes: memory for the beginnings that prompts share; 0 computes every prompt whole.
+          template_options: handed to the chat template, such as ``{"enable_thinking": False}`` for
+            Qwen3.
+
+        Raises:
+          InputError: if there is no checkpoint, or it is not one of a decoder that we have.
+        """
+        path, precision = locate(str(spec)), compute_dtype(dtype)
+        mesh = automatic(mesh) if mesh else None
+        tokenizer = load_tokenizer(path)
+        decoder, params = load_decoder(path, dtype=precision, mesh=mesh)
+        on_cpu = jax.default_backend() == "cpu"
+        rows, chunk = rows or ((8, 16) if on_cpu else (64,)), chunk or (32 if on_cpu else 128)
+        limit = decoder.config.max_position_embeddings
+        options = dict(template_options or {})
+        identity = {
+            "engine": _NUMERICS,
+            "weights": fingerprint(path),
+            "dtype": precision.name,
+            "backend": jax.default_backend(),
+            "chat_template": digest(str(tokenizer.chat_template)),
+            "template_options": options,
+        }
+        return cls(
+            Prefill(decoder, params, rows=rows, chunk=chunk, shared_bytes=shared_bytes, mesh=mesh),
+            tokenizer,
+            ends=end_tokens(path, tokenizer),
+            identity=canonical(identity),
+            chunk=chunk,
+            max_length=min(max_length or limit, limit),
+            template_options=options,
+        )
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines results."""
+        return self._identity
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> list[Generation]:
+        """Continues each prompt; ``temperature`` 0 is greedy.
+
+        Raises:
+          InputError: for a prompt that is empty or leaves no room for ``max_new_tokens``; before
+            anything is computed.
+        """
+        if max_new_tokens < 1 or temperature < 0:
+            raise InputError(
+                f"max_new_tokens is {max_new_tokens} and temperature {temperature}: "
+                "at least 1 and at least 0 are wanted."
+            )
+        jobs = []
+        for prompt in prompts:
+            tokens = self._encode(prompt, max_new_tokens, "new tokens")
+            slots = self._slots(len(tokens), max_new_tokens)
+            jobs.append(Job(tuple(tokens), len(tokens) - 1, slots))
+        reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
+        results: dict[int, Generation] = {}
+        for batch in self._prefill.batches(jobs):
+            rows = [zlib.crc32(np.array(jobs[i].tokens, np.int32).tobytes()) for i in batch.jobs]
+            rows += [0] * (len(batch.lengths) - len(rows))
+            sampling = Sampling(
+                np.float32(temperature),  # type: ignore[arg-type]
+                np.uint32(seed & 0xFFFFFFFF),  # type: ignore[arg-type]
+                self._prefill.put(np.array(rows, np.uint32)),
+            )
+            first = jobs[batch.jobs[0]].slots - max_new_tokens
+            tokens, logprobs = self._decode(batch, sampling, first, max_new_tokens, reader)
+            for row, i in enumerate(batch.jobs):
+                results[i] = reader.read(
+                    tokens[row].tolist(), logprobs[row].tolist(), prompt_tokens=len(jobs[i].tokens)
+                )
+        return [results[i] for i in range(len(jobs))]
+
+    def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
+        """Natural-log probability of each token of each continuation, float32 [t].
+
+        Prompt and continuation are tokenised apart, so a continuation's tokens do not depend on
+        the prompt; one that goes on within a line should bring its own leading blank.
+        """
+        jobs = []
+        for prompt, text in zip(prompts, continuations, strict=True):
+            added = self.tokenizer.encode(text, add_special_tokens=False)
+            tokens = self._encode(prompt, len(added), "tokens of continuation")
+            # the last token's own hidden state predicts what is not asked for
+            whole = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
+            slots = self._slots(len(whole), 0)
+            jobs.append((Job(tuple(whole), len(tokens) - 1, slots), np.array(added, np.int32)))
+        results = {i: np.zeros(0, np.float32) for i in range(len(jobs))}
+        asked = [i for i, (_, added) in enumerate(jobs) if len(added)]
+        for batch in self._prefill.batches([jobs[i][0] for i in asked]):
+            numbers = [asked[i] for i in batch.jobs]
+            results.update(self._score(batch, numbers, [jobs[i] for i in numbers]))
+        return [results[i] for i in range(len(jobs))]
+
+    def _encode(self, prompt: Prompt, more: int, what: str) -> list[int]:
+        tokens = encode_prompt(self.tokenizer, prompt, self._template_options)
+        if len(tokens) + more > self.max_length:
+            raise InputError(
+                f"A prompt of {len(tokens)} tokens and {more} {what} exceed the model's "
+                f"{self.max_length}: shorten the prompt (fewer or shorter passages), or load the "
+                "model with a larger max_length if its checkpoint allows more."
+            )
+        return tokens
+
+    def _slots(self, length: int, new: int) -> int:
+        """A cache that holds so many tokens, by a rule that looks at this row only."""
+        chunks = -(-length // self._chunk)
+        return -(-(chunks * self._chunk + new) // _SLOTS) * _SLOTS
+
+    def _decode(
+        self, batch: Batch, sampling: Sampling, first: int, count: int, reader: AnswerReader
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Makes up to ``count`` tokens for each row: tokens and log-probabilities, [b t]."""
+        decoder, params = self._prefill.decoder, self._prefill.params
+        size, cache = len(batch.lengths), batch.cache
+        lengths, ends = self._prefill.put(batch.lengths), np.array(self._ends, np.int32)
+        hidden = batch.hidden[np.arange(size), batch.lengths - 1 - batch.offset]
+        token, logprob = choose(decoder, params, hidden, np.int32(0), sampling)
+        tokens, logprobs = [np.asarray(token)[:, None]], [np.asarray(logprob)[:, None]]
+        finished = np.isin(tokens[0][:, 0], ends) | (np.arange(size) >= len(batch.jobs))
+        for made in itertools.count(1, STEPS):
+            made_rows = np.concatenate(tokens, axis=1)
+            finished |= [reader.stopped(row) for row in made_rows.tolist()]
+            if made >= count or finished.all():
+                return made_rows[:, :count], np.concatenate(logprobs, axis=1)[:, :count]
+            cache, progress, new, new_logprobs = decode(
+                decoder,
+                params,
+                cache,
+                Progress(token, self._prefill.put(finished)),
+                lengths,
+                np.int32(first),
+                np.int32(made),
+                np.int32(min(STEPS, count - made)),
+                ends,
+                sampling,
+            )
+            token, finished = progress.token, np.array(progress.finished)
+            tokens.append(np.asarray(new))
+            logprobs.append(np.asarray(new_logprobs))
+        raise AssertionError("unreachable")
+
+    def _score(
+        self, batch: Batch, numbers: list[int], jobs: list[tuple[Job, np.ndarray]]
+    ) -> dict[int, np.ndarray]:
+        """Log-probabilities of the continuations of one batch; only their logits are made."""
+        rows = np.concatenate([np.full(len(added), r) for r, (_, added) in enumerate(jobs)])
+        places = np.concatenate(
+            [np.arange(len(added)) + job.wanted - batch.offset for job, added in jobs]
+        )
+        targets = np.concatenate([added for _, added in jobs])
+        parts = []
+        for start in range(0, len(rows), _SCORED):
+            part = slice(start, start + _SCORED)
+            pad = (0, _SCORED - len(rows[part]))
+            hidden = batch.hidden[np.pad(rows[part], pad), np.pad(places[part], pad)]
+            parts.append(
+                score(
+                    self._prefill.decoder,
+                    self._prefill.params,
+                    hidden,
+                    np.pad(targets[part], pad),  # type: ignore[arg-type]
+                )
+            )
+        values = np.concatenate([np.asarray(part) for part in parts])[: len(rows)]
+        cuts = np.cumsum([len(added) for _, added in jobs])[:-1]
+        return dict(zip(numbers, np.split(values, cuts), strict=True))

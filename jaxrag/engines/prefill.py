@@ -1,0 +1,189 @@
+"""Batches of prompts through the decoder, beginnings that prompts share computed once.
+
+A row's keys and values at a chunk depend on nothing but the tokens up to it (see
+:mod:`jaxrag.models.decoding`), so chunks of a beginning that many prompts share, such as the
+demonstrations of a method, are computed for one and copied to the others. On one device the bits
+are the same as without, so who shared with whom leaves no trace in the results.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from jaxrag.models.decoder import Cache, Decoder, empty_cache
+from jaxrag.models.decoding import copy_in, copy_out, extend
+from jaxrag.models.sharding import fitted
+
+_log = logging.getLogger("jaxrag")
+
+
+class Job(NamedTuple):
+    """A sequence to run.
+
+    Attributes:
+      tokens: its ids.
+      wanted: the first position whose hidden state is needed.
+      slots: of its cache; sequences of one batch have the same number.
+    """
+
+    tokens: tuple[int, ...]
+    wanted: int
+    slots: int
+
+
+class Batch(NamedTuple):
+    """Sequences that were run.
+
+    Attributes:
+      jobs: numbers of the jobs in the first rows; rows after them are fillers.
+      lengths: tokens of each row, [b].
+      cache: keys and values.
+      hidden: hidden states of positions ``offset`` and following, [b t d].
+      offset: see ``hidden``.
+    """
+
+    jobs: list[int]
+    lengths: np.ndarray
+    cache: Cache
+    hidden: jax.Array
+    offset: int
+
+
+_Key = tuple[int, tuple[int, ...]]  # slots and all tokens up to a chunk's end
+
+
+class Prefill:
+    """Runs sequences in batches of fixed shapes.
+
+    Args:
+      decoder, params: the network.
+      rows: allowed batch sizes, ascending. Several only where they give the same bits.
+      chunk: tokens of a row in one call.
+      shared_bytes: how much of shared beginnings is kept from call to call; 0 shares nothing.
+      mesh: devices that ``params`` lie on.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        params: dict[str, Any],
+        *,
+        rows: Sequence[int],
+        chunk: int,
+        shared_bytes: int,
+        mesh: Mesh | None,
+    ) -> None:
+        self.decoder, self.params = decoder, params
+        self._rows, self._chunk, self._mesh = tuple(rows), chunk, mesh
+        self._shared_bytes = shared_bytes
+        self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
+        self._compiled: set[tuple[int, int]] = set()
+
+    def put(self, array: np.ndarray) -> jax.Array:
+        """An array with one row for each of the batch, where the batch lies."""
+        if self._mesh is None:
+            return jnp.asarray(array)
+        return jax.device_put(array, fitted(P("data"), array.shape, self._mesh))
+
+    def batches(self, jobs: Sequence[Job]) -> Iterator[Batch]:
+        """Runs all jobs; those of like length together."""
+        shared = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
+
+        def order(i: int) -> tuple[int, int, int]:
+            return jobs[i].slots, shared[i], len(jobs[i].tokens)
+
+        for _, group in itertools.groupby(
+            sorted(range(len(jobs)), key=order), key=lambda i: jobs[i].slots
+        ):
+            waiting = list(group)
+            while waiting:
+                size = next((r for r in self._rows if r >= len(waiting)), self._rows[-1])
+                numbers, waiting = waiting[:size], waiting[size:]
+                given = min(shared[i] for i in numbers)
+                yield self._run([jobs[i] for i in numbers], numbers, size, given)
+
+    def _run(self, jobs: list[Job], numbers: list[int], size: int, given: int) -> Batch:
+        """Runs one batch whose first ``given`` chunks are at hand."""
+        lengths = np.array([len(job.tokens) for job in jobs] + [1] * (size - len(jobs)), np.int32)
+        chunks = -(-int(lengths.max()) // self._chunk)
+        tokens = np.zeros((size, chunks * self._chunk), np.int32)
+        for row, job in enumerate(jobs):
+            tokens[row, : len(job.tokens)] = job.tokens
+        cache = self._fill(self._empty(size, jobs[0].slots), jobs, size, given)
+        kept = min(job.wanted for job in jobs) // self._chunk
+        hidden = []
+        for i in range(given, chunks):
+            part = self.put(tokens[:, i * self._chunk : (i + 1) * self._chunk])
+            states, cache = extend(
+                self.decoder, self.params, cache, part, np.int32(i * self._chunk)
+            )
+            if i >= kept:
+                hidden.append(states)
+        return Batch(numbers, lengths, cache, jnp.concatenate(hidden, 1), kept * self._chunk)
+
+    def _empty(self, rows: int, slots: int) -> Cache:
+        if (rows, slots) not in self._compiled:
+            self._compiled.add((rows, slots))
+            _log.info("first batch of %d rows x %d tokens: compiling", rows, slots)
+        config, dtype = self.decoder.config, self.decoder.dtype
+        if self._mesh is None:
+            return empty_cache(config, rows, slots, dtype)
+        shape = (rows, config.num_key_value_heads)
+        device = fitted(P("data", "model"), shape, self._mesh)
+        return empty_cache(config, rows, slots, dtype, device=device)
+
+    def _fill(self, cache: Cache, jobs: list[Job], size: int, given: int) -> Cache:
+        for i in range(given):
+            blocks = [self._blocks[key] for key in (self._key(job, i) for job in jobs)]
+            blocks += blocks[:1] * (size - len(jobs))
+            cache = copy_in(cache, tuple(blocks), np.int32(i * self._chunk))
+        return cache
+
+    def _key(self, job: Job, chunk: int) -> _Key:
+        return job.slots, job.tokens[: (chunk + 1) * self._chunk]
+
+    def _share(self, jobs: Sequence[Job]) -> list[int]:
+        """For each job, how many of its first chunks are at hand, once those worth it are made."""
+        self._forget()
+        keys = [[self._key(job, i) for i in range(job.wanted // self._chunk)] for job in jobs]
+        counts = Counter(itertools.chain.from_iterable(keys))
+        worth = {key for key, n in counts.items() if key in self._blocks or n > self._rows[0]}
+        leading = [list(itertools.takewhile(worth.__contains__, row)) for row in keys]
+        missing = {row[-1] for row in leading if row and row[-1] not in self._blocks}
+        inner = {key for row in leading for key in row[:-1]}
+        sources = [Job(tokens, len(tokens) - 1, slots) for slots, tokens in sorted(missing - inner)]
+        self._make(sources)
+        for key in itertools.chain.from_iterable(leading):
+            self._blocks.move_to_end(key)
+        return [len(row) for row in leading]
+
+    def _make(self, sources: list[Job]) -> None:
+        """Runs beginnings and keeps each of their chunks."""
+        by_slots = itertools.groupby(sources, key=lambda job: job.slots)
+        for group in (list(group) for _, group in by_slots):
+            for start in range(0, len(group), self._rows[0]):
+                part = group[start : start + self._rows[0]]
+                batch = self._run(part, [], self._rows[0], 0)
+                for row, job in enumerate(part):
+                    for i in range(len(job.tokens) // self._chunk):
+                        if (key := self._key(job, i)) not in self._blocks:
+                            start_slot = np.int32(i * self._chunk)
+                            self._blocks[key] = copy_out(
+                                batch.cache, np.int32(row), start_slot, length=self._chunk
+                            )
+
+    def _forget(self) -> None:
+        """Drops the beginnings that were not used for longest, down to the allowed memory."""
+        held = sum(block.nbytes for block in self._blocks.values())
+        while held > self._shared_bytes:
+            held -= self._blocks.popitem(last=False)[1].nbytes

@@ -1,0 +1,117 @@
+"""Prompts into tokens, and tokens back into the text of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerFast
+
+from jaxrag.models.checkpoint import read_config, read_json
+from jaxrag.types import Generation, InputError, Prompt
+
+
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerFast, prompt: Prompt, template_options: Mapping[str, Any]
+) -> list[int]:
+    """Token ids of a prompt.
+
+    Messages go through the chat template up to where the assistant speaks; the template writes all
+    special tokens itself. A string is tokenised as the model's own tokenizer does, which for some
+    models puts a begin token first.
+
+    Raises:
+      InputError: for an empty prompt, or messages that the model has no (fitting) template for.
+    """
+    if isinstance(prompt, str):
+        tokens = tokenizer.encode(prompt)
+    else:
+        text = _render(tokenizer, prompt, template_options)
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+    if not tokens:
+        raise InputError("A prompt is empty: it has no tokens to continue.")
+    return tokens
+
+
+def _render(
+    tokenizer: PreTrainedTokenizerFast, prompt: Prompt, template_options: Mapping[str, Any]
+) -> str:
+    if not tokenizer.chat_template:
+        raise InputError(
+            "The model's tokenizer has no chat template: give prompts as strings, or take the "
+            "model's instruction-tuned variant."
+        )
+    messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
+    try:
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, **template_options
+        )
+    except TemplateError as error:
+        roles = ", ".join(m["role"] for m in messages)
+        raise InputError(f"The chat template refuses messages ({roles}): {error}") from error
+    return str(text)
+
+
+def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
+    """Every token that ends an answer, by generation_config.json, config and tokenizer."""
+    found = {tokenizer.eos_token_id, *_ids(read_config(path).get("eos_token_id"))}
+    generation = Path(path) / "generation_config.json"
+    if generation.exists():
+        found.update(_ids(read_json(generation).get("eos_token_id")))
+    return tuple(sorted(found - {None}))
+
+
+def _ids(value: int | list[int] | None) -> list[int | None]:
+    return value if isinstance(value, list) else [value]  # type: ignore[return-value]
+
+
+class AnswerReader:
+    """Turns the tokens that a model made into a `Generation`.
+
+    Args:
+      ends: tokens that end an answer.
+      stop: strings that end it too; the first to occur counts, and the text is cut before it.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, *, ends: Sequence[int], stop: Sequence[str]
+    ) -> None:
+        self._tokenizer, self._ends, self._stop = tokenizer, frozenset(ends), tuple(stop)
+
+    def read(
+        self, tokens: Sequence[int], logprobs: Sequence[float], *, prompt_tokens: int
+    ) -> Generation:
+        """The answer in ``tokens``, which may run on after its end."""
+        end = next((i for i, token in enumerate(tokens) if token in self._ends), None)
+        kept = len(tokens) if end is None else end
+        text, reason = self._text(tokens[:kept]), "length" if end is None else "end"
+        if end is not None:
+            kept += 1
+        if self._cut(text) is not None:
+            # how many tokens it took: the end token, if any, came after
+            kept = next(n for n in range(1, kept + 1) if self.stopped(tokens[:n]))
+            text = self._text(tokens[:kept])
+            text, reason = text[: self._cut(text)], "stop"
+        return Generation(
+            text=text,
+            tokens=tuple(map(int, tokens[:kept])),
+            logprobs=tuple(map(float, logprobs[:kept])),
+            finish_reason=reason,  # type: ignore[arg-type]
+            prompt_tokens=prompt_tokens,
+        )
+
+    def stopped(self, tokens: Sequence[int]) -> bool:
+        """Whether a stop string occurs in the text of ``tokens``."""
+        return bool(self._stop) and self._cut(self._text(tokens)) is not None
+
+    def _cut(self, text: str) -> int | None:
+        places = [place for stop in self._stop if (place := text.find(stop)) >= 0]
+        return min(places, default=None)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        text = self._tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return str(text)

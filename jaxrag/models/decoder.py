@@ -1,0 +1,266 @@
+"""The decoder of Llama, Qwen2, Qwen2.5 and Qwen3, with a key-value cache.
+
+Touvron et al. (2023); Qwen team (2024, 2025). Modules are nested and named as in Hugging Face's
+checkpoints, and matrices keep their [out, in] layout: a parameter tree flattened with dots has
+exactly the names of the file.
+
+The network knows nothing of padding: each token has a position (for rotation), a slot of the cache
+that its key and value go to, and a row of ``where`` that tells which slots it looks at. Any way of
+padding is a choice of these three.
+
+Axes besides those of jaxrag.types: ``h`` head, ``g`` key-value head, ``c`` slot of the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxrag.models.decoder_config import DecoderConfig
+from jaxrag.models.rope import rotate
+
+Cache = tuple[tuple[Float[Array, "b g c d"], Float[Array, "b g c d"]], ...]
+"""Keys and values of each layer."""
+
+_NORMAL = nn.initializers.normal(0.02)
+
+
+def empty_cache(
+    config: DecoderConfig, rows: int, slots: int, dtype: Any, *, device: Any = None
+) -> Cache:
+    """A cache of zeros for ``rows`` sequences of up to ``slots`` tokens."""
+    shape = (rows, config.num_key_value_heads, slots, config.head_dim)
+    return tuple(
+        (jnp.zeros(shape, dtype, device=device), jnp.zeros(shape, dtype, device=device))
+        for _ in range(config.num_hidden_layers)
+    )
+
+
+class Linear(nn.Module):
+    """x W^T (+ b), with W as [out, in]."""
+
+    features: int
+    bias: bool
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
+        weight = self.param("weight", _NORMAL, (self.features, x.shape[-1]))
+        y = jnp.einsum("...i,oi->...o", x, weight.astype(x.dtype))
+        if self.bias:
+            y += self.param("bias", nn.initializers.zeros, (self.features,)).astype(x.dtype)
+        return y
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight over the last axis; the division in float32. Zhang, Sennrich (2019)."""
+
+    eps: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
+        weight = self.param("weight", nn.initializers.ones, (x.shape[-1],))
+        y = x.astype(jnp.float32)
+        y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.eps)
+        return y.astype(x.dtype) * weight.astype(x.dtype)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention over the cache (Ainslie et al., 2023), with rotated positions."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "b t d"],
+        positions: Int[Array, "b t"],
+        *,
+        where: Bool[Array, "b t c"],
+        cache: tuple[Float[Array, "b g c e"], Float[Array, "b g c e"]],
+        slot: Int[Array, ""],
+    ) -> tuple[Float[Array, "b t d"], tuple[Float[Array, "b g c e"], Float[Array, "b g c e"]]]:
+        c = self.config
+        (b, t, _), g = x.shape, c.num_key_value_heads
+
+        def heads(name: str, count: int) -> Float[Array, "b t h e"]:
+            y = Linear(count * c.head_dim, c.qkv_bias, name=f"{name}_proj")(x)
+            return y.reshape(b, t, count, c.head_dim)
+
+        q, k, v = heads("q", c.num_attention_heads), heads("k", g), heads("v", g)
+        if c.qk_norm:
+            q = RMSNorm(c.rms_norm_eps, name="q_norm")(q)
+            k = RMSNorm(c.rms_norm_eps, name="k_norm")(k)
+        q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
+        keys, values = (
+            jax.lax.dynamic_update_slice(old, new.swapaxes(1, 2), (0, 0, slot, 0))
+            for old, new in zip(cache, (k, v), strict=True)
+        )
+        y = attend(q, keys, values, where=where).reshape(b, t, -1)
+        return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), (keys, values)
+
+
+def attend(
+    q: Float[Array, "b t h e"],
+    keys: Float[Array, "b g c e"],
+    values: Float[Array, "b g c e"],
+    *,
+    where: Bool[Array, "b t c"],
+) -> Float[Array, "b t h e"]:
+    """Softmax attention; h/g neighbouring query heads share a key-value head.
+
+    Scores and softmax are float32. A query with nothing to look at gets the mean of the values,
+    which is finite; such queries are padding.
+    """
+    (b, t, h, e), (g, c) = q.shape, keys.shape[1:3]
+    # one matrix product for each row and key-value head: queries of a group side by side
+    q = q.reshape(b, t, g, h // g, e).transpose(0, 2, 3, 1, 4).reshape(b, g, -1, e)
+    scores = jnp.einsum("bgqe,bgce->bgqc", q, keys, preferred_element_type=jnp.float32)
+    scores = scores.reshape(b, g, h // g, t, c) * e**-0.5
+    scores = jnp.where(where[:, None, None], scores, jnp.finfo(jnp.float32).min)
+    weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype).reshape(b, g, -1, c)
+    y = jnp.einsum("bgqc,bgce->bgqe", weights, values)
+    return y.reshape(b, g, h // g, t, e).transpose(0, 3, 1, 2, 4).reshape(b, t, h, e)
+
+
+class MLP(nn.Module):
+    """down(silu(gate(x)) * up(x)); Shazeer (2020)."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        c = self.config
+        gate = Linear(c.intermediate_size, c.mlp_bias, name="gate_proj")(x)
+        up = Linear(c.intermediate_size, c.mlp_bias, name="up_proj")(x)
+        return Linear(c.hidden_size, c.mlp_bias, name="down_proj")(nn.silu(gate) * up)
+
+
+class Layer(nn.Module):
+    """Attention, then the MLP; both pre-normalised."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "b t d"], *args: Any, **context: Any) -> Any:
+        eps = self.config.rms_norm_eps
+        y = RMSNorm(eps, name="input_layernorm")(x)
+        y, cache = Attention(self.config, name="self_attn")(y, *args, **context)
+        x += y
+        y = RMSNorm(eps, name="post_attention_layernorm")(x)
+        return x + MLP(self.config, name="mlp")(y), cache
+
+
+class Layers(nn.Module):
+    """The layers, named by number."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b t d"], *args: Any, cache: Cache, **context: Any
+    ) -> tuple[Float[Array, "b t d"], Cache]:
+        caches = []
+        for i in range(self.config.num_hidden_layers):
+            layer = Layer(self.config, name=str(i))
+            x, new = layer(x, *args, cache=cache[i], **context)
+            caches.append(new)
+        return x, tuple(caches)
+
+
+class Embedding(nn.Module):
+    """A table of token vectors, which also serves as the output layer of tied models."""
+
+    rows: int
+    features: int
+
+    def setup(self) -> None:
+        self.weight = self.param("weight", _NORMAL, (self.rows, self.features))
+
+    def __call__(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t d"]:
+        return self.weight[tokens]
+
+    def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
+        """Inner products with all rows, in float32."""
+        weight = self.weight.astype(hidden.dtype)
+        return jnp.einsum("bd,vd->bv", hidden, weight, preferred_element_type=jnp.float32)
+
+
+class Body(nn.Module):
+    """All but the output layer."""
+
+    config: DecoderConfig
+    dtype: Any
+
+    def setup(self) -> None:
+        c = self.config
+        self.embed_tokens = Embedding(c.vocab_size, c.hidden_size)
+        self.layers = Layers(c)
+        self.norm = RMSNorm(c.rms_norm_eps)
+
+    def __call__(
+        self, tokens: Int[Array, "b t"], *args: Any, **context: Any
+    ) -> tuple[Float[Array, "b t d"], Cache]:
+        x = self.embed_tokens(tokens).astype(self.dtype)
+        x, cache = self.layers(x, *args, **context)
+        return self.norm(x), cache
+
+
+class Decoder(nn.Module):
+    """Hidden states of the last layer, and from them logits.
+
+    Attributes:
+      config: the shape.
+      dtype: what is computed in; norms, rotations, softmax and logits are float32 regardless.
+    """
+
+    config: DecoderConfig
+    dtype: Any = jnp.float32
+
+    def setup(self) -> None:
+        self.model = Body(self.config, self.dtype)
+        if not self.config.tied:
+            self.lm_head = Embedding(self.config.vocab_size, self.config.hidden_size)
+
+    def __call__(
+        self,
+        tokens: Int[Array, "b t"],
+        positions: Int[Array, "b t"],
+        *,
+        where: Bool[Array, "b t c"],
+        cache: Cache,
+        slot: int | Int[Array, ""] = 0,
+    ) -> tuple[Float[Array, "b t d"], Cache]:
+        """Runs tokens whose keys and values go to the cache's slots from ``slot`` on.
+
+        Args:
+          tokens: ids.
+          positions: of each token in its text, from 0.
+          where: which slots each token attends to; its own is to be among them.
+          cache: of the tokens before.
+          slot: of the first token.
+
+        Returns:
+          Normalised hidden states, the input of `logits`; and the cache with the tokens in it.
+        """
+        with self._precision():
+            return self.model(tokens, positions, where=where, cache=cache, slot=slot)
+
+    def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
+        """Logits of the next token, float32."""
+        table = self.model.embed_tokens if self.config.tied else self.lm_head
+        with self._precision():
+            return table.logits(hidden)
+
+    def everything(self, *args: Any, **context: Any) -> Float[Array, "b v"]:
+        """Touches every parameter; for initialisation."""
+        hidden, _ = self(*args, **context)
+        return self.logits(hidden[:, -1])
+
+    def _precision(self) -> Any:
+        """Accelerators would multiply float32 matrices in fewer bits unless told otherwise."""
+        exact = jnp.dtype(self.dtype) == jnp.float32
+        return jax.default_matmul_precision("highest" if exact else "default")

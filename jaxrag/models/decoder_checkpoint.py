@@ -1,0 +1,51 @@
+"""Checkpoints into the network of :mod:`jaxrag.models.decoder`, on one device or a mesh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.sharding import Mesh
+
+from jaxrag.models.checkpoint import fit, read_config, read_tensors
+from jaxrag.models.decoder import Decoder, empty_cache
+from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.models.sharding import parameter_sharding
+
+_BUFFERS = r".*\.rotary_emb\.inv_freq"
+
+
+def load_decoder(
+    path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None
+) -> tuple[Decoder, dict[str, Any]]:
+    """A decoder and its parameters in ``dtype``, spread over ``mesh`` if one is given.
+
+    Raises:
+      InputError: if the checkpoint is of another kind, incomplete, or does not fit its config.
+    """
+    decoder = Decoder(read_decoder_config(read_config(path), source=path), dtype)
+    tied = (r"lm_head\.weight",) if decoder.config.tied else ()  # some files hold the copy
+    shapes = parameter_shapes(decoder)
+    arrays = fit(read_tensors(path), shapes, source=path, ignore=(_BUFFERS, *tied))
+    placed = {}
+    for name in shapes:
+        sharding = parameter_sharding(name, shapes[name], mesh) if mesh else None
+        placed[name] = jax.device_put(arrays.pop(name).astype(dtype), sharding)
+    return decoder, unflatten_dict(placed, sep=".")
+
+
+def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
+    """Shape of each parameter, under its name in checkpoints."""
+    flat = flatten_dict(jax.eval_shape(lambda: initialise(decoder, jax.random.key(0))), sep=".")
+    return {name: leaf.shape for name, leaf in flat.items()}
+
+
+def initialise(decoder: Decoder, key: jax.Array) -> dict[str, Any]:
+    """Random parameters."""
+    tokens, where = jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1, 1), bool)
+    cache = empty_cache(decoder.config, 1, 1, decoder.dtype)
+    init = decoder.init(key, tokens, tokens, where=where, cache=cache, method="everything")
+    return init["params"]

@@ -1,0 +1,60 @@
+"""How a network's parameters lie on a mesh of devices.
+
+Megatron's tensor parallelism (Shoeybi et al., 2019): the first matrix of each pair is cut by its
+outputs and the second by its inputs, so that a layer communicates twice. The mesh axis for this is
+called "model"; rows of a batch go along the axis called "data". The compiler derives all else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxrag.types import InputError
+
+# The first pattern that matches a parameter's whole name decides; [out, in] layout.
+RULES: tuple[tuple[str, P], ...] = (
+    (r".*\.(q|k|v|gate|up)_proj\.weight", P("model", None)),
+    (r".*\.(q|k|v|gate|up)_proj\.bias", P("model")),
+    (r".*\.(o|down)_proj\.weight", P(None, "model")),
+    (r"(.*\.)?(embed_tokens|lm_head)\.weight", P("model", None)),
+    (r".*", P()),
+)
+
+
+def automatic(mesh: Mesh) -> Mesh:
+    """The same mesh, with the compiler free to choose how intermediate arrays are cut.
+
+    Raises:
+      InputError: if an axis is called neither "data" nor "model".
+    """
+    if unknown := set(mesh.axis_names) - {"data", "model"}:
+        raise InputError(
+            f"The mesh has axes {mesh.axis_names}: allowed are 'data' (rows) and 'model' "
+            f"(parameters), not {', '.join(map(repr, sorted(unknown)))}."
+        )
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * mesh.devices.ndim)
+
+
+def parameter_sharding(
+    name: str,
+    shape: Sequence[int],
+    mesh: Mesh,
+    *,
+    rules: Sequence[tuple[str, P]] = RULES,
+) -> NamedSharding:
+    """Where a parameter goes; an axis that the devices do not divide evenly is kept whole."""
+    spec = next(spec for pattern, spec in rules if re.fullmatch(pattern, name))
+    return fitted(spec, shape, mesh)
+
+
+def fitted(spec: P, shape: Sequence[int], mesh: Mesh) -> NamedSharding:
+    """``spec`` without the axes that the mesh lacks or that do not divide ``shape`` evenly."""
+    axes = [
+        axis if axis in mesh.axis_names and size % mesh.shape[axis] == 0 else None
+        for axis, size in zip(spec, shape, strict=False)
+    ]
+    return NamedSharding(mesh, P(*axes))
