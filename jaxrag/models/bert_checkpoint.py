@@ -106,10 +106,17 @@ def _modern_names(
 
 
 def _parameters(
-    module: nn.Module, tensors: Mapping[str, np.ndarray], path: Path, *, ignore: tuple[str, ...]
+    module: BertEncoder | BertClassifier,
+    tensors: Mapping[str, np.ndarray],
+    path: Path,
+    *,
+    ignore: tuple[str, ...],
 ) -> dict[str, Any]:
     arrays = fit(tensors, parameter_shapes(module), source=path, ignore=ignore)
-    params = {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
+    params = {
+        name: jnp.asarray(array, jnp.float32 if "LayerNorm" in name else module.dtype)
+        for name, array in arrays.items()
+    }
     return unflatten_dict(params, sep=".")
 
 
@@ -117,7 +124,8 @@ def parameter_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter of an encoder or classifier, under its name in checkpoints."""
     ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
     mask = jax.ShapeDtypeStruct((1, 2), jnp.bool_)
-    variables: Any = jax.eval_shape(
+    variables = jax.eval_shape(
         lambda i, m: module.init(jax.random.key(0), i, i, where=m), ids, mask
     )
-    return {k: leaf.shape for k, leaf in flatten_dict(variables["params"], sep=".").items()}
+    leaves: dict[str, Any] = flatten_dict(variables["params"], sep=".")  # type: ignore[assignment]
+    return {name: leaf.shape for name, leaf in leaves.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import jax
 import jax.numpy as jnp
 
@@ -19,3 +21,12 @@ def compute_dtype(name: str | None = None) -> jnp.dtype:
     if name not in ("float32", "bfloat16"):
         raise InputError(f"dtype is {name!r}; allowed are 'float32' and 'bfloat16'.")
     return jnp.dtype(name)
+
+
+def matmul_precision(dtype: jnp.dtype) -> AbstractContextManager[None]:
+    """Under it float32 matrices are multiplied in float32, on accelerators too.
+
+    Those would round their inputs to fewer bits unless told otherwise.
+    """
+    exact = jnp.dtype(dtype) == jnp.float32
+    return jax.default_matmul_precision("highest" if exact else "default")

@@ -1,0 +1,135 @@
+"""Texts of all lengths through a handful of compiled programs.
+
+Each text is padded to a width that its own length decides, and texts of one width go through the
+network in batches of one fixed shape, the last one filled with empty rows. So a run compiles one
+program a width, and a text's result does not depend on its company: neither on its padding nor on
+the batch's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float, Int
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_STEP = 16
+
+
+class Tokens(NamedTuple):
+    """A tokenised text or pair: token ids, and 1 for the second segment's tokens."""
+
+    ids: Sequence[int]
+    segments: Sequence[int]
+
+
+class Batch(NamedTuple):
+    """Texts of one width; rows from ``len(rows)`` on are empty.
+
+    Arrays are NumPy's, or JAX's once they are spread over a mesh.
+    """
+
+    rows: Sequence[int]
+    ids: Int[Any, "b t"]
+    segments: Int[Any, "b t"]
+    lengths: Int[Any, " b"]
+
+
+def default_batch_tokens() -> int:
+    """Tokens in a batch: on a CPU what its caches hold, on accelerators enough to fill them."""
+    return 512 if jax.default_backend() == "cpu" else 16384
+
+
+def tokenize(
+    tokenizer: PreTrainedTokenizerFast,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    *,
+    limit: int,
+) -> list[Tokens]:
+    """Token ids with special tokens, cut to ``limit``; of a pair the longer part is cut first."""
+    if not texts:
+        return []
+    second = None if pairs is None else list(pairs)
+    found = tokenizer(
+        list(texts),
+        second,
+        truncation="longest_first",
+        max_length=limit,
+        return_attention_mask=False,
+        return_token_type_ids=second is not None,
+    )
+    segments = found.get("token_type_ids") or [(0,) * len(ids) for ids in found["input_ids"]]
+    return [Tokens(*pair) for pair in zip(found["input_ids"], segments, strict=True)]
+
+
+def bucket_width(length: int, *, limit: int) -> int:
+    """The width for a text of ``length`` tokens.
+
+    Multiples of 16 up to 128; beyond, steps of a quarter of the power of two below, so that the
+    programs stay few and at most a fifth of a width is padding.
+    """
+    step = max(_STEP, 1 << (max(length - 1, 1).bit_length() - 1) >> 2)
+    return min(-(-length // step) * step, limit)
+
+
+def batches(
+    inputs: Sequence[Tokens], *, limit: int, batch_tokens: int, pad_id: int, mesh: Mesh | None
+) -> Iterator[Batch]:
+    """Cuts ``inputs`` into batches of equal width, narrow ones first.
+
+    Args:
+      inputs: none longer than ``limit``.
+      limit: greatest width.
+      batch_tokens: a batch has about this many rows times columns.
+      pad_id: id that fills a row.
+      mesh: devices over whose first axis a batch's rows are spread.
+    """
+    multiple = 1 if mesh is None else mesh.shape[mesh.axis_names[0]]
+    by_width: dict[int, list[int]] = {}
+    for row, tokens in enumerate(inputs):
+        by_width.setdefault(bucket_width(len(tokens.ids), limit=limit), []).append(row)
+    for width in sorted(by_width):
+        height = max(1, batch_tokens // width // multiple) * multiple
+        rows = by_width[width]
+        for start in range(0, len(rows), height):
+            batch = _batch(inputs, rows[start : start + height], (height, width), pad_id)
+            yield batch if mesh is None else _spread(batch, mesh)
+
+
+def _batch(
+    inputs: Sequence[Tokens], rows: Sequence[int], shape: tuple[int, int], pad_id: int
+) -> Batch:
+    ids, segments = np.full(shape, pad_id, np.int32), np.zeros(shape, np.int32)
+    lengths = np.zeros(shape[0], np.int32)
+    for place, row in enumerate(rows):
+        lengths[place] = length = len(inputs[row].ids)
+        ids[place, :length], segments[place, :length] = inputs[row]
+    return Batch(rows, ids, segments, lengths)
+
+
+def _spread(batch: Batch, mesh: Mesh) -> Batch:
+    by_row = NamedSharding(mesh, PartitionSpec(mesh.axis_names[0]))
+    return Batch(batch.rows, *jax.device_put(batch[1:], by_row))
+
+
+def replicate(params: Any, mesh: Mesh) -> Any:
+    """Parameters on every device of a mesh."""
+    return jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+
+
+def run(
+    compute: Callable[[Batch], jax.Array], cut: Iterator[Batch], *, count: int, features: int
+) -> Float[np.ndarray, "n d"]:
+    """Results [b d] of each batch, put in the order of the inputs."""
+    results = np.zeros((count, features), np.float32)
+    running = [(batch.rows, compute(batch)) for batch in cut]  # dispatched ahead of being read
+    for rows, values in running:
+        results[np.asarray(rows)] = np.asarray(values)[: len(rows)]
+    return results

@@ -1,0 +1,181 @@
+"""Encoders: texts to vectors by a BERT-like network, the dense half of retrieval."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
+
+from jaxrag.engines.store import canonical
+from jaxrag.models.bert import BertEncoder, cls_pool, mean_pool
+from jaxrag.models.bert_checkpoint import load_encoder
+from jaxrag.models.checkpoint import fingerprint, locate
+from jaxrag.models.precision import compute_dtype
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.retrieval import buckets
+from jaxrag.types import InputError, Passage
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Pooling = Literal["mean", "cls"]
+
+_WINDOW = 8192  # texts that are tokenised and sorted at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """Turns queries and passages into vectors; made by :meth:`load`.
+
+    A text's vector is bitwise the same whatever else is in the call (see
+    :mod:`jaxrag.retrieval.buckets`).
+    """
+
+    identity: str
+    module: BertEncoder
+    params: dict[str, Any]
+    tokenizer: PreTrainedTokenizerFast
+    pooling: Pooling
+    query_prefix: str
+    passage_prefix: str
+    embed_title: bool
+    max_length: int
+    normalise: bool
+    batch_tokens: int
+    mesh: Mesh | None
+
+    @classmethod
+    def load(
+        cls,
+        spec: str,
+        *,
+        pooling: Pooling = "mean",
+        query_prefix: str = "",
+        passage_prefix: str = "",
+        embed_title: bool = True,
+        max_length: int | None = None,
+        normalise: bool = True,
+        dtype: str | None = None,
+        batch_tokens: int | None = None,
+        mesh: Mesh | None = None,
+    ) -> Encoder:
+        """Reads an encoder and its tokenizer.
+
+        Args:
+          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.locate` takes it.
+          pooling: "mean" of all tokens' states, or the first token's ("cls").
+          query_prefix: put before a query, such as E5's "query: ".
+          passage_prefix: put before a passage, and before its title.
+          embed_title: whether a passage is embedded as "title text" or as its text alone.
+          max_length: tokens, special ones included, that a text is cut to; by default as many as
+            the network has positions.
+          normalise: whether vectors get unit length.
+          dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
+          batch_tokens: size of a batch; by default what suits the device.
+          mesh: devices that share a batch's rows, along the mesh's first axis.
+
+        Raises:
+          InputError: for a checkpoint or setting that will not do.
+        """
+        path = locate(spec)
+        if pooling not in ("mean", "cls"):
+            raise InputError(f"pooling is {pooling!r}; allowed are 'mean' and 'cls'.")
+        module, params = load_encoder(path, dtype=compute_dtype(dtype))
+        limit = module.config.max_tokens
+        max_length = limit if max_length is None else max_length
+        if not 3 <= max_length <= limit:
+            raise InputError(f"max_length is {max_length}; {spec} allows 3 to {limit} tokens.")
+        settings = {
+            "pooling": pooling,
+            "query_prefix": query_prefix,
+            "passage_prefix": passage_prefix,
+            "embed_title": embed_title,
+            "max_length": max_length,
+            "normalise": normalise,
+        }
+        weights = {"weights": fingerprint(path), "dtype": jnp.dtype(module.dtype).name}
+        return cls(
+            identity=canonical({"encoder": settings | weights}),
+            module=module,
+            params=params if mesh is None else buckets.replicate(params, mesh),
+            tokenizer=load_tokenizer(path),
+            batch_tokens=batch_tokens or buckets.default_batch_tokens(),
+            mesh=mesh,
+            **settings,
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.module.config.hidden_size
+
+    def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of queries."""
+        return self._embed(self.query_prefix + text for text in texts)
+
+    def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
+        """Vectors of passages, which are read as they are needed."""
+        return self._embed(self.passage_prefix + self._text(passage) for passage in passages)
+
+    def _text(self, passage: Passage) -> str:
+        if self.embed_title and passage.title:
+            return f"{passage.title} {passage.text}"
+        return passage.text
+
+    def _embed(self, texts: Iterable[str]) -> Float[np.ndarray, "n d"]:
+        blocks = [self._embed_window(window) for window in _windows(texts)]
+        return np.concatenate(blocks) if blocks else np.zeros((0, self.dimension), np.float32)
+
+    def _embed_window(self, texts: Sequence[str]) -> Float[np.ndarray, "n d"]:
+        tokens = buckets.tokenize(self.tokenizer, texts, limit=self.max_length)
+        cut = buckets.batches(
+            tokens,
+            limit=self.max_length,
+            batch_tokens=self.batch_tokens,
+            pad_id=self.module.config.pad_token_id,
+            mesh=self.mesh,
+        )
+        return buckets.run(self._compute, cut, count=len(texts), features=self.dimension)
+
+    def _compute(self, batch: buckets.Batch) -> Float[Array, "b d"]:
+        return embed_tokens(
+            self.params,
+            batch.ids,
+            batch.lengths,
+            module=self.module,
+            pooling=self.pooling,
+            normalise=self.normalise,
+        )
+
+
+@partial(jax.jit, static_argnames=("module", "pooling", "normalise"))
+def embed_tokens(
+    params: dict[str, Any],
+    ids: Int[Array, "b t"],
+    lengths: Int[Array, " b"],
+    *,
+    module: BertEncoder,
+    pooling: Pooling,
+    normalise: bool,
+) -> Float[Array, "b d"]:
+    """Pooled hidden states of right-padded texts, float32."""
+    where = jnp.arange(ids.shape[1]) < lengths[:, None]
+    hidden: Any = module.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
+    vectors = mean_pool(hidden, where=where) if pooling == "mean" else cls_pool(hidden)
+    if not normalise:
+        return vectors
+    return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def _windows(texts: Iterable[str]) -> Iterator[list[str]]:
+    source = iter(texts)
+    while window := list(islice(source, _WINDOW)):
+        yield window

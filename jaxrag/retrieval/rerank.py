@@ -1,0 +1,178 @@
+"""Rerankers: one number for how well a passage answers a query."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
+
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.store import canonical
+from jaxrag.models.bert import BertClassifier
+from jaxrag.models.bert_checkpoint import load_classifier
+from jaxrag.models.checkpoint import fingerprint, locate
+from jaxrag.models.precision import compute_dtype
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.retrieval import buckets
+from jaxrag.types import InputError, Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+QUERY_LIKELIHOOD_PROMPT = (
+    "Here is a passage:\n{passage}\n\nWrite a question that this passage answers."
+)
+
+
+class Reranker(Protocol):
+    """Scores pairs; a score depends on nothing but its pair."""
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines the scores."""
+        ...
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, " n"]:
+        """Score of each query with the passage beside it, float32; higher is better."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossEncoder:
+    """A network that reads query and passage together (Nogueira and Cho, 2019)."""
+
+    identity: str
+    module: BertClassifier
+    params: dict[str, Any]
+    tokenizer: PreTrainedTokenizerFast
+    max_length: int
+    batch_tokens: int
+    mesh: Mesh | None
+
+    @classmethod
+    def load(
+        cls,
+        spec: str,
+        *,
+        max_length: int | None = None,
+        dtype: str | None = None,
+        batch_tokens: int | None = None,
+        mesh: Mesh | None = None,
+    ) -> CrossEncoder:
+        """Reads a sequence classifier with one label, such as bge-reranker or ms-marco-MiniLM.
+
+        Args:
+          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.locate` takes it.
+          max_length: tokens that a pair is cut to, the longer part first; by default as many as
+            the network has positions.
+          dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
+          batch_tokens: size of a batch; by default what suits the device.
+          mesh: devices that share a batch's rows, along the mesh's first axis.
+
+        Raises:
+          InputError: for a checkpoint or setting that will not do.
+        """
+        path = locate(spec)
+        module, params = load_classifier(path, dtype=compute_dtype(dtype))
+        if module.config.num_labels != 1:
+            raise InputError(
+                f"{spec} has {module.config.num_labels} labels; a reranker has one, the score."
+            )
+        limit = module.config.max_tokens
+        max_length = limit if max_length is None else max_length
+        if not 5 <= max_length <= limit:
+            raise InputError(f"max_length is {max_length}; {spec} allows 5 to {limit} tokens.")
+        settings = {
+            "weights": fingerprint(path),
+            "dtype": jnp.dtype(module.dtype).name,
+            "max_length": max_length,
+        }
+        return cls(
+            identity=canonical({"cross_encoder": settings}),
+            module=module,
+            params=params if mesh is None else buckets.replicate(params, mesh),
+            tokenizer=load_tokenizer(path),
+            max_length=max_length,
+            batch_tokens=batch_tokens or buckets.default_batch_tokens(),
+            mesh=mesh,
+        )
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, " n"]:
+        """The network's logit for each pair, as it is: no sigmoid, any sign."""
+        _check_pairs(queries, passages)
+        tokens = buckets.tokenize(self.tokenizer, queries, passages, limit=self.max_length)
+        cut = buckets.batches(
+            tokens,
+            limit=self.max_length,
+            batch_tokens=self.batch_tokens,
+            pad_id=self.module.config.pad_token_id,
+            mesh=self.mesh,
+        )
+        return buckets.run(self._compute, cut, count=len(tokens), features=1)[:, 0]
+
+    def _compute(self, batch: buckets.Batch) -> Float[Array, "b 1"]:
+        return score_tokens(
+            self.params, batch.ids, batch.segments, batch.lengths, module=self.module
+        )
+
+
+@partial(jax.jit, static_argnames="module")
+def score_tokens(
+    params: dict[str, Any],
+    ids: Int[Array, "b t"],
+    segments: Int[Array, "b t"],
+    lengths: Int[Array, " b"],
+    *,
+    module: BertClassifier,
+) -> Float[Array, "b l"]:
+    """A classifier's logits for right-padded texts, float32."""
+    where = jnp.arange(ids.shape[1]) < lengths[:, None]
+    logits: Any = module.apply({"params": params}, ids, segments, where=where)
+    return logits
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryLikelihood:
+    """How likely a language model finds the query, given the passage (UPR, Sachan et al. 2022).
+
+    The mean natural-log probability of the query's tokens (their eq 2) as the reply to ``prompt``,
+    which names ``{passage}``.
+    """
+
+    model: LanguageModel
+    prompt: str = QUERY_LIKELIHOOD_PROMPT
+
+    def __post_init__(self) -> None:
+        if "{passage}" not in self.prompt:
+            raise InputError(f"The prompt has no '{{passage}}' in it: {self.prompt!r}")
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of the language model and the prompt."""
+        settings = {"model": self.model.identity, "prompt": self.prompt}
+        return canonical({"query_likelihood": settings})
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, " n"]:
+        """Mean log probability per token of each query, in nats; at most 0."""
+        _check_pairs(queries, passages)
+        prompts = [
+            (Message("user", self.prompt.replace("{passage}", passage)),) for passage in passages
+        ]
+        logprobs = self.model.logprob(prompts, queries)
+        return np.array([np.mean(part) for part in logprobs], np.float32)
+
+
+def _check_pairs(queries: Sequence[str], passages: Sequence[str]) -> None:
+    if len(queries) != len(passages):
+        raise InputError(
+            f"{len(queries)} queries but {len(passages)} passages; each query goes with one."
+        )
+    if empty := [i for i, query in enumerate(queries) if not query.strip()]:
+        raise InputError(f"Query {empty[0]} is empty; there is nothing to score passages by.")
