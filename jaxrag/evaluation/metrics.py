@@ -13,7 +13,7 @@ recall                    share of the gold passages that are among those given 
 coverage                  1 when all gold passages are among those given to the reader
 hit                       1 when at least one is
 pool_recall               share of the gold passages that any search found, selected or not
-trigger                   1 when the gate sent the question to retrieval
+trigger                   1 when the gate, or a method without one, chose to retrieve
 retriever_activation      1 when at least one search was made
 ========================  =====================================================================
 
@@ -103,10 +103,9 @@ def recall_at_k(ranked: Sequence[str], gold: frozenset[str], *, k: int) -> float
 def gate(record: Record) -> dict[str, float]:
     """Whether the gate asked for retrieval, and whether anything was searched."""
     trace = record.get("trace", {})
-    found = {"retriever_activation": float(bool(trace.get("searches")))}
-    if "gate" in trace:
-        found["trigger"] = float(trace["gate"]["retrieve"])
-    return found
+    searched = bool(trace.get("searches"))
+    decided = trace.get("gate", {}).get("retrieve", searched)
+    return {"retriever_activation": float(searched), "trigger": float(decided)}
 
 
 def totals(columns: Mapping[str, Float[np.ndarray, " q"]]) -> dict[str, float]:

@@ -53,6 +53,11 @@ def count_text(row: Row) -> str:
     return f"{row.answered:,}" + (f" ({', '.join(notes)})" if notes else "")
 
 
+def errors_text(row: Row) -> str:
+    """How many questions ended in an error."""
+    return f"{row.errors} error{'s' * (row.errors > 1)}"
+
+
 TERMINAL = {
     "EM %": ("exact_match",),
     "F1 %": ("f1",),

@@ -65,7 +65,7 @@ def test_a_search_that_selects_nothing_has_no_recall() -> None:
     trace = {"searches": [{"path": "q", "query": "", "ids": [], "scores": []}]}
     found = metrics.question_scores(record(trace=trace), {})
     assert found["recall"] == 0 and found["hit"] == 0 and found["retriever_activation"] == 1
-    assert "trigger" not in found
+    assert found["trigger"] == 1  # a method without a gate that searches
 
 
 def test_errors_and_questions_without_gold_define_nothing() -> None:

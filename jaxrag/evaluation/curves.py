@@ -1,0 +1,100 @@
+"""What a gate on the uncertainty of direct answers would have done, at every threshold.
+
+All of it comes from recorded answers: nothing is generated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from jaxrag.evaluation.significance import Interval, interval, intervals
+
+POINTS = 61
+RESAMPLES = 2_000  # per point of a curve: its band is drawn, not printed
+
+
+class ThresholdCurve(NamedTuple):
+    """Mean score as the threshold moves from accepting no direct answer to accepting all.
+
+    ``query_ratio`` is the share of questions with u <= threshold, which bypass retrieval (DTR,
+    section 2.7 of its appendix figures); the other arrays run beside it.
+    """
+
+    threshold: Float[np.ndarray, " p"]
+    query_ratio: Float[np.ndarray, " p"]
+    mean: Float[np.ndarray, " p"]
+    low: Float[np.ndarray, " p"]
+    high: Float[np.ndarray, " p"]
+
+
+def thresholds(u: Float[np.ndarray, " q"], *, points: int = POINTS) -> Float[np.ndarray, " p"]:
+    """At most ``points`` thresholds that accept evenly growing shares of the questions.
+
+    The first accepts none (-inf), the last all (+inf); the others are recorded values of u, so
+    that questions with equal u are never split.
+    """
+    ranks = np.linspace(0, len(u) - 1, points).astype(int)
+    return np.unique(np.concatenate([[-np.inf], np.sort(u)[ranks], [np.inf]]))
+
+
+def policy_curve(
+    u: Float[np.ndarray, " q"],
+    direct: Float[np.ndarray, " q"],
+    retrieved: Float[np.ndarray, " q"],
+    *,
+    points: int = POINTS,
+) -> ThresholdCurve:
+    """Score of answering directly where u <= threshold and with retrieval elsewhere."""
+    return _curve(u, lambda accepted: np.where(accepted, direct, retrieved), points)
+
+
+def accepted_curve(
+    u: Float[np.ndarray, " q"], direct: Float[np.ndarray, " q"], *, points: int = POINTS
+) -> ThresholdCurve:
+    """Score of the direct answers among the questions with u <= threshold (DTR figure 16).
+
+    It starts at one question in twenty and at least ten; below that there is only noise to see.
+    """
+    curve = _curve(u, lambda accepted: np.where(accepted, direct, np.nan), points)
+    some = curve.query_ratio >= min(max(0.05, 10 / len(u)), 1)
+    return ThresholdCurve(*(values[some] for values in curve))
+
+
+def _curve(
+    u: Float[np.ndarray, " q"],
+    scores: Callable[[Bool[np.ndarray, " q"]], Float[np.ndarray, " q"]],
+    points: int,
+) -> ThresholdCurve:
+    at = thresholds(u, points=points)
+    accepted = [u <= t for t in at]
+    columns = {str(i): scores(mask) for i, mask in enumerate(accepted)}
+    found = intervals(columns, resamples=RESAMPLES)
+    bands = np.array([found[name][:3] for name in columns])
+    ratio = np.array([mask.mean() for mask in accepted])
+    return ThresholdCurve(at, ratio, bands[:, 0], bands[:, 1], bands[:, 2])
+
+
+def by_uncertainty(
+    u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"], *, groups: int = 5
+) -> list[tuple[float, float, Interval]]:
+    """Questions in groups of equal size by u, lowest first: least u, greatest u, mean score."""
+    order = np.argsort(u, kind="stable")
+    parts = [part for part in np.array_split(order, groups) if len(part)]
+    return [(float(u[p[0]]), float(u[p[-1]]), interval(right[p])) for p in parts]
+
+
+def separation(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> float:
+    """Chance that a wrong answer has a greater u than a right one (ties count half; AUROC).
+
+    NaN when all answers are right or all are wrong.
+    """
+    wrong, correct = u[right == 0], np.sort(u[right == 1])
+    if not len(wrong) or not len(correct):
+        return float("nan")
+    below = np.searchsorted(correct, wrong, side="left")
+    upto = np.searchsorted(correct, wrong, side="right")
+    return float((below + upto).sum() / (2 * len(wrong) * len(correct)))

@@ -1,0 +1,153 @@
+"""The report's tables as HTML: the runs, and the papers' numbers beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from jaxrag.evaluation import figures, metrics, svg, tables
+from jaxrag.evaluation.paper_numbers import PaperNumber, printed
+from jaxrag.evaluation.records import Run
+from jaxrag.evaluation.summary import Row, name_of
+
+GROUPS = {
+    "accuracy": ("f1", "contains"),
+    "retrieval": ("recall", "coverage", "hit", "pool_recall", "trigger"),
+    "cost per question": metrics.COSTS + metrics.TIMINGS,
+}
+HEADINGS = {
+    "f1": "F1 %",
+    "contains": "contains<br>%",
+    "recall": "recall<br>%",
+    "coverage": "coverage<br>%",
+    "hit": "hit<br>%",
+    "pool_recall": "in pool<br>%",
+    "trigger": "trigger<br>%",
+    "llm_calls": "LLM<br>calls",
+    "prompt_tokens": "prompt<br>tokens",
+    "new_tokens": "new<br>tokens",
+    "searches": "searches",
+    "seconds": "seconds",
+    "store_hits": "store<br>hits",
+}
+
+
+def mark(run: int) -> str:
+    """The mark of the ``run``-th run of a data set, as it is in the figures."""
+    return svg.drawing([svg.marker(7, 7, run)], says="", width=14, height=14)
+
+
+def main_table(rows: Sequence[Row]) -> str:
+    """The rows as an HTML table; columns that repeat recall everywhere are left out."""
+    shown = {
+        group: [name for name in names if _worth_showing(name, rows)]
+        for group, names in GROUPS.items()
+    }
+    compared = any(row.differences for row in rows)
+    groups = "".join(
+        f'<th colspan="{len(names) + (3 + compared if group == "accuracy" else 0)}">{group}</th>'
+        for group, names in shown.items()
+        if names or group == "accuracy"
+    )
+    baseline = next((row.baseline for row in rows if row.baseline), "")
+    delta = f"<th>ΔEM vs<br>{escape(baseline)}</th>" if compared else ""
+    heads = "".join(
+        f"<th{_first(group, name, names)}>{HEADINGS[name]}</th>"
+        for group, names in shown.items()
+        for name in names
+    )
+    top = svg.nice_top(
+        max(
+            [row.means["exact_match"].high for row in rows if row.means["exact_match"].n], default=1
+        )
+    )
+    reference = next((r.means["exact_match"].mean for r in rows if not r.differences), math.nan)
+    body = []
+    for i, row in enumerate(rows):
+        em, ends = tables.with_interval("exact_match", row.means["exact_match"])
+        strip = figures.forest(
+            row.means["exact_match"], i, top=top, reference=reference if compared else math.nan
+        )
+        cells = "".join(
+            f"<td{_first(group, name, names)}>{_cell(row, name)}</td>"
+            for group, names in shown.items()
+            for name in names
+        )
+        body.append(
+            f'<tr><td><span class="method">{mark(i)}{escape(row.label)}</span></td>'
+            f'<td class="first">{row.answered:,}<small>{_amiss(row)}</small></td>'
+            f'<td><b>{em}</b><span class="ci">{ends}</span></td><td class="forest">{strip}</td>'
+            f"{_delta(row) if compared else ''}{cells}</tr>"
+        )
+    return (
+        f'<table><thead><tr class="groups"><th></th>{groups}</tr>'
+        f'<tr><th>method</th><th class="first">n</th><th>EM %</th><th></th>{delta}{heads}</tr>'
+        f"</thead><tbody>{''.join(body)}</tbody></table>"
+    )
+
+
+def _worth_showing(name: str, rows: Sequence[Row]) -> bool:
+    known = [row for row in rows if row.means[name].n]
+    same = all(row.means[name].mean == row.means["recall"].mean for row in known)
+    return bool(known) and not (name in ("coverage", "hit", "pool_recall") and same)
+
+
+def _first(group: str, name: str, names: Sequence[str]) -> str:
+    return ' class="first"' if group != "accuracy" and name == names[0] else ""
+
+
+def _cell(row: Row, name: str) -> str:
+    mean, ends = tables.with_interval(name, row.means[name])
+    return f"{mean}<small>{ends}</small>" if name in tables.PERCENT else mean
+
+
+def _delta(row: Row) -> str:
+    if not row.differences:
+        return "<td><small>baseline</small></td>"
+    mean, rest = tables.difference_text(row.differences["exact_match"])
+    ends, _, p = rest.partition(" p")
+    below = "".join(f"<small>{escape(part)}</small>" for part in (ends, f"p{p}" if p else ""))
+    return f"<td>{mean}{below}</td>"
+
+
+def _amiss(row: Row) -> str:
+    return tables.errors_text(row) if row.errors else "" if row.finished else "unfinished"
+
+
+def papers_table(runs: Sequence[Run], rows: Sequence[Row]) -> str:
+    """Printed numbers beside ours, with the settings that differ; empty where none is printed."""
+    lines = []
+    for run, row in zip(runs, rows, strict=True):
+        for number in printed(row.dataset, row.method):
+            lines.append(_paper_line(run, row, number))
+    if not lines:
+        return ""
+    return (
+        "<h3>Beside the papers</h3><p class='note'>The same method and data set as the papers "
+        "print them. Settings differ, so these are no targets; what differs is named.</p>"
+        "<div class='wide'><table><thead><tr><th>method</th><th>EM % here</th><th>EM % printed</th>"
+        "<th>F1 % here</th><th>F1 % printed</th><th>trigger % here</th><th>trigger % printed</th>"
+        "<th class='long'>printed in, with</th></tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _paper_line(run: Run, row: Row, number: PaperNumber) -> str:
+    def ours(name: str) -> str:
+        return tables.number(name, row.means[name].mean)
+
+    trigger = "–" if number.trigger is None else f"{number.trigger:.1f}"
+    model = name_of(run.config, "language_model")
+    retriever = f", {number.retriever}, {number.passages} passages" if number.retriever else ""
+    setting = (
+        f"{number.paper} {number.table} ({number.method}): {number.generator} (here {model})"
+        f"{retriever}; {number.questions:,} questions (here {row.answered:,})"
+    )
+    return (
+        f'<tr><td><span class="method">{escape(row.label)}</span></td>'
+        f"<td><b>{ours('exact_match')}</b></td><td>{number.exact_match:.1f}</td>"
+        f"<td><b>{ours('f1')}</b></td><td>{number.f1:.1f}</td>"
+        f"<td><b>{ours('trigger')}</b></td><td>{trigger}</td>"
+        f"<td class='long'>{escape(setting)}</td></tr>"
+    )

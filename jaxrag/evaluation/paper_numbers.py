@@ -1,0 +1,69 @@
+"""What the papers print for a method on a data set, to stand beside a run's numbers.
+
+``paper_numbers.json`` holds the cells of the main comparisons of PAIRS (arXiv 2508.04057, table 2)
+and DTR (Decide Then Retrieve, table 2): exact match, F1 and trigger ratio in percent, with the
+generator, the retriever and the number of passages that they belong to.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources
+from typing import NamedTuple
+
+
+class PaperNumber(NamedTuple):
+    """One printed row; scores in percent, None where the table has none.
+
+    ``questions`` is the size of the paper's test set.
+    """
+
+    paper: str
+    table: str
+    dataset: str
+    method: str
+    generator: str
+    retriever: str | None
+    passages: int
+    questions: int
+    exact_match: float
+    f1: float
+    trigger: float | None
+
+
+def printed(dataset: str, method: str) -> list[PaperNumber]:
+    """The rows of a method on a data set, both by the names that METHODS and configs use.
+
+    "dtr" and "llm_judge" stand for all their printed thresholds and judges; a method that no
+    paper prints on that data set has no rows.
+    """
+    family = f"{method}_" if method in ("dtr", "llm_judge") else None
+    return [
+        number
+        for number in _numbers()
+        if number.dataset == dataset
+        and (number.method == method or (family and number.method.startswith(family)))
+    ]
+
+
+@functools.cache
+def _numbers() -> tuple[PaperNumber, ...]:
+    file = resources.files("jaxrag.evaluation").joinpath("paper_numbers.json")
+    content = json.loads(file.read_text("utf-8"))
+    return tuple(
+        PaperNumber(
+            paper=content["papers"][cell["paper"]]["name"],
+            table=content["papers"][cell["paper"]]["table"],
+            dataset=cell["dataset"],
+            method=cell["method"],
+            generator=cell["generator"],
+            retriever=cell["retriever"],
+            passages=cell["passages"],
+            questions=content["papers"][cell["paper"]]["questions"][cell["dataset"]],
+            exact_match=cell["exact_match"],
+            f1=cell["f1"],
+            trigger=cell.get("trigger"),
+        )
+        for cell in content["cells"]
+    )

@@ -1,0 +1,157 @@
+"""Turns run directories into one self-contained HTML page and a Markdown table.
+
+The page asks nothing of the network: style, script, figures and the traces of all questions are
+inside it. Text from runs is escaped here, or written by the page's script as text, never as HTML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from jaxrag.evaluation import sections
+from jaxrag.evaluation.jsonl import replace
+from jaxrag.evaluation.records import Run, read_run
+from jaxrag.evaluation.summary import BASELINE, Row, by_dataset, name_of, rows
+from jaxrag.evaluation.tables import NOTE, markdown_table
+from jaxrag.evaluation.traces import packed
+from jaxrag.types import InputError
+
+READING = (
+    NOTE,
+    "An interval for a score that is 0 or 1 for every question is Wilson's. Questions that ended "
+    "in an error count in no mean. Seconds are each question's share of the time that the engines "
+    "worked; what a run found in the store cost it none.",
+    "Recall: share of the gold passages that the reader was given. Coverage: all of them; hit: at "
+    "least one. Trigger: share of questions sent to retrieval.",
+    "The uncertainty u of an answer is the mean negative log-likelihood of its tokens, in nats; an "
+    "empty answer is infinitely uncertain.",
+)
+
+
+def write_report(
+    run_dirs: Sequence[str | Path], out_html: str | Path, *, baseline: str = BASELINE
+) -> list[Row]:
+    """Writes the page, and the table beside it under the same name ending in .md.
+
+    Args:
+      run_dirs: run directories; one of them is a method on a data set.
+      out_html: where the page goes.
+      baseline: as for ``summary.summarise``.
+
+    Returns:
+      The rows of the table.
+
+    Raises:
+      InputError: there are no runs, or one is not a run directory.
+    """
+    if not run_dirs:
+        raise InputError("a report needs at least one run directory")
+    runs = [read_run(path) for path in run_dirs]
+    table = rows(runs, baseline=baseline)
+    out = Path(out_html)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace(out, page(runs, table))
+    replace(out.with_suffix(".md"), markdown_table(table))
+    return table
+
+
+def page(runs: Sequence[Run], table: Sequence[Row]) -> str:
+    """The HTML of the report."""
+    parts = {
+        name: resources.files("jaxrag.evaluation").joinpath("page", name).read_text("utf-8")
+        for name in ("page.html", "style.css", "browser.js")
+    }
+    body = [
+        sections.dataset_section(members, [row for row in table if row.dataset == name])
+        for name, members in by_dataset(runs).items()
+    ]
+    return Template(parts["page.html"]).substitute(
+        title=escape(_title(runs)),
+        lede=escape(_lede(runs, table)),
+        facts="".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(runs)),
+        sections="\n".join(body),
+        reading="".join(f"<p>{escape(part)}</p>" for part in READING),
+        markdown=escape(markdown_table(table)),
+        configs="".join(map(_config, runs)),
+        traces=packed(runs),
+        style=parts["style.css"],
+        script=parts["browser.js"],
+    )
+
+
+def _title(runs: Sequence[Run]) -> str:
+    datasets = list(by_dataset(runs))
+    methods = list(dict.fromkeys(name_of(run.config, "method") for run in runs))
+    what = methods[0] if len(methods) == 1 else f"{len(methods)} methods"
+    where = " and ".join([", ".join(datasets[:-1]), datasets[-1]] if datasets[1:] else datasets)
+    return f"{what} on {where}"
+
+
+def _lede(runs: Sequence[Run], table: Sequence[Row]) -> str:
+    models = dict.fromkeys(name_of(run.config, "language_model") for run in runs)
+    days = sorted({str(e.get("started", ""))[:10] for run in runs for e in run.environments} - {""})
+    when = f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}" if days else ""
+    return f"{sum(row.answered for row in table):,} answers by {', '.join(models)}{when}."
+
+
+def facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """What the page's head says of models, data, machine and software; each value once."""
+    environments = [environment for run in runs for environment in run.environments]
+    found = {
+        "Language model": [_brief(run.config.get("language_model")) for run in runs],
+        "Retriever": [_brief(run.config.get("retriever")) for run in runs],
+        "Data": [_data(run.config.get("dataset")) for run in runs],
+        "Device": [_device(environment) for environment in environments],
+        "Software": [_software(environment) for environment in environments],
+        "Commit": [str(environment.get("commit") or "none")[:12] for environment in environments],
+    }
+    once = {name: [v for v in dict.fromkeys(values) if v] for name, values in found.items()}
+    return [(name, "; ".join(values)) for name, values in once.items() if values]
+
+
+def _device(environment: Mapping[str, Any]) -> str:
+    devices = environment.get("devices", {})
+    return ", ".join(
+        [*(f"{n} × {kind}" for kind, n in devices.items()), environment.get("system", "")]
+    )
+
+
+def _software(environment: Mapping[str, Any]) -> str:
+    packages = {"jaxrag": environment.get("jaxrag", ""), **environment.get("packages", {})}
+    return ", ".join(f"{name} {packages[name]}" for name in ("jaxrag", "jax") if name in packages)
+
+
+def _brief(value: Any) -> str:
+    """A part of a config in few words: its name, or the short texts that it is made of."""
+    if not isinstance(value, Mapping):
+        return str(value or "")
+    if "name" in value:
+        return ", ".join([str(value["name"]), *[str(value[k]) for k in ("dtype",) if k in value]])
+    words = [f"{k} {v}" for k, v in _leaves(value) if len(str(v)) <= 40 and not isinstance(v, bool)]
+    return ", ".join(words[:5])
+
+
+def _leaves(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    nested = [(k, _leaves(v) if isinstance(v, Mapping) else [(k, v)]) for k, v in value.items()]
+    return [leaf for _, leaves in nested for leaf in leaves if leaf[1] not in ("", None)]
+
+
+def _data(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return str(value or "")
+    counts = [
+        f"{value[k]:,} {k}" for k in ("questions", "passages") if isinstance(value.get(k), int)
+    ]
+    return ": ".join([str(value.get("name", "unnamed")), *[", ".join(counts)] * bool(counts)])
+
+
+def _config(run: Run) -> str:
+    text = json.dumps({"config": run.config, "environments": run.environments}, indent=2)
+    head = f"<summary>Settings of {escape(run.path.name)}</summary>"
+    return f"<details>{head}<pre>{escape(text)}</pre></details>"
