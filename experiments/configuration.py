@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def _check_keys(run: Run, arguments: Sequence[str]) -> None:
             raise InputError(f"no setting --{name}; the nearest is --{near[0]}")
 
 
-def _keys(config: Mapping[str, Any], prefix: str) -> list[str]:
+def _keys(config: config_dict.ConfigDict, prefix: str) -> list[str]:
     keys = []
     for name, entry in config.items():
         path = f"{prefix}.{name}"

@@ -1,0 +1,79 @@
+import pytest
+from absl import flags
+
+from experiments.configuration import editable, load, parse, rebuilt
+from experiments.sweep import with_value
+from jaxrag.types import InputError
+
+CONFIGS = ["cot", "dpr_ais", "dtr", "hyde", "llm_judge", "no_retrieval", "pairs", "q2d", "rerank",
+           "standard_rag"]  # fmt: skip
+
+
+def run_of(*arguments):
+    def define(values):
+        flags.DEFINE_string("workdir", "", "", flag_values=values)
+
+    return parse(["answer", *arguments], define)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("variant", ["tiny", "quickstart", "factbook", "hotpotqa", "paper-nq"])
+def test_every_config_has_every_variant(name, variant):
+    run = load(f"configs/{name}.py:{variant}")
+    assert run.name == name
+    assert rebuilt(run, editable(run)) == run
+
+
+def test_overrides_reach_the_dataclass_and_keep_the_rest():
+    run, values = run_of(
+        "--config=configs/dtr.py:tiny", "--config.method.gate.threshold=0.25",
+        "--config.method.candidates.n=7", "--config.limit=3", "--workdir=w",
+    )  # fmt: skip
+    plain = load("configs/dtr.py:tiny")
+    assert run.method.gate.threshold == 0.25 and run.method.candidates.n == 7 and run.limit == 3
+    assert run.method.select == plain.method.select and values.workdir == "w"
+
+
+def test_config_may_stand_apart():
+    run, _ = run_of("--config", "configs/dtr.py:tiny", "--config.limit=2")
+    assert run.limit == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        ((), "give --config"),
+        (("--config=configs/nothing.py",), r"configs/nothing\.py"),
+        (("--config=configs/dtr.py:tinny",), "tinny.*tiny"),
+        (("--config=configs/parts.py",), "get_config"),
+        (
+            ("--config=configs/dtr.py:tiny", "--config.method.gate.treshold=1"),
+            r"nearest is --config\.method\.gate\.threshold",
+        ),
+        (("--config=configs/dtr.py:tiny", "--config.limmit=1"), r"--config\.limit"),
+        (("--config=configs/dtr.py:tiny", "--config.limit=many"), "many"),
+        (("--config=configs/dtr.py:tiny", "--config.limit=-1"), "limit is -1"),
+        (("--config=configs/dtr.py:tiny", "--config.method.gate.threshold=-1"), "threshold"),
+        (("--config=configs/dtr.py:tiny", "--workdri=x"), "workdri"),
+        (("--config=configs/dtr.py:tiny", "stray"), "stray"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments, named):
+    with pytest.raises(InputError, match=named):
+        run_of(*arguments)
+
+
+def test_a_config_that_returns_something_else(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def get_config():\n    return {}\n")
+    with pytest.raises(InputError, match="not a jaxrag"):
+        load(str(file))
+
+
+def test_sweep_sets_one_value():
+    run = load("configs/dtr.py:tiny")
+    swept = with_value(run, "method.gate.threshold", "0.5")
+    assert swept.method.gate.threshold == 0.5 and swept.name == "dtr threshold=0.5"
+    for key, text in [("method.gate.tresh", "1"), ("method.gate", "1"), ("limit", "few")]:
+        with pytest.raises(InputError):
+            with_value(run, key, text)
