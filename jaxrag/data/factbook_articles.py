@@ -164,15 +164,16 @@ def _read_article(path: Path) -> Article:
             for field, value in fields.items()
             for place, text in _leaves(section, field, value)
         }
+        texts = {place: text for place, text in texts.items() if text}
+        name = _NAMES.get(path.stem) or _name(texts)
     except (ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{path}: not a Factbook article ({error})") from None
-    texts = {place: text for place, text in texts.items() if text}
     independence = texts.get(Place("Government", "Independence"), "none")
     country = path.stem not in _NOT_COUNTRIES
     dependent = Place("Government", "Dependency status") in texts
     return Article(
         code=path.stem,
-        name=_NAMES.get(path.stem) or _name(texts),
+        name=name,
         texts=texts,
         country=country,
         sovereign=country and not dependent and not independence.startswith("none"),

@@ -20,7 +20,7 @@ class Line(NamedTuple):
     def text(self, field: str, *, optional: bool = False) -> str:
         """A string that is not blank; where optional, "" if it is missing, null or blank."""
         value = self._value(field, optional=optional)
-        if value is None:
+        if value is None and optional:
             return ""
         if not isinstance(value, str):
             raise self.error(field, f"is {_kind(value)}; a string is needed")
@@ -31,7 +31,7 @@ class Line(NamedTuple):
     def texts(self, field: str, *, optional: bool = False) -> tuple[str, ...]:
         """A list of strings that are not blank, itself not empty unless optional."""
         value = self._value(field, optional=optional)
-        if value is None:
+        if value is None and optional:
             return ()
         if not isinstance(value, list):
             raise self.error(field, f"is {_kind(value)}; a list of strings is needed")
@@ -51,7 +51,7 @@ class Line(NamedTuple):
     def _value(self, field: str, *, optional: bool) -> Any:
         if field not in self.fields and not optional:
             raise self.error(field, f"is missing; the line has {', '.join(self.fields) or 'none'}")
-        return self.fields.get(field) if optional else self.fields[field]
+        return self.fields.get(field)
 
     def _encodable(self, field: str, text: str) -> str:
         try:

@@ -1,0 +1,272 @@
+"""JSONL folders: what is read, what is refused and in which words, what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from jaxrag.data import folder
+from jaxrag.types import InputError, Passage, Question
+
+SHARED = Path(
+    os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data")
+)
+
+QUERIES = [
+    {"id": "q1", "question": "Who wrote Emma?", "answers": ["Jane Austen", "Austen"]},
+    {"id": "q2", "question": "Is water wet?", "answers": ["yes"], "choices": ["yes", "no"]},
+]
+CORPUS = [
+    {"id": "p1", "title": "Emma", "text": "Emma is a novel by Jane Austen."},
+    {"id": "p2", "title": "Water", "text": "Water is wet.", "source": "left alone"},
+    {"id": "p3", "text": "No title."},
+]
+QRELS = [{"query_id": "q1", "passage_ids": ["p1", "p3"]}, {"query_id": "t1", "passage_ids": ["p2"]}]
+TRAIN = [{"id": "t1", "question": "Wet?", "answers": ["yes"]}]
+
+
+def jsonl(path: Path, rows: list) -> None:
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source"
+    path.mkdir()
+    for name, rows in (
+        ("queries", QUERIES),
+        ("corpus", CORPUS),
+        ("qrels", QRELS),
+        ("train", TRAIN),
+    ):
+        jsonl(path / f"{name}.jsonl", rows)
+    return path
+
+
+def test_reads_questions_passages_and_gold(source, tmp_path):
+    dataset = folder.load(source, tmp_path / "cache")
+    assert dataset.name == "source"
+    assert dataset.questions == (
+        Question("q1", "Who wrote Emma?", ("Jane Austen", "Austen")),
+        Question("q2", "Is water wet?", ("yes",), ("yes", "no")),
+    )
+    assert list(dataset.passages) == [
+        Passage("p1", "Emma", "Emma is a novel by Jane Austen."),
+        Passage("p2", "Water", "Water is wet."),
+        Passage("p3", "", "No title."),
+    ]
+    assert dataset.gold == {"q1": ("p1", "p3")}
+    train = folder.load(source, tmp_path / "cache", split="train")
+    assert [question.id for question in train.questions] == ["t1"]
+    assert train.gold == {"t1": ("p2",)}
+    assert train.passages.identity == dataset.passages.identity
+    assert train.identity != dataset.identity
+
+
+def test_converts_once(source, tmp_path, monkeypatch):
+    first = folder.load(source, tmp_path / "cache")
+
+    def never(*args, **kwargs):
+        raise AssertionError("converted again")
+
+    monkeypatch.setattr(folder, "write_passages", never)
+    monkeypatch.setattr(folder, "write_questions", never)
+    again = folder.load(source, tmp_path / "cache")
+    assert again.identity == first.identity
+    assert again.questions == first.questions
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("queries", [QUERIES[0] | {"answers": ["Austen"]}, QUERIES[1]]),
+        ("corpus", [CORPUS[0] | {"text": "Another."}, *CORPUS[1:]]),
+        ("qrels", [QRELS[0] | {"passage_ids": ["p1"]}]),
+    ],
+)
+def test_a_changed_file_is_converted_again(source, tmp_path, name, rows):
+    before = folder.load(source, tmp_path / "cache")
+    jsonl(source / f"{name}.jsonl", rows)
+    after = folder.load(source, tmp_path / "cache")
+    assert after.identity != before.identity
+    fresh = folder.load(source, tmp_path / "other cache")
+    assert (after.questions, after.gold) == (fresh.questions, fresh.gold)
+    assert list(after.passages) == list(fresh.passages)
+
+
+def test_without_qrels_no_gold_is_known(source, tmp_path):
+    (source / "qrels.jsonl").unlink()
+    assert folder.load(source, tmp_path / "cache").gold == {}
+
+
+def test_another_corpus_drops_gold_it_does_not_hold_and_counts_it(source, tmp_path):
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    jsonl(pool / "corpus.jsonl", CORPUS[1:])
+    dataset = folder.load(source, tmp_path / "cache", corpus=pool)
+    assert [passage.id for passage in dataset.passages] == ["p2", "p3"]
+    assert dataset.gold == {"q1": ("p3",)}
+    counts = folder.gold_counts(source, tmp_path / "cache", corpus=pool)
+    assert counts == folder.GoldCounts(questions=1, missing_passages=1, questions_without=0)
+    jsonl(pool / "corpus.jsonl", CORPUS[1:2])
+    assert folder.load(source, tmp_path / "cache", corpus=pool).gold == {}
+    counts = folder.gold_counts(source, tmp_path / "cache", corpus=pool)
+    assert counts == folder.GoldCounts(questions=0, missing_passages=2, questions_without=1)
+
+
+def test_limit_takes_the_first(source, tmp_path):
+    everything = folder.load(source, tmp_path / "cache")
+    one = folder.load(source, tmp_path / "cache", limit=1)
+    assert [question.id for question in one.questions] == ["q1"]
+    assert one.gold == {"q1": ("p1", "p3")}
+    assert one.identity != everything.identity
+    with pytest.raises(InputError, match="limit=0"):
+        folder.load(source, tmp_path / "cache", limit=0)
+
+
+def _with(row: dict, **changed) -> dict:
+    return row | changed
+
+
+def _without(row: dict, field: str) -> dict:
+    return {name: value for name, value in row.items() if name != field}
+
+
+MALFORMED = {
+    "not JSON": ("queries", [QUERIES[0], '{"id": "q2"'], r"queries.jsonl, line 2: not JSON"),
+    "blank line": ("corpus", [CORPUS[0], "", CORPUS[1]], r"corpus.jsonl, line 2: blank line"),
+    "not an object": ("qrels", ["[1]"], r"qrels.jsonl, line 1: a list; an object"),
+    "too deep": ("queries", ["[" * 100_000], r"queries.jsonl, line 1: n"),
+    "question missing": (
+        "queries",
+        [_without(QUERIES[0], "question")],
+        r"queries.jsonl, line 1: field 'question' is missing; the line has id, answers",
+    ),
+    "id a number": (
+        "queries",
+        [QUERIES[0], _with(QUERIES[1], id=7)],
+        r"queries.jsonl, line 2: field 'id' is a number; a string is needed",
+    ),
+    "question blank": ("queries", [_with(QUERIES[0], question=" ")], "field 'question' is blank"),
+    "answers a string": (
+        "queries",
+        [_with(QUERIES[0], answers="Austen")],
+        r"line 1: field 'answers' is a string; a list of strings is needed",
+    ),
+    "answers null": (
+        "queries",
+        [_with(QUERIES[0], answers=None)],
+        "field 'answers' is null",
+    ),
+    "no answers": ("queries", [_with(QUERIES[0], answers=[])], "field 'answers' is an empty list"),
+    "blank answer": (
+        "queries",
+        [_with(QUERIES[0], answers=["a", ""])],
+        "'answers' item 2 is blank",
+    ),
+    "answer a number": (
+        "queries",
+        [_with(QUERIES[0], answers=["a", 1])],
+        "'answers' item 2 is a number",
+    ),
+    "choices of numbers": (
+        "queries",
+        [_with(QUERIES[1], choices=[True])],
+        "'choices' item 1 is true or false",
+    ),
+    "half a character": (
+        "queries",
+        ['{"id": "q", "question": "\\ud800?", "answers": ["a"]}'],
+        "line 1: field 'question' holds half of a surrogate pair",
+    ),
+    "same question id": (
+        "queries",
+        [QUERIES[0], QUERIES[0]],
+        r"line 2: field 'id' 'q1' is the id of an earlier line",
+    ),
+    "no questions": ("queries", [], r"queries.jsonl: no questions; the file is empty"),
+    "empty corpus": ("corpus", [], r"corpus.jsonl: no passages to write"),
+    "text missing": ("corpus", [_without(CORPUS[0], "text")], "line 1: field 'text' is missing"),
+    "text null": ("corpus", [_with(CORPUS[0], text=None)], "line 1: field 'text' is null"),
+    "text blank": ("corpus", [CORPUS[0], _with(CORPUS[1], text="\n")], "2: field 'text' is blank"),
+    "title a list": ("corpus", [_with(CORPUS[0], title=[])], "line 1: field 'title' is a list"),
+    "same passage id": (
+        "corpus",
+        [*CORPUS, CORPUS[1]],
+        r"corpus.jsonl: field 'id': 'p2' is the id of rows 2 and 4",
+    ),
+    "gold passage unknown": (
+        "qrels",
+        [_with(QRELS[0], passage_ids=["p1", "p9"])],
+        r"qrels.jsonl: field 'passage_ids' of query 'q1': .* no passage 'p9'",
+    ),
+    "gold of unknown question": (
+        "qrels",
+        [*QRELS, {"query_id": "q9", "passage_ids": ["p1"]}],
+        r"qrels.jsonl: field 'query_id': 'q9' \(1 in all\) is the id of no question",
+    ),
+    "gold twice": (
+        "qrels",
+        [QRELS[0], QRELS[0]],
+        r"qrels.jsonl, line 2: field 'query_id' 'q1' has an earlier line",
+    ),
+    "gold empty": ("qrels", [_with(QRELS[0], passage_ids=[])], "'passage_ids' is an empty list"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED, ids=str)
+def test_malformed_files_are_refused_by_line_and_field(source, tmp_path, case):
+    name, rows, says = MALFORMED[case]
+    jsonl(source / f"{name}.jsonl", rows)
+    with pytest.raises(InputError, match=says) as caught:
+        folder.load(source, tmp_path / "cache")
+    assert str(source / f"{name}.jsonl") in str(caught.value)
+    # Nothing half-made is left to be read next time.
+    jsonl(source / "queries.jsonl", QUERIES)
+    jsonl(source / "corpus.jsonl", CORPUS)
+    jsonl(source / "qrels.jsonl", QRELS)
+    assert len(folder.load(source, tmp_path / "cache").questions) == 2
+
+
+def test_not_utf8_is_refused(source, tmp_path):
+    (source / "corpus.jsonl").write_bytes('{"id": "p", "text": "café"}\n'.encode("latin-1"))
+    with pytest.raises(InputError, match=r"corpus.jsonl, line 1: not UTF-8"):
+        folder.load(source, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("remove", "says"),
+    [
+        ("queries", r"queries.jsonl: no such file .* the folder has corpus.jsonl"),
+        ("corpus", r"corpus.jsonl: no such file .*corpus= names another folder"),
+    ],
+)
+def test_missing_files_are_named(source, tmp_path, remove, says):
+    (source / f"{remove}.jsonl").unlink()
+    with pytest.raises(InputError, match=says):
+        folder.load(source, tmp_path / "cache")
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere: no such folder"):
+        folder.load(tmp_path / "nowhere", tmp_path / "cache")
+
+
+@pytest.mark.skipif(
+    not SHARED.is_dir(), reason=f"no data at {SHARED}; set JAXRAG_SHARED_DATA to its folder"
+)
+@pytest.mark.parametrize(
+    ("name", "questions", "passages", "gold"),
+    [("hotpotqa", 500, 5_918, 500), ("squad", 2_000, 1_581, 2_000)],
+)
+def test_real_folders(tmp_path, name, questions, passages, gold):
+    dataset = folder.load(SHARED / name, tmp_path)
+    assert (len(dataset.questions), len(dataset.passages), len(dataset.gold)) == (
+        questions,
+        passages,
+        gold,
+    )
