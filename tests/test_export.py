@@ -1,6 +1,6 @@
 """Every jitted function of the package lowers for TPU and CUDA.
 
-Each ``tests/<area>/exports.py`` holds ``CASES``: the dotted name of a jitted function, and a
+Each ``tests/<area>/exports*.py`` holds ``CASES``: the dotted name of a jitted function, and a
 function that returns it with abstract arguments. A jitted function without a case is a failure.
 """
 
@@ -13,11 +13,11 @@ import pytest
 
 import jaxrag
 
-AREAS = sorted(path.parent.name for path in Path(__file__).parent.glob("*/exports.py"))
+FILES = sorted(Path(__file__).parent.glob("*/exports*.py"))
 CASES = {
     name: case
-    for area in AREAS
-    for name, case in importlib.import_module(f"tests.{area}.exports").CASES.items()
+    for file in FILES
+    for name, case in importlib.import_module(f"tests.{file.parent.name}.{file.stem}").CASES.items()
 }
 
 

@@ -294,8 +294,9 @@ class BertClassifier(nn.Module):
     ) -> Float[Array, "b l"]:
         c, d = self.config, self.dtype
         body = BertEncoder(c, d, pooled=c.family == "bert", name=c.family)
-        head = Linear(c.num_labels, d, name="classifier")
-        if c.family == "roberta":
+        if c.family == "bert":
+            head = Linear(c.num_labels, d, name="classifier")
+        else:
             head = RobertaHead(c, d, name="classifier")
         with matmul_precision(d):
             return head(body(ids, segments, where=where)).astype(jnp.float32)

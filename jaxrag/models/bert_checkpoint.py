@@ -46,6 +46,11 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
     values = {name: config.get(name, defaults.get(name)) for name in names}
     if lacking := [name for name, value in values.items() if value is None]:
         raise InputError(f"{source}: config.json lacks {', '.join(lacking)}.")
+    zero_allowed = ("pad_token_id",)
+    for field in dataclasses.fields(BertConfig):
+        value, least = values.get(field.name), int(field.name not in zero_allowed)
+        if field.type == "int" and (not isinstance(value, int) or value < least):
+            raise InputError(f"{source}: {field.name} is {value!r}; an integer from {least} up.")
     result = BertConfig(**values, family=families[kind])
     if result.hidden_size % result.num_attention_heads:
         raise InputError(

@@ -1,0 +1,182 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrag.models.bert import cls_pool, mean_pool
+from jaxrag.models.bert_checkpoint import load_classifier, load_encoder, read_bert_config
+from jaxrag.models.checkpoint import write_checkpoint
+from jaxrag.types import InputError
+from tests.models import small_bert
+from tests.models.small_bert import BERT, CONFIGS, XLM_ROBERTA
+
+FLOAT32 = jnp.dtype("float32")
+KINDS = sorted(CONFIGS)
+
+
+def inputs(config, lengths=(7, 12, 1, 5)):
+    """Right-padded random ids, segments and mask; a row may hold an unknown-to-it pad inside."""
+    random = np.random.default_rng(1)
+    where = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    ids = random.integers(4, config["vocab_size"], where.shape)
+    segments = random.integers(0, config["type_vocab_size"], where.shape)
+    ids = np.where(where, ids, config["pad_token_id"])
+    return ids, np.where(where, segments, 0), where
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hidden_states_equal_the_float64_reference(kind, tmp_path):
+    config = CONFIGS[kind]
+    tensors = small_bert.random_tensors(config, classifier=False)
+    module, params = load_encoder(write_checkpoint(tmp_path, config, tensors), dtype=FLOAT32)
+    ids, segments, where = inputs(config)
+    got = module.apply({"params": params}, ids, segments, where=where)
+    want = small_bert.hidden_states(tensors, config, ids, segments, where)
+    np.testing.assert_allclose(np.asarray(got)[where], want[where], atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_equal_the_float64_reference(kind, tmp_path):
+    config = CONFIGS[kind] | {"id2label": {"0": "a", "1": "b", "2": "c"}}
+    tensors = small_bert.random_tensors(config, classifier=True)
+    module, params = load_classifier(write_checkpoint(tmp_path, config, tensors), dtype=FLOAT32)
+    ids, segments, where = inputs(config)
+    got = module.apply({"params": params}, ids, segments, where=where)
+    want = small_bert.logits(tensors, config, ids, segments, where)
+    assert got.shape == (4, 3)
+    np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_nothing_and_jit_neither(kind, tmp_path):
+    config = CONFIGS[kind]
+    small_bert.write(tmp_path, config, classifier=False)
+    module, params = load_encoder(tmp_path, dtype=FLOAT32)
+    ids, segments, where = inputs(config, lengths=(9,))
+    plain = module.apply({"params": params}, ids, segments, where=where)
+    wide = [
+        np.pad(a, ((0, 2), (0, 7)), constant_values=c)
+        for a, c in ((ids, config["pad_token_id"]), (segments, 0), (where, False))
+    ]
+    padded = jax.jit(lambda i, s, w: module.apply({"params": params}, i, s, where=w))(*wide)
+    np.testing.assert_allclose(padded[:1, :9], plain, atol=1e-5)
+    assert np.isfinite(padded).all()  # rows of padding alone included
+
+
+def test_what_the_mask_hides_is_not_read(tmp_path):
+    small_bert.write(tmp_path, BERT, classifier=False)
+    module, params = load_encoder(tmp_path, dtype=FLOAT32)
+    ids, segments, where = inputs(BERT)
+    other = np.where(where, ids, 7)
+    first, second = (
+        module.apply({"params": params}, i, segments, where=where) for i in (ids, other)
+    )
+    np.testing.assert_array_equal(np.asarray(first)[where], np.asarray(second)[where])
+
+
+def test_bfloat16_is_near_float32(tmp_path):
+    small_bert.write(tmp_path, BERT, classifier=True)
+    args = inputs(BERT)
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        module, params = load_classifier(tmp_path, dtype=jnp.dtype(dtype))
+        logits = module.apply({"params": params}, *args[:2], where=args[2])
+        assert logits.dtype == jnp.float32
+        found.append(logits)
+    assert params["classifier"]["weight"].dtype == jnp.bfloat16
+    difference = np.abs(found[0] - found[1]).max()
+    assert 0 < difference < 0.1
+
+
+def test_pooling_by_hand():
+    # Tokens (1, 2), (3, 4) and a hidden (100, 100): their mean is (2, 3), the first is (1, 2).
+    hidden = jnp.array([[[1.0, 2.0], [3.0, 4.0], [100.0, 100.0]], [[5.0, 6.0]] * 3])
+    where = jnp.array([[True, True, False], [False] * 3])
+    np.testing.assert_array_equal(mean_pool(hidden, where=where), [[2, 3], [0, 0]])
+    np.testing.assert_array_equal(cls_pool(hidden), [[1, 2], [5, 6]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_encoder_is_read_from_a_classifier_and_from_old_names(kind, tmp_path):
+    config = CONFIGS[kind]
+    tensors = small_bert.random_tensors(config, classifier=True)
+    _, params = load_encoder(write_checkpoint(tmp_path / "new", config, tensors), dtype=FLOAT32)
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): array
+        for name, array in tensors.items()
+    }
+    old["embeddings.position_ids"] = np.arange(64)
+    _, again = load_encoder(write_checkpoint(tmp_path / "old", config, old), dtype=FLOAT32)
+    jax.tree.map(np.testing.assert_array_equal, params, again)
+
+
+def test_misfits_are_all_named_at_once(tmp_path):
+    tensors = small_bert.random_tensors(BERT, classifier=False)
+    tensors["encoder.layer.0.output.dense.weight"] = np.zeros((24, 41), np.float32)
+    del tensors["embeddings.LayerNorm.bias"]
+    tensors["encoder.layer.9.output.dense.bias"] = np.zeros(24, np.float32)
+    write_checkpoint(tmp_path, BERT, tensors)
+    with pytest.raises(InputError) as error:
+        load_encoder(tmp_path, dtype=FLOAT32)
+    for part in (
+        str(tmp_path),
+        "missing: embeddings.LayerNorm.bias (24,)",
+        "misshapen: encoder.layer.0.output.dense.weight has (24, 41), wanted (24, 40)",
+        "surplus: encoder.layer.9.output.dense.bias",
+    ):
+        assert part in str(error.value)
+
+
+def test_a_classifier_needs_a_head(tmp_path):
+    small_bert.write(tmp_path, XLM_ROBERTA, classifier=False)
+    with pytest.raises(InputError, match=r"missing: classifier\.out_proj\.weight"):
+        load_classifier(tmp_path, dtype=FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
+        ({"model_type": None}, "model_type is None"),
+        ({"num_attention_heads": 5}, "hidden_size 24 is no multiple of num_attention_heads 5"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"hidden_size": "24"}, "hidden_size is '24'"),
+        ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+        ({"position_embedding_type": "relative_key"}, "only 'absolute'"),
+        ({"intermediate_size": None, "vocab_size": None}, "lacks vocab_size, intermediate_size"),
+    ],
+)
+def test_settings_that_are_not_built_are_refused(change, message):
+    with pytest.raises(InputError, match=f"somewhere: .*{message}"):
+        read_bert_config(BERT | change, source="somewhere")
+
+
+def test_positions_left_for_tokens():
+    # 64 positions; XLM-RoBERTa's start at pad_token_id + 1 = 4.
+    assert read_bert_config(BERT, source="").max_tokens == 64
+    assert read_bert_config(XLM_ROBERTA, source="").max_tokens == 60
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("head", [False, True])
+def test_parity_with_torch(kind, head, tmp_path):
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    config = CONFIGS[kind]
+    small_bert.write(tmp_path, config, classifier=head)
+    ids, segments, where = inputs(config, lengths=(20, 3, 11, 1))
+    load = load_classifier if head else load_encoder
+    module, params = load(tmp_path, dtype=FLOAT32)
+    got = np.asarray(module.apply({"params": params}, ids, segments, where=where))
+    auto = "AutoModelForSequenceClassification" if head else "AutoModel"
+    peer = getattr(transformers, auto).from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        out = peer(*(torch.tensor(a) for a in (ids, where.astype(int), segments)))
+    want = out[0].numpy()
+    if not head:
+        got, want = got[where], want[where]
+    np.testing.assert_allclose(got, want, atol=2e-5)
