@@ -200,7 +200,7 @@ def _clip(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 
 def _sine(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    room = (1.0 - cosine) * (1.0 + cosine)  # 1 - cosine^2 would round away half of its digits
+    room = (1.0 - cosine) * (1.0 + cosine)  # 1 - cosine^2 loses digits near 1
     inside = room > 0.0
     return jnp.where(inside, jnp.sqrt(jnp.where(inside, room, 1.0)), 0.0)
 

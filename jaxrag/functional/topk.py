@@ -93,7 +93,7 @@ def search(
         if bias is not None:
             scores += lax.dynamic_slice_in_dim(bias, start, size)
         here = jax.vmap(partial(topk, k=k))(scores)
-        here = TopK(here.scores, jnp.where(here.rows < 0, -1, here.rows + (start + offset)))
+        here = here._replace(rows=here.rows + (start + offset))  # merging marks fillers again
         return jax.vmap(partial(merge_topk, k=k))(found, here)
 
     found = TopK(jnp.full((q, k), -jnp.inf), jnp.full((q, k), -1, jnp.int32))

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from jaxrag.functional import topk
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=25, deadline=None)
 N, D, Q = 37, 3, 4
 # Small whole numbers: products are exact in float32, and ties are everywhere.
 WHOLE = partial(hnp.arrays, np.float32, elements=st.integers(-2, 2).map(float))
@@ -46,6 +46,8 @@ def test_worked_by_hand() -> None:
     assert found.scores.tolist() == [3, 3, 2, 1, -np.inf, -np.inf]
     found = topk.topk(scores, 2, block=2)  # blocks [1 3] [-inf 3] [2]: the first two are opened
     assert found.rows.tolist() == [1, 3]
+    # Blocks [1 2] [3 2] [0]: the second is the best, yet row 1 comes before its equal, row 3.
+    assert topk.topk(jnp.array([1.0, 2, 3, 2, 0]), 2, block=2).rows.tolist() == [2, 1]
 
 
 def test_minus_zero_is_zero() -> None:
@@ -60,7 +62,7 @@ def test_blocks_lose_nothing(scores, k, block) -> None:
 
 
 @FEW
-@given(WHOLE((N, D)), WHOLE((Q, D)), st.sampled_from([1, 5, 60]), st.sampled_from([None, 1, 8, N]))
+@given(WHOLE((N, D)), WHOLE((Q, D)), st.sampled_from([5, 60]), st.sampled_from([None, 1, 8]))
 def test_chunks_change_nothing(matrix, queries, k, chunk) -> None:
     found = topk.search(jnp.array(matrix), jnp.array(queries), k=k, chunk=chunk)
     same(found, ranked(queries @ matrix.T, k))
@@ -92,7 +94,7 @@ def test_l2_of_nothing_is_infinite() -> None:
 
 
 @FEW
-@given(WHOLE((N, D)), WHOLE((Q, D)), st.integers(1, N - 1), st.sampled_from([2, 30]))
+@given(WHOLE((N, D)), WHOLE((Q, D)), st.sampled_from([1, 20]), st.sampled_from([2, 30]))
 def test_parts_merge_to_the_whole(matrix, queries, cut, k) -> None:
     search = partial(topk.search, queries=jnp.array(queries), k=k)
     first, second = search(jnp.array(matrix[:cut])), search(jnp.array(matrix[cut:]), offset=cut)
@@ -100,8 +102,8 @@ def test_parts_merge_to_the_whole(matrix, queries, cut, k) -> None:
     same(merged, ranked(queries @ matrix.T, k))
 
 
-@pytest.mark.parametrize("n", [5, 8, 203, 1000])
-@pytest.mark.parametrize("k", [1, 10, 300])
+@pytest.mark.parametrize("n", [5, 203, 1000])
+@pytest.mark.parametrize("k", [10, 300])
 def test_eight_devices_find_what_one_finds(mesh: Mesh, n: int, k: int) -> None:
     rng = np.random.default_rng(n)
     matrix = rng.integers(-3, 4, (n, 4)).astype(np.float16)  # exact, with many ties
@@ -124,6 +126,12 @@ def test_eight_devices_on_real_numbers(mesh: Mesh) -> None:
     alone = topk.search(jnp.array(matrix), jnp.array(queries), k=20)
     np.testing.assert_array_equal(found.rows, alone.rows)
     same(alone, ranked(queries.astype(float) @ matrix.astype(float).T, 20))
+
+
+@pytest.mark.parametrize("k", [1, 7, 100])
+def test_blocks_lose_nothing_of_many_scores(k: int) -> None:
+    scores = np.random.default_rng(k).integers(0, 40, (Q, 5003)).astype(np.float32)
+    same(jax.vmap(partial(topk.topk, k=k))(jnp.array(scores)), ranked(scores, k))
 
 
 def test_jit_changes_nothing() -> None:

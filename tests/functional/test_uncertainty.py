@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from jaxrag.functional import uncertainty
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=40, deadline=None)
 T = 6
 LOGPROBS = hnp.arrays(np.float32, T, elements=st.floats(-20, 0, width=32))
 
