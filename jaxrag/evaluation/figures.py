@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 from jaxrag.evaluation import svg
 from jaxrag.evaluation.significance import Interval
@@ -50,42 +51,46 @@ def accuracy_against_cost(rows: Sequence[Row], cost: str, *, title: str) -> str:
         bars.append(svg.line(px, y(100 * em.low), px, y(100 * em.high), kind=kind))
         tip = f"{row.label}: EM {' '.join(with_interval('exact_match', em))}, "
         marks.append(svg.marker(px, py, i, tip=f"{tip}{number(cost, spent)} {title}"))
-        places.append((px, py, row.label))
+        places.append(_Place(px, py, y(100 * em.high), y(100 * em.low), row.label))
     frame = svg.axes(x, y, x_title=f"{title} per question", y_title="EM %")
-    names = _labels(places, [(x(c), y(100 * em.high), y(100 * em.low)) for _, _, c, em in points])
     drawing = svg.drawing(
-        [frame, *bars, *marks, *names], says=f"Exact match against {title} per question"
+        [frame, *bars, *marks, *_labels(places)], says=f"Exact match against {title} per question"
     )
     return figure(f"Accuracy against {title}", drawing, "Up and to the left is better.")
 
 
-def _labels(
-    places: Sequence[tuple[float, float, str]], bars: Sequence[tuple[float, float, float]]
-) -> list[str]:
-    """Names beside their marks where there is room; the legend has those without.
+class _Place(NamedTuple):
+    """A mark's position, the ends of its interval, and its name."""
 
-    ``places`` are position and name of each mark, ``bars`` position, top and bottom of the
-    intervals that names keep clear of.
-    """
-    taken = [(px - 7, py - 7, px + 7, py + 7) for px, py, _ in places]
-    taken += [(px - 2, top, px + 2, bottom) for px, top, bottom in bars]
+    x: float
+    y: float
+    top: float
+    bottom: float
+    name: str
+
+
+def _labels(places: Sequence[_Place]) -> list[str]:
+    """Names beside their marks where there is room; the legend has those without."""
+    taken = [(place.x - 7, place.y - 7, place.x + 7, place.y + 7) for place in places]
+    taken += [(place.x - 2, place.top, place.x + 2, place.bottom) for place in places]
     parts = []
-    for px, py, name in places:
-        width = 7.1 * len(name)
-        for anchor, left, base in (
-            ("start", px + 10, py + 4),
-            ("end", px - 10 - width, py + 4),
-            ("start", px + 8, py - 9),
-            ("start", px + 8, py + 17),
-            ("end", px - 8 - width, py - 9),
-            ("end", px - 8 - width, py + 17),
+    for place in places:
+        width = 7.1 * len(place.name)
+        for left, base in (
+            (place.x + 10, place.y + 4),
+            (place.x - 10 - width, place.y + 4),
+            (place.x - width / 2, place.top - 6),
+            (place.x - width / 2, place.bottom + 14),
+            (place.x + 8, place.y - 9),
+            (place.x + 8, place.y + 17),
         ):
-            box = (left, base - 11, left + width, base + 3)
-            inside = box[0] >= svg.LEFT and box[2] <= svg.WIDTH and box[1] >= 14
+            box = (left, base - 10, left + width, base + 3)
+            inside = box[0] >= svg.LEFT - 8 and box[2] <= svg.WIDTH and box[1] >= 16
             if inside and base < svg.BOTTOM and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                at = left if anchor == "start" else left + width
-                parts.append(svg.text(at, base, name, anchor=anchor, kind="name"))
+                parts.append(
+                    svg.text(left + width / 2, base, place.name, anchor="middle", kind="name halo")
+                )
                 break
     return parts
 
@@ -121,6 +126,6 @@ def wins_and_losses(
         parts.append(svg.text(centre + won + 5, middle, str(wins), kind="tick"))
     height = svg.TOP + step * len(counts) + 8
     says = f"Questions won and lost against {baseline}"
-    drawing = svg.drawing(parts, says=says, height=max(height, svg.HEIGHT))
+    drawing = svg.drawing(parts, says=says, height=height)
     note = f"Of {questions:,} shared questions, by exact match; the others are ties."
     return figure("Question by question", drawing, note)

@@ -75,7 +75,7 @@ def main_table(rows: Sequence[Row]) -> str:
             for name in names
         )
         body.append(
-            f'<tr><td><span class="method">{mark(i)}{escape(row.label)}</span></td>'
+            f'<tr><td><span class="method">{mark(i)}{_breakable(row.label)}</span></td>'
             f'<td class="first">{row.answered:,}<small>{_amiss(row)}</small></td>'
             f'<td><b>{em}</b><span class="ci">{ends}</span></td><td class="forest">{strip}</td>'
             f"{_delta(row) if compared else ''}{cells}</tr>"
@@ -85,6 +85,10 @@ def main_table(rows: Sequence[Row]) -> str:
         f'<tr><th>method</th><th class="first">n</th><th>EM %</th><th></th>{delta}{heads}</tr>'
         f"</thead><tbody>{''.join(body)}</tbody></table>"
     )
+
+
+def _breakable(label: str) -> str:
+    return escape(label).replace("_", "_<wbr>")
 
 
 def _worth_showing(name: str, rows: Sequence[Row]) -> bool:
@@ -145,7 +149,7 @@ def _paper_line(run: Run, row: Row, number: PaperNumber) -> str:
         f"{retriever}; {number.questions:,} questions (here {row.answered:,})"
     )
     return (
-        f'<tr><td><span class="method">{escape(row.label)}</span></td>'
+        f'<tr><td><span class="method">{_breakable(row.label)}</span></td>'
         f"<td><b>{ours('exact_match')}</b></td><td>{number.exact_match:.1f}</td>"
         f"<td><b>{ours('f1')}</b></td><td>{number.f1:.1f}</td>"
         f"<td><b>{ours('trigger')}</b></td><td>{trigger}</td>"

@@ -1,0 +1,52 @@
+"""Turns run directories into one HTML page and a Markdown table.
+
+python -m experiments.report --runs runs/standard_rag --runs runs/dtr --out report.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+from rich.console import Console
+
+from experiments.configuration import script
+from jaxrag.evaluation.report import write_report
+from jaxrag.evaluation.summary import BASELINE
+from jaxrag.evaluation.tables import terminal_table
+from jaxrag.types import InputError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Writes the report and prints its table."""
+    values = _parse(argv)
+    rows = write_report(values.runs, values.out, baseline=values.baseline)
+    Console(width=max(Console().width, 104)).print(terminal_table(rows))
+    page = Path(values.out)
+    print(f"wrote {page} and {page.with_suffix('.md')}")
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_multi_string(
+        "runs", [], "run directory; give it once for each run", flag_values=values
+    )
+    flags.DEFINE_string(
+        "out", "report.html", "page to write; the table goes beside it as .md", flag_values=values
+    )
+    flags.DEFINE_string(
+        "baseline", BASELINE, "method or run directory to compare with", flag_values=values
+    )
+    try:
+        rest = values(list(argv))[1:]
+    except flags.Error as error:
+        raise InputError(str(error)) from error
+    if rest:
+        raise InputError(f"unexpected arguments {rest}: name runs as --runs=DIRECTORY")
+    return values
+
+
+if __name__ == "__main__":
+    script(main)
