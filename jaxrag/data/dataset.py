@@ -66,9 +66,8 @@ def read_dataset(name: str, questions: Path, passages: Passages, *, split: str) 
     """
     manifest = row_files.read_manifest(questions, kind=_KIND)
     if split not in manifest.rows:
-        raise InputError(
-            f"{name} has no questions in split {split!r}; it has {', '.join(sorted(manifest.rows))}"
-        )
+        others = ", ".join(sorted(manifest.rows)) or "none in any other"
+        raise InputError(f"{name} has no questions in split {split!r}; it has {others}")
     read, count = row_files.open_rows(questions, split), manifest.rows[split]
     found = [
         _labelled(row)

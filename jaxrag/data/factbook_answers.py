@@ -82,7 +82,9 @@ def capital(text: str) -> Answers:
 def point(text: str) -> Answers:
     """The name of a highest or lowest point, without its elevation."""
     match = re.fullmatch(r"(.+?) (?:-?[\d,.]+)(?: m)?(?: \(.*\))?(?:\.? note .*)?", text)
-    return name(match[1]) if match else ()
+    found = name(match[1]) if match else ()
+    # "Pic Marguerite on Mont Ngaliema": the peak alone will do.
+    return with_variants(*found, *(form.split(" on ")[0] for form in found))
 
 
 def elevation(text: str) -> Answers:

@@ -124,7 +124,8 @@ def facts_of(articles: Sequence[Article], names: Mapping[str, Answers]) -> Facts
         facts[kind] = {}
         for article in articles:
             place = next((place for place in of.places if place in article.texts), None)
-            answers = of.read(article.texts[place]) if place else ()
+            doubtful = of.unless and of.unless[1] in article.texts.get(of.unless[0], "")
+            answers = of.read(article.texts[place]) if place and not doubtful else ()
             if of.related and answers:
                 # The text says "USA": every name of that country counts.
                 other = by_name.get(normalize(unmarked(answers[0])))
@@ -148,11 +149,15 @@ def names_of(article: Article) -> Answers:
 
 def holds(text: str, strings: Sequence[str]) -> bool:
     """Whether the text has one of the strings as whole words, whatever the case and marks."""
-    plain = unmarked(text).casefold()
+    plain = _folded(text)
     return any(
         string in plain and re.search(rf"(?<!\w){re.escape(string)}(?!\w)", plain)
-        for string in (unmarked(string).casefold() for string in strings)
+        for string in map(_folded, strings)
     )
+
+
+def _folded(text: str) -> str:
+    return unmarked(text).casefold()
 
 
 def _telling(
@@ -164,14 +169,21 @@ def _telling(
 ) -> dict[str, Evidence]:
     """The facts that single out their country without naming it."""
     texts = {
-        article.code: " | ".join(article.texts.get(place, "") for place in KINDS[kind].places)
+        article.code: _folded(" | ".join(article.texts.get(at, "") for at in KINDS[kind].places))
         for article in articles
     }
     telling = {}
     for code, fact in facts.items():
+        wanted = [_folded(string) for string in fact.strings]
+        # Most texts hold none of the letters; only then is it worth to look for whole words.
+        likely = (
+            text
+            for other, text in texts.items()
+            if other != code and any(string in text for string in wanted)
+        )
         if holds(fact.strings[0], names[code]):
             left_out["description names its country"] += 1
-        elif any(other != code and holds(text, fact.strings) for other, text in texts.items()):
+        elif any(holds(text, fact.strings) for text in likely):
             left_out["description fits several countries"] += 1
         else:
             telling[code] = fact

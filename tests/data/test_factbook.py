@@ -103,8 +103,8 @@ def test_all_countries_have_passages(passages):
 
 
 def test_the_same_package_gives_the_same_data(cache, splits, tmp_path):
-    again = factbook.load(tmp_path, countries=6, words=45)
-    twice = factbook.load(tmp_path / "elsewhere", countries=6, words=45)
+    again = factbook.load(tmp_path, countries=8)
+    twice = factbook.load(cache, countries=8)
     assert again.identity == twice.identity
     assert again.questions == twice.questions
     assert again.passages.identity == twice.passages.identity
@@ -130,7 +130,7 @@ def test_a_number_of_countries_is_a_growing_subset(cache, splits):
 
 
 def test_named_countries(cache):
-    dataset = factbook.load(cache, countries=("spain", "Portugal", "FRANCE", "Holland Islands")[:3])
+    dataset = factbook.load(cache, countries=("spain", "Portugal", "FRANCE"))
     titles = {passage.title.split(":")[0] for passage in dataset.passages}
     assert titles == {"Spain", "Portugal", "France"}
     same = factbook.load(cache, countries=("FRANCE", "Portugal", "spain"))
@@ -143,16 +143,16 @@ def test_longer_passages(cache):
     assert 50 < max(lengths) <= 100
 
 
-def test_an_interrupted_build_is_finished(tmp_path, monkeypatch):
+def test_an_interrupted_build_is_finished(cache, tmp_path, monkeypatch):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(factbook, "write_questions", stop)
         with pytest.raises(KeyboardInterrupt):
-            factbook.load(tmp_path, countries=4)
-    dataset = factbook.load(tmp_path, countries=4)
-    assert dataset.identity == factbook.load(tmp_path / "fresh", countries=4).identity
+            factbook.load(tmp_path, countries=8)
+    dataset = factbook.load(tmp_path, countries=8)
+    assert dataset.identity == factbook.load(cache, countries=8).identity
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_interrupted_build_is_finished(tmp_path, monkeypatch):
         ({"countries": ()}, r"countries=\(\): give a number or a sequence"),
         ({"countries": ("Frence",)}, "the Factbook has no 'Frence'; near: France"),
         ({"words": 5}, "words=5: passages need at least 20"),
-        ({"countries": ("World",)}, "factbook has no questions"),
+        ({"countries": ("World",)}, "factbook has no questions in split 'test'; it has none"),
     ],
 )
 def test_settings_that_are_not_allowed(tmp_path, settings, says):

@@ -15,6 +15,7 @@ READ = [
     (read.point, "Mount Sage 521 m", ("Mount Sage", "Sage")),
     (read.point, "Laguna Salada -10 m", ("Laguna Salada",)),
     (read.point, "Chimborazo 6,267", ("Chimborazo",)),
+    (read.point, "Konigstein on Brandberg 2,573 m", ("Konigstein on Brandberg", "Konigstein")),
     (read.point, "Pik Khan-Tengri 7,010 m. note - a peak", ("Pik Khan-Tengri",)),
     (read.elevation, "Moussa Ali 2,021 m", ("2,021 m", "2,021 metres", "2,021 meters", "2,021")),
     (read.currency, "euros (EUR) per US dollar -", ("euro", "euros", "EUR")),

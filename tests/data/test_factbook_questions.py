@@ -125,6 +125,14 @@ def test_long_answers_are_left_out():
     assert [question.kind for question in questions] == ["country_by_national_anthem"]
 
 
+def test_a_royal_anthem_is_not_the_national_one():
+    anthem = {
+        Place("Government", "National anthem(s)", "title"): '"Song of the King"',
+        Place("Government", "National anthem(s)", "history"): "royal anthem; adopted 1844",
+    }
+    assert questions_about([country("aa", "Alba", anthem)])[0] == []
+
+
 def test_entries_that_are_no_countries_are_not_asked_about():
     world = Article("xx", "World", ALBA.texts, country=False, sovereign=False)
     assert questions_about([world])[0] == []
