@@ -15,8 +15,8 @@ class Kind:
 
     ``places`` are alternatives, the first that the article has counts. ``described`` says which
     country has the fact (``{value}``); ``related`` says which other country the fact of
-    ``{country}`` names. ``unless`` is a place and a word: with that word there, the fact is not
-    what the kind says.
+    ``{country}`` names. ``unless`` is a place and a pattern: where that matches, the fact is
+    not what the kind says.
     """
 
     places: tuple[Place, ...]
@@ -143,8 +143,8 @@ KINDS: Mapping[str, Kind] = {
         read.anthem,
         "What is the title of the national anthem of {country}?",
         described='whose national anthem is "{value}"',
-        # Kingdoms have two, of which the package kept one.
-        unless=(Place("Government", "National anthem(s)", "history"), "royal"),
+        # Kingdoms and their parts have two anthems, of which the package kept one.
+        unless=(Place("Government", "National anthem(s)", "history"), r"royal|official anthem, as"),
     ),
     "national_symbol": Kind(
         _in("Government", "National symbol(s)"),

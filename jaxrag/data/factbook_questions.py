@@ -124,7 +124,7 @@ def facts_of(articles: Sequence[Article], names: Mapping[str, Answers]) -> Facts
         facts[kind] = {}
         for article in articles:
             place = next((place for place in of.places if place in article.texts), None)
-            doubtful = of.unless and of.unless[1] in article.texts.get(of.unless[0], "")
+            doubtful = of.unless and re.search(of.unless[1], article.texts.get(of.unless[0], ""))
             answers = of.read(article.texts[place]) if place and not doubtful else ()
             if of.related and answers:
                 # The text says "USA": every name of that country counts.
