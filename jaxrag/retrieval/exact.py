@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxrag.engines.store import canonical
 from jaxrag.functional import topk
 from jaxrag.retrieval.matrix import Matrix, open_matrix
-from jaxrag.retrieval.ranking import Metric, Ranked, check_query, rank
+from jaxrag.retrieval.ranking import Metric, check_query, rank
 from jaxrag.retrieval.retriever import TextEncoder
 from jaxrag.types import InputError, Ranking
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.passages import Passages
 
-_QUERIES = 64  # queries searched together; one alone has a program of its own
-_SPARE = 8  # candidates beyond k, so that rounding at the k-th place can be told
+_BLOCKS = (1, 16, 128)  # how many queries are searched together
+_SPARE = 4  # candidates beyond k, so that rounding at the k-th place can be told
 _CANDIDATES = 1 << 14  # most candidates of a query; among more near-equals float32 decides
 
 
@@ -104,47 +104,46 @@ class ExactIndex:
         """
         queries = check_query(vectors, k, self.matrix.dimension)
         k = min(k, len(self.matrix))
-        return [ranking for part in _blocks(queries) for ranking in self._search_block(part, k)]
+        return self._search(queries, k, min(k + _SPARE, len(self.matrix)))
 
-    def _search_block(self, queries: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
-        rankings: list[Ranking] = [Ranking((), ())] * len(queries)
-        waiting = np.arange(len(queries))
-        wanted = min(k + _SPARE, len(self.matrix))
-        while waiting.size:
-            found, sure = self._candidates(queries[waiting], k, wanted)
-            for at, ranking in zip(waiting[sure], found.rankings(k), strict=False):
-                rankings[at] = ranking
-            waiting = waiting[~sure]
-            wanted = min(8 * wanted, max(self._most, wanted))
+    def _search(self, queries: Float[np.ndarray, "q d"], k: int, wanted: int) -> list[Ranking]:
+        rankings = []
+        for start in range(0, len(queries), _BLOCKS[-1]):
+            block = queries[start : start + _BLOCKS[-1]]
+            found = self._device_search(_padded(block), wanted)
+            candidates, last = np.asarray(found.rows), np.asarray(found.scores)[:, -1]
+            ranked = rank(self.matrix, block, candidates[: len(block)], metric=self.metric)
+            best = ranked.rankings(k)
+            if wanted < self._most:
+                sure = self._sure(block, ranked.scores[:, k - 1], last[: len(block)])
+                unsure = np.flatnonzero(~sure)
+                more = self._search(block[unsure], k, min(8 * wanted, self._most))
+                for at, ranking in zip(unsure, more, strict=True):
+                    best[at] = ranking
+            rankings += best
         return rankings
 
-    def _candidates(
-        self, queries: Float[np.ndarray, "q d"], k: int, wanted: int
-    ) -> tuple[Ranked, np.ndarray]:
-        """Ranked candidates of the queries whose k best are sure, and which queries those are."""
-        found = self._device_search(_padded(queries), wanted)
-        rows = np.asarray(found.rows)[: len(queries)]
-        last = np.asarray(found.scores)[: len(queries), -1].astype(np.float64)
-        ranked = rank(self.matrix, queries, rows, metric=self.metric)
+    def _sure(
+        self,
+        queries: Float[np.ndarray, "q d"],
+        kth: Float[np.ndarray, " q"],
+        last: Float[np.ndarray, " q"],
+    ) -> Bool[np.ndarray, " q"]:
+        """Whether no row that the device left out can reach the k-th best score.
+
+        ``last`` is the device's score of the last candidate. The error of a float32 sum is at
+        most (d + 2) u times the size of its terms; the test allows twice that.
+        """
         norms = np.linalg.norm(queries.astype(np.float64), axis=1)
-        kth = ranked.scores[:, k - 1].astype(np.float64)
-        if self.metric == "l2":
-            kth = (kth + norms**2) / 2
-        sure = (last + self._rounding(norms) < kth) | (wanted >= self._most) | (norms == 0)
-        return Ranked(ranked.rows[sure], ranked.scores[sure]), sure
+        kth, terms = kth.astype(np.float64), norms * self.longest
+        if self.metric == "l2":  # the device leaves out |q|^2 and halves
+            kth, terms = (kth + norms**2) / 2, (norms + self.longest) ** 2 / 2
+        error = 2 * 2.0**-24 * (self.matrix.dimension + 2) * terms
+        return (last + error < kth) | (norms == 0)
 
     @property
     def _most(self) -> int:
         return min(_CANDIDATES, len(self.matrix))
-
-    def _rounding(self, norms: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
-        """Twice the largest error of a float32 score, which is (d + 2) u times its terms' sizes."""
-        terms = (
-            norms * self.longest
-            if self.metric == "inner_product"
-            else ((norms + self.longest) ** 2 / 2)
-        )
-        return 2 * 2.0**-24 * (self.matrix.dimension + 2) * terms
 
     def _device_search(self, queries: Float[np.ndarray, "q d"], k: int) -> topk.TopK:
         return topk.sharded_search(
@@ -152,12 +151,7 @@ class ExactIndex:
         )
 
 
-def _blocks(queries: Float[np.ndarray, "q d"]) -> Iterator[Float[np.ndarray, "q d"]]:
-    for start in range(0, len(queries), _QUERIES):
-        yield queries[start : start + _QUERIES]
-
-
 def _padded(queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "p d"]:
-    """One query alone, or zeros up to a full block: two programs, whatever a call brings."""
-    short = 0 if len(queries) == 1 else _QUERIES - len(queries)
-    return np.pad(queries, ((0, short), (0, 0)))
+    """The queries with zeros up to the next block size, so that few programs serve all calls."""
+    size = next(size for size in _BLOCKS if size >= len(queries))
+    return np.pad(queries, ((0, size - len(queries)), (0, 0)))

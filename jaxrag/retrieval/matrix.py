@@ -149,6 +149,8 @@ def build_matrix(
         raise InputError(
             f"shard_rows and chunk_rows must be at least 1, not {shard_rows} and {chunk_rows}"
         )
+    if dtype not in ("float16", "float32"):
+        raise InputError(f"dtype must be 'float16' or 'float32', not {dtype!r}")
     directory = Path(directory).absolute()
     layout = {"dimension": encoder.dimension, "dtype": dtype, "shard_rows": shard_rows}
     settings = _source(passages, encoder) | layout

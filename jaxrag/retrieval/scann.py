@@ -4,13 +4,14 @@ Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Q
 tree of partitions picks some leaves, asymmetric hashing scores what is in them, and the best are
 scored again. What is found gets its final score from the stored vectors (see `ranking`).
 
-Training is not reproducible bit for bit: ScaNN 1.4.2 draws its partitions without a seed, and its
+Training is not reproducible bit for bit: ScaNN 1.4.2 takes no seed for its first centres, and its
 threads race. So an index's identity holds the hash of its files.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import math
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from jaxrag.engines.store import canonical, digest
 from jaxrag.retrieval import manifest as manifests
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from jaxrag.retrieval.passages import Passages
 
 _KIND = "scann"
-_SMALL = 2000  # up to here, scoring all rows is as fast as a tree
-_SPARE = 8  # candidates beyond k, so that ties at the k-th place are settled by row
-_BLOCK = 32  # queries searched together: see `ScannIndex._found`
+_SMALL = 20_000  # up to here, scoring all rows is fast, and exact
+_FEW = 16  # with fewer rows, ScaNN cannot train its codes
+_LEAVES = 50  # fewest leaves to search by default
+_BLOCK = 8  # queries that ScaNN gets together: see `ScannIndex._found`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +48,8 @@ class ScannSettings:
 
     Attributes:
       metric: how passages are scored, <q, p> or -|q - p|^2.
-      leaves: partitions of the tree; None: 2 sqrt(n), or 0 up to 2,000 rows. 0 scores all rows.
+      leaves: partitions of the tree; None: 2 sqrt(n), or 0 up to 20,000 rows. 0 scores all
+        rows, and so does any number below 16 rows.
       training_rows: how many rows the tree and the codes are trained on.
       block: how many dimensions share a code of 4 bits.
       anisotropy: threshold T of the paper's loss; for inner products only.
@@ -69,7 +72,8 @@ class ScannSettings:
         leaves = self.leaves
         if leaves is None:
             leaves = 0 if rows <= _SMALL else round(2 * math.sqrt(rows))
-        sizes = {"leaves": min(leaves, rows), "training_rows": min(self.training_rows, rows)}
+        leaves = 0 if rows < _FEW else min(leaves, rows)
+        sizes = {"leaves": leaves, "training_rows": min(self.training_rows, rows)}
         return dataclasses.replace(self, **sizes)
 
 
@@ -141,7 +145,8 @@ class ScannIndex:
     ) -> ScannIndex:
         """Opens what ``build`` trained with the same settings.
 
-        ``leaves_to_search`` trades speed for recall; None searches a twelfth of the leaves.
+        ``leaves_to_search`` trades speed for recall; None searches a twelfth of the
+        leaves, and at least 50.
 
         Raises:
           InputError: see `open_matrix`; no such index, or it is damaged or belongs to a matrix
@@ -154,12 +159,13 @@ class ScannIndex:
         manifest = manifests.read_manifest(folder, _KIND)
         manifests.check_settings(folder, manifest.settings, source)
         manifests.check_files(folder, manifest, verify=verify)
-        surplus = {path.name for path in folder.iterdir()} - {f.name for f in manifest.files}
-        if surplus - {manifests.NAME}:  # ScaNN would unpickle some
-            raise InputError(f"{folder} holds files that are not the index's: {sorted(surplus)}")
+        known = {manifests.NAME, *(file.name for file in manifest.files)}
+        surplus = sorted({path.name for path in folder.iterdir()} - known)
+        if surplus:  # ScaNN would unpickle some
+            raise InputError(f"{folder} holds files that are not the index's: {surplus}")
         if leaves_to_search is not None and leaves_to_search < 1:
             raise InputError(f"leaves_to_search must be at least 1, not {leaves_to_search}")
-        leaves = leaves_to_search or max(1, math.ceil((settings.leaves or 0) / 12))
+        leaves = leaves_to_search or max(_LEAVES, math.ceil((settings.leaves or 0) / 12))
         searcher = _scann().load_searcher(str(folder))  # absolute: 1.4.2 doubles a relative path
         return cls(matrix, encoder, passages, settings, manifest, searcher, leaves)
 
@@ -191,37 +197,30 @@ class ScannIndex:
           InputError: queries of the wrong shape or not finite, or ``k`` below 1.
         """
         queries = check_query(vectors, k, self.matrix.dimension)
-        k = min(k, len(self.matrix))
+        search = functools.partial(self._search, k=min(k, len(self.matrix)))
+        blocks = [queries[start : start + _BLOCK] for start in range(0, len(queries), _BLOCK)]
+        if len(blocks) < 2:
+            return [ranking for block in blocks for ranking in search(block)]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            return [ranking for found in threads.map(search, blocks) for ranking in found]
+
+    def _search(self, queries: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
         rows = self._found(queries, k, self.leaves_to_search)
-        few = np.flatnonzero((rows >= 0).sum(axis=1) < k)
+        few = np.flatnonzero((rows < 0).any(axis=1))
         if few.size:  # the leaves held fewer than k rows
             rows[few] = self._found(queries[few], k, self.settings.leaves or 1)
         return rank(self.matrix, queries, rows, metric=self.settings.metric).rankings(k)
 
-    def _found(
-        self, queries: Float[np.ndarray, "q d"], k: int, leaves: int
-    ) -> Int[np.ndarray, "q m"]:
-        """Rows that ScaNN finds for each query, in no order, -1 where it finds fewer.
+    def _found(self, queries: Float[np.ndarray, "q d"], k: int, leaves: int) -> Any:
+        """Rows that ScaNN finds for each query [q k], -1 where it finds fewer.
 
-        ScaNN 1.4.2 has one algorithm for a single query, another for up to 32 or so, and a third
-        for more, which break ties among equal codes differently. The one in the middle serves
-        all: blocks of up to 32, a single query with itself beside it.
+        From some number of queries on (18 in one index, 40 in another), ScaNN 1.4.2 visits leaves
+        in another order, which settles ties between equal codes. So it always gets a full block.
         """
-        wanted = min(k + _SPARE, len(self.matrix))
-        reorder = max(self.settings.reorder, 2 * wanted)
-
-        def found(block: np.ndarray) -> np.ndarray:
-            padded = np.concatenate([block, block]) if len(block) == 1 else block
-            rows, distances = self.searcher.search_batched(padded, wanted, reorder, leaves)
-            return np.where(np.isnan(distances), -1, rows.astype(np.int64))[: len(block)]
-
-        blocks = [queries[start : start + _BLOCK] for start in range(0, len(queries), _BLOCK)]
-        if not blocks:
-            return np.empty((0, wanted), np.int64)
-        if len(blocks) == 1:
-            return found(blocks[0])
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            return np.concatenate(list(threads.map(found, blocks)))
+        padded = np.pad(queries, ((0, _BLOCK - len(queries)), (0, 0)), mode="edge")
+        reorder = max(self.settings.reorder, 2 * k)
+        rows, distances = self.searcher.search_batched(padded, k, reorder, leaves)
+        return np.where(np.isnan(distances), -1, rows.astype(np.int64))[: len(queries)]
 
 
 def _scann() -> Any:

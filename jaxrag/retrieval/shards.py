@@ -68,7 +68,7 @@ def _keep_sound(stream: BinaryIO, journal: TextIO, shape: tuple[int, int], dtype
             if not data or digest_bytes(data) != expected:
                 break
             kept += int(rows)
-            entries.append(entry)
+            entries.append(entry.strip() + "\n")
     stream.truncate(len(header) + kept * row_bytes if kept else 0)
     journal.truncate(0)
     journal.writelines(entries)

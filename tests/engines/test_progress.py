@@ -1,0 +1,54 @@
+import io
+
+from rich.console import Console
+
+from jaxrag.engines import progress as module
+from jaxrag.engines.progress import progress
+
+
+def run(console: Console, monkeypatch, *, seconds: float, done: int = 0) -> None:
+    """100 steps of one item each; a clock that moves by ``seconds`` a step."""
+    clock = iter(seconds * i for i in range(1000))
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with progress(100 + done, "encoding", done=done, console=console) as advance:
+        for _ in range(100):
+            now[0] = next(clock) + seconds
+            advance(1)
+
+
+def test_a_log_gets_a_line_every_ten_seconds(monkeypatch) -> None:
+    log = io.StringIO()
+    run(Console(file=log), monkeypatch, seconds=0.5, done=1000)
+    lines = log.getvalue().splitlines()
+    # 50 s: at 10, 20, 30, 40 s and at the end; 2 items a second, the 1,000 done before apart
+    assert lines[0] == "encoding: 1,020/1,100, 2.0/s, 40 s left"
+    assert lines[-1] == "encoding: 1,100/1,100, 2.0/s, took 50 s"
+    assert len(lines) == 5
+
+
+def test_a_short_job_leaves_no_line(monkeypatch) -> None:
+    log = io.StringIO()
+    run(Console(file=log), monkeypatch, seconds=0.01)
+    assert log.getvalue() == ""
+
+
+def test_a_terminal_gets_a_bar(monkeypatch) -> None:
+    screen = io.StringIO()
+    run(Console(file=screen, force_terminal=True, width=100), monkeypatch, seconds=0.5)
+    shown = screen.getvalue()
+    assert "encoding" in shown
+    assert "100/100" in shown
+    assert "2.0/s" in shown
+
+
+def test_a_failure_passes_through() -> None:
+    log = io.StringIO()
+    try:
+        with progress(10, "encoding", console=Console(file=log)) as advance:
+            advance(1)
+            raise KeyError("x")
+    except KeyError as error:
+        assert error.args == ("x",)
+    else:
+        raise AssertionError

@@ -1,0 +1,72 @@
+"""A corpus in memory and an encoder without weights, for tests of indexes."""
+
+import hashlib
+import json
+
+import numpy as np
+
+from jaxrag.types import Passage
+
+
+class FakePassages:
+    """Passages "text 0", "text 1", ...; ``texts`` may say otherwise."""
+
+    def __init__(self, count: int, texts: list[str] | None = None, identity: str = "fake") -> None:
+        self.rows = [
+            Passage(str(i), "", text)
+            for i, text in enumerate(texts or [f"text {i}" for i in range(count)])
+        ]
+        self.identity = identity
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, row: int) -> Passage:
+        return self.rows[row]
+
+    def get(self, rows) -> list[Passage]:
+        return [self.rows[row] for row in rows]
+
+
+class FakeEncoder:
+    """A text's vector is drawn from its hash; fails on purpose after ``fails_after`` passages."""
+
+    def __init__(self, dimension: int = 16, name: str = "fake", fails_after: float = np.inf):
+        self.dimension = dimension
+        self.identity = json.dumps({"model": name, "pooling": "mean"}, separators=(",", ":"))
+        self.fails_after = fails_after
+        self.encoded = 0
+
+    def embed(self, texts):
+        vectors = np.stack([self._vector(text) for text in texts])
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def embed_passages(self, passages):
+        if self.encoded + len(passages) > self.fails_after:
+            raise RuntimeError("the power went out")
+        self.encoded += len(passages)
+        return self.embed([passage.text for passage in passages])
+
+    def _vector(self, text: str) -> np.ndarray:
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+        return np.random.default_rng(seed).standard_normal(self.dimension, np.float32)
+
+
+class VectorEncoder:
+    """Gives vectors made before; a passage's text is its row, a query's text is "q" and a row."""
+
+    def __init__(self, vectors: np.ndarray, queries: np.ndarray | None = None) -> None:
+        self.passage_vectors, self.query_vectors = vectors, queries
+        self.dimension = vectors.shape[1]
+        self.identity = json.dumps({"vectors": hashlib.sha256(vectors.tobytes()).hexdigest()})
+
+    def embed(self, texts):
+        return self.query_vectors[[int(text[1:]) for text in texts]]
+
+    def embed_passages(self, passages):
+        return self.passage_vectors[[int(passage.text) for passage in passages]]
+
+
+def numbered(count: int) -> FakePassages:
+    """The corpus of a VectorEncoder."""
+    return FakePassages(count, [str(i) for i in range(count)])

@@ -1,0 +1,148 @@
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrag.retrieval.exact import ExactIndex
+from jaxrag.retrieval.matrix import build_matrix
+from jaxrag.types import InputError
+
+from .fakes import FakeEncoder, FakePassages, VectorEncoder, numbered
+
+ONE = jax.devices()[:1]
+
+
+def index(directory, vectors, queries=None, *, metric="inner_product", devices=ONE, **build):
+    passages, encoder = numbered(len(vectors)), VectorEncoder(vectors, queries)
+    build_matrix(passages, encoder, directory, **build)
+    return ExactIndex.open(directory, encoder, passages, metric=metric, devices=devices)
+
+
+def reference(vectors, queries, k, metric):
+    """Rows and float32 scores by float64 arithmetic on the stored vectors."""
+    vectors, queries = vectors.astype(np.float16).astype(float), queries.astype(float)
+    if metric == "inner_product":
+        scores = queries @ vectors.T
+    else:
+        scores = -np.square(queries[:, None] - vectors).sum(axis=-1)
+    scores = scores.astype(np.float32)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(scores, order, axis=1)
+
+
+def check(found, vectors, queries, k, metric) -> None:
+    rows, scores = reference(vectors, queries, k, metric)
+    assert [ranking.ids for ranking in found] == list(map(tuple, rows.tolist()))
+    got = np.array([ranking.scores for ranking in found])
+    np.testing.assert_allclose(got, scores, rtol=2e-7, atol=1e-9)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "l2"])
+@pytest.mark.parametrize("k", [1, 10, 1000])
+def test_float64_reference(tmp_path, metric, k) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((700, 24), np.float32)  # lengths differ: the metrics disagree
+    queries = rng.standard_normal((150, 24), np.float32)
+    exact = index(tmp_path, vectors, metric=metric, shard_rows=300)
+    check(exact.search(queries, k), vectors, queries, k, metric)
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "l2"])
+def test_many_equal_and_nearly_equal_rows(tmp_path, metric) -> None:
+    """Far more ties at the k-th place than spare candidates, and differences below float32's."""
+    rng = np.random.default_rng(1)
+    vectors = unit(rng.standard_normal((400, 32), np.float32))
+    vectors[50:250] = vectors[7]
+    last_bit = vectors[50:90].astype(np.float16)
+    last_bit[:, 3] = np.nextafter(last_bit[:, 3], np.float16(1))
+    vectors[50:90] = last_bit
+    queries = unit(vectors[[7, 7, 90, 300]] + 0.01 * rng.standard_normal((4, 32), np.float32))
+    queries[:, 3] *= 1e-7  # the last bit of that coordinate moves scores by less than an ulp
+    exact = index(tmp_path, vectors, metric=metric)
+    check(exact.search(queries, 20), vectors, queries, 20, metric)
+
+
+def test_ties_come_in_the_order_of_rows(tmp_path) -> None:
+    exact = index(tmp_path, np.tile(np.eye(4, dtype=np.float32)[1], (50, 1)))
+    (ranking,) = exact.search(np.ones((1, 4), np.float32), 6)
+    assert (ranking.ids, ranking.scores) == (tuple(range(6)), (1.0,) * 6)
+    (ranking,) = exact.search(np.zeros((1, 4), np.float32), 6)
+    assert (ranking.ids, ranking.scores) == (tuple(range(6)), (0.0,) * 6)
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "l2"])
+def test_eight_devices_find_what_one_finds(tmp_path, metric) -> None:
+    rng = np.random.default_rng(2)
+    vectors = rng.standard_normal((101, 8), np.float32)  # not divisible by eight
+    vectors[40:60] = vectors[3]
+    queries = rng.standard_normal((5, 8), np.float32)
+    one = index(tmp_path, vectors, metric=metric)
+    many = ExactIndex.open(
+        tmp_path, one.encoder, one.passages, metric=metric, devices=jax.devices()
+    )
+    assert len(jax.devices()) == 8
+    for k in (1, 10, 30, 200):
+        assert many.search(queries, k) == one.search(queries, k)
+
+
+def test_a_query_finds_the_same_whatever_is_asked_beside_it(tmp_path) -> None:
+    rng = np.random.default_rng(3)
+    vectors = unit(rng.standard_normal((900, 48), np.float32))
+    vectors[100:130] = vectors[5]
+    queries = unit(np.concatenate([vectors[:40], rng.standard_normal((100, 48))])).astype("f")
+    exact = index(tmp_path, vectors)
+    together = exact.search(queries, 10)
+    for size in (1, 2, 16, 17, 139):
+        start = 140 - size
+        assert exact.search(queries[start:], 10) == together[start:]
+    order = rng.permutation(140)
+    assert exact.search(queries[order], 10) == [together[i] for i in order]
+
+
+def test_tiny_corpora_and_large_k(tmp_path) -> None:
+    for count in (1, 2, 3):
+        exact = index(tmp_path / str(count), np.eye(4, dtype=np.float32)[:count])
+        (ranking,) = exact.search(np.array([[3, 2, 1, 0]], np.float32), 10)
+        assert ranking.ids == (0, 1, 2)[:count]
+        assert ranking.scores == (3.0, 2.0, 1.0)[:count]
+        assert exact.search(np.empty((0, 4), np.float32), 10) == []
+
+
+def test_it_is_a_retriever(tmp_path) -> None:
+    vectors = np.eye(3, dtype=np.float32)
+    exact = index(tmp_path, vectors, 2 * vectors)
+    assert len(exact.passages) == 3
+    assert np.array_equal(exact.embed(["q1"]), 2 * vectors[1:2])
+    stored = exact.vectors([2, 0])
+    assert stored.dtype == np.float32
+    assert np.array_equal(stored, vectors[[2, 0]])
+
+
+def test_identity(tmp_path) -> None:
+    vectors = np.eye(3, dtype=np.float32)
+    one = index(tmp_path / "i", vectors)
+    assert json.loads(one.identity)["matrix"]["encoder"] == json.loads(one.encoder.identity)
+    assert one.identity == index(tmp_path / "i", vectors).identity
+    assert one.identity != index(tmp_path / "i", vectors, metric="l2").identity
+    assert one.identity != index(tmp_path / "j", 2 * vectors).identity
+
+
+def test_refusals(tmp_path) -> None:
+    exact = index(tmp_path, np.eye(3, dtype=np.float32))
+    with pytest.raises(InputError, match="k must be at least 1"):
+        exact.search(np.zeros((1, 3), np.float32), 0)
+    with pytest.raises(InputError, match=r"shape \[q, 3\]"):
+        exact.search(np.zeros((1, 4), np.float32), 1)
+    with pytest.raises(InputError, match="metric"):
+        ExactIndex.open(tmp_path, exact.encoder, exact.passages, metric="cosine")
+    with pytest.raises(InputError, match="made from something else"):
+        ExactIndex.open(tmp_path, FakeEncoder(), exact.passages)
+    with pytest.raises(InputError, match="made from something else"):
+        ExactIndex.open(tmp_path, exact.encoder, FakePassages(3, identity="other"))
+    with pytest.raises(InputError, match="holds no index"):
+        ExactIndex.open(tmp_path / "nothing", exact.encoder, exact.passages)

@@ -1,0 +1,115 @@
+import errno
+import json
+
+import pytest
+
+from jaxrag.retrieval import manifest as m
+from jaxrag.types import InputError
+
+
+def written(directory, **settings):
+    (directory / "a.bin").write_bytes(b"12345")
+    entry = m.finished(directory / "a.bin")
+    found = m.Manifest("kind", settings or {"x": 1}, (entry,), complete=True)
+    found.write(directory)
+    return found
+
+
+def test_round_trip(tmp_path) -> None:
+    wrote = written(tmp_path, model="a", nested={"prefix": "query: "})
+    read = m.read_manifest(tmp_path, "kind")
+    assert read == wrote
+    assert read.content == wrote.content
+    m.check_files(tmp_path, read, verify=True)
+    # sha256 of b"12345", from the shell's sha256sum
+    expected = "5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5"
+    assert read.files[0] == ("a.bin", 5, expected)
+
+
+def test_content_tells_settings_and_bytes_apart(tmp_path) -> None:
+    one = written(tmp_path, x=1)
+    assert one.content != written(tmp_path, x=2).content
+    (tmp_path / "b.bin").write_bytes(b"12346")
+    files = (*one.files, m.finished(tmp_path / "b.bin"))
+    assert one.content != m.Manifest("kind", {"x": 1}, files, True).content
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "kind"}', '"x"'])
+def test_damaged_manifest(tmp_path, text: str) -> None:
+    (tmp_path / m.NAME).write_text(text)
+    with pytest.raises(InputError, match=r"manifest.json is damaged.*rebuild"):
+        m.read_manifest(tmp_path, "kind")
+
+
+def test_missing_and_foreign(tmp_path) -> None:
+    with pytest.raises(InputError, match="holds no index"):
+        m.read_manifest(tmp_path, "kind")
+    written(tmp_path)
+    with pytest.raises(InputError, match=r"'kind'.*'other'"):
+        m.read_manifest(tmp_path, "other")
+    document = json.loads((tmp_path / m.NAME).read_text()) | {"version": 99}
+    (tmp_path / m.NAME).write_text(json.dumps(document))
+    with pytest.raises(InputError, match="version 99"):
+        m.read_manifest(tmp_path, "kind")
+
+
+def test_every_difference_is_named(tmp_path) -> None:
+    found = {"encoder": {"pooling": "mean", "prefix": "", "same": 1}, "rows": 3}
+    wanted = {"encoder": {"pooling": "cls", "prefix": "q: ", "same": 1}, "rows": 3}
+    with pytest.raises(InputError) as error:
+        m.check_settings(tmp_path, found, wanted)
+    message = str(error.value)
+    assert "encoder.pooling: the index has 'mean', this run has 'cls'" in message
+    assert "encoder.prefix: the index has '', this run has 'q: '" in message
+    assert "same" not in message.split("\n", 1)[1].replace("something", "")
+
+
+def test_damaged_files(tmp_path) -> None:
+    found = written(tmp_path)
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"12X45")
+    m.check_files(tmp_path, found, verify=False)  # the size is right
+    with pytest.raises(InputError, match="hash differs"):
+        m.check_files(tmp_path, found, verify=None)  # small: read in full
+    path.write_bytes(b"1234")
+    with pytest.raises(InputError, match="4 bytes instead of 5"):
+        m.check_files(tmp_path, found, verify=False)
+    path.unlink()
+    with pytest.raises(InputError, match="missing"):
+        m.check_files(tmp_path, found, verify=False)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError), m.replacing(path) as stream:
+        stream.write(b"new")
+        raise RuntimeError
+    assert path.read_bytes() == b"old"
+
+
+def test_full_disk(tmp_path) -> None:
+    with (
+        pytest.raises(InputError, match="full; nothing finished is lost"),
+        m.enough_space(tmp_path),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(PermissionError), m.enough_space(tmp_path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_two_builders(tmp_path) -> None:
+    with (
+        m.building(tmp_path / "index"),
+        pytest.raises(InputError, match="another process"),
+        m.building(tmp_path / "index"),
+    ):
+        pass
+    with m.building(tmp_path / "index"):
+        pass
+
+
+def test_directory_is_a_file(tmp_path) -> None:
+    (tmp_path / "index").write_text("")
+    with pytest.raises(InputError, match="is a file"), m.building(tmp_path / "index"):
+        pass

@@ -1,0 +1,296 @@
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.retrieval import matrix as matrix_module
+from jaxrag.retrieval import shards
+from jaxrag.retrieval.manifest import read_manifest
+from jaxrag.retrieval.matrix import build_matrix, open_matrix
+from jaxrag.types import InputError
+
+from .fakes import FakeEncoder, FakePassages
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    count=st.integers(1, 40),
+    shard_rows=st.integers(1, 50),
+    chunk_rows=st.integers(1, 50),
+    dtype=st.sampled_from(["float16", "float32"]),
+    data=st.data(),
+)
+def test_rows_are_the_passages_vectors(count, shard_rows, chunk_rows, dtype, data) -> None:
+    passages, encoder = FakePassages(count), FakeEncoder()
+    with tempfile.TemporaryDirectory() as directory:
+        matrix = build_matrix(
+            passages, encoder, directory, shard_rows=shard_rows, chunk_rows=chunk_rows, dtype=dtype
+        )
+        expected = FakeEncoder().embed_passages(passages.rows).astype(dtype)
+        assert matrix.shape == expected.shape
+        assert len(matrix.shards) == -(-count // shard_rows)
+        assert np.array_equal(matrix[:], expected)
+        rows = data.draw(st.lists(st.integers(0, count - 1)))
+        assert np.array_equal(matrix.stored(rows), expected[rows])
+        start, stop = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
+        assert np.array_equal(matrix[start:stop], expected[start:stop])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    shard_rows=st.integers(1, 30),
+    chunk_rows=st.integers(1, 12),
+    cuts=st.lists(st.integers(0, 30), max_size=3),
+)
+def test_an_interrupted_build_resumes(shard_rows, chunk_rows, cuts) -> None:
+    passages = FakePassages(25)
+    sizes = {"shard_rows": shard_rows, "chunk_rows": chunk_rows}
+    with tempfile.TemporaryDirectory() as directory:
+        broken, whole = Path(directory) / "broken", Path(directory) / "whole"
+        encoded = 0
+        for cut in cuts:
+            encoder = FakeEncoder(fails_after=cut)
+            try:
+                build_matrix(passages, encoder, broken, **sizes)
+            except RuntimeError:
+                with pytest.raises(InputError, match=r"incomplete.*goes on"):
+                    open_matrix(broken, passages, encoder)
+            encoded += encoder.encoded
+        last = FakeEncoder()
+        build_matrix(passages, last, broken, **sizes)
+        assert encoded + last.encoded == 25  # no passage twice
+        build_matrix(passages, FakeEncoder(), whole, **sizes)
+        assert contents(broken) == contents(whole)
+
+
+SLOW_BUILD = """
+import sys, time
+from tests.retrieval.fakes import FakeEncoder, FakePassages
+from jaxrag.retrieval.matrix import build_matrix
+
+class Slow(FakeEncoder):
+    def embed_passages(self, passages):
+        time.sleep(0.01)
+        return super().embed_passages(passages)
+
+print("ready", flush=True)
+build_matrix(FakePassages(300), Slow(), sys.argv[1], shard_rows=60, chunk_rows=4)
+"""
+
+
+def test_killed_at_random_moments(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    command = [sys.executable, "-c", SLOW_BUILD, str(tmp_path / "killed")]
+    killed = 0
+    for delay in rng.uniform(0.05, 0.5, size=3):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ})
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        process.stdout.close()
+    assert killed
+    rest = FakeEncoder()
+    sizes = {"shard_rows": 60, "chunk_rows": 4}
+    build_matrix(FakePassages(300), rest, tmp_path / "killed", **sizes)
+    assert rest.encoded < 300
+    build_matrix(FakePassages(300), FakeEncoder(), tmp_path / "whole", **sizes)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_a_finished_build_is_only_opened(tmp_path) -> None:
+    passages, encoder = FakePassages(30), FakeEncoder()
+    build_matrix(passages, encoder, tmp_path, shard_rows=10)
+    before = contents(tmp_path)
+    build_matrix(passages, encoder, tmp_path, shard_rows=10)
+    assert encoder.encoded == 30
+    assert contents(tmp_path) == before
+
+
+def test_the_manifest_shows_the_encoder_and_the_corpus(tmp_path) -> None:
+    build_matrix(FakePassages(3), FakeEncoder(), tmp_path)
+    document = json.loads((tmp_path / "manifest.json").read_text())
+    assert document["settings"]["encoder"] == {"model": "fake", "pooling": "mean"}
+    assert document["settings"]["passages"] == {"identity": "fake", "count": 3}
+    assert (document["settings"]["dimension"], document["settings"]["dtype"]) == (16, "float16")
+    assert document["complete"] is True
+
+
+def test_relative_directory(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    passages, encoder = FakePassages(3), FakeEncoder()
+    build_matrix(passages, encoder, "index")
+    monkeypatch.chdir(Path("/"))
+    assert len(open_matrix(tmp_path / "index", passages, encoder)) == 3
+
+
+@pytest.fixture
+def built(tmp_path):
+    build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "i", shard_rows=10)
+    return tmp_path / "i"
+
+
+def test_refuses_another_source(built) -> None:
+    passages, encoder = FakePassages(30), FakeEncoder()
+    with pytest.raises(InputError, match=r"encoder.model: the index has 'fake', this run has 'x'"):
+        open_matrix(built, passages, FakeEncoder(name="x"))
+    with pytest.raises(InputError, match=r"passages.identity: .*'fake'.*'other'"):
+        open_matrix(built, FakePassages(30, identity="other"), encoder)
+    with pytest.raises(InputError, match=r"passages.count: .*30.*29"):
+        open_matrix(built, FakePassages(29), encoder)
+    with pytest.raises(InputError, match=r"encoder\.model"):
+        build_matrix(passages, FakeEncoder(name="x"), built, shard_rows=10)
+    with pytest.raises(InputError, match=r"shard_rows: the index has 10, this run has 11"):
+        build_matrix(passages, encoder, built, shard_rows=11)
+    assert len(open_matrix(built, passages, encoder)) == 30
+
+
+def damage_bytes(directory: Path) -> str:
+    flip(directory / "vectors-00001.npy", 200)
+    return "hash differs"
+
+
+def damage_size(directory: Path) -> str:
+    path = directory / "vectors-00001.npy"
+    path.write_bytes(path.read_bytes()[:-3])
+    return "bytes instead of"
+
+
+def damage_gone(directory: Path) -> str:
+    (directory / "vectors-00001.npy").unlink()
+    return "missing"
+
+
+@pytest.mark.parametrize("damage", [damage_bytes, damage_size, damage_gone])
+def test_a_damaged_shard_is_refused_and_only_it_is_made_anew(built, damage) -> None:
+    whole = contents(built)
+    message = damage(built)
+    passages, encoder = FakePassages(30), FakeEncoder()
+    with pytest.raises(InputError, match=rf"damaged: .*{message}.*run its build again"):
+        open_matrix(built, passages, encoder)
+    build_matrix(passages, encoder, built, shard_rows=10)
+    assert encoder.encoded == 10
+    assert contents(built) == whole
+
+
+def test_verify(built, monkeypatch) -> None:
+    flip(built / "vectors-00001.npy", 200)
+    passages, encoder = FakePassages(30), FakeEncoder()
+    open_matrix(built, passages, encoder, verify=False)
+    with pytest.raises(InputError, match="hash"):
+        open_matrix(built, passages, encoder, verify=True)
+
+
+def test_refuses_what_is_no_index(tmp_path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds no index"):
+        build_matrix(FakePassages(3), FakeEncoder(), tmp_path)
+    with pytest.raises(InputError, match="build it first"):
+        open_matrix(tmp_path / "nothing", FakePassages(3), FakeEncoder())
+    with pytest.raises(InputError, match="is a file"):
+        build_matrix(FakePassages(3), FakeEncoder(), tmp_path / "notes.txt")
+    assert contents(tmp_path).keys() <= {"notes.txt", ".lock"}
+
+
+def test_refuses_bad_sizes_and_an_empty_corpus(tmp_path) -> None:
+    with pytest.raises(InputError, match="corpus is empty"):
+        build_matrix(FakePassages(0, []), FakeEncoder(), tmp_path)
+    with pytest.raises(InputError, match="shard_rows"):
+        build_matrix(FakePassages(3), FakeEncoder(), tmp_path, shard_rows=0)
+    with pytest.raises(InputError, match="dtype"):
+        build_matrix(FakePassages(3), FakeEncoder(), tmp_path, dtype="int8")
+
+
+class Spoilt(FakeEncoder):
+    """Gives one bad number for the passage of row 7."""
+
+    bad = np.nan
+
+    def embed_passages(self, passages):
+        vectors = super().embed_passages(passages)
+        vectors[[p.id == "7" for p in passages], 2] = self.bad
+        return vectors
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e6])  # 1e6 is beyond float16
+def test_refuses_vectors_that_are_not_finite(tmp_path, bad) -> None:
+    encoder = Spoilt()
+    encoder.bad = bad
+    with pytest.raises(InputError, match=r"passage '7' \(row 7\) is not finite in float16"):
+        build_matrix(FakePassages(20), encoder, tmp_path, chunk_rows=5)
+    rest = FakeEncoder()  # the first chunk was kept
+    build_matrix(FakePassages(20), rest, tmp_path, chunk_rows=5)
+    assert rest.encoded == 15
+
+
+def test_refuses_vectors_of_another_length(tmp_path) -> None:
+    encoder = FakeEncoder(dimension=17)
+    encoder.embed_passages = FakeEncoder(dimension=16).embed_passages
+    with pytest.raises(InputError, match=r"shape \(3, 16\) instead of \(3, 17\)"):
+        build_matrix(FakePassages(3), encoder, tmp_path)
+
+
+def test_too_little_room_is_seen_beforehand(tmp_path, monkeypatch) -> None:
+    usage = type("usage", (), {"free": 30 * 16 * 2 - 1})
+    monkeypatch.setattr(matrix_module.shutil, "disk_usage", lambda _: usage)
+    encoder = FakeEncoder()
+    with pytest.raises(InputError, match="make room"):
+        build_matrix(FakePassages(30), encoder, tmp_path)
+    assert encoder.encoded == 0
+
+
+def test_a_disk_that_fills_up_loses_one_chunk(tmp_path, monkeypatch) -> None:
+    writes = []
+
+    def to_disk(stream) -> None:
+        writes.append(stream)
+        if len(writes) == 9:  # two writes a chunk: the fifth chunk's vectors
+            raise OSError(errno.ENOSPC, "No space left on device")
+        stream.flush()
+
+    sizes = {"shard_rows": 10, "chunk_rows": 4}  # chunks of 4, 4, 2 | 4, 4, ...
+    with monkeypatch.context() as patch, pytest.raises(InputError, match=r"disk.*full"):
+        patch.setattr(shards, "_to_disk", to_disk)
+        build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "i", **sizes)
+    rest = FakeEncoder()
+    build_matrix(FakePassages(30), rest, tmp_path / "i", **sizes)
+    assert rest.encoded == 16
+    build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "whole", **sizes)
+    assert contents(tmp_path / "i") == contents(tmp_path / "whole")
+
+
+def test_rows_outside_the_corpus(built) -> None:
+    matrix = open_matrix(built, FakePassages(30), FakeEncoder())
+    for rows in ([30], [-1, 3]):
+        with pytest.raises(InputError, match="holds rows 0 to 29"):
+            matrix.stored(rows)
+    assert matrix.stored([]).shape == (0, 16)
+
+
+def test_identity_tells_contents_apart(built, tmp_path) -> None:
+    one = open_matrix(built, FakePassages(30), FakeEncoder())
+    other = build_matrix(FakePassages(30), FakeEncoder(name="x"), tmp_path / "j")
+    assert one.identity["encoder"] == {"model": "fake", "pooling": "mean"}
+    assert one.identity != other.identity
+    assert one.manifest == read_manifest(built, "matrix")

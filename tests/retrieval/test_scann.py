@@ -1,0 +1,238 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("scann", reason="ScaNN runs on Linux on x86-64 only")
+
+from jaxrag.retrieval.exact import ExactIndex
+from jaxrag.retrieval.matrix import build_matrix
+from jaxrag.retrieval.scann import ScannIndex, ScannSettings
+from jaxrag.types import InputError
+
+from .fakes import FakePassages, VectorEncoder, numbered
+
+ROWS, DIMENSION = 5000, 64
+TREE = ScannSettings(leaves=141)  # by default there would be no tree for so few rows
+
+
+def clustered(rows: int, queries: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors around 200 centres, and queries beside some of them."""
+    rng = np.random.default_rng(seed)
+
+    def noise(count: int) -> np.ndarray:
+        return rng.standard_normal((count, DIMENSION), np.float32) / 8
+
+    centres = noise(200)
+    vectors = centres[rng.integers(0, 200, rows)] + 0.6 * noise(rows)
+    asked = vectors[rng.integers(0, rows, queries)] + 0.4 * noise(queries)
+    return tuple(v / np.linalg.norm(v, axis=1, keepdims=True) for v in (vectors, asked))
+
+
+def recall(found, truth) -> float:
+    return float(
+        np.mean([len({*f.ids} & {*t.ids}) / len(t.ids) for f, t in zip(found, truth, strict=True)])
+    )
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("scann") / "i"
+    vectors, queries = clustered(ROWS, 300)
+    passages, encoder = numbered(ROWS), VectorEncoder(vectors, queries)
+    build_matrix(passages, encoder, directory)
+    return directory, encoder, passages
+
+
+@pytest.fixture(scope="module")
+def scann(source):
+    return ScannIndex.build(*source, settings=TREE, leaves_to_search=50)
+
+
+def test_recall(source, scann) -> None:
+    truth = ExactIndex.open(*source).search(source[1].query_vectors, 10)
+    found = scann.search(source[1].query_vectors, 10)
+    assert recall(found, truth) > 0.97
+    everywhere = ScannIndex.open(*source, settings=TREE, leaves_to_search=141)
+    assert recall(everywhere.search(source[1].query_vectors, 10), truth) > 0.995
+    nowhere = ScannIndex.open(*source, settings=TREE, leaves_to_search=1)
+    assert recall(nowhere.search(source[1].query_vectors, 10), truth) < 0.9
+
+
+def test_scores_are_those_of_exact_search_in_order(source, scann) -> None:
+    queries = source[1].query_vectors[:8]
+    exact = ExactIndex.open(*source).search(queries, ROWS)
+    for found, every in zip(scann.search(queries, 10), exact, strict=True):
+        score_of = dict(zip(every.ids, every.scores, strict=True))
+        assert found.scores == tuple(score_of[row] for row in found.ids)
+        pairs = list(zip((-s for s in found.scores), found.ids, strict=True))
+        assert pairs == sorted(pairs)
+
+
+def test_a_query_finds_the_same_whatever_is_asked_beside_it(source, scann) -> None:
+    queries = np.concatenate([source[1].query_vectors] * 2)
+    together = scann.search(queries, 10)
+    assert together[:300] == together[300:]
+    for size in (1, 2, 3, 7, 31, 32, 33, 64, 100):
+        blocks = [queries[start : start + size] for start in range(0, 300, size)]
+        found = [ranking for block in blocks for ranking in scann.search(block, 10)]
+        assert found == together[: len(found)]
+
+
+@pytest.mark.parametrize("k", [1, 60, 150, 5000])
+def test_k_results_whatever_k(source, scann, k) -> None:
+    for ranking in scann.search(source[1].query_vectors[:3], k):
+        assert len(ranking.ids) == len({*ranking.ids}) == k
+        assert all(0 <= row < ROWS for row in ranking.ids)
+
+
+def test_fewer_rows_in_the_leaves_than_asked_for(source) -> None:
+    thrifty = ScannIndex.open(*source, settings=TREE, leaves_to_search=1)
+    (ranking,) = thrifty.search(source[1].query_vectors[:1], 1000)
+    assert len(ranking.ids) == 1000
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 300])
+@pytest.mark.parametrize("settings", [ScannSettings(), ScannSettings(leaves=4)])
+def test_tiny_corpora(tmp_path, count, settings) -> None:
+    vectors, queries = clustered(count, 5)
+    source = tmp_path, VectorEncoder(vectors), numbered(count)
+    build_matrix(source[2], source[1], tmp_path)
+    truth = ExactIndex.open(*source).search(queries, 10)
+    found = ScannIndex.build(*source, settings=settings, leaves_to_search=4).search(queries, 10)
+    assert [len(ranking.ids) for ranking in found] == [min(10, count)] * 5
+    if settings.leaves is None:
+        assert found == truth
+    else:
+        assert recall(found, truth) > 0.9
+
+
+def test_settings_fit_the_corpus() -> None:
+    assert ScannSettings().resolved(20_000).leaves == 0
+    large = ScannSettings().resolved(1_000_000)
+    assert (large.leaves, large.training_rows) == (2000, 250_000)  # 2 sqrt(10^6)
+    assert ScannSettings(leaves=50).resolved(30) == ScannSettings(leaves=30, training_rows=30)
+    assert ScannSettings(leaves=50).resolved(15).leaves == 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+def test_l2_and_vectors_of_any_length(tmp_path, scale) -> None:
+    vectors, queries = clustered(3000, 50)
+    lengths = np.random.default_rng(1).uniform(1, scale, (3000, 1)).astype(np.float32)
+    source = tmp_path, VectorEncoder(vectors * lengths), numbered(3000)
+    build_matrix(source[2], source[1], tmp_path)
+    for metric in ("l2", "inner_product"):
+        truth = ExactIndex.open(*source, metric=metric).search(queries, 10)
+        settings = ScannSettings(metric=metric, leaves=100)
+        found = ScannIndex.build(*source, settings=settings, leaves_to_search=60)
+        assert recall(found.search(queries, 10), truth) > 0.9
+
+
+def test_relative_directory(tmp_path, monkeypatch) -> None:
+    vectors, queries = clustered(2500, 3)
+    encoder, passages = VectorEncoder(vectors), numbered(2500)
+    monkeypatch.chdir(tmp_path)
+    build_matrix(passages, encoder, "index")
+    found = ScannIndex.build("index", encoder, passages, settings=TREE).search(queries, 5)
+    again = ScannIndex.open("index", encoder, passages, settings=TREE)
+    assert again.search(queries, 5) == found
+    Path("index").rename("moved")
+    monkeypatch.chdir("/")
+    moved = ScannIndex.open(tmp_path / "moved", encoder, passages, settings=TREE)
+    assert moved.search(queries, 5) == found
+
+
+def test_a_sound_index_is_opened_and_not_trained_again(source, scann) -> None:
+    again = ScannIndex.build(*source, settings=TREE, leaves_to_search=50)
+    assert again.manifest == scann.manifest
+    assert again.identity == scann.identity
+
+
+def test_identity_holds_what_was_trained_and_how_it_searches(source, scann) -> None:
+    identity = json.loads(scann.identity)
+    assert identity["content"] == scann.manifest.content
+    assert identity["scann"]["leaves"] == 141
+    assert scann.identity != ScannIndex.open(*source, settings=TREE, leaves_to_search=3).identity
+
+
+def test_it_is_a_retriever(source, scann) -> None:
+    assert scann.passages is source[2]
+    assert np.array_equal(scann.embed(["q3"]), source[1].query_vectors[3:4])
+    stored = source[1].passage_vectors[[7, 5]].astype(np.float16).astype(np.float32)
+    assert np.array_equal(scann.vectors([7, 5]), stored)
+
+
+@pytest.fixture
+def copy(source, scann, tmp_path):
+    directory = tmp_path / "copy"
+    shutil.copytree(source[0], directory)
+    (folder,) = directory.glob("scann-*")
+    return directory, *source[1:], folder
+
+
+def test_refuses_an_index_that_is_not_there(copy) -> None:
+    *source, folder = copy
+    with pytest.raises(InputError, match=r"holds no index.*build it first"):
+        ScannIndex.open(*source, settings=ScannSettings(leaves=50))
+    (folder / "manifest.json").unlink()  # as if it had never been finished
+    with pytest.raises(InputError, match="holds no index"):
+        ScannIndex.open(*source, settings=TREE)
+    ScannIndex.build(*source, settings=TREE)
+
+
+def test_refuses_damage_and_repairs_it(copy) -> None:
+    *source, folder = copy
+    path = folder / "datapoint_to_token.npy"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(InputError, match=r"damaged: .*hash.*build again"):
+        ScannIndex.open(*source, settings=TREE)
+    path.write_bytes(data[:-5])
+    with pytest.raises(InputError, match=r"damaged: .*bytes"):
+        ScannIndex.open(*source, settings=TREE, verify=False)
+    ScannIndex.build(*source, settings=TREE)
+    ScannIndex.open(*source, settings=TREE)
+
+
+def test_refuses_surplus_files_that_scann_would_unpickle(copy) -> None:
+    *source, folder = copy
+    (folder / "scann_docids.pkl").write_bytes(b"")
+    with pytest.raises(InputError, match=r"not the index's: \['scann_docids.pkl'\]"):
+        ScannIndex.open(*source, settings=TREE)
+
+
+def test_refuses_an_index_of_a_matrix_that_has_changed(copy) -> None:
+    directory, encoder, passages, _ = copy
+    changed = VectorEncoder(encoder.passage_vectors[::-1].copy())
+    for path in [*directory.glob("vectors-*"), directory / "manifest.json"]:
+        path.unlink()
+    elsewhere = directory.parent / "elsewhere"
+    build_matrix(passages, changed, elsewhere)
+    for path in elsewhere.iterdir():
+        shutil.copy(path, directory)
+    with pytest.raises(InputError, match="holds no index"):
+        ScannIndex.open(directory, changed, passages)
+    with pytest.raises(InputError, match="made from something else"):
+        ScannIndex.open(directory, encoder, passages)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (ScannSettings(metric="cosine"), "metric"),
+        (ScannSettings(leaves=-1), "leaves"),
+        (ScannSettings(reorder=0), "at least 1"),
+    ],
+)
+def test_refuses_settings_out_of_range(source, settings, message) -> None:
+    with pytest.raises(InputError, match=message):
+        ScannIndex.build(*source, settings=settings)
+    with pytest.raises(InputError, match="leaves_to_search"):
+        ScannIndex.open(*source, settings=TREE, leaves_to_search=0)
+
+
+def test_refuses_an_empty_corpus(tmp_path) -> None:
+    with pytest.raises(InputError, match="empty"):
+        build_matrix(FakePassages(0, []), VectorEncoder(np.empty((0, 3), np.float32)), tmp_path)
