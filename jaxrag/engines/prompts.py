@@ -56,15 +56,12 @@ def _render(
 
 def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
     """Every token that ends an answer, by generation_config.json, config and tokenizer."""
-    found = {tokenizer.eos_token_id, *_ids(read_config(path).get("eos_token_id"))}
+    named: list[Any] = [tokenizer.eos_token_id, read_config(path).get("eos_token_id")]
     generation = Path(path) / "generation_config.json"
     if generation.exists():
-        found.update(_ids(read_json(generation).get("eos_token_id")))
-    return tuple(sorted(found - {None}))
-
-
-def _ids(value: int | list[int] | None) -> list[int | None]:
-    return value if isinstance(value, list) else [value]  # type: ignore[return-value]
+        named.append(read_json(generation).get("eos_token_id"))
+    lists = [value if isinstance(value, list) else [value] for value in named]
+    return tuple(sorted({token for tokens in lists for token in tokens if token is not None}))
 
 
 class AnswerReader:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.decoder_config import DecoderConfig
+from jaxrag.models.precision import matmul_precision
 from jaxrag.models.rope import rotate
 
 Cache = tuple[tuple[Float[Array, "b g c d"], Float[Array, "b g c d"]], ...]
@@ -246,21 +247,16 @@ class Decoder(nn.Module):
         Returns:
           Normalised hidden states, the input of `logits`; and the cache with the tokens in it.
         """
-        with self._precision():
+        with matmul_precision(self.dtype):
             return self.model(tokens, positions, where=where, cache=cache, slot=slot)
 
     def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
         """Logits of the next token, float32."""
         table = self.model.embed_tokens if self.config.tied else self.lm_head
-        with self._precision():
+        with matmul_precision(self.dtype):
             return table.logits(hidden)
 
     def everything(self, *args: Any, **context: Any) -> Float[Array, "b v"]:
         """Touches every parameter; for initialisation."""
         hidden, _ = self(*args, **context)
         return self.logits(hidden[:, -1])
-
-    def _precision(self) -> Any:
-        """Accelerators would multiply float32 matrices in fewer bits unless told otherwise."""
-        exact = jnp.dtype(self.dtype) == jnp.float32
-        return jax.default_matmul_precision("highest" if exact else "default")

@@ -39,7 +39,8 @@ def load_decoder(
 
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter, under its name in checkpoints."""
-    flat = flatten_dict(jax.eval_shape(lambda: initialise(decoder, jax.random.key(0))), sep=".")
+    params = jax.eval_shape(lambda: initialise(decoder, jax.random.key(0)))
+    flat: dict[str, Any] = dict(flatten_dict(params, sep="."))
     return {name: leaf.shape for name, leaf in flat.items()}
 
 
@@ -47,5 +48,7 @@ def initialise(decoder: Decoder, key: jax.Array) -> dict[str, Any]:
     """Random parameters."""
     tokens, where = jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1, 1), bool)
     cache = empty_cache(decoder.config, 1, 1, decoder.dtype)
-    init = decoder.init(key, tokens, tokens, where=where, cache=cache, method="everything")
-    return init["params"]
+    variables: Any = decoder.init(
+        key, tokens, tokens, where=where, cache=cache, method="everything"
+    )
+    return variables["params"]

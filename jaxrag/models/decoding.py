@@ -43,6 +43,10 @@ class Progress(NamedTuple):
     finished: Bool[Array, " b"]
 
 
+def _apply(decoder: Decoder, params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    return decoder.apply({"params": params}, *args, **kwargs)
+
+
 @partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
 def extend(
     decoder: Decoder,
@@ -64,8 +68,9 @@ def extend(
     """
     positions = start + jnp.arange(tokens.shape[1])
     where = jnp.arange(cache[0][0].shape[2]) <= positions[:, None]
-    return decoder.apply(
-        {"params": params},
+    return _apply(
+        decoder,
+        params,
         tokens,
         jnp.broadcast_to(positions, tokens.shape),
         where=jnp.broadcast_to(where, (len(tokens), *where.shape)),
@@ -83,7 +88,7 @@ def choose(
     sampling: Sampling,
 ) -> tuple[Int[Array, " b"], Float[Array, " b"]]:
     """The next token of each row, and its natural-log probability unscaled by temperature."""
-    logits = decoder.apply({"params": params}, hidden, method="logits")
+    logits = _apply(decoder, params, hidden, method="logits")
 
     def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
         base = jax.random.key(sampling.seed)
@@ -143,8 +148,9 @@ def decode(
         i, cache, progress, tokens, logprobs = state
         slot = first + made - 1 + i
         where = (slots < lengths[:, None]) | ((first <= slots) & (slots <= slot))
-        hidden, cache = decoder.apply(
-            {"params": params},
+        hidden, cache = _apply(
+            decoder,
+            params,
             progress.token[:, None],
             (lengths + made - 1 + i)[:, None],
             where=where[:, None],
@@ -170,7 +176,7 @@ def score(
     targets: Int[Array, " n"],
 ) -> Float[Array, " n"]:
     """Natural-log probability of each target, given the hidden state of the token before it."""
-    logits = decoder.apply({"params": params}, hidden, method="logits")
+    logits = _apply(decoder, params, hidden, method="logits")
     return _logprob(logits, targets)
 
 

@@ -1,0 +1,91 @@
+"""Abstract arguments for the jitted functions of jaxrag.models.decoding."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrag.models.decoder import Decoder, empty_cache
+from jaxrag.models.decoder_checkpoint import initialise
+from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.models.decoding import (
+    Progress,
+    Sampling,
+    choose,
+    copy_in,
+    copy_out,
+    decode,
+    extend,
+    score,
+)
+from tests.models.decoder_reference import CONFIGS
+
+ROWS, SLOTS, CHUNK = 4, 32, 8
+DECODER = Decoder(read_decoder_config(CONFIGS["qwen3"], source="exports"), jnp.bfloat16)
+
+
+def abstract(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def params() -> Any:
+    tree = jax.eval_shape(lambda: initialise(DECODER, jax.random.key(0)))
+    return jax.tree.map(lambda leaf: abstract(leaf.shape, jnp.bfloat16), tree)
+
+
+def cache() -> Any:
+    return jax.eval_shape(lambda: empty_cache(DECODER.config, ROWS, SLOTS, DECODER.dtype))
+
+
+def hidden(n: int) -> Any:
+    return abstract((n, DECODER.config.hidden_size), jnp.bfloat16)
+
+
+NUMBER = abstract((), np.int32)
+ROW = abstract((ROWS,), np.int32)
+SAMPLING = Sampling(abstract((), np.float32), abstract((), np.uint32), abstract((ROWS,), np.uint32))
+BLOCK = abstract(
+    (DECODER.config.num_hidden_layers, 2, 2, CHUNK, DECODER.config.head_dim), jnp.bfloat16
+)
+
+CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
+    "jaxrag.models.decoding.extend": lambda: (
+        extend,
+        (DECODER, params(), cache(), abstract((ROWS, CHUNK), np.int32), NUMBER),
+        {},
+    ),
+    "jaxrag.models.decoding.choose": lambda: (
+        choose,
+        (DECODER, params(), hidden(ROWS), NUMBER, SAMPLING),
+        {},
+    ),
+    "jaxrag.models.decoding.decode": lambda: (
+        decode,
+        (
+            DECODER,
+            params(),
+            cache(),
+            Progress(ROW, abstract((ROWS,), np.bool_)),
+            ROW,
+            NUMBER,
+            NUMBER,
+            NUMBER,
+            abstract((2,), np.int32),
+            SAMPLING,
+        ),
+        {},
+    ),
+    "jaxrag.models.decoding.score": lambda: (
+        score,
+        (DECODER, params(), hidden(7), abstract((7,), np.int32)),
+        {},
+    ),
+    "jaxrag.models.decoding.copy_out": lambda: (
+        copy_out,
+        (cache(), NUMBER, NUMBER),
+        {"length": CHUNK},
+    ),
+    "jaxrag.models.decoding.copy_in": lambda: (copy_in, (cache(), (BLOCK,) * ROWS, NUMBER), {}),
+}

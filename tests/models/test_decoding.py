@@ -1,0 +1,188 @@
+"""Prefill, decoding and scoring against whole forward passes of the reference."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import unflatten_dict
+
+from jaxrag.models.decoder import Decoder, empty_cache
+from jaxrag.models.decoder_checkpoint import parameter_shapes
+from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.models.decoding import (
+    STEPS,
+    Progress,
+    Sampling,
+    choose,
+    copy_in,
+    copy_out,
+    decode,
+    extend,
+    score,
+)
+from tests.models.decoder_reference import CONFIGS, random_tensors, reference_logits
+
+CONFIG = CONFIGS["qwen3"]
+DECODER = Decoder(read_decoder_config(CONFIG, source="test"))
+TENSORS = random_tensors(parameter_shapes(DECODER))
+PARAMS = unflatten_dict({k: jnp.asarray(v) for k, v in TENSORS.items()}, sep=".")
+CHUNK, SLOTS, FIRST = 4, 32, 16
+PROMPTS = [[5, 17, 3, 96, 41, 41, 8, 60, 2], [9, 9, 1], [50, 51, 52, 53]]
+LENGTHS = np.array([len(prompt) for prompt in PROMPTS], np.int32)
+GREEDY = Sampling(np.float32(0), np.uint32(0), np.arange(3, dtype=np.uint32))
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def prefill(prompts: list[list[int]] = PROMPTS) -> tuple[np.ndarray, Any]:
+    """Hidden states [b t d] and cache of prompts padded at the end with token 77."""
+    tokens = np.full((len(prompts), 3 * CHUNK), 77, np.int32)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = prompt
+    cache, parts = empty_cache(DECODER.config, len(prompts), SLOTS, jnp.float32), []
+    for start in range(0, tokens.shape[1], CHUNK):
+        part = tokens[:, start : start + CHUNK]
+        hidden, cache = extend(DECODER, PARAMS, cache, part, np.int32(start))
+        parts.append(hidden)
+    return np.concatenate(parts, axis=1), cache
+
+
+def run(count: int, ends: list[int], sampling: Sampling = GREEDY) -> Any:
+    """Tokens and log-probabilities of ``count`` steps, and which rows have finished."""
+    hidden, cache = prefill()
+    last = hidden[np.arange(3), LENGTHS - 1]
+    token, logprob = choose(DECODER, PARAMS, last, np.int32(0), sampling)
+    ends_array = np.array(ends, np.int32)
+    progress = Progress(token, np.isin(token, ends_array))
+    tokens, logprobs = [np.asarray(token)[:, None]], [np.asarray(logprob)[:, None]]
+    for made in range(1, count, STEPS):
+        limit = np.int32(min(STEPS, count - made))
+        numbers = (np.int32(FIRST), np.int32(made), limit)
+        cache, progress, new, new_logprobs = decode(
+            DECODER, PARAMS, cache, progress, LENGTHS, *numbers, ends_array, sampling
+        )
+        tokens.append(np.asarray(new)[:, :limit])
+        logprobs.append(np.asarray(new_logprobs)[:, :limit])
+    return np.concatenate(tokens, 1), np.concatenate(logprobs, 1), np.asarray(progress.finished)
+
+
+@pytest.fixture(scope="module")
+def greedy() -> tuple[np.ndarray, np.ndarray]:
+    """What the reference makes of the prompts, 12 tokens each, with log-probabilities."""
+    rows = []
+    for prompt in PROMPTS:
+        tokens, logprobs = list(prompt), []
+        for _ in range(12):
+            values = log_softmax(reference_logits(CONFIG, TENSORS, np.array(tokens))[-1])
+            tokens.append(int(values.argmax()))
+            logprobs.append(values.max())
+        rows.append((tokens[-12:], logprobs))
+    return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+
+def test_greedy_decoding_equals_the_reference(greedy: Any) -> None:
+    tokens, logprobs, finished = run(12, [])
+    np.testing.assert_array_equal(tokens, greedy[0])
+    np.testing.assert_allclose(logprobs, greedy[1], atol=2e-5, rtol=0)
+    assert not finished.any()
+
+
+def test_a_row_stops_at_its_end_token_and_the_others_go_on(greedy: Any) -> None:
+    end = int(greedy[0][0, 3])
+    tokens, _, finished = run(12, [end])
+    for row in range(3):
+        met = np.flatnonzero(greedy[0][row] == end)
+        until = met[0] + 1 if len(met) else 12
+        np.testing.assert_array_equal(tokens[row, :until], greedy[0][row, :until])
+        assert finished[row] == bool(len(met))
+
+
+def test_decoding_ends_when_all_rows_have(greedy: Any) -> None:
+    tokens, logprobs, finished = run(9, sorted({int(t) for t in greedy[0][:, 2]}))
+    ends = max(np.flatnonzero(np.isin(row, greedy[0][:, 2]))[0] for row in greedy[0])
+    assert finished.all()
+    assert ends == 2
+    assert not tokens[:, 3:].any()  # the columns of steps that were never run
+    assert not logprobs[:, 3:].any()
+
+
+def test_sampled_logprobs_are_not_scaled_by_temperature() -> None:
+    sampling = Sampling(np.float32(3.0), np.uint32(1), np.arange(3, dtype=np.uint32))
+    tokens, logprobs, _ = run(6, [], sampling)
+    for row, prompt in enumerate(PROMPTS):
+        whole = np.array(prompt + tokens[row].tolist())
+        values = log_softmax(reference_logits(CONFIG, TENSORS, whole))[len(prompt) - 1 : -1]
+        np.testing.assert_allclose(
+            logprobs[row], values[np.arange(6), tokens[row]], atol=2e-5, rtol=0
+        )
+
+
+def test_draws_follow_the_tempered_distribution() -> None:
+    n = 4000
+    hidden = np.repeat(prefill()[0][:1, 8], n, axis=0)
+    sampling = Sampling(np.float32(2.5), np.uint32(3), np.arange(n, dtype=np.uint32))
+    drawn, _ = choose(DECODER, PARAMS, hidden, np.int32(0), sampling)
+    logits = reference_logits(CONFIG, TENSORS, np.array(PROMPTS[0]))[-1]
+    wanted = np.exp(log_softmax(logits / 2.5))
+    found = np.bincount(np.asarray(drawn), minlength=len(wanted)) / n
+    # a share's standard deviation is sqrt(p (1 - p) / n) <= 0.008; five of them
+    assert np.abs(found - wanted).max() < 5 * np.sqrt(wanted * (1 - wanted) / n).max()
+
+
+def test_a_draw_depends_on_seed_row_and_step_only() -> None:
+    hidden = prefill()[0][:, 2]
+
+    def draws(seed: int, rows: list[int], step: int) -> list[int]:
+        sampling = Sampling(np.float32(4.0), np.uint32(seed), np.array(rows, np.uint32))
+        return np.asarray(choose(DECODER, PARAMS, hidden, np.int32(step), sampling)[0]).tolist()
+
+    base = [draws(seed, [7, 8, 9], 1) for seed in range(8)]
+    assert base == [draws(seed, [7, 8, 9], 1) for seed in range(8)]
+    assert [d[1] for d in base] == [draws(seed, [1, 8, 2], 1)[1] for seed in range(8)]
+    assert base != [draws(seed, [8, 9, 10], 1) for seed in range(8)]
+    assert base != [draws(seed, [7, 8, 9], 2) for seed in range(8)]
+    assert len({tuple(d) for d in base}) > 1
+
+
+def test_scores_equal_the_reference() -> None:
+    hidden, _ = prefill()
+    prompt = np.array(PROMPTS[0])
+    wanted = log_softmax(reference_logits(CONFIG, TENSORS, prompt))[np.arange(8), prompt[1:]]
+    found = score(DECODER, PARAMS, hidden[0, :8], prompt[1:])
+    np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=0)
+
+
+def test_what_lies_in_other_rows_and_after_a_prompt_changes_nothing() -> None:
+    hidden, cache = prefill()
+    other, other_cache = prefill([[1, 2, 3, 4, 5, 6, 7], PROMPTS[1], [96] * 11])
+    np.testing.assert_array_equal(hidden[1, :3], other[1, :3])
+    for old, new in zip(jax.tree.leaves(cache), jax.tree.leaves(other_cache), strict=True):
+        np.testing.assert_array_equal(old[1, :, :3], new[1, :, :3])
+
+
+def test_a_beginning_copied_from_another_row_is_the_same_to_the_bit() -> None:
+    whole, cache = prefill([[*PROMPTS[2], 60, 61], [*PROMPTS[2], 70], [3, 4, 5, 6]])
+    block = copy_out(cache, np.int32(0), np.int32(0), length=CHUNK)
+    fresh = empty_cache(DECODER.config, 3, SLOTS, jnp.float32)
+    filled = copy_in(fresh, (block,) * 3, np.int32(0))
+    tokens = np.array([[60, 61, 77, 77], [70, 77, 77, 77], [77] * 4], np.int32)
+    hidden, _ = extend(DECODER, PARAMS, filled, tokens, np.int32(CHUNK))
+    np.testing.assert_array_equal(hidden[0, :2], whole[0, 4:6])
+    np.testing.assert_array_equal(hidden[1, :1], whole[1, 4:5])
+
+
+def test_jit_changes_nothing() -> None:
+    hidden = prefill()[0][:, 2]
+    targets = np.array([4, 5, 6], np.int32)
+    with jax.disable_jit():
+        token, logprob = choose(DECODER, PARAMS, hidden, np.int32(0), GREEDY)
+        scores = score(DECODER, PARAMS, hidden, targets)
+    jitted = choose(DECODER, PARAMS, hidden, np.int32(0), GREEDY)
+    np.testing.assert_array_equal(jitted[0], token)
+    np.testing.assert_allclose(jitted[1], logprob, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(score(DECODER, PARAMS, hidden, targets), scores, atol=1e-5, rtol=0)
