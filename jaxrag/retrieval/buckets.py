@@ -56,15 +56,14 @@ def tokenize(
     """Token ids with special tokens, cut to ``limit``; of a pair the longer part is cut first."""
     if not texts:
         return []
-    second = None if pairs is None else list(pairs)
     found = tokenizer(
         list(texts),
-        second,
+        None if pairs is None else list(pairs),
         truncation="longest_first",
         max_length=limit,
         return_attention_mask=False,
-        return_token_type_ids=second is not None,
     )
+    # Tokenizers of models that were trained without segments give none.
     segments = found.get("token_type_ids") or [(0,) * len(ids) for ids in found["input_ids"]]
     return [Tokens(*pair) for pair in zip(found["input_ids"], segments, strict=True)]
 

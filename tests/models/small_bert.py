@@ -82,7 +82,12 @@ def tokenizer(config: dict[str, Any]) -> PreTrainedTokenizerFast:
         special_tokens=[(token, vocabulary[token]) for token in (begin, end)],
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token=pad, unk_token=unk, cls_token=begin, sep_token=end
+        tokenizer_object=backend,
+        pad_token=pad,
+        unk_token=unk,
+        cls_token=begin,
+        sep_token=end,
+        model_input_names=["input_ids", *["token_type_ids"] * bert, "attention_mask"],
     )
 
 

