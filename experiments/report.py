@@ -11,16 +11,15 @@ from pathlib import Path
 from absl import flags
 from rich.console import Console
 
-from experiments.configuration import script
+from experiments.configuration import parse_plain, script
 from jaxrag.evaluation.report import write_report
 from jaxrag.evaluation.summary import BASELINE
 from jaxrag.evaluation.tables import terminal_table
-from jaxrag.types import InputError
 
 
 def main(argv: Sequence[str]) -> int:
     """Writes the report and prints its table."""
-    values = _parse(argv)
+    values = parse_plain(argv, _define)
     rows = write_report(values.runs, values.out, baseline=values.baseline)
     Console(width=max(Console().width, 104)).print(terminal_table(rows))
     page = Path(values.out)
@@ -28,8 +27,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parse(argv: Sequence[str]) -> flags.FlagValues:
-    values = flags.FlagValues()
+def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "runs", [], "run directory; give it once for each run", flag_values=values
     )
@@ -39,13 +37,6 @@ def _parse(argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_string(
         "baseline", BASELINE, "method or run directory to compare with", flag_values=values
     )
-    try:
-        rest = values(list(argv))[1:]
-    except flags.Error as error:
-        raise InputError(str(error)) from error
-    if rest:
-        raise InputError(f"unexpected arguments {rest}: name runs as --runs=DIRECTORY")
-    return values
 
 
 if __name__ == "__main__":

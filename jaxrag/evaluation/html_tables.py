@@ -102,8 +102,10 @@ def _first(group: str, name: str, names: Sequence[str]) -> str:
 
 
 def _cell(row: Row, name: str) -> str:
-    mean, ends = tables.with_interval(name, row.means[name])
-    return f"{mean}<small>{ends}</small>" if name in tables.PERCENT else mean
+    found = row.means[name]
+    mean, ends = tables.with_interval(name, found)
+    fewer = f"<small>n = {found.n:,}</small>" if 0 < found.n < row.answered else ""
+    return f"{mean}<small>{ends}</small>{fewer}" if name in tables.PERCENT else mean
 
 
 def _delta(row: Row) -> str:

@@ -128,18 +128,12 @@ def _software(environment: Mapping[str, Any]) -> str:
 
 
 def _brief(value: Any) -> str:
-    """A part of a config in few words: its name, or the short texts that it is made of."""
+    """A part of a config in few words: its name and dtype, or what it is made of."""
     if not isinstance(value, Mapping):
         return str(value or "")
     if "name" in value:
-        return ", ".join([str(value["name"]), *[str(value[k]) for k in ("dtype",) if k in value]])
-    words = [f"{k} {v}" for k, v in _leaves(value) if len(str(v)) <= 40 and not isinstance(v, bool)]
-    return ", ".join(words[:5])
-
-
-def _leaves(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    nested = [(k, _leaves(v) if isinstance(v, Mapping) else [(k, v)]) for k, v in value.items()]
-    return [leaf for _, leaves in nested for leaf in leaves if leaf[1] not in ("", None)]
+        return ", ".join(str(value[key]) for key in ("name", "dtype") if key in value)
+    return ", ".join(str(key) for key, part in value.items() if isinstance(part, Mapping))
 
 
 def _data(value: Any) -> str:
@@ -152,6 +146,7 @@ def _data(value: Any) -> str:
 
 
 def _config(run: Run) -> str:
+    name = f"{name_of(run.config, 'method')} on {name_of(run.config, 'dataset')}"
     text = json.dumps({"config": run.config, "environments": run.environments}, indent=2)
-    head = f"<summary>Settings of {escape(run.path.name)}</summary>"
+    head = f"<summary>Settings of {escape(name)}</summary>"
     return f"<details>{head}<pre>{escape(text)}</pre></details>"

@@ -47,10 +47,10 @@ def finding(rows: Sequence[Row]) -> str:
     if compared is None or not compared.n:
         return f"{first}." if len(known) > 1 else f"Exact match {mean} % {ends}."
     low, high = 100 * compared.low, 100 * compared.high
-    how = "clear of zero" if low > 0 or high < 0 else "not clear of zero"
+    how = "excludes" if low > 0 or high < 0 else "includes"
     return (
-        f"{first}; its difference to {best.baseline} of {100 * compared.mean:+.1f} points "
-        f"[{low:+.1f}, {high:+.1f}] is {how}."
+        f"{first}; the interval of its difference to {best.baseline}, "
+        f"{100 * compared.mean:+.1f} points [{low:+.1f}, {high:+.1f}], {how} zero."
     )
 
 

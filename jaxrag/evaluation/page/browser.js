@@ -115,7 +115,7 @@ function traceCard(answer, run, set, question) {
   if (!answer) return card.append(make("p", "note", "not asked")), card;
   if (answer.error) return card.append(make("p", "warn", answer.error)), card;
   const trace = answer.trace;
-  const verdict = answer.em ? "exact match" : answer.contains ? "contained" : "no match";
+  const verdict = answer.em ? "✓ exact match" : answer.contains ? "✕ gold answer contained" : "✕ no match";
   const f1 = answer.em === null ? "" : `${verdict}, F1 ${number(answer.f1)}`;
   card.append(make("p", `final${answer.em ? "" : " wrongly"}`, answer.text || "(empty)"), make("div", "note", f1));
   if (trace.direct) {

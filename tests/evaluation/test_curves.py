@@ -1,0 +1,69 @@
+"""Threshold curves against hand-worked gates and brute force."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.evaluation.curves import (
+    accepted_curve,
+    by_uncertainty,
+    policy_curve,
+    separation,
+    thresholds,
+)
+
+U = np.array([0.1, 0.2, 0.2, 0.7, np.inf])
+DIRECT = np.array([1.0, 0, 1, 0, 0])
+RETRIEVED = np.array([0.0, 1, 1, 1, 0])
+
+
+def test_policy_by_hand() -> None:
+    curve = policy_curve(U, DIRECT, RETRIEVED)
+    # Accept none: 0 1 1 1 0; u <= 0.1: 1 1 1 1 0; u <= 0.2: 1 0 1 1 0 (equal u go together);
+    # u <= 0.7: 1 0 1 0 0; all: the same.
+    np.testing.assert_allclose(curve.threshold, [-np.inf, 0.1, 0.2, 0.7, np.inf])
+    np.testing.assert_allclose(curve.query_ratio, [0, 0.2, 0.6, 0.8, 1])
+    np.testing.assert_allclose(curve.mean, [0.6, 0.8, 0.6, 0.4, 0.4])
+    assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()
+
+
+def test_accepted_by_hand() -> None:
+    u, right = np.arange(40.0), np.repeat([1.0, 0.0], 20)
+    curve = accepted_curve(u, right, points=5)
+    # Ranks 0, 9, 19, 29, 39; those that accept fewer than ten questions are left out.
+    np.testing.assert_allclose(curve.query_ratio, [10 / 40, 20 / 40, 30 / 40, 1, 1])
+    np.testing.assert_allclose(curve.mean, [1, 1, 20 / 30, 0.5, 0.5])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 5) | st.just(math.inf), min_size=1, max_size=40))
+def test_query_ratio_rises_from_none_to_all(values: list[float]) -> None:
+    u = np.array(values)
+    at = thresholds(u, points=9)
+    ratio = [(u <= t).mean() for t in at]
+    assert ratio[0] == 0 and ratio[-1] == 1 and ratio == sorted(ratio) and len(at) <= 11
+
+
+def test_groups_by_uncertainty() -> None:
+    groups = by_uncertainty(
+        np.array([5.0, 1, 3, 2, 4, 0]), np.array([0.0, 1, 0, 1, 0, 1]), groups=3
+    )
+    assert [(low, high, found.mean) for low, high, found in groups] == [
+        (0, 1, 1),
+        (2, 3, 0.5),
+        (4, 5, 0),
+    ]
+    assert len(by_uncertainty(np.array([1.0, 2]), np.array([0.0, 1]))) == 2
+
+
+def test_separation_by_hand_and_by_brute_force() -> None:
+    # Wrong u: 3, inf; right u: 1, 3. Pairs: 3 > 1, 3 = 3 (half), inf > 1, inf > 3: 3.5 / 4.
+    assert separation(np.array([3.0, np.inf, 1, 3]), np.array([0.0, 0, 1, 1])) == 0.875
+    rng = np.random.default_rng(0)
+    u, right = rng.integers(6, size=50).astype(float), rng.integers(2, size=50).astype(float)
+    pairs = [(a > b) + (a == b) / 2 for a in u[right == 0] for b in u[right == 1]]
+    assert separation(u, right) == pytest.approx(np.mean(pairs))
+    assert math.isnan(separation(u, np.ones(50)))

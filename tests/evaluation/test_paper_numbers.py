@@ -1,0 +1,26 @@
+"""The papers' numbers, spot-checked against the printed tables."""
+
+from jaxrag.evaluation.paper_numbers import printed
+
+
+def test_printed_cells() -> None:
+    (pairs, small, large) = printed("nq", "standard_rag")
+    assert (pairs.paper, pairs.exact_match, pairs.f1, pairs.passages) == ("PAIRS", 34.29, 36.06, 3)
+    assert (small.paper, small.exact_match, small.f1) == ("DTR", 34.29, 44.0)
+    assert (small.generator, large.generator) == ("Qwen2.5-7B-Instruct", "Qwen2.5-72B-Instruct")
+    assert pairs.questions == 3610 and pairs.retriever == "bge-large-en-v1.5"
+    assert pairs.trigger is None
+
+
+def test_a_family_of_thresholds() -> None:
+    found = printed("hotpotqa", "dtr")
+    assert {number.method for number in found} == {"dtr_u0.001", "dtr_u0.005", "dtr_u0.01"}
+    assert len(found) == 6 and all(0 < (number.trigger or 0) < 100 for number in found)
+    assert [number.method for number in printed("nq", "dtr_u0.005")] == ["dtr_u0.005"] * 2
+    # A prefix of a name is not its family: "dpr_ais" does not stand for "dpr_ais_rerank".
+    assert {number.method for number in printed("nq", "dpr_ais")} == {"dpr_ais"}
+
+
+def test_only_what_is_printed() -> None:
+    assert printed("factbook", "dtr") == [] and printed("nq", "mine") == []
+    assert printed("2wiki", "dtr") == [] and printed("average", "dtr") == []

@@ -1,0 +1,181 @@
+"""The page: contents, escaping, self-containedness, and what unpacks from it."""
+
+import base64
+import gzip
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jaxrag.evaluation.records import RunDirectory, read_run
+from jaxrag.evaluation.report import write_report
+from jaxrag.evaluation.traces import packed
+from jaxrag.types import InputError
+from tests.evaluation import fabricate
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+METHODS = ("no_retrieval", "standard_rag", "dtr")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("runs")
+    return [
+        fabricate.run(root / dataset / method, method, n=60, dataset=dataset)
+        for dataset in ("factbook", "nq")
+        for method in METHODS
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("out") / "deep" / "report.html"
+    rows = write_report(runs, out)
+    assert [row.label for row in rows] == [*METHODS, *METHODS]
+    assert out.with_suffix(".md").read_text().startswith("**factbook**")
+    return out.read_text()
+
+
+class Outline(html.parser.HTMLParser):
+    """Tags that are open and text outside of scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "br", "wbr", "input"):
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"script", "style"} & set(self.stack):
+            self.text.append(data)
+
+
+def outline(page: str) -> Outline:
+    found = Outline()
+    found.feed(page)
+    assert found.stack == []
+    return found
+
+
+def unpacked(page: str) -> list[dict]:
+    found = re.search(r'id="traces">([A-Za-z0-9+/=]*)</script>', page)
+    assert found
+    return json.loads(gzip.decompress(base64.b64decode(found.group(1))))
+
+
+def test_the_page_is_well_formed_and_whole(page: str) -> None:
+    found = outline(page)
+    text = " ".join(found.text)
+    assert "3 methods on factbook and nq" in text and "1 error, in no mean" in text
+    for part in ("Moving the threshold", "Accuracy against LLM calls", "Question by question"):
+        assert text.count(part) == 2
+    assert "Beside the papers" in text and "Qwen2.5-7B-Instruct (here SmolLM2" in text
+    assert [tag for tag, _ in found.tags].count("script") == 2
+    assert "0123456789ab" in text and "$" not in text
+
+
+def test_the_page_asks_nothing_of_the_network(page: str) -> None:
+    for tag, attributes in outline(page).tags:
+        for name in ("src", "href", "action", "srcset"):
+            assert not attributes.get(name) or attributes[name] == "data:,", (tag, attributes)
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    assert (
+        "url(" not in style
+        and "@import" not in style
+        and "http" not in page.replace("http-equiv", "")
+    )
+    assert "default-src 'none'" in page
+
+
+def test_text_of_a_run_never_becomes_markup(tmp_path: Path) -> None:
+    nasty = "<img src=x onerror=alert(1)>"
+    path = fabricate.run(tmp_path / "run", "dtr", n=12, dataset=nasty)
+    config = json.loads((path / "config.json").read_text())
+    config["config"]["method"]["name"] = f"{nasty}</script>$title"
+    config["config"]["language_model"] = nasty
+    (path / "config.json").write_text(json.dumps(config))
+    write_report([path], tmp_path / "out.html")
+    found = outline((tmp_path / "out.html").read_text())
+    assert not [tag for tag, _ in found.tags if tag == "img"]
+    assert [tag for tag, _ in found.tags].count("script") == 2
+    assert nasty in " ".join(found.text)
+
+
+def test_traces_travel_whole(page: str, runs: list[Path]) -> None:
+    sets = unpacked(page)
+    assert [found["dataset"] for found in sets] == ["factbook", "nq"]
+    assert sets[0]["runs"] == list(METHODS) and len(sets[0]["questions"]) == 60
+    third = sets[0]["questions"][3]
+    record = read_run(runs[1]).records[3]
+    assert third["text"] == record["question"] and fabricate.NASTY in third["text"]
+    answer = third["answers"][1]
+    assert answer["text"] == record["prediction"] and answer["cost"] == record["cost"]
+    assert answer["trace"]["selected"]["ids"] == record["trace"]["selected"]["ids"]
+    named = answer["trace"]["searches"][0]["ids"]
+    assert all(sets[0]["passages"][name][0].startswith("Country") for name in named)
+    assert sets[0]["questions"][7]["answers"][2] == {
+        "error": "ValueError: the prompt is longer than the model's context"
+    }
+    empty = sets[0]["questions"][5]["answers"][0]["trace"]["direct"]
+    assert empty["u"] is None and empty["text"] == ""
+
+
+def test_the_same_runs_give_the_same_page(runs: list[Path], tmp_path: Path) -> None:
+    read = [read_run(path) for path in runs[:2]]
+    assert packed(read) == packed(read)
+    for name in ("a", "b"):
+        write_report(runs[:2], tmp_path / f"{name}.html")
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_runs_with_little_in_them(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    RunDirectory.open(empty, {"method": "cot", "dataset": "d"}, environment={}).close()
+    failed = {"question_id": "1", "question": "?", "gold_answers": [], "error": "boom"}
+    with RunDirectory.open(
+        tmp_path / "bad", {"method": "m", "dataset": "d"}, environment={}
+    ) as run:
+        run.append([failed, failed | {"question_id": "2", "question": "half \ud800"}])
+    write_report([empty, tmp_path / "bad"], tmp_path / "out.html")
+    text = " ".join(outline((tmp_path / "out.html").read_text()).text)
+    assert "No question has been answered yet" in text and "2 errors" in text
+    assert "unfinished" in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_a_browser_shows_the_questions(page: str, tmp_path: Path) -> None:
+    opened = "document.querySelectorAll('details.question')[3].open = true"
+    script = f"<script>setTimeout(() => {{ {opened} }}, 1000)</script></body>"
+    (tmp_path / "page.html").write_text(page.replace("</body>", script))
+    words = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    address = (tmp_path / "page.html").as_uri()
+    command = [str(CHROMIUM), *words.split(), profile, "--virtual-time-budget=5000", "--dump-dom"]
+    done = subprocess.run([*command, address], capture_output=True, text=True, timeout=120)
+    shown = done.stdout
+    assert "60 of 60 questions" in shown and shown.count('class="question"') == 40
+    assert shown.count('class="trace ') == 3 and "Search by the passage it wrote" in shown
+    assert shown.count("<script") == 3 and "Kept for the reader: 3 of" in shown
+
+
+def test_no_runs_and_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="at least one"):
+        write_report([], tmp_path / "x.html")
+    with pytest.raises(InputError, match="not a run directory"):
+        write_report([tmp_path], tmp_path / "x.html")
