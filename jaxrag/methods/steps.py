@@ -184,7 +184,7 @@ async def ask(
     template = prompts.load(reader.prompts).role(role)
     long = role in ("pseudo_context", "rationale")
     generation = await llm.generate(
-        template.messages(question=question_text(question), **fields),
+        template.prompt(question=question_text(question), **fields),
         max_new_tokens=reader.passage_tokens if long else reader.answer_tokens,
         temperature=reader.temperature,
         stop=template.stop,

@@ -25,7 +25,8 @@ class ScriptedModel:
         return [self._one(prompt) for prompt in prompts]
 
     def _one(self, prompt):
-        shown = "\n".join(message.content for message in prompt)
+        chat = isinstance(prompt, tuple)
+        shown = "\n".join(message.content for message in prompt) if chat else prompt
         self.prompts.append(shown)
         reply = next(reply for key, reply in self.script.items() if key in shown)
         text, probabilities = reply if isinstance(reply, tuple) else (reply, [0.5])

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -70,16 +71,25 @@ def test_mean_nll_does_not_depend_on_padding(logprobs):
 def test_every_set_has_every_role(name):
     loaded = prompts.load(name)
     for role in prompts.ROLES:
-        messages = loaded.role(role).messages(question="QUESTION?", passages="PASSAGES!")
-        assert messages[-1].role == "user" and "QUESTION?" in messages[-1].content
-        if role == "context":
-            assert "PASSAGES!" in messages[-1].content
+        prompt = loaded.role(role).prompt(question="QUESTION?", passages="PASSAGES!")
+        asked = prompt if isinstance(prompt, str) else prompt[-1].content
+        assert asked.count("QUESTION?") == 1
+        assert asked.count("PASSAGES!") == (role == "context")
     assert "Title: " in loaded.render([Passage("1", "Title", "text")]) or name == "small"
 
 
 def test_passages_are_numbered_and_joined():
     shown = prompts.load("dtr").render([Passage("1", "A", "x"), Passage("2", "B", "y")])
     assert shown == "Passage 1. A: x\nPassage 2. B: y"
+
+
+def test_demonstrations_become_turns_or_blocks():
+    template = prompts.Template("Q: {question}\nA:", "Be brief.", (("Q: x\nA:", "y"),))
+    assert template.prompt(question="z") == (
+        ("system", "Be brief."), ("user", "Q: x\nA:"), ("assistant", "y"), ("user", "Q: z\nA:"),
+    )  # fmt: skip
+    plain = dataclasses.replace(template, chat=False)
+    assert plain.prompt(question="z") == "Be brief.\n\nQ: x\nA: y\n\nQ: z\nA:"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ A set has the roles ``direct`` (answer without passages), ``context`` (answer fr
 ``judge`` (is retrieval needed?). A table holds ``user`` (with ``{question}`` and, for
 ``context``, ``{passages}``), optionally ``system``, ``demonstrations`` (``user``/``assistant``
 pairs, shown as earlier turns), ``parse`` (how the answer is read: "tags", "first_line" or
-"text") and ``stop`` strings. ``[passages]`` says how passages are laid out.
+"text"), ``stop`` strings, and ``chat = false`` where the model is to continue plain text, one
+block after the other, rather than a chat. ``[passages]`` says how passages are laid out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrag.types import InputError, Message, Passage
+from jaxrag.types import InputError, Message, Passage, Prompt
 
 ROLES = ("direct", "context", "pseudo_context", "rationale", "judge")
 _FIELDS = {"direct": ("question",), "context": ("question", "passages")}
@@ -33,9 +34,14 @@ class Template:
     demonstrations: tuple[tuple[str, str], ...] = ()
     parse: str = "text"
     stop: tuple[str, ...] = ()
+    chat: bool = True
 
-    def messages(self, **fields: str) -> tuple[Message, ...]:
-        """The chat that asks for this role with the given fields filled in."""
+    def prompt(self, **fields: str) -> Prompt:
+        """What asks for this role, with the given fields filled in: a chat, or plain text."""
+        if not self.chat:
+            head = [self.system] if self.system else []
+            blocks = [f"{user} {assistant}" for user, assistant in self.demonstrations]
+            return "\n\n".join([*head, *blocks, self.user.format_map(fields)])
         head = (Message("system", self.system),) if self.system else ()
         turns = tuple(
             message
@@ -124,4 +130,5 @@ def _template(path: Path, role: str, table: Mapping[str, Any]) -> Template:
         demonstrations=tuple(demonstrations),
         parse=table.get("parse", "text"),
         stop=tuple(table.get("stop", ())),
+        chat=table.get("chat", True),
     )
