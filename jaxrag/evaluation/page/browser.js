@@ -63,14 +63,16 @@ function tokenBars(logprobs) {
   return bars;
 }
 
-function passageRow(id, score, set, question, kept) {
+function passageRow(id, score, set, question, { kept = null, detail = "" } = {}) {
   const [title, text] = set.passages[id] || [id, null];
   const name = make("span", "title");
   if (question.passages.includes(id)) name.append(make("span", "tag", "gold"));
   if (kept && kept.includes(id)) name.append(make("span", "tag kept", "kept"));
   name.append(title || id);
   const body = text === null ? make("p", "", "(the run did not keep its text)") : marked(text, question.gold);
-  return make("li", "", make("details", "", make("summary", "", name, make("span", "score", score)), body));
+  const head = make("summary", "", name, make("span", "score", score));
+  if (detail) head.append(make("span", "score detail", detail));
+  return make("li", "", make("details", "", head, body));
 }
 
 function gateLine(gate) {
@@ -90,7 +92,7 @@ function searchSteps(trace, set, question) {
   const names = { q: "Search by the question", p: "Search by the passage it wrote" };
   return trace.searches.map((search) => {
     const list = make("ol", "found");
-    search.ids.forEach((id, i) => list.append(passageRow(id, number(search.scores[i]), set, question, kept)));
+    search.ids.forEach((id, i) => list.append(passageRow(id, number(search.scores[i]), set, question, { kept })));
     return step(names[search.path] || `Search (${search.path})`, list);
   });
 }
@@ -100,10 +102,9 @@ function selectedStep(selected, set, question) {
   const by = new Map((selected.candidates || []).map((c) => [c.id, c]));
   selected.ids.forEach((id, i) => {
     const c = by.get(id) || {};
-    const score = (selected.scores || [])[i];
-    const parts = typeof c.s1 === "number" && typeof c.s2 === "number"
-      ? `${number(c.s1)} and ${number(c.s2)} → ` : "";
-    list.append(passageRow(id, parts + number(score), set, question, null));
+    const detail = typeof c.s1 === "number" && typeof c.s2 === "number"
+      ? `question ${number(c.s1)}, written passage ${number(c.s2)}` : "";
+    list.append(passageRow(id, number((selected.scores || [])[i]), set, question, { detail }));
   });
   const of = selected.candidates ? ` of ${selected.candidates.length}` : "";
   return step(`Kept for the reader: ${selected.ids.length}${of}`, list);
