@@ -12,11 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from absl import flags
-from rich.console import Console
 
-from experiments.configuration import parse, script
-from jaxrag.evaluation.summary import summarise
-from jaxrag.evaluation.tables import terminal_table
+from experiments.configuration import parse, script, show
 from jaxrag.run import execute
 from jaxrag.types import InputError
 
@@ -29,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     if not values.workdir:
         raise InputError("give --workdir=DIRECTORY, such as --workdir=runs/dtr")
     found = execute(run, values.workdir)
-    Console().print(terminal_table(summarise([values.workdir])))
+    show([values.workdir])
     if found["errors"]:
         print(f"{found['errors']} of {found['questions']} questions failed; see answers.jsonl")
     return 1 if found["errors"] else 0

@@ -17,7 +17,10 @@ from typing import Any
 
 from absl import flags
 from ml_collections import config_dict, config_flags
+from rich.console import Console
 
+from jaxrag.evaluation.summary import summarise
+from jaxrag.evaluation.tables import terminal_table
 from jaxrag.run import Run
 from jaxrag.types import InputError
 
@@ -37,8 +40,11 @@ def parse(argv: Sequence[str], define: Callable[[flags.FlagValues], object]) -> 
     values = flags.FlagValues()
     define(values)
     _check_keys(run, arguments)
-    holder = config_flags.DEFINE_config_dict("config", editable(run), flag_values=values)
-    return rebuilt(run, _parsed(values, [argv[0], *arguments], holder)), values
+    line = [argv[0], *arguments]
+    holder = config_flags.DEFINE_config_dict(
+        "config", editable(run), flag_values=values, sys_argv=line
+    )
+    return rebuilt(run, _parsed(values, line, holder)), values
 
 
 def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object]) -> Any:
@@ -133,6 +139,11 @@ def rebuilt(value: Any, edited: config_dict.ConfigDict) -> Any:
         for name, entry in edited.items()
     }
     return dataclasses.replace(value, **changes)
+
+
+def show(run_dirs: Sequence[str | Path]) -> None:
+    """Prints the table of some runs, in its full width where the output is a file."""
+    Console(width=max(Console().width, 104)).print(terminal_table(summarise(run_dirs)))
 
 
 def script(main: Callable[[Sequence[str]], int]) -> None:

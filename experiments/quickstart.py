@@ -14,12 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
-from jaxrag.evaluation.report import write_report
-from rich.console import Console
 
-from experiments.configuration import load, parse_plain, script
-from jaxrag.evaluation.summary import summarise
-from jaxrag.evaluation.tables import terminal_table
+from experiments.configuration import load, parse_plain, script, show
+from jaxrag.evaluation.report import write_report
 from jaxrag.run import execute
 
 METHODS = ("no_retrieval", "standard_rag", "pairs", "dtr")
@@ -39,10 +36,9 @@ def main(argv: Sequence[str]) -> int:
         run = load(f"configs/{method}.py:{values.variant}")
         errors += execute(run, workdir / method)["errors"]
     directories = [workdir / method for method in METHODS]
-    console = Console()
-    console.print(terminal_table(summarise(directories)))
+    show(directories)
     write_report(directories, workdir / "report.html")
-    console.print(
+    print(
         f"{time.monotonic() - started:.0f} s. The report, with every question's trace: "
         f"{workdir / 'report.html'}"
     )

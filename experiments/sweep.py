@@ -15,11 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from absl import flags
-from rich.console import Console
 
-from experiments.configuration import editable, parse, rebuilt, script
-from jaxrag.evaluation.summary import summarise
-from jaxrag.evaluation.tables import terminal_table
+from experiments.configuration import editable, parse, rebuilt, script, show
 from jaxrag.run import Run, execute
 from jaxrag.types import InputError
 
@@ -59,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     for text in values["values"].value:
         directories.append(Path(values.workdir) / f"{values.key.rpartition('.')[2]}={text}")
         errors += execute(with_value(run, values.key, text), directories[-1])["errors"]
-    Console().print(terminal_table(summarise(directories)))
+    show(directories)
     return 1 if errors else 0
 
 

@@ -41,6 +41,11 @@ class DataSettings(Protocol):
 class ModelSettings(Protocol):
     """Which language model."""
 
+    @property
+    def name(self) -> str:
+        """For tables."""
+        ...
+
     def load(self, cache: Path) -> LanguageModel:
         """Loads the model; compiled programs go under ``cache``."""
         ...
@@ -48,6 +53,11 @@ class ModelSettings(Protocol):
 
 class IndexSettings(Protocol):
     """Which encoder and index."""
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        ...
 
     def open(self, dataset: Dataset, cache: Path) -> Retriever:
         """Opens the index of the data's passages, building it on first use."""
@@ -176,16 +186,14 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
             "passages": len(dataset.passages),
             **describe(run.data),
         },
-        "language_model": {"name": _short_name(run.model), **json.loads(model.identity)},
+        "language_model": {"name": run.model.name, **json.loads(model.identity)},
         "judge": json.loads(judge.identity) if judge else None,
-        "retriever": json.loads(retriever.identity) if retriever else None,
+        "retriever": {"name": run.index.name, **json.loads(retriever.identity)}
+        if retriever and run.index
+        else None,
         "reranker": json.loads(reranker.identity) if reranker else None,
     }
     return dataset, questions, tools, record
-
-
-def _short_name(settings: Any) -> str:
-    return str(getattr(settings, "name", type(settings).__name__))
 
 
 def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
@@ -204,7 +212,8 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
             _answer_all(run, answer, todo, len(questions), dataset, tools, store, directory)
         finally:
             store.close()
-        return directory.finish([q.id for q in questions])
+        named = dataset.passages.find(directory.named_passages())
+        return directory.finish([q.id for q in questions], passages=named)
 
 
 def _answer_all(

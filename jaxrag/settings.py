@@ -18,8 +18,11 @@ from jaxrag.retrieval.retriever import Retriever
 from jaxrag.retrieval.scann import ScannIndex, ScannSettings
 from jaxrag.run import index_directory
 
-
 DType = Literal["", "float32", "bfloat16"]
+
+
+def _name(checkpoint: str) -> str:
+    return checkpoint.rpartition(":")[2].rpartition("/")[2]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Local:
     @property
     def name(self) -> str:
         """The checkpoint, for tables."""
-        return self.checkpoint.rpartition(":")[2].rpartition("/")[2]
+        return _name(self.checkpoint)
 
     def load(self, cache: Path) -> LanguageModel:
         """Reads the checkpoint onto the devices."""
@@ -132,6 +135,11 @@ class Exact:
     encoder: BiEncoder = BiEncoder()
     metric: Literal["inner_product", "l2"] = "inner_product"
 
+    @property
+    def name(self) -> str:
+        """Encoder and kind of index, for tables."""
+        return f"{_name(self.encoder.checkpoint)}, exact"
+
     def open(self, dataset: Dataset, cache: Path) -> Retriever:
         """Opens the index, encoding the corpus on first use."""
         encoder = self.encoder.load()
@@ -154,6 +162,11 @@ class Scann:
     metric: Literal["inner_product", "l2"] = "inner_product"
     leaves: int = 0
     leaves_to_search: int = 0
+
+    @property
+    def name(self) -> str:
+        """Encoder and kind of index, for tables."""
+        return f"{_name(self.encoder.checkpoint)}, ScaNN"
 
     def open(self, dataset: Dataset, cache: Path) -> Retriever:
         """Opens the index, encoding the corpus and training on first use."""

@@ -227,3 +227,12 @@ def test_two_builders_of_different_corpora_are_told(tmp_path):
     with pytest.raises(InputError, match="another process wrote other passages here"):
         write_passages(directory, passages())
     assert len(Passages.open(directory)) == 6
+
+
+def test_finds_passages_by_their_ids_in_one_batch(tmp_path):
+    written = corpus(300)
+    passages = write_passages(tmp_path / "corpus", written)
+    assert passages.find(["p299", "p0", "p299"]) == [written[299], written[0], written[299]]
+    assert passages.find([]) == []
+    with pytest.raises(KeyError, match="p300"):
+        passages.find(["p1", "p300"])
