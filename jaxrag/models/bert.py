@@ -65,7 +65,12 @@ class Linear(nn.Module):
     def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
         weight = self.param("weight", _NORMAL, (self.features, x.shape[-1]))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        return x @ weight.astype(self.dtype).T + bias.astype(self.dtype)
+        weight, bias = weight.astype(self.dtype), bias.astype(self.dtype)
+        if self.features == 1:
+            # On a CPU, a matrix times a vector rounds according to where in the matrix a row is;
+            # a reranker's score may not depend on that.
+            return jnp.sum(x * weight[0], axis=-1, keepdims=True) + bias
+        return x @ weight.T + bias
 
 
 class LayerNorm(nn.Module):

@@ -16,6 +16,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int
 
+from jaxrag.models.sharding import automatic
+from jaxrag.types import InputError
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
@@ -41,9 +44,13 @@ class Batch(NamedTuple):
     lengths: Int[Any, " b"]
 
 
-def default_batch_tokens() -> int:
-    """Tokens in a batch: on a CPU what its caches hold, on accelerators enough to fill them."""
-    return 512 if jax.default_backend() == "cpu" else 16384
+def batch_tokens(number: int | None) -> int:
+    """Tokens in a batch: by default what a CPU's caches hold, or what fills an accelerator."""
+    if number is None:
+        return 512 if jax.default_backend() == "cpu" else 16384
+    if number < 1:
+        raise InputError(f"batch_tokens is {number}; at least 1 is needed.")
+    return number
 
 
 def tokenize(
@@ -88,9 +95,9 @@ def batches(
       limit: greatest width.
       batch_tokens: a batch has about this many rows times columns.
       pad_id: id that fills a row.
-      mesh: devices over whose first axis a batch's rows are spread.
+      mesh: devices over whose "data" axis a batch's rows are spread.
     """
-    multiple = 1 if mesh is None else mesh.shape[mesh.axis_names[0]]
+    multiple = 1 if mesh is None else mesh.shape.get("data", 1)
     by_width: dict[int, list[int]] = {}
     for row, tokens in enumerate(inputs):
         by_width.setdefault(bucket_width(len(tokens.ids), limit=limit), []).append(row)
@@ -114,13 +121,14 @@ def _batch(
 
 
 def _spread(batch: Batch, mesh: Mesh) -> Batch:
-    by_row = NamedSharding(mesh, PartitionSpec(mesh.axis_names[0]))
-    return Batch(batch.rows, *jax.device_put(batch[1:], by_row))
+    by_row = PartitionSpec("data") if "data" in mesh.axis_names else PartitionSpec()
+    sharding = NamedSharding(automatic(mesh), by_row)
+    return Batch(batch.rows, *jax.device_put(batch[1:], sharding))
 
 
 def replicate(params: Any, mesh: Mesh) -> Any:
     """Parameters on every device of a mesh."""
-    return jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+    return jax.device_put(params, NamedSharding(automatic(mesh), PartitionSpec()))
 
 
 def run(

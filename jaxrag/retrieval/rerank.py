@@ -74,7 +74,7 @@ class CrossEncoder:
             the network has positions.
           dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
           batch_tokens: size of a batch; by default what suits the device.
-          mesh: devices that share a batch's rows, along the mesh's first axis.
+          mesh: devices that share a batch's rows, along the mesh's "data" axis.
 
         Raises:
           InputError: for a checkpoint or setting that will not do.
@@ -100,7 +100,7 @@ class CrossEncoder:
             params=params if mesh is None else buckets.replicate(params, mesh),
             tokenizer=load_tokenizer(path),
             max_length=max_length,
-            batch_tokens=batch_tokens or buckets.default_batch_tokens(),
+            batch_tokens=buckets.batch_tokens(batch_tokens),
             mesh=mesh,
         )
 

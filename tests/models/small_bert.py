@@ -25,7 +25,7 @@ BERT: dict[str, Any] = {
     "vocab_size": 40,
     "hidden_size": 24,
     "intermediate_size": 40,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 3,
     "max_position_embeddings": 64,
     "type_vocab_size": 2,
@@ -38,7 +38,6 @@ BERT: dict[str, Any] = {
 XLM_ROBERTA: dict[str, Any] = BERT | {
     "model_type": "xlm-roberta",
     "num_attention_heads": 4,
-    "num_hidden_layers": 2,
     "type_vocab_size": 1,
     "layer_norm_eps": 3e-3,
     "pad_token_id": 3,

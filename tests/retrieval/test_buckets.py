@@ -1,0 +1,106 @@
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrag.retrieval.buckets import Tokens, batches, bucket_width, run, tokenize
+from tests.models import small_bert
+
+
+@pytest.mark.parametrize(
+    ("length", "limit", "width"),
+    [
+        (1, 512, 16),
+        (16, 512, 16),
+        (17, 512, 32),
+        (113, 512, 128),
+        (128, 512, 128),
+        (129, 512, 160),  # steps of 32 from 128 to 256, of 64 to 512
+        (250, 512, 256),
+        (257, 512, 320),
+        (500, 512, 512),
+        (40, 45, 45),  # never past the limit
+    ],
+)
+def test_widths(length, limit, width):
+    assert bucket_width(length, limit=limit) == width
+
+
+def test_widths_are_few_and_not_wasteful():
+    widths = [bucket_width(n, limit=8192) for n in range(1, 8193)]
+    assert len(set(widths)) == 8 + 6 * 4  # eight to 128, then four for each doubling
+    assert all(width >= n for n, width in enumerate(widths, start=1))
+    assert all(width <= max(1.25 * n, n + 15) for n, width in enumerate(widths, start=1))
+
+
+def texts(lengths):
+    return [Tokens(list(range(i, i + n)), [i % 2] * n) for i, n in enumerate(lengths)]
+
+
+def cut(inputs, mesh=None):
+    return batches(inputs, limit=100, batch_tokens=64, pad_id=-1, mesh=mesh)
+
+
+@hypothesis.settings(deadline=None, max_examples=50)
+@hypothesis.given(st.lists(st.integers(1, 100), max_size=40))
+def test_every_text_comes_once_in_the_batch_of_its_width(lengths):
+    inputs, seen, shapes = texts(lengths), [], {}
+    for batch in cut(inputs):
+        height, width = batch.ids.shape
+        assert shapes.setdefault(width, height) == height  # one shape a width
+        for place, row in enumerate(batch.rows):
+            length = lengths[row]
+            assert width == bucket_width(length, limit=100)
+            assert batch.lengths[place] == length
+            assert batch.ids[place].tolist() == [*inputs[row].ids, *[-1] * (width - length)]
+            assert batch.segments[place, :length].tolist() == inputs[row].segments
+        empty = len(batch.rows)
+        assert (batch.ids[empty:] == -1).all() and not batch.lengths[empty:].any()
+        seen += batch.rows
+    assert sorted(seen) == list(range(len(lengths)))
+
+
+def test_batches_by_hand():
+    # 64 tokens a batch: four rows of 16, two of 32, one of 64. Widths go up, orders stay.
+    found = [(b.rows, b.ids.shape) for b in cut(texts([20, 3, 50, 4, 5, 16, 15]))]
+    assert found == [
+        ([1, 3, 4, 5], (4, 16)),
+        ([6], (4, 16)),
+        ([0], (2, 32)),
+        ([2], (1, 64)),
+    ]
+
+
+def test_rows_are_spread_over_devices():
+    mesh = jax.make_mesh((8,), ("data",))
+    (batch,) = cut(texts([3]), mesh)
+    assert batch.ids.shape == (8, 16)  # four would do, but every device gets as many
+    assert len(batch.ids.sharding.device_set) == 8
+    assert batch.lengths.addressable_shards[0].data.shape == (1,)
+    (batch,) = cut(texts([3]), jax.make_mesh((8,), ("model",)))
+    assert batch.ids.shape == (4, 16) == batch.ids.addressable_shards[0].data.shape
+
+
+def test_results_return_in_order():
+    lengths = [20, 3, 50, 4, 5, 16, 15]
+    found = run(
+        lambda batch: jnp.stack([jnp.asarray(batch.lengths), jnp.asarray(batch.ids[:, 0])], 1),
+        cut(texts(lengths)),
+        count=7,
+        features=2,
+    )
+    np.testing.assert_array_equal(found, np.stack([lengths, range(7)], 1))
+    assert found.dtype == np.float32
+
+
+def test_of_a_pair_the_longer_part_is_cut():
+    tokenizer = small_bert.tokenizer(small_bert.BERT)
+    (tokens,) = tokenize(tokenizer, ["cat mat"], ["rug rug rug rug rug rug"], limit=8)
+    words = tokenizer.convert_ids_to_tokens(list(tokens.ids))
+    assert words == ["[CLS]", "cat", "mat", "[SEP]", "rug", "rug", "rug", "[SEP]"]
+    assert list(tokens.segments) == [0, 0, 0, 0, 1, 1, 1, 1]
+    (roberta,) = tokenize(small_bert.tokenizer(small_bert.XLM_ROBERTA), ["cat"], ["mat"], limit=8)
+    assert len(roberta.ids) == 6 and not any(roberta.segments)
+    assert tokenize(tokenizer, [], limit=8) == []

