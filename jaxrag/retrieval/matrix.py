@@ -110,7 +110,7 @@ def open_matrix(
     check_settings(directory, {key: manifest.settings.get(key) for key in wanted}, wanted)
     check_files(directory, manifest, verify=verify)
     shards = tuple(
-        np.load(directory / file.name, mmap_mode="r", allow_pickle=False)
+        np.load(directory / file.name, mmap_mode="r", allow_pickle=False).view(np.ndarray)
         for file in sorted(manifest.files)
     )
     return Matrix(directory, manifest, shards)

@@ -19,7 +19,7 @@ from jaxrag.types import InputError, Ranking
 Metric = Literal["inner_product", "l2"]
 """How a passage is scored: <q, p>, or -|q - p|^2."""
 
-_CELLS = 1 << 22  # float64 numbers held at once: 32 MiB
+_CELLS = 1 << 18  # float64 numbers held at once: 2 MiB, what a cache holds
 
 
 class Ranked(NamedTuple):

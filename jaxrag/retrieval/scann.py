@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 _KIND = "scann"
 _SMALL = 20_000  # up to here, scoring all rows is fast, and exact
 _FEW = 16  # with fewer rows, ScaNN cannot train its codes
-_LEAVES = 50  # fewest leaves to search by default
-_BLOCK = 8  # queries that ScaNN gets together: see `ScannIndex._found`
+_SHARE = 1 / 10  # of the leaves are searched by default,
+_SCANNED = 8_000  # and so many that they hold about as many rows
+_BLOCK = 32  # queries that ScaNN gets together: see `ScannIndex._found`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,8 +146,11 @@ class ScannIndex:
     ) -> ScannIndex:
         """Opens what ``build`` trained with the same settings.
 
-        ``leaves_to_search`` trades speed for recall; None searches a twelfth of the
-        leaves, and at least 50.
+        ``leaves_to_search`` trades speed for recall; None searches a tenth of the leaves, more
+        where that would be under 8,000 rows. The recall depends on the data: where neighbours
+        are close it is 0.98 and more, but on questions to 9,000 Wikipedia passages that mostly
+        held no answer (all-MiniLM-L6-v2), 8 % of the leaves held 0.74 of the 10 best and
+        half of them 0.97. So compare with `ExactIndex` on some queries of yours.
 
         Raises:
           InputError: see `open_matrix`; no such index, or it is damaged or belongs to a matrix
@@ -165,7 +169,10 @@ class ScannIndex:
             raise InputError(f"{folder} holds files that are not the index's: {surplus}")
         if leaves_to_search is not None and leaves_to_search < 1:
             raise InputError(f"leaves_to_search must be at least 1, not {leaves_to_search}")
-        leaves = leaves_to_search or max(_LEAVES, math.ceil((settings.leaves or 0) / 12))
+        leaves = min(leaves_to_search or len(matrix), settings.leaves or 1)
+        if leaves_to_search is None:
+            share = min(1.0, max(_SHARE, _SCANNED / len(matrix)))
+            leaves = max(1, math.ceil(leaves * share))
         searcher = _scann().load_searcher(str(folder))  # absolute: 1.4.2 doubles a relative path
         return cls(matrix, encoder, passages, settings, manifest, searcher, leaves)
 
@@ -277,7 +284,7 @@ def _searcher(matrix: Matrix, settings: ScannSettings) -> Any:
     norms = np.linalg.norm(vectors, axis=1)
     builder = builder.tree(
         settings.leaves,
-        max(1, settings.leaves // 12),
+        max(1, settings.leaves // 10),
         training_sample_size=settings.training_rows,
         spherical=bool(np.abs(norms - 1).max() < 1e-2),
     )
