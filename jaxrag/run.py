@@ -140,6 +140,17 @@ def _open_index(settings: IndexSettings, data: DataSettings, cache: Path) -> Ret
     return settings.open(_load_data(data, cache), cache)
 
 
+def open_index(run: Run, cache: Path) -> Retriever:
+    """The index of the run's corpus, built where it is not there yet.
+
+    Raises:
+      InputError: the run has no index, or what is there does not fit.
+    """
+    if run.index is None:
+        raise InputError(f"{run.name} has no index: set config.index.")
+    return _open_index(run.index, run.data, cache)
+
+
 def describe(value: Any) -> Any:
     """Settings as plain JSON; a dataclass tells its own name beside its fields."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -167,9 +178,7 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
     judge = _load_model(run.judge, cache) if run.judge else None
     retriever = None
     if _searches(run):
-        if run.index is None:
-            raise InputError(f"{run.name} searches: set config.index.")
-        retriever = _open_index(run.index, run.data, cache)
+        retriever = open_index(run, cache)
     reranker = run.reranker.load(model, cache) if run.reranker and _searches(run) else None
     tools = Tools(
         llm=LanguageModelTool(model),

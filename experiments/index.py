@@ -1,0 +1,28 @@
+"""Builds the index of a config's corpus, or finishes one that was interrupted.
+
+    python -m experiments.index --config configs/dtr.py:factbook
+
+`experiments.answer` builds it, too, when it is not there; this is for doing it beforehand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.configuration import parse, script
+from jaxrag.run import open_index
+
+
+def main(argv: Sequence[str]) -> int:
+    """Builds and opens the index."""
+    run, _ = parse(argv, lambda values: None)
+    started = time.monotonic()
+    index = open_index(run, Path(run.cache))
+    print(f"{len(index.passages):,} passages, {time.monotonic() - started:.0f} s: {index.identity}")
+    return 0
+
+
+if __name__ == "__main__":
+    script(main)
