@@ -1,0 +1,119 @@
+"""The main job with the real models: few questions, the four methods of the quickstart."""
+
+import dataclasses
+import json
+
+import pytest
+
+from experiments import answer, quickstart, sweep
+from experiments.configuration import load
+from jaxrag.engines.local import LocalModel
+from jaxrag.evaluation.records import read_run
+from jaxrag.run import execute
+from jaxrag.types import InputError
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def runs(cache, tmp_path_factory):
+    """The run directories of the four methods, by name."""
+    work = tmp_path_factory.mktemp("runs")
+    for method in quickstart.METHODS:
+        execute(tiny(method, cache), work / method)
+    return {method: work / method for method in quickstart.METHODS}
+
+
+def tiny(method, cache, **changes):
+    return dataclasses.replace(load(f"configs/{method}.py:tiny"), cache=cache, **changes)
+
+
+def refuse(*arguments, **options):
+    raise AssertionError("the language model was called")
+
+
+def test_every_question_is_answered(runs):
+    for method, path in runs.items():
+        run = read_run(path)
+        assert run.finished and len(run.records) == 8
+        for record in run.records:
+            assert "error" not in record and record["cost"]["llm_calls"] >= 1
+            assert record["trace"]["answer"]["text"] == record["prediction"]
+        calls = {record["cost"]["llm_calls"] for record in run.records}
+        assert calls <= {"no_retrieval": {1}, "standard_rag": {1}, "pairs": {3, 4},
+                         "dtr": {1, 3}}[method]  # fmt: skip
+
+
+def test_answers_are_text_and_retrieval_finds_gold(runs):
+    metrics = json.loads((runs["standard_rag"] / "metrics.json").read_text())
+    assert metrics["means"]["recall"]["mean"] > 0.3
+    predictions = [record["prediction"] for record in read_run(runs["standard_rag"]).records]
+    assert sum(bool(text) for text in predictions) >= 6
+
+
+def test_a_second_run_asks_the_model_nothing(runs, cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(LocalModel, "generate", refuse)
+    for method, path in runs.items():
+        execute(tiny(method, cache), tmp_path / method)
+        again = (tmp_path / method / "answers.jsonl").read_bytes()
+        assert again == (path / "answers.jsonl").read_bytes()
+
+
+def test_a_sweep_moves_the_trigger_ratio_monotonically(runs, cache, tmp_path, monkeypatch, capsys):
+    config = f"--config.cache={cache}"
+    arguments = ["sweep", "--config=configs/dtr.py:tiny", config, "--values=0,0.3,1,1000"]
+    assert sweep.main([*arguments, f"--workdir={tmp_path / 'first'}"]) == 0
+    ratios = []
+    for path in sorted((tmp_path / "first").iterdir(), key=lambda p: float(p.name.split("=")[1])):
+        ratios.append(json.loads((path / "metrics.json").read_text())["means"]["trigger"]["mean"])
+    assert ratios == sorted(ratios, reverse=True) and ratios[0] == 1.0 and ratios[-1] == 0.0
+    monkeypatch.setattr(LocalModel, "generate", refuse)
+    assert sweep.main([*arguments, f"--workdir={tmp_path / 'second'}"]) == 0
+    assert "threshold=0.3" in capsys.readouterr().out
+
+
+def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
+    arguments = ["answer", "--config=configs/dtr.py:tiny", f"--config.cache={cache}"]
+    workdir = f"--workdir={runs['dtr']}"
+    before = (runs["dtr"] / "answers.jsonl").read_bytes()
+    assert answer.main([*arguments, workdir]) == 0
+    assert (runs["dtr"] / "answers.jsonl").read_bytes() == before
+    assert "dtr" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"method\.gate\.threshold"):
+        answer.main([*arguments, workdir, "--config.method.gate.threshold=0.9"])
+    with pytest.raises(InputError, match="workdir"):
+        answer.main(arguments)
+
+
+def test_a_failing_question_stops_nothing(runs, cache, tmp_path, monkeypatch, capsys):
+    whole = LocalModel.generate
+
+    def fragile(self, prompts, **options):
+        if any("Bahamas" in str(prompt) for prompt in prompts):
+            raise RuntimeError("no luck with the Bahamas")
+        return whole(self, prompts, **options)
+
+    # Other words for the passages make other prompts, which the store does not know.
+    run = tiny("no_retrieval", cache)
+    reader = dataclasses.replace(run.method.reader, answer_tokens=3)
+    run = dataclasses.replace(run, method=dataclasses.replace(run.method, reader=reader))
+    monkeypatch.setattr(LocalModel, "generate", fragile)
+    found = execute(run, tmp_path / "run")
+    failed = [r for r in read_run(tmp_path / "run").records if "error" in r]
+    assert 0 < found["errors"] == len(failed) < 8
+    assert all("no luck" in record["error"] for record in failed)
+    monkeypatch.setattr(LocalModel, "generate", whole)
+    assert execute(run, tmp_path / "run")["errors"] == 0  # the same command asks them again
+
+
+def test_the_record_tells_models_data_and_settings_but_no_path(runs):
+    head = json.loads((runs["dtr"] / "config.json").read_text())
+    config = head["config"]
+    assert config["method"]["name"] == "dtr" and config["dataset"]["name"] == "factbook"
+    assert config["method"]["gate"]["is"] == "gates.UncertaintyGate"
+    assert len(config["language_model"]["weights"]) >= 16
+    assert "/" not in json.dumps({k: v for k, v in config.items() if k != "environments"})
+    assert head["environments"][0]["packages"]["jax"]
