@@ -24,7 +24,7 @@ from jaxrag.retrieval.manifest import (
     read_manifest,
 )
 from jaxrag.retrieval.retriever import TextEncoder
-from jaxrag.retrieval.shards import write_shard
+from jaxrag.retrieval.shards import journal_of, write_shard
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def build_matrix(
     directory: str | Path,
     *,
     shard_rows: int = 50_000,
-    chunk_rows: int = 2048,
+    chunk_rows: int | None = None,
     dtype: Literal["float16", "float32"] = "float16",
 ) -> Matrix:
     """Encodes a corpus into a matrix on disk, or finishes one that was interrupted.
@@ -136,7 +136,8 @@ def build_matrix(
       encoder: its ``embed_passages`` makes the vectors.
       directory: made if need be.
       shard_rows: rows of one file.
-      chunk_rows: rows encoded at a time, and so the most that an interruption loses.
+      chunk_rows: rows encoded at a time, and so the most that an interruption loses; None: what
+        takes 5 to 10 seconds.
       dtype: stored precision.
 
     Raises:
@@ -145,7 +146,7 @@ def build_matrix(
     """
     if not len(passages):
         raise InputError("the corpus is empty; an index needs at least one passage")
-    if shard_rows < 1 or chunk_rows < 1:
+    if min(shard_rows, 1 if chunk_rows is None else chunk_rows) < 1:
         raise InputError(
             f"shard_rows and chunk_rows must be at least 1, not {shard_rows} and {chunk_rows}"
         )
@@ -184,6 +185,8 @@ def _begin(directory: Path, settings: Mapping[str, Any]) -> Manifest:
         manifest = read_manifest(directory, KIND)
         check_settings(directory, manifest.settings, settings)
         sound = [file for file in manifest.files if not damage(directory, file, hashes=True)]
+        for file in sound:
+            journal_of(directory / file.name).unlink(missing_ok=True)
         if len(sound) == len(manifest.files):
             return manifest
         manifest = Manifest(KIND, settings, tuple(sound))
@@ -199,7 +202,7 @@ def _encode_shards(
     directory: Path,
     manifest: Manifest,
     missing: Sequence[int],
-    chunk_rows: int,
+    chunk_rows: int | None,
 ) -> None:
     settings = manifest.settings
     count, shard_rows = settings["passages"]["count"], settings["shard_rows"]
@@ -224,6 +227,7 @@ def _encode_shards(
             complete = len(manifest.files) == -(-count // shard_rows)
             manifest = dataclasses.replace(manifest, complete=complete)
             manifest.write(directory)
+            journal_of(directory / file.name).unlink()
 
 
 def _check_space(directory: Path, rows: int, settings: Mapping[str, Any]) -> None:

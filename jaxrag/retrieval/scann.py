@@ -3,9 +3,6 @@
 Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Quantization": a
 tree of partitions picks some leaves, asymmetric hashing scores what is in them, and the best are
 scored again. What is found gets its final score from the stored vectors (see `ranking`).
-
-Training is not reproducible bit for bit: ScaNN 1.4.2 takes no seed for its first centres, and its
-threads race. So an index's identity holds the hash of its files.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import functools
 import importlib.metadata
 import math
 import os
-import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,58 +20,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.store import canonical, digest
+from jaxrag.engines.store import canonical
 from jaxrag.retrieval import manifest as manifests
 from jaxrag.retrieval.manifest import Manifest
 from jaxrag.retrieval.matrix import Matrix, open_matrix
-from jaxrag.retrieval.ranking import Metric, check_query, rank
+from jaxrag.retrieval.ranking import check_query, rank
 from jaxrag.retrieval.retriever import TextEncoder
+from jaxrag.retrieval.scann_training import (
+    KIND,
+    ScannSettings,
+    folder_of,
+    is_sound,
+    scann_library,
+    source_of,
+    train,
+)
 from jaxrag.types import InputError, Ranking
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.passages import Passages
 
-_KIND = "scann"
-_SMALL = 20_000  # up to here, scoring all rows is fast, and exact
-_FEW = 16  # with fewer rows, ScaNN cannot train its codes
+_DEFAULTS = ScannSettings()
 _SHARE = 1 / 10  # of the leaves are searched by default,
 _SCANNED = 8_000  # and so many that they hold about as many rows
 _BLOCK = 32  # queries that ScaNN gets together: see `ScannIndex._found`
-
-
-@dataclasses.dataclass(frozen=True)
-class ScannSettings:
-    """How an index is trained.
-
-    Attributes:
-      metric: how passages are scored, <q, p> or -|q - p|^2.
-      leaves: partitions of the tree; None: 2 sqrt(n), or 0 up to 20,000 rows. 0 scores all
-        rows, and so does any number below 16 rows.
-      training_rows: how many rows the tree and the codes are trained on.
-      block: how many dimensions share a code of 4 bits.
-      anisotropy: threshold T of the paper's loss; for inner products only.
-      reorder: how many of the best by code are scored by vector, unless k needs more.
-    """
-
-    metric: Metric = "inner_product"
-    leaves: int | None = None
-    training_rows: int = 250_000
-    block: int = 2
-    anisotropy: float = 0.2
-    reorder: int = 100
-
-    def resolved(self, rows: int) -> ScannSettings:
-        """The same for a corpus of this size, with every choice made."""
-        if self.metric not in ("inner_product", "l2"):
-            raise InputError(f"metric must be 'inner_product' or 'l2', not {self.metric!r}")
-        if (self.leaves or 0) < 0 or min(self.training_rows, self.block, self.reorder) < 1:
-            raise InputError(f"leaves must be at least 0 and the other numbers at least 1: {self}")
-        leaves = self.leaves
-        if leaves is None:
-            leaves = 0 if rows <= _SMALL else round(2 * math.sqrt(rows))
-        leaves = 0 if rows < _FEW else min(leaves, rows)
-        sizes = {"leaves": leaves, "training_rows": min(self.training_rows, rows)}
-        return dataclasses.replace(self, **sizes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +65,7 @@ class ScannIndex:
         encoder: TextEncoder,
         passages: Passages,
         *,
-        settings: ScannSettings = ScannSettings(),
+        settings: ScannSettings = _DEFAULTS,
         leaves_to_search: int | None = None,
         verify: bool | None = None,
     ) -> ScannIndex:
@@ -119,11 +87,11 @@ class ScannIndex:
         """
         matrix = open_matrix(directory, passages, encoder, verify=verify)
         settings = settings.resolved(len(matrix))
-        source = _source(matrix, settings)
-        folder = _folder(matrix, source)
+        source = source_of(matrix, settings)
+        folder = folder_of(matrix, source)
         with manifests.building(matrix.directory):
-            if not _sound(folder):
-                _train(matrix, settings, source, folder)
+            if not is_sound(folder):
+                train(matrix, settings, source, folder)
         return cls.open(
             directory,
             encoder,
@@ -140,7 +108,7 @@ class ScannIndex:
         encoder: TextEncoder,
         passages: Passages,
         *,
-        settings: ScannSettings = ScannSettings(),
+        settings: ScannSettings = _DEFAULTS,
         leaves_to_search: int | None = None,
         verify: bool | None = None,
     ) -> ScannIndex:
@@ -158,9 +126,9 @@ class ScannIndex:
         """
         matrix = open_matrix(directory, passages, encoder, verify=verify)
         settings = settings.resolved(len(matrix))
-        source = _source(matrix, settings)
-        folder = _folder(matrix, source)
-        manifest = manifests.read_manifest(folder, _KIND)
+        source = source_of(matrix, settings)
+        folder = folder_of(matrix, source)
+        manifest = manifests.read_manifest(folder, KIND)
         manifests.check_settings(folder, manifest.settings, source)
         manifests.check_files(folder, manifest, verify=verify)
         known = {manifests.NAME, *(file.name for file in manifest.files)}
@@ -173,7 +141,9 @@ class ScannIndex:
         if leaves_to_search is None:
             share = min(1.0, max(_SHARE, _SCANNED / len(matrix)))
             leaves = max(1, math.ceil(leaves * share))
-        searcher = _scann().load_searcher(str(folder))  # absolute: 1.4.2 doubles a relative path
+        searcher = scann_library().load_searcher(
+            str(folder)
+        )  # absolute: 1.4.2 doubles a relative path
         return cls(matrix, encoder, passages, settings, manifest, searcher, leaves)
 
     @property
@@ -228,69 +198,3 @@ class ScannIndex:
         reorder = max(self.settings.reorder, 2 * k)
         rows, distances = self.searcher.search_batched(padded, k, reorder, leaves)
         return np.where(np.isnan(distances), -1, rows.astype(np.int64))[: len(queries)]
-
-
-def _scann() -> Any:
-    try:
-        from scann.scann_ops.py import scann_ops_pybind
-    except ImportError as error:
-        raise InputError(
-            f"ScaNN cannot be loaded here ({error}); it runs on Linux on x86-64 (pip install "
-            "scann). The exact index runs everywhere."
-        ) from error
-    return scann_ops_pybind
-
-
-def _source(matrix: Matrix, settings: ScannSettings) -> dict[str, Any]:
-    return {"matrix": matrix.manifest.content, "training": dataclasses.asdict(settings)}
-
-
-def _folder(matrix: Matrix, source: dict[str, Any]) -> Path:
-    return matrix.directory / f"scann-{digest(canonical(source))[:8]}"
-
-
-def _sound(folder: Path) -> bool:
-    try:
-        manifest = manifests.read_manifest(folder, _KIND)
-        manifests.check_files(folder, manifest, verify=None)
-    except InputError:
-        return False
-    return True
-
-
-def _train(matrix: Matrix, settings: ScannSettings, source: dict[str, Any], folder: Path) -> None:
-    unfinished = folder.with_name(folder.name + ".new")
-    for old in (folder, unfinished):
-        shutil.rmtree(old, ignore_errors=True)
-    searcher = _searcher(matrix, settings)
-    with manifests.enough_space(matrix.directory):
-        unfinished.mkdir()
-        searcher.serialize(str(unfinished), relative_path=True)
-        files = []
-        for path in sorted(unfinished.iterdir()):
-            manifests.sync(path)
-            files.append(manifests.finished(path))
-        Manifest(_KIND, source, tuple(files), complete=True).write(unfinished)
-        manifests.move(unfinished, folder)
-
-
-def _searcher(matrix: Matrix, settings: ScannSettings) -> Any:
-    vectors = matrix[:].astype(np.float32)
-    inner = settings.metric == "inner_product"
-    builder = _scann().builder(vectors, 10, "dot_product" if inner else "squared_l2")
-    builder = builder.set_n_training_threads(os.cpu_count() or 1)
-    if not settings.leaves:
-        return builder.score_brute_force().build()
-    norms = np.linalg.norm(vectors, axis=1)
-    builder = builder.tree(
-        settings.leaves,
-        max(1, settings.leaves // 10),
-        training_sample_size=settings.training_rows,
-        spherical=bool(np.abs(norms - 1).max() < 1e-2),
-    )
-    builder = builder.score_ah(
-        settings.block,
-        anisotropic_quantization_threshold=settings.anisotropy if inner else math.nan,
-        training_sample_size=settings.training_rows,
-    )
-    return builder.reorder(settings.reorder).build()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -11,6 +12,9 @@ from typing import BinaryIO, TextIO
 import numpy as np
 
 from jaxrag.retrieval.manifest import File, digest_bytes, finished, move
+
+_FIRST, _MOST = 256, 1 << 15  # rows of a chunk,
+_SECONDS = 5.0  # which doubles while it takes less than this
 
 
 def write_shard(
@@ -20,7 +24,7 @@ def write_shard(
     *,
     dimension: int,
     dtype: str,
-    chunk_rows: int,
+    chunk_rows: int | None,
     advance: Callable[[int], None],
 ) -> File:
     """Fills the file with what ``make`` gives for ``rows``; goes on where an earlier call stopped.
@@ -34,24 +38,35 @@ def write_shard(
       make: gives the chunk's rows [c d] in ``dtype``.
       dimension: d.
       dtype: name of the stored type.
-      chunk_rows: rows of a chunk.
+      chunk_rows: rows of a chunk; None: grows until one takes some seconds.
       advance: told of rows that are on disk.
     """
-    partial, journal_path = (path.with_name(path.name + end) for end in (".partial", ".journal"))
-    with partial.open("a+b") as stream, journal_path.open("a+") as journal:
+    partial = path.with_name(path.name + ".partial")
+    if path.exists() and journal_of(path).exists():  # stopped before its caller took note of it
+        path.rename(partial)
+    with partial.open("a+b") as stream, journal_of(path).open("a+") as journal:
         kept = _keep_sound(stream, journal, (len(rows), dimension), np.dtype(dtype))
         advance(kept)
-        for start in range(rows.start + kept, rows.stop, chunk_rows):
-            chunk = range(start, min(start + chunk_rows, rows.stop))
+        start, size = rows.start + kept, chunk_rows or _FIRST
+        while start < rows.stop:
+            began = time.monotonic()
+            chunk = range(start, min(start + size, rows.stop))
             data = make(chunk).tobytes()
             stream.write(data)
             _to_disk(stream)
             journal.write(f"{len(chunk)} {digest_bytes(data)}\n")
             _to_disk(journal)
             advance(len(chunk))
+            start = chunk.stop
+            if chunk_rows is None and time.monotonic() - began < _SECONDS:
+                size = min(2 * size, _MOST)
     move(partial, path)
-    journal_path.unlink()
     return finished(path)
+
+
+def journal_of(path: Path) -> Path:
+    """The journal of a file; to be removed once it is on record that the file is finished."""
+    return path.with_name(path.name + ".journal")
 
 
 def _keep_sound(stream: BinaryIO, journal: TextIO, shape: tuple[int, int], dtype: np.dtype) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jaxrag.retrieval import matrix as matrix_module
 from jaxrag.retrieval import shards
-from jaxrag.retrieval.manifest import read_manifest
+from jaxrag.retrieval.manifest import Manifest, read_manifest
 from jaxrag.retrieval.matrix import build_matrix, open_matrix
 from jaxrag.types import InputError
 
@@ -117,6 +117,33 @@ def test_killed_at_random_moments(tmp_path) -> None:
     assert rest.encoded < 300
     build_matrix(FakePassages(300), FakeEncoder(), tmp_path / "whole", **sizes)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_stopped_between_a_shard_and_its_record(tmp_path, monkeypatch) -> None:
+    whole = build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "whole", shard_rows=10)
+    for method, encoded in (("write", 20), ("unlink", 10)):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_at_second(patch, method)
+            build_matrix(FakePassages(30), FakeEncoder(), tmp_path / method, shard_rows=10)
+        rest = FakeEncoder()
+        build_matrix(FakePassages(30), rest, tmp_path / method, shard_rows=10)
+        assert rest.encoded == encoded
+        assert contents(tmp_path / method) == contents(whole.directory)
+
+
+def stop_at_second(patch, method: str) -> None:
+    """Interrupts where the first shard is to be recorded, or the second's journal removed."""
+    calls = []
+    owner = Manifest if method == "write" else Path
+    original = getattr(owner, method)
+
+    def stopping(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    patch.setattr(owner, method, stopping)
 
 
 def test_a_finished_build_is_only_opened(tmp_path) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxrag.retrieval import shards
 from jaxrag.retrieval.shards import write_shard
 
 VECTORS = np.random.default_rng(0).standard_normal((64, 3)).astype(np.float16)
@@ -15,7 +16,9 @@ class PowerCut(Exception):
     pass
 
 
-def write(path: Path, rows: range, *, chunk_rows: int, cut_after: float = np.inf) -> list[int]:
+def write(
+    path: Path, rows: range, *, chunk_rows: int | None, cut_after: float = np.inf
+) -> list[int]:
     """Writes a shard of VECTORS; returns the rows that had to be made."""
     made = []
 
@@ -58,7 +61,16 @@ def test_resumes_and_gives_the_same_file(start, count, chunks, cut_after) -> Non
             assert first == min(-(-cut_after // chunks[0]) * chunks[0], count)
         np.save(whole, VECTORS[rows.start : rows.stop])
         assert path.read_bytes() == whole.read_bytes()
-        assert sorted(p.name for p in Path(directory).iterdir()) == ["part.npy", "whole.npy"]
+        names = {path.name for path in Path(directory).iterdir()}
+        assert names == {"part.npy", "part.npy.journal", "whole.npy"}
+
+
+def test_a_finished_file_that_nobody_took_note_of_is_kept(tmp_path) -> None:
+    path = tmp_path / "part.npy"
+    write(path, range(40), chunk_rows=8)
+    assert write(path, range(40), chunk_rows=8) == []
+    shards.journal_of(path).unlink()  # without it, the file is of unknown origin
+    assert len(write(path, range(40), chunk_rows=8)) == 40
 
 
 def interrupted(directory: Path) -> Path:
@@ -95,3 +107,21 @@ def test_an_unfinished_shard_of_another_shape_is_not_used(tmp_path) -> None:
     path = interrupted(tmp_path)
     assert len(write(path, range(39), chunk_rows=8)) == 39
     assert np.array_equal(np.load(path), VECTORS[:39])
+
+
+def test_chunks_grow_while_they_are_quick(tmp_path, monkeypatch) -> None:
+    clock = iter(range(0, 1000, 2))  # each look at the clock takes 2 seconds
+    monkeypatch.setattr(shards.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(shards, "_FIRST", 4)
+    monkeypatch.setattr(shards, "_MOST", 16)
+    sizes = []
+    arguments = {"dimension": 3, "dtype": "float16", "chunk_rows": None, "advance": sizes.append}
+    made = write_shard(
+        tmp_path / "x.npy", range(64), lambda r: VECTORS[r.start : r.stop], **arguments
+    )
+    assert made.bytes == 128 + 64 * 3 * 2
+    assert sizes == [0, 4, 8, 16, 16, 16, 4]
+    monkeypatch.setattr(shards, "_SECONDS", 1.0)
+    sizes.clear()
+    write_shard(tmp_path / "y.npy", range(12), lambda r: VECTORS[r.start : r.stop], **arguments)
+    assert sizes == [0, 4, 4, 4]
