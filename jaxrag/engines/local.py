@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from transformers import PreTrainedTokenizerFast
 
+from jaxrag.engines.decoding import Decoding
 from jaxrag.engines.prefill import Batch, Job, Prefill
 from jaxrag.engines.prompts import AnswerReader, encode_prompt, end_tokens
 from jaxrag.engines.store import canonical, digest
 from jaxrag.models.checkpoint import fingerprint, locate
 from jaxrag.models.decoder_checkpoint import load_decoder
-from jaxrag.models.decoding import STEPS, Progress, Sampling, choose, decode, score
+from jaxrag.models.decoding import score
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.sharding import automatic
 from jaxrag.models.tokenizer import load_tokenizer
@@ -26,13 +26,27 @@ from jaxrag.types import Generation, InputError, Prompt
 
 _NUMERICS = "jaxrag-local-1"  # goes into the identity; raise it when results change
 _SLOTS = 256  # caches have a multiple of this many slots
-_SCORED = 256  # tokens scored in one call
+_SCORED = 64  # tokens scored in one call
 
 
 def use_compile_cache(directory: str | Path) -> None:
     """Keeps compiled programs in ``directory``, so that the next process need not compile them."""
     jax.config.update("jax_compilation_cache_dir", str(Path(directory).absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def _sizes(prefill: int | None, decode: int | None, chunk: int | None) -> tuple[int, int, int]:
+    """Rows of prefill and decoding and tokens of a chunk, those not given by the device's kind."""
+    if jax.default_backend() == "cpu":
+        prefill, decode, chunk = prefill or 8, decode or 16, chunk or 32
+    else:
+        prefill, decode, chunk = prefill or 16, decode or 64, chunk or 128
+    if min(prefill, decode, chunk) < 1 or decode % prefill:
+        raise InputError(
+            f"prefill_rows is {prefill}, decode_rows {decode} and chunk {chunk}: all are to be at "
+            "least 1, and decode_rows a multiple of prefill_rows."
+        )
+    return prefill, decode, chunk
 
 
 class LocalModel:
@@ -45,6 +59,7 @@ class LocalModel:
     def __init__(
         self,
         prefill: Prefill,
+        decoding: Decoding,
         tokenizer: PreTrainedTokenizerFast,
         *,
         ends: Sequence[int],
@@ -53,7 +68,7 @@ class LocalModel:
         max_length: int,
         template_options: Mapping[str, Any],
     ) -> None:
-        self._prefill, self.tokenizer = prefill, tokenizer
+        self._prefill, self._decoding, self.tokenizer = prefill, decoding, tokenizer
         self._ends, self._identity, self._chunk = tuple(ends), identity, chunk
         self.max_length, self._template_options = max_length, dict(template_options)
 
@@ -64,7 +79,8 @@ class LocalModel:
         *,
         dtype: str | None = None,
         mesh: Mesh | None = None,
-        rows: Sequence[int] | None = None,
+        prefill_rows: int | None = None,
+        decode_rows: int | None = None,
         chunk: int | None = None,
         max_length: int | None = None,
         shared_bytes: int = 1 << 28,
@@ -77,8 +93,9 @@ class LocalModel:
             ``hub:ORG/NAME``.
           dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
           mesh: devices to spread over, with axes "data" (rows) and/or "model" (parameters).
-          rows: batch sizes, ascending. By default 8 and 16 on CPUs, 64 elsewhere. More than one
-            only where they give the same bits, as these two do.
+          prefill_rows: prompts that are read at once; by default 8 on CPUs, 16 elsewhere.
+          decode_rows: answers that are written at once, a multiple of that (a step of decoding
+            costs little more for more rows); by default 16 on CPUs, 64 elsewhere.
           chunk: tokens of each prompt in one step of prefill; prompts are padded to a multiple. By
             default 32 on CPUs, 128 elsewhere.
           max_length: most tokens of prompt and answer together; by default what the model allows.
@@ -93,8 +110,7 @@ class LocalModel:
         mesh = automatic(mesh) if mesh else None
         tokenizer = load_tokenizer(path)
         decoder, params = load_decoder(path, dtype=precision, mesh=mesh)
-        on_cpu = jax.default_backend() == "cpu"
-        rows, chunk = rows or ((8, 16) if on_cpu else (64,)), chunk or (32 if on_cpu else 128)
+        prefill_rows, decode_rows, chunk = _sizes(prefill_rows, decode_rows, chunk)
         limit = decoder.config.max_position_embeddings
         options = dict(template_options or {})
         identity = {
@@ -104,11 +120,19 @@ class LocalModel:
             "backend": jax.default_backend(),
             "chat_template": digest(str(tokenizer.chat_template)),
             "template_options": options,
+            # these change no more than the last bits, but a store's results are to be exact
+            "sizes": [prefill_rows, decode_rows, chunk],
+            "mesh": dict(mesh.shape) if mesh else None,
         }
+        prefill = Prefill(
+            decoder, params, rows=prefill_rows, chunk=chunk, shared_bytes=shared_bytes, mesh=mesh
+        )
+        ends = end_tokens(path, tokenizer)
         return cls(
-            Prefill(decoder, params, rows=rows, chunk=chunk, shared_bytes=shared_bytes, mesh=mesh),
+            prefill,
+            Decoding(prefill, batches=decode_rows // prefill_rows, ends=ends),
             tokenizer,
-            ends=end_tokens(path, tokenizer),
+            ends=ends,
             identity=canonical(identity),
             chunk=chunk,
             max_length=min(max_length or limit, limit),
@@ -147,20 +171,13 @@ class LocalModel:
             jobs.append(Job(tuple(tokens), len(tokens) - 1, slots))
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
         results: dict[int, Generation] = {}
-        for batch in self._prefill.batches(jobs):
-            rows = [zlib.crc32(np.array(jobs[i].tokens, np.int32).tobytes()) for i in batch.jobs]
-            rows += [0] * (len(batch.lengths) - len(rows))
-            sampling = Sampling(
-                np.float32(temperature),  # type: ignore[arg-type]
-                np.uint32(seed & 0xFFFFFFFF),  # type: ignore[arg-type]
-                self._prefill.put(np.array(rows, np.uint32)),
+        for group in self._decoding.groups(jobs):
+            rows = self._decoding.run(
+                group, max_new_tokens, temperature=temperature, seed=seed, stopped=reader.stopped
             )
-            first = jobs[batch.jobs[0]].slots - max_new_tokens
-            tokens, logprobs = self._decode(batch, sampling, first, max_new_tokens, reader)
-            for row, i in enumerate(batch.jobs):
-                results[i] = reader.read(
-                    tokens[row].tolist(), logprobs[row].tolist(), prompt_tokens=len(jobs[i].tokens)
-                )
+            for i, tokens, logprobs in rows:
+                length = len(jobs[i].tokens)
+                results[i] = reader.read(tokens, logprobs, prompt_tokens=length)
         return [results[i] for i in range(len(jobs))]
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
@@ -180,8 +197,9 @@ class LocalModel:
         results = {i: np.zeros(0, np.float32) for i in range(len(jobs))}
         asked = [i for i, (_, added) in enumerate(jobs) if len(added)]
         for batch in self._prefill.batches([jobs[i][0] for i in asked]):
-            numbers = [asked[i] for i in batch.jobs]
-            results.update(self._score(batch, numbers, [jobs[i] for i in numbers]))
+            numbers = [asked[i] for i in batch.numbers]
+            scores = self._score(batch, [jobs[i][1] for i in numbers])
+            results.update(zip(numbers, scores, strict=True))
         return [results[i] for i in range(len(jobs))]
 
     def _encode(self, prompt: Prompt, more: int, what: str) -> list[int]:
@@ -199,61 +217,21 @@ class LocalModel:
         chunks = -(-length // self._chunk)
         return -(-(chunks * self._chunk + new) // _SLOTS) * _SLOTS
 
-    def _decode(
-        self, batch: Batch, sampling: Sampling, first: int, count: int, reader: AnswerReader
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Makes up to ``count`` tokens for each row: tokens and log-probabilities, [b t]."""
-        decoder, params = self._prefill.decoder, self._prefill.params
-        size, cache = len(batch.lengths), batch.cache
-        lengths, ends = self._prefill.put(batch.lengths), np.array(self._ends, np.int32)
-        hidden = batch.hidden[np.arange(size), batch.lengths - 1 - batch.offset]
-        token, logprob = choose(decoder, params, hidden, np.int32(0), sampling)
-        tokens, logprobs = [np.asarray(token)[:, None]], [np.asarray(logprob)[:, None]]
-        finished = np.isin(tokens[0][:, 0], ends) | (np.arange(size) >= len(batch.jobs))
-        for made in itertools.count(1, STEPS):
-            made_rows = np.concatenate(tokens, axis=1)
-            finished |= [reader.stopped(row) for row in made_rows.tolist()]
-            if made >= count or finished.all():
-                return made_rows[:, :count], np.concatenate(logprobs, axis=1)[:, :count]
-            cache, progress, new, new_logprobs = decode(
-                decoder,
-                params,
-                cache,
-                Progress(token, self._prefill.put(finished)),
-                lengths,
-                np.int32(first),
-                np.int32(made),
-                np.int32(min(STEPS, count - made)),
-                ends,
-                sampling,
-            )
-            token, finished = progress.token, np.array(progress.finished)
-            tokens.append(np.asarray(new))
-            logprobs.append(np.asarray(new_logprobs))
-        raise AssertionError("unreachable")
-
-    def _score(
-        self, batch: Batch, numbers: list[int], jobs: list[tuple[Job, np.ndarray]]
-    ) -> dict[int, np.ndarray]:
-        """Log-probabilities of the continuations of one batch; only their logits are made."""
-        rows = np.concatenate([np.full(len(added), r) for r, (_, added) in enumerate(jobs)])
+    def _score(self, batch: Batch, added: list[np.ndarray]) -> list[np.ndarray]:
+        """Log-probabilities of the tokens added to each prompt; only their logits are made."""
+        rows = np.concatenate([np.full(len(tokens), r) for r, tokens in enumerate(added)])
         places = np.concatenate(
-            [np.arange(len(added)) + job.wanted - batch.offset for job, added in jobs]
+            [
+                np.arange(len(tokens)) + job.wanted - batch.offset
+                for job, tokens in zip(batch.jobs, added, strict=True)
+            ]
         )
-        targets = np.concatenate([added for _, added in jobs])
-        parts = []
+        targets, parts = np.concatenate(added), []
         for start in range(0, len(rows), _SCORED):
             part = slice(start, start + _SCORED)
             pad = (0, _SCORED - len(rows[part]))
             hidden = batch.hidden[np.pad(rows[part], pad), np.pad(places[part], pad)]
-            parts.append(
-                score(
-                    self._prefill.decoder,
-                    self._prefill.params,
-                    hidden,
-                    np.pad(targets[part], pad),  # type: ignore[arg-type]
-                )
-            )
+            wanted = jnp.asarray(np.pad(targets[part], pad))
+            parts.append(score(self._prefill.decoder, self._prefill.params, hidden, wanted))
         values = np.concatenate([np.asarray(part) for part in parts])[: len(rows)]
-        cuts = np.cumsum([len(added) for _, added in jobs])[:-1]
-        return dict(zip(numbers, np.split(values, cuts), strict=True))
+        return np.split(values, np.cumsum([len(tokens) for tokens in added])[:-1])

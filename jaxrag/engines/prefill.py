@@ -2,8 +2,9 @@
 
 A row's keys and values at a chunk depend on nothing but the tokens up to it (see
 :mod:`jaxrag.models.decoding`), so chunks of a beginning that many prompts share, such as the
-demonstrations of a method, are computed for one and copied to the others. On one device the bits
-are the same as without, so who shared with whom leaves no trace in the results.
+demonstrations of a method, are computed for one and copied to the others. All batches have the same
+number of rows, because the order in which a matrix product sums may change with its size; so the
+bits are those of computing everything, and who shared with whom leaves no trace in the results.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ class Batch(NamedTuple):
     """Sequences that were run.
 
     Attributes:
-      jobs: numbers of the jobs in the first rows; rows after them are fillers.
-      lengths: tokens of each row, [b].
+      jobs: the sequences, in the first rows; rows after them are fillers.
+      numbers: where each stood among the jobs given.
       cache: keys and values.
       hidden: hidden states of positions ``offset`` and following, [b t d].
       offset: see ``hidden``.
     """
 
-    jobs: list[int]
-    lengths: np.ndarray
+    jobs: Sequence[Job]
+    numbers: Sequence[int]
     cache: Cache
     hidden: jax.Array
     offset: int
@@ -62,12 +63,17 @@ class Batch(NamedTuple):
 _Key = tuple[int, tuple[int, ...]]  # slots and all tokens up to a chunk's end
 
 
+def in_batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    """Consecutive parts of ``size`` items, the last as many as are left."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
 class Prefill:
     """Runs sequences in batches of fixed shapes.
 
     Args:
       decoder, params: the network.
-      rows: allowed batch sizes, ascending. Several only where they give the same bits.
+      rows: of each batch.
       chunk: tokens of a row in one call.
       shared_bytes: how much of shared beginnings is kept from call to call; 0 shares nothing.
       mesh: devices that ``params`` lie on.
@@ -78,16 +84,16 @@ class Prefill:
         decoder: Decoder,
         params: dict[str, Any],
         *,
-        rows: Sequence[int],
+        rows: int,
         chunk: int,
         shared_bytes: int,
         mesh: Mesh | None,
     ) -> None:
         self.decoder, self.params = decoder, params
-        self._rows, self._chunk, self._mesh = tuple(rows), chunk, mesh
+        self.rows, self._chunk, self._mesh = rows, chunk, mesh
         self._shared_bytes = shared_bytes
         self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
-        self._compiled: set[tuple[int, int]] = set()
+        self._compiled: set[int] = set()
 
     def put(self, array: np.ndarray) -> jax.Array:
         """An array with one row for each of the batch, where the batch lies."""
@@ -105,21 +111,18 @@ class Prefill:
         for _, group in itertools.groupby(
             sorted(range(len(jobs)), key=order), key=lambda i: jobs[i].slots
         ):
-            waiting = list(group)
-            while waiting:
-                size = next((r for r in self._rows if r >= len(waiting)), self._rows[-1])
-                numbers, waiting = waiting[:size], waiting[size:]
-                given = min(shared[i] for i in numbers)
-                yield self._run([jobs[i] for i in numbers], numbers, size, given)
+            for numbers in in_batches(list(group), self.rows):
+                yield self._run(
+                    [jobs[i] for i in numbers], numbers, min(shared[i] for i in numbers)
+                )
 
-    def _run(self, jobs: list[Job], numbers: list[int], size: int, given: int) -> Batch:
+    def _run(self, jobs: Sequence[Job], numbers: Sequence[int], given: int) -> Batch:
         """Runs one batch whose first ``given`` chunks are at hand."""
-        lengths = np.array([len(job.tokens) for job in jobs] + [1] * (size - len(jobs)), np.int32)
-        chunks = -(-int(lengths.max()) // self._chunk)
-        tokens = np.zeros((size, chunks * self._chunk), np.int32)
+        chunks = -(-max(len(job.tokens) for job in jobs) // self._chunk)
+        tokens = np.zeros((self.rows, chunks * self._chunk), np.int32)
         for row, job in enumerate(jobs):
             tokens[row, : len(job.tokens)] = job.tokens
-        cache = self._fill(self._empty(size, jobs[0].slots), jobs, size, given)
+        cache = self._fill(self.empty(jobs[0].slots), jobs, given)
         kept = min(job.wanted for job in jobs) // self._chunk
         hidden = []
         for i in range(given, chunks):
@@ -129,23 +132,25 @@ class Prefill:
             )
             if i >= kept:
                 hidden.append(states)
-        return Batch(numbers, lengths, cache, jnp.concatenate(hidden, 1), kept * self._chunk)
+        states = jnp.concatenate(hidden, axis=1)
+        return Batch(jobs, numbers, cache, states, kept * self._chunk)
 
-    def _empty(self, rows: int, slots: int) -> Cache:
-        if (rows, slots) not in self._compiled:
-            self._compiled.add((rows, slots))
-            _log.info("first batch of %d rows x %d tokens: compiling", rows, slots)
+    def empty(self, slots: int) -> Cache:
+        """A cache for one batch with nothing in it."""
+        if slots not in self._compiled:
+            self._compiled.add(slots)
+            _log.info("first batch of texts up to %d tokens: compiling", slots)
         config, dtype = self.decoder.config, self.decoder.dtype
         if self._mesh is None:
-            return empty_cache(config, rows, slots, dtype)
-        shape = (rows, config.num_key_value_heads)
+            return empty_cache(config, self.rows, slots, dtype)
+        shape = (self.rows, config.num_key_value_heads)
         device = fitted(P("data", "model"), shape, self._mesh)
-        return empty_cache(config, rows, slots, dtype, device=device)
+        return empty_cache(config, self.rows, slots, dtype, device=device)
 
-    def _fill(self, cache: Cache, jobs: list[Job], size: int, given: int) -> Cache:
+    def _fill(self, cache: Cache, jobs: Sequence[Job], given: int) -> Cache:
         for i in range(given):
             blocks = [self._blocks[key] for key in (self._key(job, i) for job in jobs)]
-            blocks += blocks[:1] * (size - len(jobs))
+            blocks += blocks[:1] * (self.rows - len(jobs))
             cache = copy_in(cache, tuple(blocks), np.int32(i * self._chunk))
         return cache
 
@@ -157,7 +162,7 @@ class Prefill:
         self._forget()
         keys = [[self._key(job, i) for i in range(job.wanted // self._chunk)] for job in jobs]
         counts = Counter(itertools.chain.from_iterable(keys))
-        worth = {key for key, n in counts.items() if key in self._blocks or n > self._rows[0]}
+        worth = {key for key, n in counts.items() if key in self._blocks or n > self.rows}
         leading = [list(itertools.takewhile(worth.__contains__, row)) for row in keys]
         missing = {row[-1] for row in leading if row and row[-1] not in self._blocks}
         inner = {key for row in leading for key in row[:-1]}
@@ -169,18 +174,17 @@ class Prefill:
 
     def _make(self, sources: list[Job]) -> None:
         """Runs beginnings and keeps each of their chunks."""
-        by_slots = itertools.groupby(sources, key=lambda job: job.slots)
-        for group in (list(group) for _, group in by_slots):
-            for start in range(0, len(group), self._rows[0]):
-                part = group[start : start + self._rows[0]]
-                batch = self._run(part, [], self._rows[0], 0)
+        for _, group in itertools.groupby(sources, key=lambda job: job.slots):
+            for part in in_batches(list(group), self.rows):
+                cache = self._run(part, (), 0).cache
                 for row, job in enumerate(part):
-                    for i in range(len(job.tokens) // self._chunk):
-                        if (key := self._key(job, i)) not in self._blocks:
-                            start_slot = np.int32(i * self._chunk)
-                            self._blocks[key] = copy_out(
-                                batch.cache, np.int32(row), start_slot, length=self._chunk
-                            )
+                    self._keep(cache, row, job)
+
+    def _keep(self, cache: Cache, row: int, job: Job) -> None:
+        for i in range(len(job.tokens) // self._chunk):
+            key, start = self._key(job, i), np.int32(i * self._chunk)
+            if key not in self._blocks:
+                self._blocks[key] = copy_out(cache, np.int32(row), start, length=self._chunk)
 
     def _forget(self) -> None:
         """Drops the beginnings that were not used for longest, down to the allowed memory."""

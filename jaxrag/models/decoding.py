@@ -7,7 +7,7 @@ prompts that begin alike may share their keys and values, and a row's result nev
 batch. (Padding on the left, the other choice, would move a prompt's slots with its length.)
 
 Prompts enter in chunks of equal length, so one program serves prompts of all lengths, and each
-program is compiled once for each pair of rows and slots.
+program is compiled once for each number of slots.
 """
 
 from __future__ import annotations
@@ -206,3 +206,9 @@ def copy_in(
         )
         for i, (keys, values) in enumerate(cache)
     )
+
+
+@jax.jit
+def join(caches: tuple[Cache, ...]) -> Cache:
+    """One cache with the rows of several, in their order."""
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *caches)

@@ -18,6 +18,7 @@ from jaxrag.models.decoding import (
     copy_out,
     decode,
     extend,
+    join,
     score,
 )
 from tests.models.decoder_reference import CONFIGS
@@ -87,5 +88,6 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
         (cache(), NUMBER, NUMBER),
         {"length": CHUNK},
     ),
+    "jaxrag.models.decoding.join": lambda: (join, ((cache(), cache()),), {}),
     "jaxrag.models.decoding.copy_in": lambda: (copy_in, (cache(), (BLOCK,) * ROWS, NUMBER), {}),
 }

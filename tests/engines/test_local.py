@@ -1,0 +1,281 @@
+"""The local engine on a tiny random model: what it computes and what must not matter."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrag.engines.local import LocalModel, use_compile_cache
+from jaxrag.types import Generation, InputError, Message
+from tests.engines.tiny_model import SPECIAL, write_tiny_model
+from tests.models.decoder_reference import CONFIGS, reference_logits
+
+DEMONSTRATIONS = (
+    Message("system", "Answer in a word."),
+    Message("user", "Capital of Norway?"),
+    Message("assistant", "Oslo"),
+)
+CHATS = [
+    (*DEMONSTRATIONS, Message("user", question))
+    for question in (
+        "Capital of Chad?",
+        "Highest mountain of Peru, which is the country between Ecuador and Chile?",
+        "Currency?",
+        "Who wrote it?",
+        "Where does the river end that begins in Lake Victoria?",
+        "Colour of a ripe tomato?",
+        "Year?",
+        "Months in a year?",
+        "What is the name of the star nearest to the sun, seen from where you are?",
+        "Sum of one and one?",
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: Any) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    write_tiny_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(directory: Path) -> LocalModel:
+    return LocalModel.load(directory)
+
+
+@pytest.fixture(scope="module")
+def answers(model: LocalModel) -> list[Generation]:
+    return model.generate(CHATS, max_new_tokens=12)
+
+
+def encode(model: LocalModel, text: str) -> list[int]:
+    return model.tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_greedy_tokens_and_logprobs_equal_the_reference(model: LocalModel, tmp_path: Path) -> None:
+    tensors = write_tiny_model(tmp_path)
+    prompt = "The cat sat on"
+    found = model.generate([prompt], max_new_tokens=10)[0]
+    config, tokens = {**CONFIGS["qwen2"], "vocab_size": 260}, encode(model, prompt)
+    assert found.prompt_tokens == len(tokens) == 14
+    for token, logprob in zip(found.tokens, found.logprobs, strict=True):
+        logits = reference_logits(config, tensors, np.array(tokens))[-1]
+        assert token == logits.argmax()
+        assert logprob == pytest.approx(logits.max() - np.log(np.exp(logits).sum()), abs=2e-5)
+        tokens.append(token)
+
+
+def test_messages_go_through_the_chat_template(model: LocalModel) -> None:
+    text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    chat = model.generate([(Message("user", "Hi"),)], max_new_tokens=6)
+    assert chat == model.generate([text], max_new_tokens=6)
+    assert chat[0].prompt_tokens == len("user\nHi\nassistant\n") + 3  # bytes and special tokens
+
+
+def test_results_do_not_depend_on_the_batch(model: LocalModel, answers: list[Generation]) -> None:
+    assert len({answer.text for answer in answers}) > 5  # or the test would see nothing
+    assert model.generate(CHATS[::-1], max_new_tokens=12) == answers[::-1]
+    assert [model.generate([chat], max_new_tokens=12)[0] for chat in CHATS[:3]] == answers[:3]
+    assert model.generate([CHATS[4]] * 20 + CHATS[:2], max_new_tokens=12)[-2:] == answers[:2]
+
+
+def test_sharing_beginnings_changes_no_bit(directory: Path, answers: list[Generation]) -> None:
+    alone = LocalModel.load(directory, shared_bytes=0)
+    assert alone.generate(CHATS, max_new_tokens=12) == answers
+    forgetful = LocalModel.load(directory, shared_bytes=1)
+    assert forgetful.generate(CHATS, max_new_tokens=12) == answers
+    assert forgetful.generate(CHATS[2:], max_new_tokens=12) == answers[2:]
+
+
+def test_beginnings_are_computed_once(model: LocalModel, monkeypatch: Any) -> None:
+    from jaxrag.engines import prefill
+
+    chunks, real = [], prefill.extend
+    monkeypatch.setattr(prefill, "extend", lambda *a: chunks.append(int(a[-1])) or real(*a))
+    fresh = [(*chat[:-1], Message("user", chat[-1].content.upper())) for chat in CHATS]
+    model.generate(CHATS + fresh, max_new_tokens=12)
+    # demonstrations: 3 + 21 + 24 + 16 tokens or so; two whole chunks of 32 are shared by all
+    assert min(chunks) == 64
+
+
+def test_sizes_and_mesh_change_no_token(directory: Path, answers: list[Generation]) -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+    sizes: list[dict[str, Any]] = [{"chunk": 16}, {"prefill_rows": 2, "decode_rows": 4}]
+    for options in (*sizes, {"mesh": mesh}):
+        found = LocalModel.load(directory, **options).generate(CHATS, max_new_tokens=12)
+        for one, other in zip(found, answers, strict=True):
+            assert one.tokens == other.tokens
+            np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
+
+
+def test_a_mesh_holds_parts_of_the_parameters(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, num_attention_heads=8, num_key_value_heads=8, head_dim=4)
+    mesh = jax.make_mesh((8,), ("model",))
+    model = LocalModel.load(tmp_path, mesh=mesh)
+    layer = model._prefill.params["model"]["layers"]["0"]
+    parts = {
+        name: layer[half][name][kind].sharding.shard_shape(layer[half][name][kind].shape)
+        for half, name, kind in [
+            ("self_attn", "q_proj", "weight"),
+            ("self_attn", "k_proj", "bias"),
+            ("self_attn", "o_proj", "weight"),
+            ("mlp", "down_proj", "weight"),
+        ]
+    }
+    assert parts == {"q_proj": (4, 24), "k_proj": (4,), "o_proj": (24, 4), "down_proj": (24, 5)}
+    found = model.generate(CHATS[:3], max_new_tokens=6)
+    wanted = LocalModel.load(tmp_path).generate(CHATS[:3], max_new_tokens=6)
+    assert [a.tokens for a in found] == [a.tokens for a in wanted]
+
+
+def test_sampling_depends_on_prompt_and_seed_only(model: LocalModel) -> None:
+    def draw(prompts: list[Any], seed: int) -> list[Generation]:
+        return model.generate(prompts, max_new_tokens=8, temperature=1.5, seed=seed)
+
+    drawn = draw(CHATS, 1)
+    assert draw(CHATS, 1) == drawn
+    assert draw(CHATS[3:5], 1) == drawn[3:5]
+    assert draw(CHATS, 2) != drawn
+    assert drawn != model.generate(CHATS, max_new_tokens=8)
+
+
+def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(
+    model: LocalModel, tmp_path: Path
+) -> None:
+    tensors = write_tiny_model(tmp_path)
+    prompts, texts = ["The sun is", "It", CHATS[0]], [" a star", "", " quite far away" * 9]
+    found = model.logprob(prompts, texts)
+    assert [len(row) for row in found] == [len(text) for text in texts]
+    assert all(row.dtype == np.float32 for row in found)
+    tokens = np.array(encode(model, prompts[0] + texts[0]))
+    logits = reference_logits({**CONFIGS["qwen2"], "vocab_size": 260}, tensors, tokens)
+    for i, score in enumerate(found[0], start=9):
+        wanted = logits[i, tokens[i + 1]] - np.log(np.exp(logits[i]).sum())
+        assert score == pytest.approx(wanted, abs=2e-5)
+    again = model.logprob([CHATS[1], prompts[2], prompts[0]], ["x", texts[2], texts[0]])
+    np.testing.assert_array_equal(again[1], found[2])
+    np.testing.assert_array_equal(again[2], found[0])
+
+
+def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
+    model: LocalModel, answers: list[Generation]
+) -> None:
+    """Of the tiny model each ASCII character is one token, so its place is easily found."""
+    cases = 0
+    for chat, whole in zip(CHATS, answers, strict=True):
+        text = model.tokenizer.decode(whole.tokens)
+        stop = next((c for c in text[1:] if c.isprintable() and c.isascii()), None)
+        if stop is None:
+            continue
+        cases += 1
+        place = whole.tokens.index(encode(model, stop)[0])
+        found = model.generate([chat], max_new_tokens=12, stop=["not to be seen", stop])[0]
+        assert found.finish_reason == "stop"
+        assert found.text == text[: text.index(stop)]
+        assert found.tokens == whole.tokens[: place + 1]
+        assert found.logprobs == whole.logprobs[: place + 1]
+    assert cases > 3
+
+
+def test_decoding_ends_once_all_rows_have_met_a_stop_string(
+    model: LocalModel, answers: list[Generation], monkeypatch: Any
+) -> None:
+    from jaxrag.engines import decoding
+
+    calls, real = [], decoding.decode
+    monkeypatch.setattr(decoding, "decode", lambda *a: calls.append(1) or real(*a))
+    stops = [a.text[2] for a in answers]
+    model.generate(CHATS, max_new_tokens=60, stop=stops)
+    assert len(calls) == 1  # of the 8 that 60 tokens take
+
+
+def test_end_tokens_come_from_generation_config_too(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    first = LocalModel.load(tmp_path).generate(CHATS, max_new_tokens=12)
+    ends = sorted({257, first[0].tokens[3]})
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    second = LocalModel.load(tmp_path).generate(CHATS, max_new_tokens=12)[0]
+    length = first[0].tokens.index(first[0].tokens[3]) + 1
+    assert second.finish_reason == "end"
+    assert second.tokens == first[0].tokens[:length]
+    assert second.logprobs == first[0].logprobs[:length]
+    assert first[0].finish_reason == "length"
+
+
+def test_no_prompts_no_results(model: LocalModel) -> None:
+    assert model.generate([], max_new_tokens=3) == []
+    assert model.logprob([], []) == []
+
+
+def test_prompts_that_do_not_fit_are_refused(model: LocalModel, directory: Path) -> None:
+    with pytest.raises(InputError, match="505 tokens and 8 new tokens exceed the model's 512"):
+        model.generate(["fine", "a" * 505], max_new_tokens=8)
+    assert len(model.generate(["a" * 504], max_new_tokens=8)[0].tokens) <= 8
+    short = LocalModel.load(directory, max_length=20)
+    with pytest.raises(InputError, match="15 tokens and 6 tokens of continuation exceed"):
+        short.logprob(["a" * 15], ["b" * 6])
+    with pytest.raises(InputError, match="empty"):
+        model.generate([""], max_new_tokens=8)
+    with pytest.raises(InputError, match="max_new_tokens is 0"):
+        model.generate(["a"], max_new_tokens=0)
+
+
+def test_chats_that_have_no_template_are_refused(model: LocalModel, tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, template=None)
+    with pytest.raises(InputError, match="no chat template"):
+        LocalModel.load(tmp_path).generate([CHATS[0]], max_new_tokens=2)
+    strange: Any = (Message("tool", "x"),)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"refuses messages \(tool\): no tools"):
+        model.generate([strange], max_new_tokens=2)
+
+
+def test_template_options_reach_the_template(directory: Path, model: LocalModel) -> None:
+    short = LocalModel.load(directory, template_options={"short": True})
+    found = short.generate(CHATS[:1], max_new_tokens=2)[0]
+    assert found.prompt_tokens == model.generate(CHATS[:1], max_new_tokens=2)[0].prompt_tokens + 6
+    assert short.identity != model.identity
+
+
+def test_identity_names_weights_and_settings(
+    model: LocalModel, directory: Path, tmp_path: Path
+) -> None:
+    assert set(json.loads(model.identity)) == {
+        "engine",
+        "weights",
+        "dtype",
+        "backend",
+        "chat_template",
+        "template_options",
+        "sizes",
+        "mesh",
+    }
+    assert LocalModel.load(directory).identity == model.identity
+    assert LocalModel.load(directory, dtype="bfloat16").identity != model.identity
+    write_tiny_model(tmp_path, template=SPECIAL[0])
+    assert LocalModel.load(tmp_path).identity != model.identity
+
+
+def test_sizes_that_do_not_go_together_are_refused(directory: Path) -> None:
+    with pytest.raises(InputError, match="prefill_rows is 8, decode_rows 12"):
+        LocalModel.load(directory, prefill_rows=8, decode_rows=12)
+
+
+def test_meshes_with_other_axes_are_refused(directory: Path) -> None:
+    with pytest.raises(InputError, match="not 'tensor'"):
+        LocalModel.load(directory, mesh=jax.make_mesh((8,), ("tensor",)))
+
+
+def test_compiled_programs_are_kept(tmp_path: Path) -> None:
+    before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    try:
+        use_compile_cache(tmp_path / "programs")
+        jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, y: jax.numpy.sort(y @ y), x))(
+            np.ones((64, 64))
+        )
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert (tmp_path / "programs").exists()

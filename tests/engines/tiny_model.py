@@ -1,0 +1,43 @@
+"""A random decoder of a few thousand weights with a tokenizer of one token a byte."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from jaxrag.models.checkpoint import write_checkpoint
+from jaxrag.models.decoder import Decoder
+from jaxrag.models.decoder_checkpoint import parameter_shapes
+from jaxrag.models.decoder_config import read_decoder_config
+from tests.models.decoder_reference import CONFIGS, random_tensors
+
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% if short %}short {% endif %}"
+)
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|end|>"]
+VOCABULARY = 260  # the bytes, the special tokens, and one that means nothing
+
+
+def write_tiny_model(
+    directory: Path, *, template: str | None = TEMPLATE, **changes: Any
+) -> dict[str, np.ndarray]:
+    """Writes the checkpoint; returns its weights."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore
+    backend.decoder = decoders.ByteLevel()  # type: ignore
+    backend.add_special_tokens(SPECIAL)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, chat_template=template, eos_token="<|im_end|>"
+    )
+    tokenizer.save_pretrained(directory)
+    config = {**CONFIGS["qwen2"], "vocab_size": VOCABULARY, "eos_token_id": 257, **changes}
+    tensors = random_tensors(parameter_shapes(Decoder(read_decoder_config(config, source="tiny"))))
+    write_checkpoint(directory, config, tensors)
+    (directory / "generation_config.json").write_text('{"eos_token_id": [257, 258]}')
+    return tensors
