@@ -38,8 +38,8 @@ SMALL = Reader(prompts="small", answer_tokens=16, passage_tokens=48)
 K = 1
 """Passages that a small model reads."""
 
-THRESHOLD = 0.1
-"""DTR's for SmolLM2."""
+THRESHOLD = 0.4
+"""DTR's for SmolLM2: accepts the surest eighth of the training questions without retrieval."""
 
 
 def _folder(name: str, corpus: str = "") -> Folder:
