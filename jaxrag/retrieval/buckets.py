@@ -22,7 +22,7 @@ from jaxrag.types import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_STEP = 16
+_STEP = 8
 
 
 class Tokens(NamedTuple):
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 def batch_tokens(number: int | None) -> int:
     """Tokens in a batch: by default what a CPU's caches hold, or what fills an accelerator."""
     if number is None:
-        return 512 if jax.default_backend() == "cpu" else 16384
+        return 256 if jax.default_backend() == "cpu" else 16384
     if number < 1:
         raise InputError(f"batch_tokens is {number}; at least 1 is needed.")
     return number
@@ -78,8 +78,8 @@ def tokenize(
 def bucket_width(length: int, *, limit: int) -> int:
     """The width for a text of ``length`` tokens.
 
-    Multiples of 16 up to 128; beyond, steps of a quarter of the power of two below, so that the
-    programs stay few and at most a fifth of a width is padding.
+    Steps of 8 up to 64; beyond, of a quarter of the power of two below, so that programs stay few
+    and at most a fifth of a width is padding.
     """
     step = max(_STEP, 1 << (max(length - 1, 1).bit_length() - 1) >> 2)
     return min(-(-length // step) * step, limit)

