@@ -24,13 +24,18 @@ def inputs(config, lengths=(7, 12, 1, 5)):
     return ids, np.where(where, segments, 0), where
 
 
+def apply(module, params, ids, segments, where):
+    ids, segments, where = (jnp.asarray(array) for array in (ids, segments, where))
+    return module.apply({"params": params}, ids, segments, where=where)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_hidden_states_equal_the_float64_reference(kind, tmp_path):
     config = CONFIGS[kind]
     tensors = small_bert.random_tensors(config, classifier=False)
     module, params = load_encoder(write_checkpoint(tmp_path, config, tensors), dtype=FLOAT32)
     ids, segments, where = inputs(config)
-    got = module.apply({"params": params}, ids, segments, where=where)
+    got = apply(module, params, ids, segments, where)
     want = small_bert.hidden_states(tensors, config, ids, segments, where)
     np.testing.assert_allclose(np.asarray(got)[where], want[where], atol=2e-5)
 
@@ -41,7 +46,7 @@ def test_logits_equal_the_float64_reference(kind, tmp_path):
     tensors = small_bert.random_tensors(config, classifier=True)
     module, params = load_classifier(write_checkpoint(tmp_path, config, tensors), dtype=FLOAT32)
     ids, segments, where = inputs(config)
-    got = module.apply({"params": params}, ids, segments, where=where)
+    got = apply(module, params, ids, segments, where)
     want = small_bert.logits(tensors, config, ids, segments, where)
     assert got.shape == (4, 3)
     np.testing.assert_allclose(got, want, atol=2e-5)
@@ -53,12 +58,12 @@ def test_padding_changes_nothing_and_jit_neither(kind, tmp_path):
     small_bert.write(tmp_path, config, classifier=False)
     module, params = load_encoder(tmp_path, dtype=FLOAT32)
     ids, segments, where = inputs(config, lengths=(9,))
-    plain = module.apply({"params": params}, ids, segments, where=where)
+    plain = apply(module, params, ids, segments, where)
     wide = [
         np.pad(a, ((0, 2), (0, 7)), constant_values=c)
         for a, c in ((ids, config["pad_token_id"]), (segments, 0), (where, False))
     ]
-    padded = jax.jit(lambda i, s, w: module.apply({"params": params}, i, s, where=w))(*wide)
+    padded = jax.jit(lambda *a: apply(module, params, *a))(*wide)
     np.testing.assert_allclose(padded[:1, :9], plain, atol=1e-5)
     assert np.isfinite(padded).all()  # rows of padding alone included
 
@@ -68,9 +73,7 @@ def test_what_the_mask_hides_is_not_read(tmp_path):
     module, params = load_encoder(tmp_path, dtype=FLOAT32)
     ids, segments, where = inputs(BERT)
     other = np.where(where, ids, 7)
-    first, second = (
-        module.apply({"params": params}, i, segments, where=where) for i in (ids, other)
-    )
+    first, second = (apply(module, params, i, segments, where) for i in (ids, other))
     np.testing.assert_array_equal(np.asarray(first)[where], np.asarray(second)[where])
 
 
@@ -80,7 +83,7 @@ def test_bfloat16_is_near_float32(tmp_path):
     found = []
     for dtype in ("float32", "bfloat16"):
         module, params = load_classifier(tmp_path, dtype=jnp.dtype(dtype))
-        logits = module.apply({"params": params}, *args[:2], where=args[2])
+        logits = apply(module, params, *args)
         assert logits.dtype == jnp.float32
         found.append(logits)
     assert params["classifier"]["weight"].dtype == jnp.bfloat16
@@ -171,7 +174,7 @@ def test_parity_with_torch(kind, head, tmp_path):
     ids, segments, where = inputs(config, lengths=(20, 3, 11, 1))
     load = load_classifier if head else load_encoder
     module, params = load(tmp_path, dtype=FLOAT32)
-    got = np.asarray(module.apply({"params": params}, ids, segments, where=where))
+    got = np.asarray(apply(module, params, ids, segments, where))
     auto = "AutoModelForSequenceClassification" if head else "AutoModel"
     peer = getattr(transformers, auto).from_pretrained(tmp_path).eval()
     with torch.no_grad():
