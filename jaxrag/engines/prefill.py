@@ -164,12 +164,12 @@ class Prefill:
         counts = Counter(itertools.chain.from_iterable(keys))
         worth = {key for key, n in counts.items() if key in self._blocks or n > self.rows}
         leading = [list(itertools.takewhile(worth.__contains__, row)) for row in keys]
-        missing = {row[-1] for row in leading if row and row[-1] not in self._blocks}
+        missing = {row[-1] for row in leading if not all(map(self._blocks.__contains__, row))}
         inner = {key for row in leading for key in row[:-1]}
         sources = [Job(tokens, len(tokens) - 1, slots) for slots, tokens in sorted(missing - inner)]
         self._make(sources)
-        for key in itertools.chain.from_iterable(leading):
-            self._blocks.move_to_end(key)
+        for key in itertools.chain.from_iterable(map(reversed, leading)):
+            self._blocks.move_to_end(key)  # the first chunk last: it is of use without the others
         return [len(row) for row in leading]
 
     def _make(self, sources: list[Job]) -> None:

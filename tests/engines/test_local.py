@@ -91,6 +91,21 @@ def test_sharing_beginnings_changes_no_bit(directory: Path, answers: list[Genera
     assert forgetful.generate(CHATS[2:], max_new_tokens=12) == answers[2:]
 
 
+def test_a_beginning_of_which_part_was_dropped_is_made_again(
+    directory: Path, answers: list[Generation]
+) -> None:
+    model = LocalModel.load(directory)
+    assert model.generate(CHATS, max_new_tokens=12) == answers
+    block = next(iter(model._prefill._blocks.values())).nbytes
+    assert len(model._prefill._blocks) == 2
+    model._prefill._shared_bytes = block  # room for one of the two
+    for _ in range(2):
+        assert model.generate(CHATS, max_new_tokens=12) == answers
+    shortest = min(model._prefill._blocks, key=lambda key: len(key[1]))
+    del model._prefill._blocks[shortest]  # and the other way round
+    assert model.generate(CHATS, max_new_tokens=12) == answers
+
+
 def test_beginnings_are_computed_once(model: LocalModel, monkeypatch: Any) -> None:
     from jaxrag.engines import prefill
 
