@@ -69,7 +69,7 @@ def padded(encoder: Encoder, texts: list[str]) -> np.ndarray:
 def contestants(encoder: Encoder) -> dict[str, Embed]:
     found: dict[str, Embed] = {OURS: encoder.embed, PADDED: lambda texts: padded(encoder, texts)}
     try:
-        from sentence_transformers import SentenceTransformer
+        from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
     except ImportError:
         print("Not compared: pip install sentence-transformers (and torch) for that.\n")
         return found

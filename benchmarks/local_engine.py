@@ -110,7 +110,7 @@ def transformers_model(model: LocalModel) -> Any:
     try:
         from transformers import AutoModelForCausalLM
 
-        import torch  # noqa: F401  # isort: skip
+        import torch  # noqa: F401  # isort: skip  # pyright: ignore[reportMissingImports]
     except ImportError:
         print("Not compared: pip install torch for that.\n")
         return None
@@ -122,7 +122,7 @@ def transformers_model(model: LocalModel) -> Any:
 
 
 def theirs(network: Any, model: LocalModel, batch: int) -> Generate:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     tokenizer = model.tokenizer
     tokenizer.padding_side = "left"

@@ -1,6 +1,6 @@
 """No Retrieval: the model's own knowledge.
 
-    python -m experiments.answer --config configs/no_retrieval.py:factbook --workdir runs/no_retrieval
+    python -m experiments.answer --config configs/no_retrieval.py:factbook --workdir runs/none
 
 Variants: see `configs.parts`.
 """

@@ -1,6 +1,6 @@
 """Standard RAG: the best passages for the question, for every question.
 
-    python -m experiments.answer --config configs/standard_rag.py:factbook --workdir runs/standard_rag
+    python -m experiments.answer --config configs/standard_rag.py:factbook --workdir runs/rag
 
 Variants: see `configs.parts`.
 """
