@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from transformers import PreTrainedTokenizerFast
 
 from jaxrag.engines.decoding import Decoding
 from jaxrag.engines.prefill import Batch, Job, Prefill
@@ -23,6 +22,9 @@ from jaxrag.models.precision import compute_dtype
 from jaxrag.models.sharding import automatic
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _NUMERICS = "jaxrag-local-1"  # goes into the identity; raise it when results change
 _SLOTS = 256  # caches have a multiple of this many slots

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerFast
 
 from jaxrag.models.checkpoint import read_config, read_json
 from jaxrag.types import Generation, InputError, Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 def encode_prompt(
