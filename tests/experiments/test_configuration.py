@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from absl import flags
 
@@ -77,3 +79,27 @@ def test_sweep_sets_one_value():
     for key, text in [("method.gate.tresh", "1"), ("method.gate", "1"), ("limit", "few")]:
         with pytest.raises(InputError):
             with_value(run, key, text)
+
+
+ABLATIONS = ["pairs_exclude_num", "dpr_ais_rerank", "dpr_ais_dynamic", "dpr_ais_cosine_sum",
+             "dpr_ais_wo_dpr_q", "dpr_ais_wo_dpr_p", "dpr_ais_wo_ais_2q1p", "dpr_ais_wo_ais_1q2p",
+             "dtr_wo_ugt", "dtr_wo_dpr", "dtr_wo_ais_2q1p", "dtr_wo_ais_1q2p"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+@pytest.mark.parametrize("where", ["tiny", "paper-nq"])
+def test_every_ablation_of_the_papers_has_a_config(name, where):
+    run = load(f"configs/ablations.py:{name}@{where}")
+    whole = load(
+        f"configs/{name.split('_wo_')[0].removesuffix('_exclude_num')}.py:{where}"
+        if "_wo_" in name or name.startswith("pairs")
+        else f"configs/dpr_ais.py:{where}"
+    )
+    parts = dataclasses.asdict(whole.method).keys()
+    changed = {p for p in parts if getattr(run.method, p) != getattr(whole.method, p)}
+    assert run.name == name and changed and "reader" not in changed
+
+
+def test_an_unknown_ablation_lists_the_known():
+    with pytest.raises(InputError, match="dtr_wo_ugt"):
+        load("configs/ablations.py:dtr_wo_luck@tiny")
