@@ -3,8 +3,8 @@
 import json
 import os
 import random
-import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -21,33 +21,25 @@ def start(config, workdir):
     command = [sys.executable, "-m", "experiments.answer", f"--config={config}",
                f"--workdir={workdir}"]  # fmt: skip
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with workdir.with_suffix(".log").open("w") as log:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
 
 def finish(config, workdir):
-    process = start(config, workdir)
-    out, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    return out
+    assert start(config, workdir).wait(300) == 0, workdir.with_suffix(".log").read_text()
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """The config, the answers of an uninterrupted run, and how many seconds one takes."""
-    here = tmp_path_factory.mktemp("small")
-    config = write_small_run(here)
-    finish(config, here / "warm")  # compiles, builds the index
-    drop_store(here)
-    started = time.monotonic()
-    finish(config, here / "whole")
-    return config, (here / "whole" / "answers.jsonl").read_bytes(), time.monotonic() - started
+def entries(here):
+    """How many results the store holds, as another process sees it."""
+    if not (here / "cache" / "store.sqlite").exists():
+        return 0
+    connection = sqlite3.connect(f"file:{here / 'cache' / 'store.sqlite'}?mode=ro", uri=True)
+    try:
+        return connection.execute("SELECT COUNT(*) FROM entries").fetchone()[0]
+    except sqlite3.OperationalError:  # not yet a store
+        return 0
+    finally:
+        connection.close()
 
 
 def drop_store(here):
@@ -55,37 +47,43 @@ def drop_store(here):
         file.unlink()
 
 
-def kill_and_resume(config, workdir, moments):
-    """Kills the run after each of ``moments`` seconds; returns how often it was still going."""
-    killed = 0
-    for moment in moments:
-        process = start(config, workdir)
-        try:
-            process.communicate(timeout=moment)
-        except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGKILL)
-            process.communicate()
-            killed += 1
-    finish(config, workdir)
-    return killed
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The config, the answers of an uninterrupted run, and what its store then holds."""
+    here = tmp_path_factory.mktemp("small")
+    config = write_small_run(here)
+    finish(config, here / "whole")
+    return config, (here / "whole" / "answers.jsonl").read_bytes(), entries(here)
+
+
+def kill_when(config, workdir, target, delay):
+    """Starts the run and kills it ``delay`` seconds after the store holds ``target`` results."""
+    process = start(config, workdir)
+    deadline = time.monotonic() + 300
+    while entries(config.parent) < target and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(delay)
+    os.kill(process.pid, signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_answers_are_the_same_bytes(uninterrupted, kills):
-    config, expected, seconds = uninterrupted
-    here = config.parent
-    drop_store(here)
-    workdir = here / f"killed-{kills}"
-    moments = [random.Random(kills + i).uniform(0.3, 1.0) * seconds for i in range(kills)]
-    assert kill_and_resume(config, workdir, moments) > 0
+    config, expected, total = uninterrupted
+    drop_store(config.parent)
+    workdir = config.parent / f"killed-{kills}"
+    chance = random.Random(kills)
+    targets = sorted(chance.sample(range(total - 30), kills))
+    killed = [kill_when(config, workdir, target, chance.uniform(0, 0.05)) for target in targets]
+    assert any(killed)
+    finish(config, workdir)
     assert (workdir / "answers.jsonl").read_bytes() == expected
     metrics = json.loads((workdir / "metrics.json").read_text())
     assert metrics["errors"] == 0 and metrics["missing"] == 0
-    shutil.rmtree(workdir)
 
 
 def test_some_questions_retrieve_and_some_do_not(uninterrupted):
-    retrieved = {
-        json.loads(line)["trace"]["gate"]["retrieve"] for line in uninterrupted[1].splitlines()
-    }
+    answers = [json.loads(line) for line in uninterrupted[1].splitlines()]
+    retrieved = {answer["trace"]["gate"]["retrieve"] for answer in answers}
     assert retrieved == {True, False}  # or the test above would say little
