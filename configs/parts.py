@@ -5,7 +5,8 @@ Variants of every config:
 - ``tiny``: 3 countries, 8 questions; for tests.
 - ``quickstart``: 40 countries, 100 questions.
 - ``factbook``: the whole World Factbook; ``train`` is its training split, for tuning.
-- ``hotpotqa``, ``squad``, ``nq``: folders below ``$JAXRAG_DATA`` (by default ../shared/data).
+- ``hotpotqa``, ``squad``, ``nq``: folders below ``$JAXRAG_DATA`` (by default ../shared/data),
+  searched in the folder ``wiki_pool``.
 - ``paper-hotpotqa``, ``paper-squad``, ``paper-nq``: the same folders with the paper's settings and
   models from the hub: Qwen2.5-7B-Instruct, bge-large-en-v1.5, bge-reranker-base. For a GPU or TPU;
   not run by us yet.
@@ -48,7 +49,7 @@ def _folder(name: str, corpus: str = "") -> Folder:
 
 
 SETS = {
-    "hotpotqa": _folder("hotpotqa"),
+    "hotpotqa": _folder("hotpotqa", "wiki_pool"),
     "squad": _folder("squad", "wiki_pool"),
     "nq": _folder("nq", "wiki_pool"),
 }

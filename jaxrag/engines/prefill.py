@@ -26,6 +26,7 @@ from jaxrag.models.decoding import copy_in, copy_out, extend
 from jaxrag.models.sharding import fitted
 
 _log = logging.getLogger("jaxrag")
+_REACH = 256  # a chunk reads slots up to a multiple of this, each with its own program
 
 
 class Job(NamedTuple):
@@ -126,9 +127,11 @@ class Prefill:
         kept = min(job.wanted for job in jobs) // self._chunk
         hidden = []
         for i in range(given, chunks):
-            part = self.put(tokens[:, i * self._chunk : (i + 1) * self._chunk])
+            start, end = i * self._chunk, (i + 1) * self._chunk
+            part = self.put(tokens[:, start:end])
+            reach = min(-(-end // _REACH) * _REACH, jobs[0].slots)
             states, cache = extend(
-                self.decoder, self.params, cache, part, np.int32(i * self._chunk)
+                self.decoder, self.params, cache, part, np.int32(start), reach=reach
             )
             if i >= kept:
                 hidden.append(states)

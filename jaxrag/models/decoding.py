@@ -43,17 +43,24 @@ class Progress(NamedTuple):
     finished: Bool[Array, " b"]
 
 
+def _slots(cache: Cache) -> int:
+    _, values = cache[0]
+    return values.shape[2]
+
+
 def _apply(decoder: Decoder, params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
     return decoder.apply({"params": params}, *args, **kwargs)
 
 
-@partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
+@partial(jax.jit, static_argnames=("decoder", "reach"), donate_argnames="cache")
 def extend(
     decoder: Decoder,
     params: dict[str, Any],
     cache: Cache,
     tokens: Int[Array, "b t"],
     start: Int[Array, ""],
+    *,
+    reach: int | None = None,
 ) -> tuple[Float[Array, "b t d"], Cache]:
     """Runs the next chunk of each row's prompt.
 
@@ -62,12 +69,13 @@ def extend(
 
     Args:
       start: position and slot of the chunk's first token.
+      reach: slots that are read, at least all up to the chunk's end; by default the whole cache.
 
     Returns:
       Hidden states of the chunk, and the cache with it.
     """
     positions = start + jnp.arange(tokens.shape[1])
-    where = jnp.arange(cache[0][0].shape[2]) <= positions[:, None]
+    where = jnp.arange(reach or _slots(cache)) <= positions[:, None]
     return _apply(
         decoder,
         params,
@@ -137,7 +145,7 @@ def decode(
       The cache; where decoding stands; and the tokens made with their log-probabilities, in columns
       from 0 on.
     """
-    slots = jnp.arange(cache[0][0].shape[2])
+    slots = jnp.arange(_slots(cache))
     shape = (len(lengths), STEPS)
 
     def unfinished(state: tuple[Any, ...]) -> Bool[Array, ""]:
@@ -183,26 +191,27 @@ def score(
 @partial(jax.jit, static_argnames="length")
 def copy_out(
     cache: Cache, row: Int[Array, ""], start: Int[Array, ""], *, length: int
-) -> Float[Array, "l 2 g t d"]:
+) -> Float[Array, "l 2 g t e"]:
     """Keys and values of ``length`` slots of one row, all layers together."""
 
-    def cut(array: Float[Array, "b g c d"]) -> Float[Array, "g t d"]:
+    def cut(array: Float[Array, "b g c e"]) -> Float[Array, "g t e"]:
         row_of = jax.lax.dynamic_index_in_dim(array, row, keepdims=False)
         return jax.lax.dynamic_slice_in_dim(row_of, start, length, axis=1)
 
-    return jnp.stack([jnp.stack([cut(keys), cut(values)]) for keys, values in cache])
+    return jnp.stack([jnp.stack([cut(keys.swapaxes(2, 3)), cut(values)]) for keys, values in cache])
 
 
 @partial(jax.jit, donate_argnames="cache")
 def copy_in(
-    cache: Cache, blocks: tuple[Float[Array, "l 2 g t d"], ...], start: Int[Array, ""]
+    cache: Cache, blocks: tuple[Float[Array, "l 2 g t e"], ...], start: Int[Array, ""]
 ) -> Cache:
     """Puts one of `copy_out`'s blocks into each row, at ``start``."""
-    stacked = jnp.stack(blocks)  # [b l 2 g t d]
+    stacked = jnp.stack(blocks)  # [b l 2 g t e]
+    put = jax.lax.dynamic_update_slice_in_dim
     return tuple(
         (
-            jax.lax.dynamic_update_slice_in_dim(keys, stacked[:, i, 0], start, axis=2),
-            jax.lax.dynamic_update_slice_in_dim(values, stacked[:, i, 1], start, axis=2),
+            put(keys, stacked[:, i, 0].swapaxes(2, 3), start, axis=3),
+            put(values, stacked[:, i, 1], start, axis=2),
         )
         for i, (keys, values) in enumerate(cache)
     )

@@ -110,7 +110,12 @@ def test_beginnings_are_computed_once(model: LocalModel, monkeypatch: Any) -> No
     from jaxrag.engines import prefill
 
     chunks, real = [], prefill.extend
-    monkeypatch.setattr(prefill, "extend", lambda *a: chunks.append(int(a[-1])) or real(*a))
+
+    def extend(*args: Any, **settings: Any) -> Any:
+        chunks.append(int(args[-1]))
+        return real(*args, **settings)
+
+    monkeypatch.setattr(prefill, "extend", extend)
     fresh = [(*chat[:-1], Message("user", chat[-1].content.upper())) for chat in CHATS]
     model.generate(CHATS + fresh, max_new_tokens=12)
     # demonstrations: 3 + 21 + 24 + 16 tokens or so; two whole chunks of 32 are shared by all

@@ -102,6 +102,27 @@ def test_a_row_stops_at_its_end_token_and_the_others_go_on(greedy: Any) -> None:
         assert finished[row] == bool(len(met))
 
 
+def test_slots_out_of_reach_are_not_read() -> None:
+    """Not a number in every slot from ``reach`` on changes nothing; within it, it would."""
+    tokens = np.array([prompt[:3] + [1] for prompt in PROMPTS[:1] * 3], np.int32)
+    start = np.int32(0)
+    plain, _ = extend(
+        DECODER, PARAMS, empty_cache(DECODER.config, 3, SLOTS, jnp.float32), tokens, start
+    )
+
+    def spoilt(first: int) -> Any:
+        cache = empty_cache(DECODER.config, 3, SLOTS, jnp.float32)
+        return tuple(
+            (keys.at[..., first:].set(jnp.nan), values.at[:, :, first:].set(jnp.nan))
+            for keys, values in cache
+        )
+
+    near, _ = extend(DECODER, PARAMS, spoilt(8), tokens, start, reach=8)
+    np.testing.assert_allclose(near, plain, atol=1e-6, rtol=0)
+    far, _ = extend(DECODER, PARAMS, spoilt(8), tokens, start, reach=9)
+    assert np.isnan(far).all()
+
+
 def test_decoding_ends_when_all_rows_have(greedy: Any) -> None:
     tokens, logprobs, finished = run(9, sorted({int(t) for t in greedy[0][:, 2]}))
     ends = max(np.flatnonzero(np.isin(row, greedy[0][:, 2]))[0] for row in greedy[0])
