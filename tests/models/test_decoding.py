@@ -104,7 +104,7 @@ def test_a_row_stops_at_its_end_token_and_the_others_go_on(greedy: Any) -> None:
 
 def test_slots_out_of_reach_are_not_read() -> None:
     """Not a number in every slot from ``reach`` on changes nothing; within it, it would."""
-    tokens = np.array([prompt[:3] + [1] for prompt in PROMPTS[:1] * 3], np.int32)
+    tokens = np.array([[*prompt[:3], 1] for prompt in PROMPTS[:1] * 3], np.int32)
     start = np.int32(0)
     plain, _ = extend(
         DECODER, PARAMS, empty_cache(DECODER.config, 3, SLOTS, jnp.float32), tokens, start
