@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxrag.engines.scheduler import Operation, Request, Scheduler
+from jaxrag.engines.requests import Operation, Request
+from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
 
 QUESTIONS, STEPS, ROUNDS = 5000, 6, 5

@@ -8,73 +8,13 @@ batches. What ``vmap`` does for an equation, this does for a method.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import Counter, deque
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from jaxrag.engines.requests import EngineDown, Gather, Operation, Request
 from jaxrag.engines.store import Store, entry_key
-
-
-class EngineDown(RuntimeError):
-    """No request to this engine can succeed; it stops the run (finished work is kept)."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Operation:
-    """One kind of request: an engine's function with its settings.
-
-    Attributes:
-      name: what is done, such as "generate".
-      identity: canonical JSON of the engine and settings; with ``key`` it determines the result.
-      run: computes the results of a list of payloads.
-      key: canonical text of a payload.
-      encode, decode: a result to bytes and back; every reader gets an object of its own.
-      cost: what one request counts for, such as ``{"llm_calls": 1}``.
-      size: sort key that brings payloads of like cost together.
-      batch: most payloads sent in one call, and so the most that a kill can lose.
-    """
-
-    name: str
-    identity: str
-    run: Callable[[list[Any]], Sequence[Any]]
-    key: Callable[[Any], str]
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
-    cost: Callable[[Any, Any], dict[str, int]] = lambda payload, value: {}
-    size: Callable[[Any], int] = lambda payload: 0
-    batch: int = 128
-
-
-class Request(NamedTuple):
-    """A pending call; awaiting it gives the result."""
-
-    operation: Operation
-    payload: Any
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return (yield self)
-
-
-class _Gather(NamedTuple):
-    parts: tuple[Awaitable[Any], ...]
-
-    def __await__(self) -> Generator[Any, Any, list[Any]]:
-        return (yield self)
-
-
-def gather(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
-    """Awaits several requests or coroutines side by side; results in their order."""
-    return _Gather(parts)
 
 
 class Outcome(NamedTuple):
@@ -247,7 +187,7 @@ class Scheduler:
                 self._fresh[key][1].tasks.append(task)
             else:
                 self._fresh[key] = (operation, _Pending(wanted.payload, [task]))
-        elif isinstance(wanted, _Gather):
+        elif isinstance(wanted, Gather):
             branches = _Branches(task, len(wanted.parts))
             for position, part in enumerate(wanted.parts):
                 branch = _Task(_as_coroutine(part), task.question, branches, position)

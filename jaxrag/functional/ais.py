@@ -64,8 +64,14 @@ def dynamic_score(
     The released code takes minus the angle instead: the same order, as the angle stays within
     [0, pi], where the cosine falls.
     """
-    alpha = dynamic_weight(_arccos(s0), alpha0=alpha0, alpha1=alpha1)
-    return jnp.cos(alpha * _arccos(s1) + (1.0 - alpha) * _arccos(s2))
+    theta0, theta1, theta2 = _arccos(s0), _arccos(s1), _arccos(s2)
+    return _weighted(theta1, theta2, dynamic_weight(theta0, alpha0=alpha0, alpha1=alpha1))
+
+
+def _weighted(
+    theta1: Float[Array, "*n"], theta2: Float[Array, "*n"], alpha: Float[Array, "*n"]
+) -> Float[Array, "*n"]:
+    return jnp.cos(alpha * theta1 + (1.0 - alpha) * theta2)
 
 
 def target_alpha(theta1: Float[Array, "*n"], theta2: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -188,8 +194,7 @@ def select_passages(
     elif score == "cosine_sum":
         scores = jnp.cos(theta1) + jnp.cos(theta2)
     else:
-        alpha = dynamic_weight(theta0, alpha0=alpha0, alpha1=alpha1)
-        scores = jnp.cos(alpha * theta1 + (1.0 - alpha) * theta2)
+        scores = _weighted(theta1, theta2, dynamic_weight(theta0, alpha0=alpha0, alpha1=alpha1))
     selection = select(scores, ids, k=k, where=where)
     return Pool(jnp.cos(theta0), jnp.cos(theta1), jnp.cos(theta2), scores, selection)
 

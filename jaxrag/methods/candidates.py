@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from jaxrag.engines.scheduler import gather
+from jaxrag.engines.requests import gather
 from jaxrag.methods.steps import Pool, Trace
 from jaxrag.methods.tools import Tools
 from jaxrag.types import InputError, Ranking

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Literal
 
-from jaxrag.engines.scheduler import gather
+from jaxrag.engines.requests import gather
 from jaxrag.functional import answers, uncertainty
 from jaxrag.methods import steps
 from jaxrag.methods.steps import Decision, Reader, Trace

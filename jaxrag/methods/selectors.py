@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from jaxrag.engines.scheduler import gather
+from jaxrag.engines.requests import gather
 from jaxrag.functional import ais
 from jaxrag.methods.steps import Pool, Trace
 from jaxrag.methods.tools import Tools

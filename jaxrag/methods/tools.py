@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.scheduler import Operation, Request, gather
+from jaxrag.engines.requests import Operation, Request, gather
 from jaxrag.engines.store import canonical
 from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
 

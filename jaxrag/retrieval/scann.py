@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jaxrag.retrieval.passages import Passages
 
 _DEFAULTS = ScannSettings()
-_SHARE = 1 / 10  # of the leaves are searched by default,
+_SHARE = 1 / 8  # of the leaves are searched by default,
 _SCANNED = 8_000  # and so many that they hold about as many rows
 _BLOCK = 32  # queries that ScaNN gets together: see `ScannIndex._found`
 
@@ -114,7 +114,7 @@ class ScannIndex:
     ) -> ScannIndex:
         """Opens what ``build`` trained with the same settings.
 
-        ``leaves_to_search`` trades speed for recall; None searches a tenth of the leaves, more
+        ``leaves_to_search`` trades speed for recall; None searches an eighth of the leaves, more
         where that would be under 8,000 rows. The recall depends on the data: where neighbours
         are close it is 0.98 and more, but on questions to 9,000 Wikipedia passages that mostly
         held no answer (all-MiniLM-L6-v2), 8 % of the leaves held 0.74 of the 10 best and

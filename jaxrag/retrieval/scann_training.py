@@ -46,7 +46,7 @@ class ScannSettings:
     training_rows: int = 250_000
     block: int = 2
     anisotropy: float = 0.2
-    reorder: int = 100
+    reorder: int = 64
 
     def resolved(self, rows: int) -> ScannSettings:
         """The same for a corpus of this size, with every choice made."""

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.engines.scheduler import EngineDown, Operation, Request, Scheduler, gather
+from jaxrag.engines.requests import EngineDown, Operation, Request, gather
+from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
 
 
