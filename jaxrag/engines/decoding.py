@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.engines.prefill import Batch, Job, Prefill
+from jaxrag.engines.prompts import prompt_number
 from jaxrag.models.decoder import Cache
 from jaxrag.models.decoding import STEPS, Progress, Sampling, choose, decode, join
 
@@ -129,4 +129,4 @@ class Decoding:
 
 def _row_number(job: Job | None) -> int:
     """What a row's draws depend on besides the seed: its prompt, and so not its place."""
-    return zlib.crc32(np.array(job.tokens, np.int32).tobytes()) if job else 0
+    return prompt_number(job.tokens) if job else 0

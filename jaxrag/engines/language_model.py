@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -36,4 +37,25 @@ class LanguageModel(Protocol):
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         """Natural-log probability of each token of each continuation, float32 [t]."""
+        ...
+
+
+@runtime_checkable
+class StreamingModel(LanguageModel, Protocol):
+    """A model that takes prompts one by one while it works on others, such as a server."""
+
+    def submit(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Future[Generation]:
+        """Continues one prompt in the background."""
+        ...
+
+    def submit_logprob(self, prompt: Prompt, continuation: str) -> Future[np.ndarray]:
+        """Scores one continuation in the background."""
         ...

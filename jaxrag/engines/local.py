@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from jaxrag.engines.decoding import Decoding
 from jaxrag.engines.prefill import Batch, Job, Prefill
-from jaxrag.engines.prompts import AnswerReader, encode_prompt, end_tokens
+from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
 from jaxrag.engines.store import canonical, digest
 from jaxrag.models.checkpoint import fingerprint, locate
 from jaxrag.models.decoder_checkpoint import load_decoder
@@ -22,9 +22,6 @@ from jaxrag.models.precision import compute_dtype
 from jaxrag.models.sharding import automatic
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 _NUMERICS = "jaxrag-local-2"  # goes into the identity; raise it when results change
 _SLOTS = 256  # caches have a multiple of this many slots
@@ -62,17 +59,15 @@ class LocalModel:
         self,
         prefill: Prefill,
         decoding: Decoding,
-        tokenizer: PreTrainedTokenizerFast,
+        encode: PromptEncoder,
         *,
         ends: Sequence[int],
         identity: str,
         chunk: int,
-        max_length: int,
-        template_options: Mapping[str, Any],
     ) -> None:
-        self._prefill, self._decoding, self.tokenizer = prefill, decoding, tokenizer
+        self._prefill, self._decoding, self._encode = prefill, decoding, encode
         self._ends, self._identity, self._chunk = tuple(ends), identity, chunk
-        self.max_length, self._template_options = max_length, dict(template_options)
+        self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
 
     @classmethod
     def load(
@@ -133,12 +128,12 @@ class LocalModel:
         return cls(
             prefill,
             Decoding(prefill, batches=decode_rows // prefill_rows, ends=ends),
-            tokenizer,
+            PromptEncoder(
+                tokenizer, template_options=options, max_length=min(max_length or limit, limit)
+            ),
             ends=ends,
             identity=canonical(identity),
             chunk=chunk,
-            max_length=min(max_length or limit, limit),
-            template_options=options,
         )
 
     @property
@@ -161,14 +156,10 @@ class LocalModel:
           InputError: for a prompt that is empty or leaves no room for ``max_new_tokens``; before
             anything is computed.
         """
-        if max_new_tokens < 1 or temperature < 0:
-            raise InputError(
-                f"max_new_tokens is {max_new_tokens} and temperature {temperature}: "
-                "at least 1 and at least 0 are wanted."
-            )
+        check_sampling(max_new_tokens, temperature)
         jobs = []
         for prompt in prompts:
-            tokens = self._encode(prompt, max_new_tokens, "new tokens")
+            tokens = self._encode(prompt, room=max_new_tokens)
             slots = self._slots(len(tokens), max_new_tokens)
             jobs.append(Job(tuple(tokens), len(tokens) - 1, slots))
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
@@ -185,13 +176,11 @@ class LocalModel:
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         """Natural-log probability of each token of each continuation, float32 [t].
 
-        Prompt and continuation are tokenised apart, so a continuation's tokens do not depend on
-        the prompt; one that goes on within a line should bring its own leading blank.
+        How they are tokenised: see `PromptEncoder.with_continuation`.
         """
         jobs = []
         for prompt, text in zip(prompts, continuations, strict=True):
-            added = self.tokenizer.encode(text, add_special_tokens=False)
-            tokens = self._encode(prompt, len(added), "tokens of continuation")
+            tokens, added = self._encode.with_continuation(prompt, text)
             # the last token's own hidden state predicts what is not asked for
             whole = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
             slots = self._slots(len(whole), 0)
@@ -203,16 +192,6 @@ class LocalModel:
             scores = self._score(batch, [jobs[i][1] for i in numbers])
             results.update(zip(numbers, scores, strict=True))
         return [results[i] for i in range(len(jobs))]
-
-    def _encode(self, prompt: Prompt, more: int, what: str) -> list[int]:
-        tokens = encode_prompt(self.tokenizer, prompt, self._template_options)
-        if len(tokens) + more > self.max_length:
-            raise InputError(
-                f"A prompt of {len(tokens)} tokens and {more} {what} exceed the model's "
-                f"{self.max_length}: shorten the prompt (fewer or shorter passages), or load the "
-                "model with a larger max_length if its checkpoint allows more."
-            )
-        return tokens
 
     def _slots(self, length: int, new: int) -> int:
         """A cache that holds so many tokens, by a rule that looks at this row only."""

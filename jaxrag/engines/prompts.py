@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from jinja2 import TemplateError
 
 from jaxrag.models.checkpoint import read_config, read_json
@@ -35,6 +37,64 @@ def encode_prompt(
     if not tokens:
         raise InputError("A prompt is empty: it has no tokens to continue.")
     return tokens
+
+
+class PromptEncoder:
+    """`encode_prompt` for one model, which also sees to it that the answer will fit.
+
+    Args:
+      tokenizer: the model's.
+      template_options: handed to the chat template.
+      max_length: most tokens of prompt and answer together.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        template_options: Mapping[str, Any],
+        max_length: int,
+    ) -> None:
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self._template_options = dict(template_options)
+
+    def __call__(self, prompt: Prompt, *, room: int, what: str = "new tokens") -> list[int]:
+        """Token ids of a prompt that leaves ``room`` for ``what``.
+
+        Raises:
+          InputError: it leaves less; see also `encode_prompt`.
+        """
+        tokens = encode_prompt(self.tokenizer, prompt, self._template_options)
+        if len(tokens) + room > self.max_length:
+            raise InputError(
+                f"A prompt of {len(tokens)} tokens and {room} {what} exceed the model's "
+                f"{self.max_length}: shorten the prompt (fewer or shorter passages), or load the "
+                "model with a larger max_length if its checkpoint allows more."
+            )
+        return tokens
+
+    def with_continuation(self, prompt: Prompt, text: str) -> tuple[list[int], list[int]]:
+        """Tokens of a prompt and of a text that follows it, tokenised apart.
+
+        So a continuation's tokens do not depend on the prompt; one that goes on within a line
+        should bring its own leading blank.
+        """
+        added = self.tokenizer.encode(text, add_special_tokens=False)
+        return self(prompt, room=len(added), what="tokens of continuation"), added
+
+
+def check_sampling(max_new_tokens: int, temperature: float) -> None:
+    """InputError where a generation's settings are out of range."""
+    if max_new_tokens < 1 or temperature < 0:
+        raise InputError(
+            f"max_new_tokens is {max_new_tokens} and temperature {temperature}: "
+            "at least 1 and at least 0 are wanted."
+        )
+
+
+def prompt_number(tokens: Sequence[int]) -> int:
+    """What a prompt's draws depend on besides the seed, whatever else is in the call."""
+    return zlib.crc32(np.array(tokens, np.int32).tobytes())
 
 
 def _render(

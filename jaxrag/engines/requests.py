@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 
@@ -24,6 +25,8 @@ class Operation:
       cost: what one request counts for, such as ``{"llm_calls": 1}``.
       size: sort key that brings payloads of like cost together.
       batch: most payloads sent in one call, and so the most that a kill can lose.
+      submit: for an engine that batches by itself: starts one payload and gives its future. Such
+        requests go out at once, and ``run`` is not called.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Operation:
     cost: Callable[[Any, Any], dict[str, int]] = lambda payload, value: {}
     size: Callable[[Any], int] = lambda payload: 0
     batch: int = 128
+    submit: Callable[[Any], Future[Any]] | None = None
 
 
 class Request(NamedTuple):

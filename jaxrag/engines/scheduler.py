@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from jaxrag.engines.flight import Flight, Landed
 from jaxrag.engines.requests import EngineDown, Gather, Operation, Request
 from jaxrag.engines.store import Store, entry_key
 
@@ -107,6 +108,7 @@ class Scheduler:
         self._groups: dict[tuple[str, str], dict[bytes, _Pending]] = {}
         self._operations: dict[tuple[str, str], Operation] = {}
         self._finished: list[Outcome] = []
+        self._flight = Flight()
 
     def run(
         self, questions: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
@@ -134,6 +136,9 @@ class Scheduler:
                 continue
             if self._groups:
                 self._send_largest()
+                self._land(self._flight.collect(wait=False))
+            elif self._flight:
+                self._land(self._flight.collect(wait=True))
             elif not alive:
                 return
             else:
@@ -181,7 +186,9 @@ class Scheduler:
                 self._ready.append((task, None, failure))
                 return
             group = self._groups.get((operation.name, operation.identity), {})
-            if key in group:
+            if flying := self._flight.find(key):
+                flying.tasks.append(task)
+            elif key in group:
                 group[key].tasks.append(task)
             elif key in self._fresh:
                 self._fresh[key][1].tasks.append(task)
@@ -221,6 +228,8 @@ class Scheduler:
         for key, (operation, pending) in fresh.items():
             if key in found:
                 self._answer(operation, pending, found[key], seconds=0.0, hit=True)
+            elif operation.submit is not None:
+                self._flight.start(key, operation, pending)
             else:
                 kind = (operation.name, operation.identity)
                 self._operations[kind] = operation
@@ -272,3 +281,28 @@ class Scheduler:
         self.on_batch(operation.name, len(items))
         for key, pending in items:
             self._answer(operation, pending, encoded[key], seconds=seconds, hit=False)
+
+    def _land(self, landed: list[Landed]) -> None:
+        """Keeps and hands on what has come back from engines that batch by themselves."""
+        encoded: dict[bytes, bytes] = {}
+        for key, operation, pending, value, error, _ in landed:
+            try:
+                if error is not None:
+                    raise error
+                encoded[key] = operation.encode(value)
+            except Exception as failure:
+                if not isinstance(failure, EngineDown):
+                    for task in pending.tasks:
+                        self._ready.append((task, None, failure))
+        kept = [one for one in landed if one.key in encoded]
+        for operation in {one.operation for one in kept}:
+            mine = {one.key: encoded[one.key] for one in kept if one.operation is operation}
+            self.store.put(operation.name, operation.identity, mine)
+            self.on_batch(operation.name, len(mine))
+        for one in kept:
+            self._answer(
+                one.operation, one.pending, encoded[one.key], seconds=one.seconds, hit=False
+            )
+        for one in landed:
+            if isinstance(one.error, EngineDown):  # what came back beside it has been kept
+                raise one.error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.language_model import LanguageModel, StreamingModel
 from jaxrag.engines.requests import Operation, Request, gather
 from jaxrag.engines.store import canonical
 from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
@@ -70,6 +70,9 @@ class LanguageModelTool:
                 "new_tokens": len(generation.tokens),
             },
             size=_prompt_size,
+            submit=functools.partial(self._model.submit, **settings)
+            if isinstance(self._model, StreamingModel)
+            else None,
         )
 
     @functools.cached_property
@@ -83,6 +86,9 @@ class LanguageModelTool:
             decode=_decode_array,
             cost=lambda pair, array: {"llm_scores": 1, "scored_tokens": len(array)},
             size=lambda pair: _prompt_size(pair[0]) + len(pair[1]),
+            submit=(lambda pair: model.submit_logprob(*pair))
+            if isinstance(model := self._model, StreamingModel)
+            else None,
         )
 
 

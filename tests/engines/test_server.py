@@ -1,0 +1,241 @@
+"""The server engine against faults; what a real server answers is tested by make test-vllm."""
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrag.engines import replicas
+from jaxrag.engines.requests import EngineDown
+from jaxrag.engines.server import ServerModel
+from jaxrag.types import InputError, Message
+from tests.engines.fake_server import END, serving, slowly, well
+from tests.engines.tiny_model import write_tiny_model
+
+KEY = "sk-not-to-be-seen"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: Any) -> str:
+    directory = tmp_path_factory.mktemp("tiny")
+    write_tiny_model(directory)
+    return str(directory)
+
+
+CONNECTED: list[ServerModel] = []
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: Any) -> Any:
+    monkeypatch.setattr(replicas, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    yield
+    while CONNECTED:
+        CONNECTED.pop().close()
+
+
+def connect(tokenizer: str, *servers: Any, **settings: Any) -> ServerModel:
+    settings = {"timeout": 5.0, "patience": 5.0, **settings}
+    urls = [server.url for server in servers]
+    CONNECTED.append(ServerModel.connect(urls, "tiny", tokenizer=tokenizer, **settings))
+    return CONNECTED[-1]
+
+
+def texts(model: ServerModel, count: int = 20) -> list[str]:
+    found = model.generate([f"{i:02}" for i in range(count)], max_new_tokens=3)
+    return [generation.text for generation in found]
+
+
+EXPECTED = [f"{i:02}"[::-1] for i in range(20)]
+
+
+def test_a_generation_is_read_as_the_local_engine_reads_it(tokenizer: str) -> None:
+    with serving() as server:
+        model = connect(tokenizer, server)
+        (found,) = model.generate(["abc"], max_new_tokens=4)
+        (cut,) = model.generate(["abc"], max_new_tokens=4, stop=("b",))
+        _, body, key = server.bodies[0]
+    letters = {c: i for i, c in enumerate("abc")}
+    a = found.tokens[2]
+    assert [token - a for token in found.tokens[:3]] == [letters[c] for c in "cba"]
+    assert (found.text, found.tokens[3], found.finish_reason) == ("cba", END, "end")
+    assert found.logprobs == (-0.1,) * 4
+    assert found.prompt_tokens == 3
+    assert (cut.text, len(cut.tokens), cut.finish_reason) == ("c", 2, "stop")
+    assert body["logprobs"] == 0
+    assert "seed" not in body
+    assert key == f"Bearer {KEY}"
+
+
+def test_scores_are_those_of_the_continuation(tokenizer: str) -> None:
+    with serving() as server:
+        model = connect(tokenizer, server)
+        found = model.logprob(["ab", "ab"], ["cd", ""])
+        tokens = server.bodies[0][1]["prompt"]
+    np.testing.assert_allclose(found[0], [-tokens[2] / 100, -tokens[3] / 100], rtol=1e-6)
+    assert found[1].shape == (0,)
+
+
+def test_draws_depend_on_prompt_and_seed(tokenizer: str) -> None:
+    with serving() as server:
+        model = connect(tokenizer, server)
+        for prompt, seed in (("a", 1), ("a", 1), ("a", 2), ("b", 1)):
+            model.generate([prompt], max_new_tokens=2, temperature=0.5, seed=seed)
+        seeds = [body["seed"] for _, body, _ in server.bodies]
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds)) == 3
+
+
+def faulty(handler: Any, number: int, body: Any) -> None:
+    """Of five answers one is lost, one refused for now, one is garbage, one is half a document."""
+    kind = number % 7
+    if kind == 1:
+        handler.drop()
+    elif kind == 3:
+        handler.send(503, {"error": "starting"})
+    elif kind == 4:
+        handler.send(200, b"<html>a proxy's page</html>")
+    elif kind == 5:
+        handler.send(429, {"error": "slow down"}, Retry_After="0.02")
+    else:
+        well(handler, number, body)
+
+
+def test_passing_faults_lose_nothing(tokenizer: str) -> None:
+    with serving(faulty) as server:
+        assert texts(connect(tokenizer, server, concurrency=3)) == EXPECTED
+
+
+def test_a_dead_replica_is_left_alone_and_the_other_does_its_work(tokenizer: str) -> None:
+    with serving() as alive, serving(lambda handler, *_: handler.drop()) as dead:
+        model = connect(tokenizer, alive, dead, concurrency=4)
+        assert texts(model) == EXPECTED
+        assert len(alive.bodies) == 20
+        assert len(dead.bodies) < 10
+
+
+def test_the_least_busy_replica_is_asked(tokenizer: str) -> None:
+    with serving(slowly(0.02)) as fast, serving(slowly(0.2)) as slow:
+        model = connect(tokenizer, fast, slow, concurrency=4)
+        assert texts(model) == EXPECTED
+        assert len(fast.bodies) > len(slow.bodies) > 0
+        assert fast.most + slow.most <= 8
+
+
+def test_no_more_requests_than_asked_for_are_under_way(tokenizer: str) -> None:
+    with serving(slowly(0.02)) as server:
+        texts(connect(tokenizer, server, concurrency=3))
+        assert server.most == 3
+
+
+def test_a_server_that_comes_back_is_found_again(tokenizer: str) -> None:
+    with serving() as server:
+        model, port = connect(tokenizer, server), server.server_port
+    future = model.submit("ab", max_new_tokens=3)
+    time.sleep(0.2)
+    assert not future.done()
+    with serving(port=port):
+        assert future.result().text == "ba"
+
+
+def test_retry_after_is_honoured(tokenizer: str) -> None:
+    times: list[float] = []
+
+    def fault(handler: Any, number: int, body: Any) -> None:
+        times.append(time.monotonic())
+        if number:
+            well(handler, number, body)
+        else:
+            handler.send(429, {}, Retry_After="0.4")
+
+    with serving(fault) as server:
+        texts(connect(tokenizer, server), 1)
+    assert times[1] - times[0] >= 0.4
+
+
+def test_a_server_that_hangs_is_given_up(tokenizer: str) -> None:
+    with serving(slowly(1.0)) as server:
+        model = connect(tokenizer, server, timeout=0.1, patience=0.3)
+        with pytest.raises(EngineDown, match=r"ReadTimeout.*run the same command again"):
+            texts(model, 1)
+
+
+def test_a_refusal_is_told_without_the_key(tokenizer: str, caplog: Any) -> None:
+    def refuse(handler: Any, number: int, body: Any) -> None:
+        handler.send(401, {"error": f"Incorrect API key provided: {KEY}"})
+
+    with serving(refuse) as server:
+        model = connect(tokenizer, server)
+        with caplog.at_level(logging.DEBUG), pytest.raises(InputError, match="Incorrect") as raised:
+            texts(model, 1)
+    assert KEY not in str(raised.value) + caplog.text + model.identity
+
+
+def test_a_chat_endpoint_gets_messages(tokenizer: str) -> None:
+    def chat(handler: Any, number: int, body: Any) -> None:
+        rows = [{"token": "Pa", "logprob": -0.5}, {"token": "ris", "logprob": -0.25}]
+        choice = {"message": {"content": "Paris"}, "logprobs": {"content": rows}}
+        usage = {"prompt_tokens": 7, "completion_tokens": 2}
+        handler.send(200, {"choices": [choice | {"finish_reason": "length"}], "usage": usage})
+
+    with serving(chat) as server:
+        model = connect("", server)
+        (found,) = model.generate([(Message("user", "Capital?"),)], max_new_tokens=2)
+        path, body, _ = server.bodies[0]
+        with pytest.raises(InputError, match="plain text"):
+            model.generate(["Capital?"], max_new_tokens=2)
+        with pytest.raises(InputError, match="scores no texts"):
+            model.logprob(["a"], ["b"])
+    assert path == "/v1/chat/completions"
+    assert body["messages"] == [{"role": "user", "content": "Capital?"}]
+    assert (found.text, found.logprobs, found.finish_reason) == ("Paris", (-0.5, -0.25), "length")
+    assert (len(found.tokens), found.prompt_tokens) == (2, 7)
+
+
+def test_a_server_without_logprobs_is_refused_unless_told(tokenizer: str) -> None:
+    def bare(handler: Any, number: int, body: Any) -> None:
+        choice = {"text": "yes", "token_ids": [1, 2], "finish_reason": "length"}
+        handler.send(200, {"choices": [choice]})
+
+    with serving(bare) as server:
+        with pytest.raises(InputError, match="logprobs=False"):
+            texts(connect(tokenizer, server), 1)
+        (found,) = connect(tokenizer, server, logprobs=False).generate(["a"], max_new_tokens=2)
+        assert "logprobs" not in server.bodies[-1][1]
+    assert (len(found.tokens), found.logprobs) == (2, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "other"}, "no model 'other'; it has: .'tiny'"),
+        ({"urls": []}, "no server"),
+        ({"urls": ["localhost:8000"]}, "http://"),
+        ({"urls": ["http://me:secret@localhost/v1"]}, "as a key instead"),
+        ({"concurrency": 0}, "concurrency is 0"),
+    ],
+)
+def test_wrong_settings(changes: dict[str, Any], message: str) -> None:
+    with serving() as server:
+        given = {"urls": [server.url], "model": "tiny", **changes}
+        with pytest.raises(InputError, match=message) as raised:
+            ServerModel.connect(**given)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_prompt_that_does_not_fit_is_refused_here(tokenizer: str) -> None:
+    with serving() as server:
+        model = connect(tokenizer, server)
+        with pytest.raises(InputError, match="60 tokens and 5 new tokens exceed the model's 64"):
+            model.generate(["a" * 60], max_new_tokens=5)
+        assert server.bodies == []
+
+
+def test_identity_is_free_of_addresses(tokenizer: str, tmp_path: Path) -> None:
+    with serving() as one, serving() as two:
+        assert connect(tokenizer, one).identity == connect(tokenizer, one, two).identity
+        assert connect(tokenizer, one).identity != connect("", one).identity
+        assert connect(tokenizer, one, revision="2").identity != connect(tokenizer, one).identity
