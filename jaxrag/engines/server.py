@@ -112,7 +112,7 @@ class ServerModel:
         }
         encode, ends = None, ()
         if tokenizer:
-            path = locate(tokenizer)
+            path = locate(tokenizer, weights=False)
             own = load_tokenizer(path)
             limit = max_length or said.get("max_model_len") or 1 << 30
             encode = PromptEncoder(own, template_options=options, max_length=limit)

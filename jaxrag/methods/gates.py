@@ -52,6 +52,11 @@ class UncertaintyGate:
 
     threshold: float = 0.001
 
+    @property
+    def needs_logprobs(self) -> bool:
+        """Without the model's log-probabilities there is no u."""
+        return True
+
     def __post_init__(self) -> None:
         if not self.threshold >= 0:
             raise InputError(

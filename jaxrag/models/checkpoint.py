@@ -45,13 +45,14 @@ class Tensors(Mapping[str, np.ndarray]):
         return len(self._readers)
 
 
-def locate(spec: str) -> Path:
+def locate(spec: str, *, weights: bool = True) -> Path:
     """The directory or GGUF file that a model specification names.
 
     Args:
       spec: a path; ``package:NAME`` for weights inside an installed pip package, which is found
         without importing it; or ``hub:ORG/NAME[@REVISION]``, which downloads from the Hugging Face
         hub (the only one that uses the network).
+      weights: whether the weights are wanted; of a model on the hub only the rest comes otherwise.
 
     Raises:
       InputError: if there is no checkpoint there.
@@ -60,7 +61,7 @@ def locate(spec: str) -> Path:
     if kind == "package":
         return _in_package(name)
     if kind == "hub":
-        return _from_hub(name)
+        return _from_hub(name, weights)
     path = Path(spec).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
@@ -91,13 +92,15 @@ def _in_package(name: str) -> Path:
     return checkpoints[0]
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     repository, _, revision = name.partition("@")
     try:
         path = snapshot_download(
-            repository, revision=revision or None, allow_patterns=list(_HUB_FILES)
+            repository,
+            revision=revision or None,
+            allow_patterns=list(_HUB_FILES if weights else _HUB_FILES[1:]),
         )
     except (OSError, ValueError) as error:  # the hub's errors are kinds of these two
         raise InputError(f"Could not get {name!r} from the Hugging Face hub: {error}") from error
