@@ -19,6 +19,7 @@ from absl import flags
 from ml_collections import config_dict, config_flags
 from rich.console import Console
 
+from jaxrag.engines.requests import EngineDown
 from jaxrag.evaluation.summary import summarise
 from jaxrag.evaluation.tables import terminal_table
 from jaxrag.run import Run
@@ -147,12 +148,15 @@ def show(run_dirs: Sequence[str | Path]) -> None:
 
 
 def script(main: Callable[[Sequence[str]], int]) -> None:
-    """Runs a script's ``main``; an `InputError` becomes one line and exit code 2."""
+    """Runs a script's ``main``; wrong input ends in one line and code 2, a dead engine in 1."""
     try:
         sys.exit(main(sys.argv))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except EngineDown as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("\ninterrupted: run the same command again to go on", file=sys.stderr)
         sys.exit(130)

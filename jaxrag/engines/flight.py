@@ -2,12 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import queue
+import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any, NamedTuple
 
 from jaxrag.engines.requests import Operation
+
+
+class Workers:
+    """A pool of threads that do not keep the process alive, unlike those of the standard library.
+
+    So Ctrl-C ends a run at once, however long the answers that it waits for may take.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count, self._threads = count, 0
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+        self._queue = queue.SimpleQueue()
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Calls ``work`` in one of the threads."""
+        future: Future[Any] = Future()
+        self._queue.put((future, functools.partial(work, *args)))
+        if self._threads < self._count:
+            self._threads += 1
+            threading.Thread(target=self._run, daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """Cancels what has not begun, and lets the threads end."""
+        with contextlib.suppress(queue.Empty):
+            while item := self._queue.get_nowait():
+                item[0].cancel()
+        for _ in range(self._threads):
+            self._queue.put(None)
+        self._threads = 0
+
+    def _run(self) -> None:
+        while item := self._queue.get():
+            future, work = item
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:
+                    future.set_exception(error)
 
 
 class Landed(NamedTuple):

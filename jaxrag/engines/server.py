@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
+from jaxrag.engines.flight import Workers
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
@@ -47,7 +48,7 @@ class ServerModel:
     ) -> None:
         self._replicas, self._model, self._encode = replicas, model, encode
         self._ends, self._identity = tuple(ends), identity
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="server")
+        self._workers = Workers(concurrency)
         self.gives_logprobs = logprobs
 
     @classmethod
@@ -155,8 +156,8 @@ class ServerModel:
             "stop": list(stop) or None,
         }
         if self._encode is None:
-            return self._threads.submit(self._chat, prompt, body, seed)
-        return self._threads.submit(self._complete, self._encode, prompt, body, seed)
+            return self._workers.submit(self._chat, prompt, body, seed)
+        return self._workers.submit(self._complete, self._encode, prompt, body, seed)
 
     def generate(
         self,
@@ -191,7 +192,7 @@ class ServerModel:
                 "A chat endpoint scores no texts: name the model's checkpoint as `tokenizer`, so "
                 "that the completions endpoint is asked."
             )
-        return self._threads.submit(self._score, self._encode, prompt, continuation)
+        return self._workers.submit(self._score, self._encode, prompt, continuation)
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         """Natural-log probability of each token of each continuation, float32 [t]."""
@@ -200,7 +201,7 @@ class ServerModel:
 
     def close(self) -> None:
         """Drops what is queued and closes all connections."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
         self._replicas.close()
 
     def _complete(

@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.send(200, {"data": [{"id": "tiny", "max_model_len": 64}]})
+        self.send(200, {"data": [{"id": "tiny", "max_model_len": self.server.max_length}]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -68,15 +68,23 @@ class Handler(BaseHTTPRequestHandler):
 
 def well(handler: Handler, number: int, body: dict[str, Any]) -> None:
     """No fault."""
+    with handler.server.lock:
+        handler.server.answered.append(body["prompt"])
     handler.send(200, answer(body))
 
 
 @contextmanager
-def serving(fault: Callable[[Handler, int, dict[str, Any]], None] = well, port: int = 0) -> Any:
-    """A server on this machine; ``.url`` is its address, ``.bodies`` what it was asked."""
+def serving(
+    fault: Callable[[Handler, int, dict[str, Any]], None] = well,
+    port: int = 0,
+    max_length: int = 64,
+) -> Any:
+    """A server here: its ``url``, the ``bodies`` it was asked, the prompts that it ``answered``."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.lock, server.bodies, server.fault = threading.Lock(), [], fault
+    server.answered = []
     server.busy = server.most = 0
+    server.max_length = max_length
     server.daemon_threads = True
     server.url = f"http://127.0.0.1:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -88,6 +96,21 @@ def serving(fault: Callable[[Handler, int, dict[str, Any]], None] = well, port: 
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def faulty(handler: Handler, number: int, body: dict[str, Any]) -> None:
+    """Of seven answers one is lost, one refused, one is no JSON, one is asked to wait for."""
+    kind = number % 7
+    if kind == 1:
+        handler.drop()
+    elif kind == 3:
+        handler.send(503, {"error": "starting"})
+    elif kind == 4:
+        handler.send(200, b"<html>a proxy's page</html>")
+    elif kind == 5:
+        handler.send(429, {"error": "slow down"}, Retry_After="0.02")
+    else:
+        well(handler, number, body)
 
 
 def slowly(seconds: float) -> Callable[[Handler, int, dict[str, Any]], None]:

@@ -12,7 +12,7 @@ from jaxrag.engines import replicas
 from jaxrag.engines.requests import EngineDown
 from jaxrag.engines.server import ServerModel
 from jaxrag.types import InputError, Message
-from tests.engines.fake_server import END, serving, slowly, well
+from tests.engines.fake_server import END, faulty, serving, slowly, well
 from tests.engines.tiny_model import write_tiny_model
 
 KEY = "sk-not-to-be-seen"
@@ -87,21 +87,6 @@ def test_draws_depend_on_prompt_and_seed(tokenizer: str) -> None:
         seeds = [body["seed"] for _, body, _ in server.bodies]
     assert seeds[0] == seeds[1]
     assert len(set(seeds)) == 3
-
-
-def faulty(handler: Any, number: int, body: Any) -> None:
-    """Of five answers one is lost, one refused for now, one is garbage, one is half a document."""
-    kind = number % 7
-    if kind == 1:
-        handler.drop()
-    elif kind == 3:
-        handler.send(503, {"error": "starting"})
-    elif kind == 4:
-        handler.send(200, b"<html>a proxy's page</html>")
-    elif kind == 5:
-        handler.send(429, {"error": "slow down"}, Retry_After="0.02")
-    else:
-        well(handler, number, body)
 
 
 def test_passing_faults_lose_nothing(tokenizer: str) -> None:

@@ -19,7 +19,10 @@ def run_of(*arguments):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("variant", ["tiny", "quickstart", "factbook", "hotpotqa", "paper-nq"])
+@pytest.mark.parametrize(
+    "variant",
+    ["tiny", "quickstart", "factbook", "hotpotqa", "paper-nq", "tiny+vllm", "paper-nq+server"],
+)
 def test_every_config_has_every_variant(name, variant):
     run = load(f"configs/{name}.py:{variant}")
     assert run.name == name
@@ -48,6 +51,7 @@ def test_config_may_stand_apart():
         (("--config=configs/nothing.py",), r"configs/nothing\.py"),
         (("--config=configs/dtr.py:tinny",), "tinny.*tiny"),
         (("--config=configs/parts.py",), "get_config"),
+        (("--config=configs/dtr.py:tiny+llama",), r"no engine 'llama'"),
         (
             ("--config=configs/dtr.py:tiny", "--config.method.gate.treshold=1"),
             r"nearest is --config\.method\.gate\.threshold",

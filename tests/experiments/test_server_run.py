@@ -1,0 +1,80 @@
+"""A whole run against servers: with and without faults, and one that is gone for good."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.answer import main
+from jaxrag.engines import replicas
+from jaxrag.engines.server import ServerModel
+from tests.engines.fake_server import faulty, serving
+from tests.experiments.small_run import write_small_run
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: Any) -> Any:
+    models, connect = [], ServerModel.connect
+
+    def noted(*args: Any, **settings: Any) -> ServerModel:
+        models.append(connect(*args, **settings))
+        return models[-1]
+
+    monkeypatch.setattr(ServerModel, "connect", noted)
+    monkeypatch.setattr(replicas, "_FIRST_PAUSE", 0.01)
+    file = write_small_run(tmp_path, questions=30)
+    text = file.read_text().replace("Folder, Local", "Folder, Server")
+    here = "tokenizer=HERE + '/model'"
+    file.write_text(text.replace('Local(HERE + "/model")', f"Server('tiny', {here})"))
+    yield file
+    for model in models:
+        model.close()
+
+
+def run(config: Path, workdir: Path, *servers: Any, **settings: Any) -> int:
+    settings = {"urls": ",".join(server.url for server in servers), "patience": 5.0, **settings}
+    flags = [f"--config.model.{name}={value}" for name, value in settings.items()]
+    return main(["answer", f"--config={config}", f"--workdir={workdir}", *flags])
+
+
+def test_faults_change_no_answer_and_nothing_is_answered_twice(
+    config: Path, tmp_path: Path
+) -> None:
+    with serving(max_length=1024) as server:
+        assert run(config, tmp_path / "plain", server) == 0
+    (tmp_path / "cache" / "store.sqlite").unlink()
+    with serving(faulty, max_length=1024) as one, serving(faulty, max_length=1024) as two:
+        assert run(config, tmp_path / "faulty", one, two) == 0
+    answered = [str(prompt) for prompt in one.answered + two.answered]
+    names = ("plain", "faulty")
+    plain, other = ((tmp_path / name / "answers.jsonl").read_bytes() for name in names)
+    assert plain == other
+    assert plain.count(b"\n") == 30
+    assert len(answered) == len(set(answered)) == len(server.answered)
+
+
+def test_a_run_goes_on_where_its_server_left_it(config: Path, tmp_path: Path, capsys: Any) -> None:
+    def dies(handler: Any, number: int, body: Any) -> None:
+        faulty(handler, 0 if number < 25 else 1, body)
+
+    with serving(max_length=1024) as server:
+        assert run(config, tmp_path / "plain", server) == 0
+        total = len(server.bodies)
+    (tmp_path / "cache" / "store.sqlite").unlink()
+    with serving(dies, max_length=1024) as server, pytest.raises(Exception, match="same command"):
+        run(config, tmp_path / "cut", server, patience=0.3)
+    with serving(max_length=1024) as server:
+        assert run(config, tmp_path / "cut", server, patience=0.3) == 0
+        assert len(server.bodies) == total - 25
+    names = ("plain", "cut")
+    plain, other = ((tmp_path / name / "answers.jsonl").read_bytes() for name in names)
+    assert plain.count(b"\n") == other.count(b"\n") == 30
+
+
+def test_a_gate_that_needs_logprobs_is_refused_without(config: Path, tmp_path: Path) -> None:
+    with (
+        serving(max_length=1024) as server,
+        pytest.raises(Exception, match="dtr decides by the log-probabilities"),
+    ):
+        run(config, tmp_path / "run", server, logprobs=False)
+    assert not (tmp_path / "run").exists()
