@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib.util
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -148,7 +149,11 @@ def show(run_dirs: Sequence[str | Path]) -> None:
 
 
 def script(main: Callable[[Sequence[str]], int]) -> None:
-    """Runs a script's ``main``; wrong input ends in one line and code 2, a dead engine in 1."""
+    """Runs a script's ``main``; wrong input ends in one line and code 2, a dead engine in 1.
+
+    Ctrl-C and SIGTERM (what a cluster sends) stop it within seconds; codes 130 and 143.
+    """
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         sys.exit(main(sys.argv))
     except InputError as error:
@@ -157,6 +162,10 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     except EngineDown as error:
         print(f"stopped: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("\ninterrupted: run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(143 if stop.args else 130)
+
+
+def _terminated(*_: object) -> None:
+    raise KeyboardInterrupt("SIGTERM")

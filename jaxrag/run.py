@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import json
 import logging
 import sys
@@ -22,12 +23,15 @@ from jaxrag.engines.progress import progress
 from jaxrag.engines.scheduler import Outcome, Scheduler
 from jaxrag.engines.store import Store, canonical, digest
 from jaxrag.evaluation.records import RunDirectory
+from jaxrag.evaluation.run_log import run_log
+from jaxrag.evaluation.tally import Tally
 from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.retrieval.rerank import Reranker
 from jaxrag.retrieval.retriever import Retriever
 from jaxrag.types import Answer, InputError, Question
 
 _log = logging.getLogger("jaxrag")
+_WRITTEN = 64  # answers that are written to the run directory at a time
 
 
 class DataSettings(Protocol):
@@ -223,7 +227,10 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     cache = Path(run.cache)
     answer = answer_function(run)
     dataset, questions, tools, record = prepare(run, cache)
-    with RunDirectory.open(workdir, record) as directory:
+    with (
+        RunDirectory.open(workdir, record) as directory,
+        run_log(directory.path / "log.jsonl"),
+    ):
         todo = [q for q in questions if q.id not in directory.finished]
         store = Store(cache / "store.sqlite")
         try:
@@ -248,30 +255,31 @@ def _answer_all(
         for question in todo:
             yield question, functools.partial(answer, question, tools, run.method)
 
-    what = f"{run.name} on {dataset.name}"
+    what, tally = f"{run.name} on {dataset.name}", Tally()
+    _log.info("started", extra={"fields": {"run": what, "questions": total, "left": len(todo)}})
     with progress(total, what, done=total - len(todo)) as advance:
-        batch: list[Outcome] = []
-        for outcome in Scheduler(store, live=run.live).run(started()):
-            batch.append(outcome)
-            if len(batch) == 64:
-                _write(directory, batch, dataset)
-                advance(len(batch))
-                batch = []
-        _write(directory, batch, dataset)
-        advance(len(batch))
+        outcomes = Scheduler(store, live=run.live).run(started())
+        while batch := list(itertools.islice(outcomes, _WRITTEN)):
+            _write(directory, batch, dataset, tally)
+            advance(len(batch), tally.note())
+    _log.info("finished", extra={"fields": tally.fields()})
 
 
-def _write(directory: RunDirectory, outcomes: list[Outcome], dataset: Dataset) -> None:
+def _write(
+    directory: RunDirectory, outcomes: list[Outcome], dataset: Dataset, tally: Tally
+) -> None:
     for outcome in outcomes:
         if outcome.error is not None:
-            _log.warning("question %s failed: %s", outcome.id.id, outcome.error)
-    directory.append(
-        [_line(outcome, dataset) for outcome in outcomes],
-        [
-            {"question_id": o.id.id, "seconds": o.seconds, "store_hits": o.store_hits}
-            for o in outcomes
-        ],
-    )
+            name = outcome.id.id
+            fields = {"question_id": name}
+            _log.warning("question %s failed: %s", name, outcome.error, extra={"fields": fields})
+    lines = [_line(outcome, dataset) for outcome in outcomes]
+    timings = [
+        {"question_id": o.id.id, "seconds": o.seconds, "store_hits": o.store_hits} for o in outcomes
+    ]
+    directory.append(lines, timings)
+    tally.add(lines, timings)
+    _log.info("progress", extra={"fields": tally.fields()})
 
 
 def _line(outcome: Outcome, dataset: Dataset) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxrag.engines.decoding import Decoding
@@ -30,7 +31,10 @@ _SCORED = 64  # tokens scored in one call
 
 def use_compile_cache(directory: str | Path) -> None:
     """Keeps compiled programs in ``directory``, so that the next process need not compile them."""
-    jax.config.update("jax_compilation_cache_dir", str(Path(directory).absolute()))
+    directory = str(Path(directory).absolute())
+    if jax.config.jax_compilation_cache_dir != directory:  # pyright: ignore[reportAttributeAccessIssue]
+        compilation_cache.reset_cache()  # JAX would go on with the directory it used first
+    jax.config.update("jax_compilation_cache_dir", directory)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 

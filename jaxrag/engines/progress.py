@@ -5,12 +5,19 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Told how many items were finished since the last call, and what else to show."""
+
+    def __call__(self, count: int, note: str = "") -> None:
+        """Moves on."""
+        ...
 
 
 @contextlib.contextmanager
@@ -38,16 +45,17 @@ def _bar(total: int, what: str, done: int, _: float, console: Console) -> Iterat
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
     )
     start, fresh = time.monotonic(), 0
     with Progress(*columns, console=console) as shown:
-        task = shown.add_task(what, total=total, completed=done, rate="")
+        task = shown.add_task(what, total=total, completed=done, rate="", note="")
 
-        def advance(count: int) -> None:
+        def advance(count: int, note: str = "") -> None:
             nonlocal fresh
             fresh += count
             rate = fresh / max(time.monotonic() - start, 1e-9)
-            shown.update(task, advance=count, rate=f"{rate:,.1f}/s")
+            shown.update(task, advance=count, rate=f"{rate:,.1f}/s", note=note)
 
         yield advance
 
@@ -55,18 +63,19 @@ def _bar(total: int, what: str, done: int, _: float, console: Console) -> Iterat
 @contextlib.contextmanager
 def _lines(total: int, what: str, done: int, every: float, console: Console) -> Iterator[Advance]:
     start = last = time.monotonic()
-    fresh = 0
+    fresh, said = 0, ""
 
     def line(now: float) -> None:
         rate = fresh / max(now - start, 1e-9)
         left = (total - done - fresh) / rate if rate else float("inf")
         text = f"{what}: {done + fresh:,}/{total:,}, {rate:,.1f}/s"
         ending = f", took {now - start:.0f} s" if left <= 0 else f", {left:.0f} s left"
-        print(text + ending, file=console.file or sys.stderr, flush=True)
+        more = f"; {said}" if said else ""
+        print(text + ending + more, file=console.file or sys.stderr, flush=True)
 
-    def advance(count: int) -> None:
-        nonlocal fresh, last
-        fresh += count
+    def advance(count: int, note: str = "") -> None:
+        nonlocal fresh, last, said
+        fresh, said = fresh + count, note
         now = time.monotonic()
         if now - last >= every and done + fresh < total:
             last = now

@@ -10,6 +10,7 @@
                     of the same command, kept apart so that answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
 ``metrics.json``    written at the end
+``log.jsonl``       what happened when, all processes that worked on the run (see `run_log`)
 """
 
 from __future__ import annotations

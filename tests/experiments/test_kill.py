@@ -87,3 +87,25 @@ def test_some_questions_retrieve_and_some_do_not(uninterrupted):
     answers = [json.loads(line) for line in uninterrupted[1].splitlines()]
     retrieved = {answer["trace"]["gate"]["retrieve"] for answer in answers}
     assert retrieved == {True, False}  # or the test above would say little
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_run_ends_in_seconds_and_goes_on(uninterrupted, number, code):
+    config, expected, total = uninterrupted
+    drop_store(config.parent)
+    workdir = config.parent / f"stopped-{code}"
+    process = start(config, workdir)
+    deadline = time.monotonic() + 300
+    while entries(config.parent) < total // 3:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(number)
+    assert process.wait(5) == code
+    assert "run the same command again" in workdir.with_suffix(".log").read_text()
+    finish(config, workdir)
+    assert (workdir / "answers.jsonl").read_bytes() == expected
+    log = [json.loads(line) for line in (workdir / "log.jsonl").read_text().splitlines()]
+    messages = [line["message"] for line in log]
+    assert messages.count("started") == 2
+    assert messages[-1] == "finished"
+    assert log[0]["questions"] == 60
