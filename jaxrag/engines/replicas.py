@@ -74,9 +74,9 @@ class Replicas:
             headers=headers, timeout=httpx.Timeout(timeout, connect=10.0), limits=limits
         )
 
-    def get(self, path: str) -> dict[str, Any]:
-        """What some server answers to GET ``path``."""
-        return self._request("GET", path, None)
+    def get(self, path: str, *, patience: float) -> dict[str, Any]:
+        """What some server answers to GET ``path``, tried for ``patience`` seconds."""
+        return self._request("GET", path, None, patience)
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """What some server answers to POST ``path``.
@@ -85,14 +85,16 @@ class Replicas:
           InputError: it was refused for good.
           EngineDown: no server answered for as long as ``patience`` says.
         """
-        return self._request("POST", path, body)
+        return self._request("POST", path, body, self._patience)
 
     def close(self) -> None:
         """Closes all connections."""
         self._client.close()
 
-    def _request(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        deadline, trouble = time.monotonic() + self._patience, "no server was free"
+    def _request(
+        self, method: str, path: str, body: dict[str, Any] | None, patience: float
+    ) -> dict[str, Any]:
+        deadline, trouble = time.monotonic() + patience, "no server was free"
         while True:
             with self._least_busy() as replica:
                 if replica is not None:
@@ -104,7 +106,7 @@ class Replicas:
                 wait = self._until_one_is_back()
             if time.monotonic() + wait > deadline:
                 raise EngineDown(
-                    f"no server answered for {self._patience:.0f} s (last: {trouble}). What was "
+                    f"no server answered for {patience:.0f} s (last: {trouble}). What was "
                     "answered is kept: start the server and run the same command again."
                 )
             time.sleep(wait)

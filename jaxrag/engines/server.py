@@ -29,6 +29,7 @@ from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Message, Prompt
 
 _NUMERICS = "jaxrag-server-1"  # goes into the identity; raise it when results change
+_START = 60.0  # seconds that a server may take to answer first; later ``patience`` counts
 _UNKNOWN = -1  # a token whose number the server does not tell
 
 
@@ -45,11 +46,12 @@ class ServerModel:
         logprobs: bool,
         identity: str,
         concurrency: int,
+        template_options: Mapping[str, Any],
     ) -> None:
         self._replicas, self._model, self._encode = replicas, model, encode
         self._ends, self._identity = tuple(ends), identity
         self._workers = Workers(concurrency)
-        self.gives_logprobs = logprobs
+        self.gives_logprobs, self._template_options = logprobs, dict(template_options)
 
     @classmethod
     def connect(
@@ -98,7 +100,7 @@ class ServerModel:
             urls, key=os.environ.get(key_variable), timeout=timeout, patience=patience
         )
         try:
-            said = _find(replicas.get("/models"), model)
+            said = _find(replicas.get("/models", patience=min(patience, _START)), model)
         except Exception:
             replicas.close()
             raise
@@ -128,6 +130,7 @@ class ServerModel:
             logprobs=logprobs,
             identity=canonical(identity),
             concurrency=concurrency,
+            template_options=options,
         )
 
     @property
@@ -216,7 +219,8 @@ class ServerModel:
         made, table = choice.get("token_ids"), choice.get("logprobs") or {}
         logprobs = table.get("token_logprobs") or []
         if made is None:
-            return self._from_text(choice, str(choice.get("text", "")), logprobs, answer)
+            text, names = str(choice.get("text", "")), table.get("tokens") or []
+            return self._from_text(choice, text, names, logprobs, answer, body["stop"] or ())
         self._check(logprobs, len(made))
         reader = AnswerReader(encode.tokenizer, ends=self._ends, stop=body["stop"] or ())
         found = reader.read(made, logprobs or [0.0] * len(made), prompt_tokens=len(tokens))
@@ -230,31 +234,41 @@ class ServerModel:
             )
         messages = [{"role": m.role, "content": m.content} for m in prompt]
         more = {"messages": messages, "logprobs": self.gives_logprobs, **_draw(body, seed, prompt)}
+        if self._template_options:
+            more["chat_template_kwargs"] = self._template_options
         answer = self._replicas.post("/chat/completions", body | more)
         choice = _only_choice(answer)
         rows = (choice.get("logprobs") or {}).get("content") or []
         text = (choice.get("message") or {}).get("content") or ""
-        return self._from_text(choice, text, [row["logprob"] for row in rows], answer)
+        names, logprobs = [row.get("token") for row in rows], [row["logprob"] for row in rows]
+        return self._from_text(choice, text, names, logprobs, answer, body["stop"] or ())
 
     def _from_text(
         self,
         choice: Mapping[str, Any],
         text: str,
+        names: Sequence[str],
         logprobs: Sequence[float],
         answer: Mapping[str, Any],
+        stops: Sequence[str],
     ) -> Generation:
-        """A generation of a server that tells no token numbers."""
+        """A generation of a server that tells no token numbers.
+
+        Some servers list the end token, others do not; it is there if the tokens before the last
+        make up the whole text. Uncertainty counts the last token only if it is part of the answer.
+        """
         usage = answer.get("usage") or {}
         count = len(logprobs) or int(usage.get("completion_tokens") or 0)
         self._check(logprobs, count)
-        reason = {"length": "length"}.get(str(choice.get("finish_reason")), "end")
-        if isinstance(choice.get("stop_reason"), str):
-            reason = "stop"
+        reason = "length" if choice.get("finish_reason") == "length" else "stop"
+        met = names and any(stop in names[-1] for stop in stops)
+        if reason == "stop" and names and not met and "".join(names[:-1]) == text:
+            reason = "end"
         return Generation(
             text=text,
             tokens=(_UNKNOWN,) * count,
             logprobs=tuple(map(float, logprobs)),
-            finish_reason=reason,  # type: ignore[arg-type]
+            finish_reason=reason,
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
         )
 

@@ -36,8 +36,12 @@ class _JsonLines(logging.FileHandler):
         }
         return json.dumps(line, ensure_ascii=False, default=str)
 
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # opening it, too, may meet a full disk
+            super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
-        """A log that cannot be written (a full disk) stops no run."""
+        """A log that cannot be written (a full disk) stops no run; answers and store do."""
 
 
 @contextlib.contextmanager

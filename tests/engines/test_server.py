@@ -180,6 +180,29 @@ def test_a_chat_endpoint_gets_messages(tokenizer: str) -> None:
     assert (len(found.tokens), found.prompt_tokens) == (2, 7)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "reason"),
+    [
+        (["Pa", "ris", "<end>"], "end"),
+        (["Pa", "ris", ""], "end"),
+        (["Pa", "ris"], "stop"),  # the end token is not listed: the last one counts in u
+        (["Pa", "ris", "\n"], "stop"),
+        (["Pa", "ris\nIt"], "stop"),
+    ],
+)
+def test_the_end_token_is_known_by_the_text(tokens: list[str], reason: str) -> None:
+    def chat(handler: Any, number: int, body: Any) -> None:
+        rows = [{"token": token, "logprob": -0.5} for token in tokens]
+        choice = {"message": {"content": "Paris"}, "logprobs": {"content": rows}}
+        handler.send(200, {"choices": [choice | {"finish_reason": "stop"}]})
+
+    with serving(chat) as server:
+        model = connect("", server, template_options={"enable_thinking": False})
+        (found,) = model.generate([(Message("user", "Capital?"),)], max_new_tokens=5, stop=("\\n",))
+        assert server.bodies[0][1]["chat_template_kwargs"] == {"enable_thinking": False}
+    assert (found.finish_reason, len(found.logprobs)) == (reason, len(tokens))
+
+
 def test_a_server_without_logprobs_is_refused_unless_told(tokenizer: str) -> None:
     def bare(handler: Any, number: int, body: Any) -> None:
         choice = {"text": "yes", "token_ids": [1, 2], "finish_reason": "length"}
