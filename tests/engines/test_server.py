@@ -198,7 +198,7 @@ def test_the_end_token_is_known_by_the_text(tokens: list[str], reason: str) -> N
 
     with serving(chat) as server:
         model = connect("", server, template_options={"enable_thinking": False})
-        (found,) = model.generate([(Message("user", "Capital?"),)], max_new_tokens=5, stop=("\\n",))
+        (found,) = model.generate([(Message("user", "Capital?"),)], max_new_tokens=5, stop=("\n",))
         assert server.bodies[0][1]["chat_template_kwargs"] == {"enable_thinking": False}
     assert (found.finish_reason, len(found.logprobs)) == (reason, len(tokens))
 
