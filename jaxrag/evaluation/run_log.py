@@ -51,8 +51,9 @@ def run_log(file: Path) -> Iterator[None]:
     ``file`` is appended to, so it tells of all processes that worked on a run.
     """
     readable, lines = _Readable(logging.WARNING), _JsonLines(file, delay=True, encoding="utf-8")
-    before = _LOGGER.level
+    before = _LOGGER.level, _LOGGER.propagate
     _LOGGER.setLevel(logging.INFO)
+    _LOGGER.propagate = False  # some packages give the root a handler, which would say it again
     for handler in (readable, lines):
         _LOGGER.addHandler(handler)
     try:
@@ -61,4 +62,5 @@ def run_log(file: Path) -> Iterator[None]:
         for handler in (readable, lines):
             _LOGGER.removeHandler(handler)
             handler.close()
-        _LOGGER.setLevel(before)
+        _LOGGER.setLevel(before[0])
+        _LOGGER.propagate = before[1]
