@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.progress import progress
+from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Outcome, Scheduler
 from jaxrag.engines.store import Store, canonical, digest
 from jaxrag.evaluation.records import RunDirectory
@@ -172,6 +173,20 @@ def _decides_by_logprobs(run: Run) -> bool:
     return getattr(getattr(run.method, "gate", None), "needs_logprobs", False)
 
 
+def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
+    """Most tokens of prompt and answer, on which results depend where passages are truncated."""
+    if not getattr(getattr(run.method, "reader", None), "truncate", False):
+        return {}
+    encode = encoder_of(model)
+    if encode is None:
+        raise InputError(
+            f"{run.name} cuts passages to what fits (reader.truncate), and for {run.model.name} "
+            "that is not known here: of a server, name the model's checkpoint as `tokenizer` (and "
+            "let the server tell its max_model_len), or set reader.truncate=False."
+        )
+    return {"max_length": encode.max_length}
+
+
 def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools, dict[str, Any]]:
     """Loads what a run needs: data, its questions, the tools and the record of all settings.
 
@@ -189,6 +204,7 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
             f"{run.name} decides by the log-probabilities of the model's answers, and "
             f"{run.model.name} gives none: choose another model, or a gate that does without."
         )
+    limit = _limit(run, model)
     retriever = None
     if _searches(run):
         retriever = open_index(run, cache)
@@ -208,7 +224,7 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
             "passages": len(dataset.passages),
             **describe(run.data),
         },
-        "language_model": {"name": run.model.name, **json.loads(model.identity)},
+        "language_model": {"name": run.model.name, **json.loads(model.identity), **limit},
         "judge": json.loads(judge.identity) if judge else None,
         "retriever": {"name": run.index.name, **json.loads(retriever.identity)}
         if retriever and run.index

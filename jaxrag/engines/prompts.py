@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from jaxrag.types import Generation, InputError, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+    from jaxrag.engines.language_model import LanguageModel
 
 
 def encode_prompt(
@@ -68,10 +71,20 @@ class PromptEncoder:
         if len(tokens) + room > self.max_length:
             raise InputError(
                 f"A prompt of {len(tokens)} tokens and {room} {what} exceed the model's "
-                f"{self.max_length}: shorten the prompt (fewer or shorter passages), or load the "
-                "model with a larger max_length if its checkpoint allows more."
+                f"{self.max_length}: shorten the prompt (reader.truncate=True cuts the passages "
+                "in it, and nothing else), or load the model with a larger max_length if its "
+                "checkpoint allows more."
             )
         return tokens
+
+    def left(self, prompt: Prompt, *, room: int) -> int:
+        """Tokens that a prompt leaves beside ``room`` others; below 0, how many it is too long by.
+
+        Raises:
+          InputError: see `encode_prompt`.
+        """
+        tokens = encode_prompt(self.tokenizer, prompt, self._template_options)
+        return self.max_length - room - len(tokens)
 
     def with_continuation(self, prompt: Prompt, text: str) -> tuple[list[int], list[int]]:
         """Tokens of a prompt and of a text that follows it, tokenised apart.
@@ -81,6 +94,19 @@ class PromptEncoder:
         """
         added = self.tokenizer.encode(text, add_special_tokens=False)
         return self(prompt, room=len(added), what="tokens of continuation"), added
+
+
+def encoder_of(model: LanguageModel) -> PromptEncoder | None:
+    """The encoder of a model's prompts; None where its tokenizer or its limit is not known here.
+
+    It is made of what the model tells about itself: its ``tokenizer`` and ``max_length``, and the
+    ``template_options`` of its identity. So equal models have equal ones, whatever runs them.
+    """
+    tokenizer, limit = getattr(model, "tokenizer", None), getattr(model, "max_length", None)
+    if tokenizer is None or limit is None:
+        return None
+    options = json.loads(model.identity).get("template_options", {})
+    return PromptEncoder(tokenizer, template_options=options, max_length=limit)
 
 
 def check_sampling(max_new_tokens: int, temperature: float) -> None:

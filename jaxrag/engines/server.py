@@ -30,6 +30,7 @@ from jaxrag.types import Generation, InputError, Message, Prompt
 
 _NUMERICS = "jaxrag-server-1"  # goes into the identity; raise it when results change
 _START = 60.0  # seconds that a server may take to answer first; later ``patience`` counts
+_ANY_LENGTH = 1 << 30  # the limit of a server that tells none
 _UNKNOWN = -1  # a token whose number the server does not tell
 
 
@@ -51,6 +52,9 @@ class ServerModel:
         self._replicas, self._model, self._encode = replicas, model, encode
         self._ends, self._identity = tuple(ends), identity
         self._workers = Workers(concurrency)
+        limit = encode.max_length if encode else _ANY_LENGTH
+        self.tokenizer = encode.tokenizer if encode else None
+        self.max_length = limit if limit < _ANY_LENGTH else None
         self.gives_logprobs, self._template_options = logprobs, dict(template_options)
 
     @classmethod
@@ -117,7 +121,7 @@ class ServerModel:
         if tokenizer:
             path = locate(tokenizer, weights=False)
             own = load_tokenizer(path)
-            limit = max_length or said.get("max_model_len") or 1 << 30
+            limit = max_length or said.get("max_model_len") or _ANY_LENGTH
             encode = PromptEncoder(own, template_options=options, max_length=limit)
             ends = end_tokens(path, own)
             identity["chat_template"] = digest(str(own.chat_template))
