@@ -13,7 +13,7 @@ import itertools
 import json
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -165,8 +165,41 @@ def describe(value: Any) -> Any:
     return value
 
 
-def _searches(run: Run) -> bool:
+def searches(run: Run) -> bool:
+    """Whether the run's method is given an index."""
     return hasattr(run.method, "candidates")
+
+
+def asked(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
+    """The data set, built on first use, and those of its questions that the run asks.
+
+    Raises:
+      InputError: the data cannot be had, or holds no question.
+    """
+    dataset = _load_data(run.data, cache)
+    questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
+    if not questions:
+        raise InputError(f"{dataset.name} has no questions under these settings.")
+    return dataset, questions
+
+
+def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -> dict[str, Any]:
+    """What config.json says of a run before its models and its index are there."""
+    index = run.index if searches(run) else None
+    return {
+        "method": {"name": run.name, **describe(run.method)},
+        "dataset": {
+            "name": dataset.name,
+            "identity": dataset.identity,
+            "questions": len(questions),
+            "passages": len(dataset.passages),
+            **describe(run.data),
+        },
+        "language_model": {"name": run.model.name},
+        "judge": {} if run.judge else None,
+        "retriever": {"name": index.name} if index else None,
+        "reranker": {} if run.reranker and searches(run) else None,
+    }
 
 
 def _decides_by_logprobs(run: Run) -> bool:
@@ -193,10 +226,7 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
     Raises:
       InputError: something cannot be had, or does not fit; nothing has been computed yet.
     """
-    dataset = _load_data(run.data, cache)
-    questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
-    if not questions:
-        raise InputError(f"{dataset.name} has no questions under these settings.")
+    dataset, questions = asked(run, cache)
     model = _load_model(run.model, cache)
     judge = _load_model(run.judge, cache) if run.judge else None
     if _decides_by_logprobs(run) and not getattr(model, "gives_logprobs", True):
@@ -205,32 +235,19 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
             f"{run.model.name} gives none: choose another model, or a gate that does without."
         )
     limit = _limit(run, model)
-    retriever = None
-    if _searches(run):
-        retriever = open_index(run, cache)
-    reranker = run.reranker.load(model, cache) if run.reranker and _searches(run) else None
+    retriever = open_index(run, cache) if searches(run) else None
+    reranker = run.reranker.load(model, cache) if run.reranker and searches(run) else None
     tools = Tools(
         llm=LanguageModelTool(model),
         retriever=RetrieverTool(retriever) if retriever else None,
         reranker=RerankerTool(reranker) if reranker else None,
         judge=LanguageModelTool(judge) if judge else None,
     )
-    record = {
-        "method": {"name": run.name, **describe(run.method)},
-        "dataset": {
-            "name": dataset.name,
-            "identity": dataset.identity,
-            "questions": len(questions),
-            "passages": len(dataset.passages),
-            **describe(run.data),
-        },
-        "language_model": {"name": run.model.name, **json.loads(model.identity), **limit},
-        "judge": json.loads(judge.identity) if judge else None,
-        "retriever": {"name": run.index.name, **json.loads(retriever.identity)}
-        if retriever and run.index
-        else None,
-        "reranker": json.loads(reranker.identity) if reranker else None,
-    }
+    record = settings_record(run, dataset, questions)
+    record["language_model"] |= json.loads(model.identity) | limit
+    for name, part in (("judge", judge), ("retriever", retriever), ("reranker", reranker)):
+        if part is not None:
+            record[name] |= json.loads(part.identity)
     return dataset, questions, tools, record
 
 

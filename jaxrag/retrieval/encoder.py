@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -16,8 +17,8 @@ from jaxtyping import Array, Float, Int
 
 from jaxrag.engines.store import canonical
 from jaxrag.models.bert import BertEncoder, cls_pool, mean_pool
-from jaxrag.models.bert_checkpoint import load_encoder
-from jaxrag.models.checkpoint import fingerprint, locate
+from jaxrag.models.bert_checkpoint import load_encoder, read_bert_config
+from jaxrag.models.checkpoint import fingerprint, locate, read_config
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
@@ -29,6 +30,56 @@ if TYPE_CHECKING:
 Pooling = Literal["mean", "cls"]
 
 _WINDOW = 8192  # texts that are tokenised and sorted at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What determines an encoder's vectors, told without reading its weights into memory.
+
+    Attributes:
+      identity: as `Encoder.identity`.
+      dimension: length of a vector.
+      settings: the arguments of `describe`, with every choice made.
+    """
+
+    identity: str
+    dimension: int
+    settings: dict[str, Any]
+
+
+def describe(
+    path: Path,
+    *,
+    pooling: Pooling = "mean",
+    query_prefix: str = "",
+    passage_prefix: str = "",
+    embed_title: bool = True,
+    max_length: int | None = None,
+    normalise: bool = True,
+    dtype: str | None = None,
+) -> Description:
+    """Describes the encoder that `Encoder.load` makes of the checkpoint at ``path``.
+
+    Raises:
+      InputError: for a checkpoint or setting that will not do.
+    """
+    if pooling not in ("mean", "cls"):
+        raise InputError(f"pooling is {pooling!r}; allowed are 'mean' and 'cls'.")
+    config = read_bert_config(read_config(path), source=path)
+    limit = config.max_tokens
+    max_length = limit if max_length is None else max_length
+    if not 3 <= max_length <= limit:
+        raise InputError(f"max_length is {max_length}; {path} allows 3 to {limit} tokens.")
+    settings = {
+        "pooling": pooling,
+        "query_prefix": query_prefix,
+        "passage_prefix": passage_prefix,
+        "embed_title": embed_title,
+        "max_length": max_length,
+        "normalise": normalise,
+    }
+    weights = {"weights": fingerprint(path), "dtype": compute_dtype(dtype).name}
+    return Description(canonical({"encoder": settings | weights}), config.hidden_size, settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,30 +137,25 @@ class Encoder:
           InputError: for a checkpoint or setting that will not do.
         """
         path = locate(spec)
-        if pooling not in ("mean", "cls"):
-            raise InputError(f"pooling is {pooling!r}; allowed are 'mean' and 'cls'.")
+        described = describe(
+            path,
+            pooling=pooling,
+            query_prefix=query_prefix,
+            passage_prefix=passage_prefix,
+            embed_title=embed_title,
+            max_length=max_length,
+            normalise=normalise,
+            dtype=dtype,
+        )
         module, params = load_encoder(path, dtype=compute_dtype(dtype))
-        limit = module.config.max_tokens
-        max_length = limit if max_length is None else max_length
-        if not 3 <= max_length <= limit:
-            raise InputError(f"max_length is {max_length}; {spec} allows 3 to {limit} tokens.")
-        settings = {
-            "pooling": pooling,
-            "query_prefix": query_prefix,
-            "passage_prefix": passage_prefix,
-            "embed_title": embed_title,
-            "max_length": max_length,
-            "normalise": normalise,
-        }
-        weights = {"weights": fingerprint(path), "dtype": jnp.dtype(module.dtype).name}
         return cls(
-            identity=canonical({"encoder": settings | weights}),
+            identity=described.identity,
             module=module,
             params=params if mesh is None else buckets.replicate(params, mesh),
             tokenizer=load_tokenizer(path),
             batch_tokens=buckets.batch_tokens(batch_tokens),
             mesh=mesh,
-            **settings,
+            **described.settings,
         )
 
     @property
