@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jaxrag.data import factbook, folder
 from jaxrag.data.dataset import Dataset
@@ -13,11 +13,12 @@ from jaxrag.engines.local import LocalModel, use_compile_cache
 from jaxrag.engines.server import ServerModel
 from jaxrag.engines.vllm import VllmModel
 from jaxrag.retrieval import rerank
-from jaxrag.retrieval.encoder import Encoder, Pooling
+from jaxrag.retrieval.encoder import Description, Encoder, Pooling, describe
 from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.matrix import build_matrix
+from jaxrag.retrieval.matrix import Matrix, build_matrix
 from jaxrag.retrieval.retriever import Retriever
 from jaxrag.retrieval.scann import ScannIndex, ScannSettings
+from jaxrag.retrieval.scann_training import folder_of, is_sound, source_of
 from jaxrag.run import index_directory
 from jaxrag.types import InputError
 
@@ -211,19 +212,25 @@ class BiEncoder:
 
     def load(self) -> Encoder:
         """Reads the checkpoint onto the devices."""
-        return Encoder.load(
-            self.checkpoint,
-            pooling=self.pooling,
-            query_prefix=self.query_prefix,
-            passage_prefix=self.passage_prefix,
-            embed_title=self.embed_title,
-            max_length=self.max_length,
-            dtype=self.dtype or None,
-        )
+        return Encoder.load(self.checkpoint, **self._options())
+
+    def describe(self, path: Path) -> Description:
+        """What can be told without its weights, the checkpoint being at ``path``."""
+        return describe(path, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        del options["checkpoint"]
+        return options | {"dtype": self.dtype or None}
+
+
+def matrix_directory(encoder: Encoder | Description, dataset: Dataset, cache: Path) -> Path:
+    """Where the vectors that an encoder makes of a data set's passages are kept."""
+    return index_directory(cache, encoder.identity, dataset.passages.identity)
 
 
 def _matrix(encoder: Encoder, dataset: Dataset, cache: Path) -> Path:
-    directory = index_directory(cache, encoder.identity, dataset.passages.identity)
+    directory = matrix_directory(encoder, dataset, cache)
     build_matrix(dataset.passages, encoder, directory)
     return directory
 
@@ -245,6 +252,10 @@ class Exact:
         encoder = self.encoder.load()
         directory = _matrix(encoder, dataset, cache)
         return ExactIndex.open(directory, encoder, dataset.passages, metric=self.metric)
+
+    def is_built_on(self, matrix: Matrix) -> bool:
+        """Whether nothing is left to do once the vectors are there."""
+        return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,9 +286,17 @@ class Scann:
             _matrix(encoder, dataset, cache),
             encoder,
             dataset.passages,
-            settings=ScannSettings(metric=self.metric, leaves=self.leaves or None),
+            settings=self._settings(),
             leaves_to_search=self.leaves_to_search or None,
         )
+
+    def is_built_on(self, matrix: Matrix) -> bool:
+        """Whether nothing is left to do once the vectors are there."""
+        source = source_of(matrix, self._settings().resolved(len(matrix)))
+        return is_sound(folder_of(matrix, source))
+
+    def _settings(self) -> ScannSettings:
+        return ScannSettings(metric=self.metric, leaves=self.leaves or None)
 
 
 @dataclasses.dataclass(frozen=True)

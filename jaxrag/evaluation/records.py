@@ -215,16 +215,24 @@ def differences(recorded: Any, given: Any, prefix: str = "") -> list[str]:
     return [f"{prefix}: {shown[0]} recorded, {shown[1]} now"]
 
 
+def check_config(path: Path, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuses to go on with a run of other settings, naming every difference.
+
+    Raises:
+      InputError: what ``path`` has recorded is not what is given.
+    """
+    if changed := differences(recorded, given):
+        listed = "\n".join(f"  {line}" for line in changed)
+        raise InputError(f"{path} holds a run with other settings:\n{listed}\n{_UNFIT}")
+
+
 def _settle_config(path: Path, config: dict[str, Any], environment: dict[str, Any]) -> None:
     """Writes config.json, or checks the one that is there and notes a new environment."""
     file = path / "config.json"
     environments = []
     if file.is_file():
         head = _read_config(file)
-        changed = differences(head["config"], config)
-        if changed:
-            listed = "\n".join(f"  {line}" for line in changed)
-            raise InputError(f"{path} holds a run with other settings:\n{listed}\n{_UNFIT}")
+        check_config(path, head["config"], config)
         environments = head["environments"]
     elif (path / "answers.jsonl").exists():
         raise InputError(f"{path} holds answers.jsonl but no config.json. {_UNFIT}")

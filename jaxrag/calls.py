@@ -1,0 +1,207 @@
+"""How often a method will call its model and its index: found by running it on made-up ones.
+
+The method's own coroutine runs in the scheduler, as in any run, but the model, the index and the
+reranker say what a draw tells them to: sure or unsure, the same or something else to every prompt,
+"yes", "no", nothing. What the scheduler then counts as costs are calls that can really happen, so
+a method needs no table of its own, and the least and the most of them are the bounds. A method that
+branches on something that none of these models says may go beyond.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import zlib
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store, canonical
+from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
+from jaxrag.types import Answer, Generation, InputError, Passage, Prompt, Question, Ranking
+
+if TYPE_CHECKING:
+    from jaxrag.retrieval.passages import Passages
+
+Start = Callable[[Question, Tools], Coroutine[Any, Any, Answer]]
+
+_TEXTS = ("yes", "no", "", "42", "{number}")  # the last is another one for every prompt
+_SURENESS = (0.0, -20.0)  # natural-log probability of every token
+_MIXED = 8  # models that draw text and sureness anew for every prompt
+_QUESTIONS = 4  # of the data set, spread over it
+_TOKENS = 4
+_DIMENSION = 8
+
+
+class Calls(NamedTuple):
+    """Calls of one kind that one question makes, at least and at most."""
+
+    kind: str
+    least: int
+    most: int
+
+
+class _World(NamedTuple):
+    """How the model and the index of one trial behave."""
+
+    texts: Sequence[str]
+    sureness: Sequence[float]
+    alike: bool
+    number: int
+
+    def draw(self, *parts: object) -> int:
+        return zlib.crc32(canonical([self.number, *map(str, parts)]).encode())
+
+
+def bounds(
+    start: Start,
+    questions: Sequence[Question],
+    passages: Passages | None,
+    *,
+    reranks: bool = False,
+    judges: bool = False,
+) -> list[Calls]:
+    """Least and most calls of each kind for one question, by name.
+
+    A request that the store will answer counts, too, as it does in a run's costs.
+
+    Args:
+      start: the method.
+      questions: some are tried.
+      passages: the corpus; None for a run without an index.
+      reranks, judges: whether the run has a reranker, and a judge of its own.
+
+    Raises:
+      InputError: the method refuses the run's settings, or fails whatever the models say.
+    """
+    step = -(-len(questions) // _QUESTIONS)
+    found: list[dict[str, int]] = []
+    failure: Exception | None = None
+    for world in _worlds():
+        tools = _tools(world, passages, reranks, judges)
+        starts = ((q, lambda q=q, tools=tools: start(q, tools)) for q in questions[::step])
+        with contextlib.closing(Store(None)) as store:
+            outcomes = list(Scheduler(store).run(starts))
+        for outcome in outcomes:
+            if isinstance(outcome.error, InputError):
+                raise outcome.error
+            if outcome.error is None:
+                found.append(outcome.cost)
+            failure = failure or outcome.error
+    if not found:
+        raise InputError(f"the method fails on every question: {failure!r}") from failure
+    # what a made-up model makes of a text are no tokens
+    kinds = sorted({kind for cost in found for kind in cost if not kind.endswith("tokens")})
+    counts = {kind: [cost.get(kind, 0) for cost in found] for kind in kinds}
+    return [Calls(kind, min(counts[kind]), max(counts[kind])) for kind in kinds]
+
+
+def _worlds() -> Iterator[_World]:
+    number = itertools.count()
+    for alike in (True, False):
+        for text, sureness in itertools.product(_TEXTS, _SURENESS):
+            yield _World((text,), (sureness,), alike, next(number))
+        for _ in range(_MIXED):
+            yield _World(_TEXTS, _SURENESS, alike, next(number))
+
+
+def _tools(world: _World, passages: Passages | None, reranks: bool, judges: bool) -> Tools:
+    return Tools(
+        llm=LanguageModelTool(_Model(world)),
+        retriever=None if passages is None else RetrieverTool(_Index(world, passages)),
+        reranker=RerankerTool(_Reranker(world)) if reranks else None,
+        judge=LanguageModelTool(_Model(world)) if judges else None,
+    )
+
+
+class _Words:
+    """A tokenizer that counts words."""
+
+    chat_template = "made up"
+
+    def encode(self, text: str, **_: object) -> list[int]:
+        return list(range(len(text.split()) + 1))
+
+    def apply_chat_template(self, messages: Sequence[dict[str, str]], **_: object) -> str:
+        return "\n".join(message["content"] for message in messages)
+
+
+class _Model:
+    """A language model that says what a draw tells it to."""
+
+    identity = canonical({"model": "made up"})
+    tokenizer, max_length = _Words(), 1 << 30
+
+    def __init__(self, world: _World) -> None:
+        self._world = world
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> list[Generation]:
+        return [self._reply((prompt, seed), max_new_tokens) for prompt in prompts]
+
+    def _reply(self, asked: object, max_new_tokens: int) -> Generation:
+        number, count = self._world.draw(asked), min(_TOKENS, max_new_tokens)
+        text = self._world.texts[number % len(self._world.texts)]
+        sureness = self._world.sureness[number // 64 % len(self._world.sureness)]
+        logprobs = (sureness,) * count
+        return Generation(text.format(number=number), (0,) * count, logprobs, "stop", 1)
+
+    def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
+        pairs = zip(prompts, continuations, strict=True)
+        numbers = [self._world.draw(pair) % 64 for pair in pairs]
+        return [np.full(_TOKENS, -number / 4, np.float32) for number in numbers]
+
+
+class _Index:
+    """An index whose every search finds the same passages, or passages that a draw picks."""
+
+    identity = canonical({"index": "made up"})
+    dimension = _DIMENSION
+
+    def __init__(self, world: _World, passages: Passages) -> None:
+        self._world, self.passages = world, passages
+
+    @property
+    def encoder(self) -> _Index:
+        return self
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return np.stack([self._vector(text) for text in texts])
+
+    def embed_passages(self, passages: Sequence[Passage]) -> np.ndarray:
+        return self.embed([passage.text for passage in passages])
+
+    def search(self, vectors: np.ndarray, k: int) -> list[Ranking]:
+        count = len(self.passages)
+        first = [0 if self._world.alike else self._world.draw(v.tolist()) for v in vectors]
+        rows = [[(row + i) % count for i in range(min(k, count))] for row in first]
+        return [Ranking(tuple(r), tuple(1.0 / (i + 1) for i in range(len(r)))) for r in rows]
+
+    def vectors(self, rows: Sequence[int]) -> np.ndarray:
+        return self.embed([str(row) for row in rows])
+
+    def _vector(self, text: str) -> np.ndarray:
+        vector = np.random.default_rng(self._world.draw(text)).standard_normal(_DIMENSION)
+        return np.asarray(vector / np.linalg.norm(vector), np.float32)
+
+
+class _Reranker:
+    """A reranker that scores by draws."""
+
+    identity = canonical({"reranker": "made up"})
+
+    def __init__(self, world: _World) -> None:
+        self._world = world
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        pairs = zip(queries, passages, strict=True)
+        return np.array([self._world.draw(*pair) % 64 for pair in pairs], np.float32)

@@ -1,0 +1,278 @@
+"""What a run would do, told before it does anything: no weights, no index, no network.
+
+Only the data set is read (and built, where it is not there yet), and of the checkpoints their
+headers, settings and hashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from jaxrag.calls import Calls, bounds
+from jaxrag.data.dataset import Dataset
+from jaxrag.engines.store import Store
+from jaxrag.evaluation.jsonl import encode
+from jaxrag.evaluation.records import check_config, read_run
+from jaxrag.models.checkpoint import locate, read_config, read_json
+from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.models.gguf_file import open_gguf
+from jaxrag.models.precision import compute_dtype
+from jaxrag.retrieval.manifest import read_manifest
+from jaxrag.retrieval.matrix import KIND, Matrix
+from jaxrag.run import ModelSettings, Run, answer_function, asked, searches, settings_record
+from jaxrag.settings import BiEncoder, matrix_directory
+from jaxrag.types import InputError, Question
+
+_BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
+_STORED = 2  # bytes of a passage vector's component on disk
+_TOKENS = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelPlan:
+    """A language model, as far as it is known here.
+
+    Attributes:
+      role: "model" or "judge".
+      name, engine: for tables; the settings' type.
+      dtype: what its weights are held in; "" where not known.
+      weights: bytes of memory for them, None where not known.
+      cache: bytes of keys and values for 1,024 tokens of one row, None where not known.
+      note: why something is not known, or "".
+    """
+
+    role: str
+    name: str
+    engine: str
+    dtype: str = ""
+    weights: int | None = None
+    cache: int | None = None
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexPlan:
+    """An index: where its vectors are or will be, their bytes on disk, and what is there."""
+
+    name: str
+    passages: int
+    state: str
+    directory: Path | None = None
+    dimension: int | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """Size of all vectors on disk."""
+        return None if self.dimension is None else self.passages * self.dimension * _STORED
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run would do.
+
+    Attributes:
+      method, settings: its label, and the kind of its config.
+      dataset, questions, passages: the data's name and sizes.
+      answered: questions that the run directory already holds an answer to.
+      models: the language model, and the judge where the run has one.
+      index: None for a method that never searches.
+      calls: least and most of each kind for one question.
+      store, entries: the file, and how many results it holds; None where there is none yet.
+    """
+
+    method: str
+    settings: str
+    dataset: str
+    questions: int
+    answered: int
+    passages: int
+    models: tuple[ModelPlan, ...]
+    index: IndexPlan | None
+    calls: tuple[Calls, ...]
+    store: Path
+    entries: int | None
+
+
+@runtime_checkable
+class _Dense(Protocol):
+    """Settings of an index over a matrix of vectors."""
+
+    @property
+    def encoder(self) -> BiEncoder: ...
+
+    def is_built_on(self, matrix: Matrix) -> bool: ...
+
+
+class _Header(NamedTuple):
+    """A tensor of a checkpoint: its elements, and its bytes there."""
+
+    elements: int
+    bytes: int
+
+
+def plan(run: Run, workdir: str | Path | None = None) -> Plan:
+    """What `jaxrag.run.execute` would do with ``run`` in ``workdir``.
+
+    Raises:
+      InputError: what the run would be refused for, as far as it shows without models and index.
+    """
+    cache, answer = Path(run.cache), answer_function(run)
+    dataset, questions = asked(run, cache)
+    record = json.loads(encode("config", settings_record(run, dataset, questions)))
+    models = [("model", run.model), *([("judge", run.judge)] if run.judge else [])]
+    corpus = dataset.passages if searches(run) and run.index is not None else None
+    calls = bounds(
+        lambda question, tools: answer(question, tools, run.method),
+        questions,
+        corpus,
+        reranks=run.reranker is not None and corpus is not None,
+        judges=run.judge is not None,
+    )
+    store = cache / "store.sqlite"
+    return Plan(
+        method=run.name,
+        settings=record["method"]["is"],
+        dataset=dataset.name,
+        questions=len(questions),
+        answered=0 if workdir is None else _answered(Path(workdir), record, questions),
+        passages=len(dataset.passages),
+        models=tuple(_model(role, settings) for role, settings in models),
+        index=_index(run, dataset, cache) if corpus is not None else None,
+        calls=tuple(calls),
+        store=store,
+        entries=_entries(store) if store.is_file() else None,
+    )
+
+
+def _answered(workdir: Path, record: Mapping[str, Any], questions: Sequence[Question]) -> int:
+    if not (workdir / "config.json").is_file():
+        return 0
+    found = read_run(workdir)
+    check_config(workdir, _restricted(found.config, record), record)
+    done = {line["question_id"] for line in found.records if "error" not in line}
+    return sum(question.id in done for question in questions)
+
+
+def _restricted(recorded: Any, known: Any) -> Any:
+    """The part of a record that is known before models and index are there."""
+    if not (isinstance(recorded, dict) and isinstance(known, dict)):
+        return recorded
+    if not known:
+        return {}
+    # methods and data are known whole, so what was recorded of them besides is a difference
+    whole = "is" in known
+    return {
+        key: _restricted(value, known.get(key))
+        for key, value in recorded.items()
+        if whole or key in known
+    }
+
+
+def _entries(store: Path) -> int:
+    with contextlib.closing(Store(store)) as opened:
+        return sum(holding.entries for holding in opened.holdings())
+
+
+def _model(role: str, settings: ModelSettings) -> ModelPlan:
+    known = ModelPlan(role, settings.name, type(settings).__name__)
+    spec, dtype = getattr(settings, "checkpoint", ""), getattr(settings, "dtype", "")
+    dtype = dtype or compute_dtype().name
+    if not spec:
+        return dataclasses.replace(known, note="not on this machine")
+    path = _on_disk(spec)
+    if path is None:
+        return dataclasses.replace(known, note=f"{spec} is not here yet; the run downloads it")
+    headers, size = list(_headers(path)), _BYTES.get(dtype, 4)
+    weights = sum(header.elements for header in headers) * size
+    if dtype == "auto" and path.is_dir():  # quantised weights stay as small as they are
+        weights = min(weights, sum(header.bytes for header in headers))
+    known = dataclasses.replace(known, dtype=dtype, weights=weights)
+    try:
+        config = read_decoder_config(read_config(path), source=path)
+    except InputError as error:
+        return dataclasses.replace(known, note=str(error))
+    width = config.num_key_value_heads * config.head_dim * config.num_hidden_layers
+    return dataclasses.replace(known, cache=2 * width * size * _TOKENS)
+
+
+def _on_disk(spec: str) -> Path | None:
+    """Where a checkpoint lies; None for one of the hub that was not downloaded yet.
+
+    Raises:
+      InputError: there is none, and it would not be downloaded.
+    """
+    if not spec.startswith("hub:"):
+        return locate(spec)
+    from huggingface_hub import snapshot_download
+
+    repository, _, revision = spec.removeprefix("hub:").partition("@")
+    try:
+        path = Path(snapshot_download(repository, revision=revision or None, local_files_only=True))
+    except (OSError, ValueError):
+        return None
+    return path if any(path.glob("*.safetensors")) else None
+
+
+def _headers(path: Path) -> Iterator[_Header]:
+    """The tensors of a checkpoint, from the beginnings of its files."""
+    if path.is_file():
+        for tensor in open_gguf(path).tensors:
+            yield _Header(int(tensor.n_elements), int(tensor.n_bytes))
+        return
+    index = path / "model.safetensors.index.json"
+    names = ["model.safetensors"]
+    if index.is_file():
+        names = sorted(set(read_json(index).get("weight_map", {}).values()))
+    for name in names:
+        yield from _safetensors(path / name)
+
+
+def _safetensors(file: Path) -> Iterator[_Header]:
+    try:
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(min(length, file.stat().st_size)))
+        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+        for tensor in tensors:
+            first, last = tensor["data_offsets"]
+            yield _Header(math.prod(tensor["shape"]), last - first)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{file} is missing, cut short or not safetensors ({error}); get it again."
+        ) from error
+
+
+def _index(run: Run, dataset: Dataset, cache: Path) -> IndexPlan:
+    assert run.index is not None
+    known = IndexPlan(run.index.name, len(dataset.passages), "what is there cannot be told")
+    if not isinstance(run.index, _Dense):
+        return known
+    path = _on_disk(run.index.encoder.checkpoint)
+    if path is None:
+        return dataclasses.replace(known, state="not built; the run downloads its encoder")
+    encoder = run.index.encoder.describe(path)
+    directory = matrix_directory(encoder, dataset, cache)
+    return dataclasses.replace(
+        known,
+        state=_state(directory, run.index),
+        directory=directory,
+        dimension=encoder.dimension,
+    )
+
+
+def _state(directory: Path, index: _Dense) -> str:
+    try:
+        manifest = read_manifest(directory, KIND)
+    except InputError as error:
+        return "not built yet" if not directory.exists() else str(error)
+    if not manifest.complete:
+        return f"unfinished, {len(manifest.files)} files of vectors are there; the run goes on"
+    if not index.is_built_on(Matrix(directory.absolute(), manifest, ())):
+        return "its vectors are there; the run trains on them"
+    return "built"

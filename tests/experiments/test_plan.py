@@ -1,0 +1,227 @@
+"""``--dry-run`` says what a run then does, and does none of it."""
+
+import dataclasses
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.answer import main
+from experiments.configuration import load
+from jaxrag.calls import bounds
+from jaxrag.engines.local import LocalModel
+from jaxrag.engines.requests import gather
+from jaxrag.evaluation.records import read_run
+from jaxrag.methods import dtr, llm_judge, no_retrieval, pairs, rerank
+from jaxrag.methods.candidates import DualPath, OnePath
+from jaxrag.methods.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
+from jaxrag.methods.selectors import Rerank, Top
+from jaxrag.models.checkpoint import write_checkpoint
+from jaxrag.models.decoder import empty_cache
+from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.plan import Plan, plan
+from jaxrag.retrieval.encoder import Encoder
+from jaxrag.run import Run, execute
+from jaxrag.settings import Local, QueryLikelihood, Scann, Server, Vllm
+from jaxrag.types import Answer, InputError, Question
+from tests.engines.tiny_model import write_tiny_model
+from tests.experiments.small_run import write_small_run
+from tests.models.decoder_reference import CONFIGS
+from tests.retrieval.fakes import FakePassages
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: Any) -> Path:
+    return write_small_run(tmp_path_factory.mktemp("plan"), questions=20)
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("a dry run did what it must not")
+
+
+def test_a_dry_run_loads_asks_and_writes_nothing(
+    config: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    for owner, name in ((LocalModel, "load"), (Encoder, "load"), (socket, "socket")):
+        monkeypatch.setattr(owner, name, refuse)
+    workdir = tmp_path / "run"
+    arguments = [f"--config={config}", f"--workdir={workdir}", f"--config.cache={tmp_path}/cache"]
+    assert main(["answer", *arguments, "--dry-run"]) == 0
+    assert not workdir.exists()
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["data"]
+    told = capsys.readouterr().out
+    for part in ("20 questions", "40 passages", "0 answered, 20 left", "not built yet",
+                 "store.sqlite: not there yet", "1 to 3 a question, 20 to 60 in all"):  # fmt: skip
+        assert part in told
+
+
+def test_the_run_does_what_the_plan_said(config: Path, tmp_path: Path) -> None:
+    run = dataclasses.replace(load(str(config)), cache=str(tmp_path / "cache"))
+    before = plan(run, tmp_path / "run")
+    assert before.index is not None and before.index.directory is not None
+    assert (before.answered, before.entries, before.index.state) == (0, None, "not built yet")
+    assert not before.index.directory.exists()
+    execute(run, tmp_path / "run")
+    (vectors,) = before.index.directory.glob("*.npy")
+    assert np.load(vectors).nbytes == before.index.bytes == 40 * 24 * 2
+    records = read_run(tmp_path / "run").records
+    for calls in before.calls:
+        made = [record["cost"].get(calls.kind, 0) for record in records]
+        assert calls.least <= min(made) and max(made) <= calls.most
+    after = plan(run, tmp_path / "run")
+    assert after.index is not None
+    assert (after.answered, after.index.state) == (20, "built")
+    assert after.entries is not None and after.entries > 20
+    assert after.calls == before.calls
+    changed = dataclasses.replace(run, method=dataclasses.replace(run.method, gate=Always()))
+    with pytest.raises(InputError, match=r"other settings:\n  method\.gate"):
+        plan(changed, tmp_path / "run")
+
+
+def test_an_unfinished_index_is_told_from_a_built_one(config: Path, tmp_path: Path) -> None:
+    run = dataclasses.replace(load(str(config)), cache=str(tmp_path / "cache"))
+    execute(dataclasses.replace(run, limit=1), tmp_path / "run")
+
+    def state(run: Run) -> str:
+        found = plan(run).index
+        assert found is not None
+        return found.state
+
+    assert state(run) == "built"
+    assert run.index is not None
+    other: Any = run.index
+    scann = dataclasses.replace(run, index=Scann(other.encoder))
+    assert state(scann) == "its vectors are there; the run trains on them"
+    scann.index.open(plan_data(scann), tmp_path / "cache")  # type: ignore[union-attr]
+    assert state(scann) == "built"
+    (manifest,) = (tmp_path / "cache" / "indexes").glob("*/manifest.json")
+    text = manifest.read_text().replace('"complete": true', '"complete": false')
+    manifest.write_text(text)
+    assert state(run) == "unfinished, 1 files of vectors are there; the run goes on"
+    manifest.write_text("{")
+    assert "damaged" in state(run)
+
+
+def plan_data(run: Run) -> Any:
+    return run.data.load(Path(run.cache) / "data")
+
+
+def model_of(config: Path, **settings: Any) -> Plan:
+    run = dataclasses.replace(load(str(config)), method=no_retrieval.Config())
+    return plan(dataclasses.replace(run, **settings))
+
+
+def test_memory_is_what_the_network_takes(config: Path, tmp_path: Path) -> None:
+    weights = write_tiny_model(tmp_path / "model")
+    shape = read_decoder_config({**CONFIGS["qwen2"], "vocab_size": 260}, source="test")
+    count = sum(array.size for array in weights.values())
+    for dtype in ("float32", "bfloat16"):
+        size = jnp.dtype(dtype).itemsize
+        (model,) = model_of(config, model=Local(str(tmp_path / "model"), dtype=dtype)).models
+        cache = empty_cache(shape, 1, 1024, jnp.dtype(dtype))
+        assert model.weights == size * count
+        assert model.cache == sum(leaf.nbytes for leaf in jax.tree.leaves(cache))
+    kind = json.loads((tmp_path / "model" / "config.json").read_text())
+    write_checkpoint(tmp_path / "shards", kind, weights, shards=3)
+    (model,) = model_of(config, model=Vllm(str(tmp_path / "shards"))).models
+    assert model.weights == 2 * count and model.dtype == "auto"
+    write_checkpoint(tmp_path / "mamba", {"model_type": "mamba"}, weights)
+    (model,) = model_of(config, model=Vllm(str(tmp_path / "mamba"))).models
+    assert model.weights == 2 * count and model.cache is None and "mamba" in model.note
+    file = tmp_path / "model" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"model\.safetensors"):
+        model_of(config, model=Local(str(tmp_path / "model")))
+
+
+def test_smollm2_takes_its_134_million_weights(config: Path) -> None:
+    (model,) = model_of(config, model=Local(dtype="bfloat16")).models
+    assert model.weights == 134_515_008 * 2  # as its model card counts them
+    assert model.cache == 2 * 30 * 3 * 64 * 1024 * 2
+
+
+def test_what_is_elsewhere_is_not_guessed(config: Path) -> None:
+    (model,) = model_of(config, model=Server("any", urls="http://nowhere.invalid/v1")).models
+    assert (model.weights, model.cache) == (None, None) and model.engine == "Server"
+    (model,) = model_of(config, model=Local("hub:nobody/no-such-model")).models
+    assert model.weights is None and "downloads" in model.note
+    with pytest.raises(InputError, match="pip install no-such-package"):
+        model_of(config, model=Local("package:no_such_package"))
+
+
+CASES = {
+    "no retrieval": (no_retrieval, no_retrieval.Config(), {"llm_calls": (1, 1)}),
+    "dtr": (dtr, dtr.Config(), {"llm_calls": (1, 3), "searches": (0, 2)}),
+    "dtr, always": (
+        dtr,
+        dtr.Config(UncertaintyGate(0.0)),
+        {"llm_calls": (3, 3), "searches": (2, 2)},
+    ),
+    "dtr, never": (dtr, dtr.Config(Never()), {"llm_calls": (1, 1)}),
+    "pairs": (pairs, pairs.Config(), {"llm_calls": (3, 4), "searches": (0, 2)}),
+    "pairs, reranked": (
+        pairs,
+        pairs.Config(AgreementGate(), DualPath(n=5), Rerank(with_pseudo=True)),
+        {"llm_calls": (3, 4), "searches": (0, 2), "rerank_pairs": (0, 20)},
+    ),
+    "judge": (
+        llm_judge,
+        llm_judge.Config(JudgeGate(), OnePath(n=3, by="pseudo"), Top(k=1)),
+        {"llm_calls": (2, 3), "searches": (0, 1)},
+    ),
+    "rerank": (
+        rerank,
+        rerank.Config(OnePath(n=7)),
+        {"llm_calls": (1, 1), "searches": (1, 1), "rerank_pairs": (7, 7)},
+    ),
+}
+QUESTIONS = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(9)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bounds_are_those_of_the_method(name: str) -> None:
+    module, settings, expected = CASES[name]
+    passages: Any = FakePassages(40)
+    found = bounds(lambda q, t: module.answer(q, t, settings), QUESTIONS, passages, reranks=True)
+    assert {calls.kind: (calls.least, calls.most) for calls in found} == expected
+
+
+def test_a_method_that_nobody_registered_has_bounds_too() -> None:
+    async def loops(question: Question, tools: Any) -> Answer:
+        """Asks until the model says yes, three times at most, and scores what it heard."""
+        for turn in range(3):
+            reply = await tools.llm.generate(f"{question.text} {turn}", max_new_tokens=4)
+            await gather(*(tools.llm.logprob(question.text, c) for c in ("a", "b")))
+            if reply.text == "yes":
+                break
+        return Answer(question.id, "", {})
+
+    found = bounds(loops, QUESTIONS, None)
+    assert [tuple(calls) for calls in found] == [("llm_calls", 1, 3), ("llm_scores", 2, 6)]
+
+
+def test_a_method_that_cannot_run_is_refused() -> None:
+    async def searches(question: Question, tools: Any) -> Answer:
+        await tools.index.search(question.text, 3)
+        return Answer(question.id, "", {})
+
+    async def breaks(question: Question, tools: Any) -> Answer:
+        raise RuntimeError("never finished")
+
+    with pytest.raises(InputError, match="no index"):
+        bounds(searches, QUESTIONS, None)
+    with pytest.raises(InputError, match="never finished"):
+        bounds(breaks, QUESTIONS, None)
+
+
+def test_the_reranker_and_the_judge_are_in_the_plan(config: Path) -> None:
+    run = load(str(config))
+    settings = dataclasses.replace(run.method, select=Rerank(k=1))
+    found = model_of(config, method=settings, reranker=QueryLikelihood(), judge=run.model)
+    assert [model.role for model in found.models] == ["model", "judge"]
+    assert ("rerank_pairs", 0, 6) in found.calls
