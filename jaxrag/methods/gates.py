@@ -105,7 +105,8 @@ class AgreementGate:
             steps.write_pseudo_context(question, tools, reader, trace),
             steps.answer_directly(question, tools, reader, trace),
         )
-        second = await steps.ask("context", question, tools.llm, reader, passages=pseudo)
+        cut: Trace = {}
+        second = await steps.ask_from_passages(question, pseudo, tools.llm, reader, cut)
         agree = self._agree(first.text, second.text)
         excluded = agree and self.exclude_num and bool(re.search(r"\d", first.text))
         _record(
@@ -114,7 +115,7 @@ class AgreementGate:
             not agree or excluded,
             agree=agree,
             excluded=excluded,
-            second=second.record(),
+            second={**second.record(), **cut},
         )
         return Decision(not agree or excluded, first, pseudo)
 

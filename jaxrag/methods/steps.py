@@ -16,8 +16,9 @@ import numpy as np
 
 from jaxrag.functional import uncertainty
 from jaxrag.methods import prompts
+from jaxrag.methods.prompts import truncation
 from jaxrag.methods.tools import LanguageModelTool, Tools
-from jaxrag.types import Answer, Generation, Question
+from jaxrag.types import Answer, Generation, Passage, Question
 
 Trace = dict[str, Any]
 
@@ -33,6 +34,9 @@ class Reader:
       answer_tokens, passage_tokens: most new tokens of an answer; of a pseudo-context or rationale.
       temperature: 0 is greedy, as in all papers here.
       fidelity: how u counts tokens ("paper": all but the end token; "released": all but the last).
+      truncate: what becomes of a prompt that the model has no room for. False: its question ends in
+        an error. True: its passages (and nothing else in it) are cut to what fits, by the rule of
+        `jaxrag.methods.prompts.truncation`; the error stays where not even a word of them fits.
     """
 
     prompts: str = "dtr"
@@ -40,6 +44,7 @@ class Reader:
     passage_tokens: int = 256
     temperature: float = 0.0
     fidelity: uncertainty.Rule = "paper"
+    truncate: bool = False
 
 
 class Reply(NamedTuple):
@@ -193,6 +198,38 @@ async def ask(
     return Reply(text, generation.text, mean_nll(generation, reader.fidelity), generation)
 
 
+async def ask_from_passages(
+    question: Question,
+    passages: Sequence[Passage] | str,
+    llm: LanguageModelTool,
+    reader: Reader,
+    trace: Trace,
+) -> Reply:
+    """Asks with passages (best first), or with a text that stands for them.
+
+    Where ``reader.truncate`` had to cut them, ``trace["truncated"]`` tells how many ``passages``
+    are shown (the last may be a part), ``of`` how many, and by how many tokens the prompt became
+    shorter, ``tokens_cut``.
+    """
+    layout = prompts.load(reader.prompts)
+    whole = [Passage("", "", passages)] if isinstance(passages, str) else passages
+
+    def render(shown: Sequence[Passage]) -> str:
+        return shown[0].text if isinstance(passages, str) else layout.render(shown)
+
+    def room(shown: Sequence[Passage]) -> int:
+        fields = {"question": question_text(question), "passages": render(shown)}
+        prompt = layout.role("context").prompt(**fields)
+        return llm.room(prompt, max_new_tokens=reader.answer_tokens)
+
+    shown = whole
+    if reader.truncate and whole and (left := room(whole)) < 0:
+        shown = truncation.longest_fitting(whole, lambda some: room(some) >= 0)
+        cut = room(shown) - left
+        trace["truncated"] = {"passages": len(shown), "of": len(whole), "tokens_cut": cut}
+    return await ask("context", question, llm, reader, passages=render(shown))
+
+
 async def answer_directly(question: Question, tools: Tools, reader: Reader, trace: Trace) -> Reply:
     """Answers from the model's own knowledge."""
     reply = await ask("direct", question, tools.llm, reader)
@@ -216,8 +253,8 @@ async def answer_from_passages(
     question: Question, rows: Sequence[int], tools: Tools, reader: Reader, trace: Trace
 ) -> Reply:
     """Answers from the passages at ``rows``, shown in that order."""
-    passages = prompts.load(reader.prompts).render(tools.index.passages(rows))
-    reply = await ask("context", question, tools.llm, reader, passages=passages)
+    passages = tools.index.passages(rows)
+    reply = await ask_from_passages(question, passages, tools.llm, reader, trace)
     trace["answer"] = reply.record()
     return reply
 

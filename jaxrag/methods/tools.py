@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxrag.engines.language_model import LanguageModel, StreamingModel
+from jaxrag.engines.prompts import PromptEncoder, encoder_of
 from jaxrag.engines.requests import Operation, Request, gather
 from jaxrag.engines.store import canonical
 from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
@@ -47,6 +48,23 @@ class LanguageModelTool:
     def logprob(self, prompt: Prompt, continuation: str) -> Request:
         """Awaits to the log-probability of each token of ``continuation``, float32 [t]."""
         return Request(self._scoring, (prompt, continuation))
+
+    def room(self, prompt: Prompt, *, max_new_tokens: int) -> int:
+        """Tokens left in the model beside a prompt and its answer; below 0, how many are too many.
+
+        It is at hand at once: nothing is awaited, computed or stored.
+
+        Raises:
+          InputError: the model does not tell its tokenizer and its most tokens (some servers), or
+            the prompt is none for it.
+        """
+        if self._encoder is None:
+            raise InputError("The model does not tell its tokenizer and its most tokens.")
+        return self._encoder.left(prompt, room=max_new_tokens)
+
+    @functools.cached_property
+    def _encoder(self) -> PromptEncoder | None:
+        return encoder_of(self._model)
 
     def _make_operation(
         self, max_new_tokens: int, temperature: float, stop: tuple[str, ...], seed: int

@@ -143,7 +143,8 @@ class QueryLikelihood:
     """How likely a language model finds the query, given the passage (UPR, Sachan et al. 2022).
 
     The mean natural-log probability of the query's tokens (their eq 2) as the reply to ``prompt``,
-    which names ``{passage}``.
+    which names ``{passage}``. A passage that is too long for the model is an error, also
+    where the run's reader truncates: a score speaks for the whole passage or is none.
     """
 
     model: LanguageModel

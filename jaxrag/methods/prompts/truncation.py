@@ -1,0 +1,61 @@
+"""Passages cut to the room that a model has for them.
+
+The best stay whole. The first that does not fit is cut after a word, and those behind it are left
+out. A word is a run of characters without a blank; one of more than 20 counts as several, so that
+text without blanks can be cut too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+
+from jaxrag.types import Passage
+
+_WORD = re.compile(r"\s*\S{1,20}")
+
+
+def word_ends(text: str) -> list[int]:
+    """Lengths to which a text may be cut, ascending; the last, and in any case one, is its own."""
+    ends = [word.end() for word in _WORD.finditer(text)]
+    return [*ends[:-1], len(text)]
+
+
+def beginning(passages: Sequence[Passage], words: int) -> list[Passage]:
+    """Passages up to their ``words``-th word, counted over all their texts (titles do not count).
+
+    An empty text counts as one word, so that a passage of a title only has its turn too.
+    """
+    shown = []
+    for passage in passages:
+        if words < 1:
+            break
+        ends = word_ends(passage.text)
+        end = ends[min(words, len(ends)) - 1]
+        shown.append(dataclasses.replace(passage, text=passage.text[:end]))
+        words -= len(ends)
+    return shown
+
+
+def longest_fitting(
+    passages: Sequence[Passage], fits: Callable[[Sequence[Passage]], bool]
+) -> list[Passage]:
+    """The longest `beginning` that fits, of passages that do not fit as a whole.
+
+    Found by bisection: with one word more it does not fit. So it is the longest of all where a word
+    more never makes a prompt shorter in tokens, as is the rule (tokenizers cut texts at blanks).
+    The first word stays, fit or not.
+
+    Args:
+      passages: best first; at least one.
+      fits: whether a model has room for these.
+    """
+    least, most = 1, sum(len(word_ends(passage.text)) for passage in passages)
+    while most - least > 1:
+        middle = (least + most) // 2
+        if fits(beginning(passages, middle)):
+            least = middle
+        else:
+            most = middle
+    return beginning(passages, least)

@@ -1,0 +1,473 @@
+"""Prompts that do not fit: an error that names the question, or passages cut to what fits."""
+
+import dataclasses
+import json
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from experiments.configuration import load
+from jaxrag.engines import replicas, vllm
+from jaxrag.engines.local import LocalModel
+from jaxrag.engines.prompts import PromptEncoder, encode_prompt, encoder_of
+from jaxrag.engines.server import ServerModel
+from jaxrag.engines.vllm import VllmModel
+from jaxrag.methods import prompts, standard_rag, steps
+from jaxrag.methods.gates import AgreementGate
+from jaxrag.methods.prompts.truncation import word_ends
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.methods.tools import LanguageModelTool
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.run import execute
+from jaxrag.settings import Server
+from jaxrag.types import Answer, Generation, InputError, Message, Passage, Question
+from tests.engines.fake_server import serving
+from tests.engines.tiny_model import SPECIAL, TEMPLATE, write_tiny_model
+from tests.experiments.small_run import write_small_run
+from tests.methods.scripted import ScriptedModel, run
+
+OPTIONS = {"short": True}  # adds "short " to the end of each chat, and so to its length
+
+
+class SmallModel:
+    """Refuses what engines refuse, and answers "ok" to the rest."""
+
+    def __init__(self, tokenizer, max_length, options=None):
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.identity = json.dumps({"model": "small", "template_options": options or {}})
+        self.encode = PromptEncoder(
+            tokenizer, template_options=options or {}, max_length=max_length
+        )
+        self.prompts, self.tokens = [], []
+
+    def generate(self, asked, *, max_new_tokens, temperature=0.0, stop=(), seed=0):
+        tokens = [self.encode(prompt, room=max_new_tokens) for prompt in asked]
+        self.prompts += asked
+        self.tokens += tokens
+        return [Generation("ok", (1,), (-0.5,), "length", len(row)) for row in tokens]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny")
+    write_tiny_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def one_a_byte(directory):
+    return load_tokenizer(directory)
+
+
+@cache
+def with_merges():
+    """A byte-level BPE that knows some words, as real models' tokenizers do."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    text = (
+        "the capital of the country is the city in which its government has the seat ... 1912\n\n"
+    )
+    backend.train_from_iterator([text * 20], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, chat_template=TEMPLATE, eos_token="<|im_end|>"
+    )
+
+
+def template_file(directory, *, chat):
+    file = directory / f"{'chat' if chat else 'plain'}.toml"
+    file.write_text(
+        f"""
+[passages]
+passage = "{{text}}"
+joiner = "/"
+
+[context]
+chat = {str(chat).lower()}
+user = "{{passages}}|{{question}}"
+parse = "text"
+"""
+    )
+    return str(file)
+
+
+def ask(model, passages, reader, text="Who?"):
+    """The trace of one question that is read from passages."""
+
+    async def answer(question, tools, config):
+        trace = {}
+        reply = await steps.ask_from_passages(question, passages, tools.llm, config, trace)
+        return Answer(question.id, reply.text, trace)
+
+    return run(answer, reader, model, question=Question("q1", text, ("x",))).value.trace
+
+
+# "aa bb cc/dd ee|Who?" has 8 + 1 + 5 + 1 + 4 = 19 tokens; three more are for the answer
+BEST = [Passage("1", "", "aa bb cc"), Passage("2", "", "dd ee")]
+
+
+@pytest.mark.parametrize(
+    "limit, prompt, shown, cut",
+    [
+        (99, "aa bb cc/dd ee|Who?", None, 0),
+        (22, "aa bb cc/dd ee|Who?", None, 0),  # to the token
+        (21, "aa bb cc/dd|Who?", 2, 3),
+        (19, "aa bb cc/dd|Who?", 2, 3),
+        (18, "aa bb cc|Who?", 1, 6),
+        (16, "aa bb cc|Who?", 1, 6),
+        (15, "aa bb|Who?", 1, 9),
+        (10, "aa|Who?", 1, 12),
+    ],
+)
+def test_the_best_stay_whole_and_the_last_is_cut_after_a_word(
+    one_a_byte, tmp_path, limit, prompt, shown, cut
+):
+    model = SmallModel(one_a_byte, limit)
+    reader = Reader(template_file(tmp_path, chat=False), answer_tokens=3, truncate=True)
+    trace = ask(model, BEST, reader)
+    expected = {"passages": shown, "of": 2, "tokens_cut": cut}
+    assert model.prompts == [prompt]
+    assert trace == ({"truncated": expected} if shown else {})
+
+
+@pytest.mark.parametrize("truncate, tokens", [(True, 7), (False, 19)])
+def test_where_not_a_word_fits_the_error_stays(one_a_byte, tmp_path, truncate, tokens):
+    model = SmallModel(one_a_byte, 9)
+    reader = Reader(template_file(tmp_path, chat=False), answer_tokens=3, truncate=truncate)
+    with pytest.raises(InputError, match=f"prompt of {tokens} tokens and 3 new .* model's 9:"):
+        ask(model, BEST, reader)
+
+
+def test_an_answer_without_passages_is_left_to_the_model(one_a_byte, tmp_path):
+    reader = Reader(template_file(tmp_path, chat=False), answer_tokens=3, truncate=True)
+    model = SmallModel(one_a_byte, 8)
+    assert ask(model, [], reader) == {} and model.prompts == ["|Who?"]
+    with pytest.raises(InputError, match="prompt of 5 tokens"):
+        ask(SmallModel(one_a_byte, 7), [], reader)
+
+
+def test_titles_and_layout_stay(one_a_byte):
+    whole = [Passage("1", "Rome", "is old"), Passage("2", "Oslo", "is cold in winter")]
+    reader = Reader("dtr", answer_tokens=3, truncate=True)
+    room = encoder_of(SmallModel(one_a_byte, 1000)).left(
+        prompts.load("dtr").role("context").prompt(
+            question="Who?", passages="Passage 1. Rome: is old\nPassage 2. Oslo: is"
+        ),
+        room=3,
+    )  # fmt: skip
+    model = SmallModel(one_a_byte, 1000 - room)
+    trace = ask(model, whole, reader)
+    assert "\n\nPassage 1. Rome: is old\nPassage 2. Oslo: is\n\n" in model.prompts[0][-1].content
+    assert trace["truncated"] == {"passages": 2, "of": 2, "tokens_cut": len(" cold in winter")}
+
+
+@pytest.mark.parametrize(
+    "text, ends",
+    [
+        ("", [0]),
+        (" \n", [2]),
+        ("one two", [3, 7]),
+        (" one\n\ntwo  ", [4, 11]),
+        ("a" * 20, [20]),
+        ("a" * 45 + " b", [20, 40, 45, 47]),
+        ("城" * 30, [20, 30]),
+    ],
+)
+def test_where_texts_may_be_cut(text, ends):
+    assert word_ends(text) == ends
+
+
+def ends_by_hand(text):
+    """What `word_ends` says, one character after the other."""
+    ends, length = [], 0
+    for i, letter in enumerate(text):
+        length = 0 if letter.isspace() else length + 1
+        last = i + 1 == len(text) or text[i + 1].isspace()
+        if length and (last or length == 20):
+            ends.append(i + 1)
+            length = 0
+    return [*ends[:-1], len(text)]
+
+
+def beginnings(passages):
+    """All that may be shown of passages, from one word to everything."""
+    for i, passage in enumerate(passages):
+        for end in ends_by_hand(passage.text):
+            yield [*passages[:i], dataclasses.replace(passage, text=passage.text[:end])]
+
+
+WORDS = st.one_of(
+    st.sampled_from(["the", "capital", "city.", "1912", "of", "…", "城" * 25, "x" * 41, "\n", ""]),
+    st.text(max_size=6),
+)
+TEXTS = st.lists(WORDS, max_size=12).map(" ".join)
+PASSAGES = st.lists(st.builds(Passage, st.just("1"), TEXTS, TEXTS), min_size=1, max_size=4)
+SET = """
+[passages]
+passage = "{{number}}. {{title}}: {{text}}"
+
+[context]
+chat = {chat}
+system = "Answer from what is given."
+user = "{{passages}}\\nQ: {{question}}\\nA:"
+
+[[context.demonstrations]]
+user = "1. Oslo: a city.\\nQ: What is Oslo?\\nA:"
+assistant = "a city"
+"""
+
+
+@pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.parametrize("merges", [True, False])
+def test_only_passages_are_cut_and_no_more_than_needed(one_a_byte, tmp_path, chat, merges):
+    file = tmp_path / "set.toml"
+    file.write_text(SET.format(chat=str(chat).lower()))
+    tokenizer = with_merges() if merges else one_a_byte
+    template = prompts.load(str(file)).role("context")
+    reader = Reader(str(file), answer_tokens=5, truncate=True)
+
+    def prompt_of(question, passages):
+        shown = prompts.load(str(file)).render(passages)
+        return template.prompt(question=question, passages=shown)
+
+    @settings(max_examples=60, deadline=None)
+    @given(PASSAGES, TEXTS, st.floats(-0.1, 1.05))
+    def check(passages, question, share):
+        choices = [prompt_of(question, shown) for shown in beginnings(passages)]
+        counts = [len(encode_prompt(tokenizer, choice, OPTIONS)) for choice in choices]
+        room = int(counts[0] + share * (counts[-1] - counts[0]))
+        model = SmallModel(tokenizer, room + 5, OPTIONS)
+        try:
+            trace = ask(model, passages, reader, question)
+        except InputError:
+            assert min(counts[0], counts[-1]) > room
+            return
+        (prompt,), (tokens,) = model.prompts, model.tokens
+        assert len(tokens) + 5 <= model.max_length
+
+        empty = prompt_of(question, [])
+        if chat:
+            assert prompt[:-1] == empty[:-1]
+            assert prompt[-1].content.endswith(f"\nQ: {question}\nA:")
+        else:
+            head, tail = empty[: -len(f"\nQ: {question}\nA:")], f"\nQ: {question}\nA:"
+            assert prompt.startswith(head) and prompt.endswith(tail)
+        place = choices.index(prompt)
+        assert trace == {} or trace["truncated"]["tokens_cut"] == counts[-1] - len(tokens)
+        assert (trace == {}) is (counts[-1] <= room)
+        assert trace != {} or prompt == choices[-1]
+        assert trace == {} or counts[place + 1] > room
+        if not merges:  # one token a byte: with each word there are more
+            assert all(count > room for count in counts[place + 1 :])
+
+    check()
+
+
+def test_an_own_pseudo_context_is_cut_too(one_a_byte):
+    class Writer(SmallModel):
+        def generate(self, asked, **settings):
+            found = super().generate(asked, **settings)
+            return [
+                dataclasses.replace(one, text="word " * 100)
+                if "encyclopedic" in prompt[-1].content
+                else one
+                for prompt, one in zip(asked, found, strict=True)
+            ]
+
+    async def answer(question, tools, config):
+        trace = {}
+        decision = await AgreementGate()(question, tools, config, trace)
+        return Answer(question.id, str(decision.retrieve), trace)
+
+    reader = Reader("pairs", answer_tokens=5, passage_tokens=5)
+    with pytest.raises(InputError, match="exceed"):
+        run(answer, reader, Writer(one_a_byte, 400))
+    reader = dataclasses.replace(reader, truncate=True)
+    trace = run(answer, reader, Writer(one_a_byte, 400)).value.trace
+    cut = trace["gate"]["second"]["truncated"]
+    assert cut["passages"] == cut["of"] == 1 and 0 < cut["tokens_cut"] < 499
+    assert cut["tokens_cut"] % len("word ") == 0 and "truncated" not in trace
+
+
+def test_room_is_what_the_engine_will_find(one_a_byte):
+    tool = LanguageModelTool(SmallModel(one_a_byte, 50))
+    assert tool.room("abc", max_new_tokens=7) == 40
+    chat = (Message("user", "Hi"),)
+    assert tool.room(chat, max_new_tokens=40) == 10 - len("user\nHi\nassistant\n") - 3  # below 0
+    with pytest.raises(InputError, match="does not tell its tokenizer"):
+        LanguageModelTool(ScriptedModel({})).room("abc", max_new_tokens=7)
+
+
+# --- engines: each is made with room for LIMIT tokens, and notes what tokens it is asked
+
+LIMIT = 90
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Settings of a model that is there already."""
+
+    model: object = dataclasses.field(compare=False)
+    name: str = "given"
+
+    def load(self, cache):
+        return self.model
+
+
+class NotedLocal(LocalModel):
+    def generate(self, prompts, **settings):
+        encoded = [encode_prompt(self.tokenizer, prompt, {}) for prompt in prompts]
+        found = super().generate(prompts, **settings)
+        self.__dict__.setdefault("noted", []).extend(encoded)
+        return found
+
+
+class FakeVllm:
+    """What `VllmModel` uses of vLLM; answers with the token "a" only."""
+
+    def __init__(self):
+        self.llm_engine, self.noted = SimpleNamespace(vllm_config=None), []
+
+    def generate(self, prompts, params, **settings):
+        self.noted += [prompt["prompt_token_ids"] for prompt in prompts]
+        made = SimpleNamespace(token_ids=[64], logprobs=[{64: SimpleNamespace(logprob=-0.1)}])
+        return [SimpleNamespace(outputs=[made]) for _ in prompts]
+
+
+@pytest.fixture
+def engines(directory, one_a_byte, monkeypatch):
+    """Models by engine, each with a function that tells what tokens it was asked."""
+    monkeypatch.setattr(vllm, "vllm_library", lambda: SimpleNamespace(SamplingParams=dict))
+    monkeypatch.setattr(replicas, "_FIRST_PAUSE", 0.01)
+    local, engine = NotedLocal.load(directory, max_length=LIMIT), FakeVllm()
+    encode = PromptEncoder(one_a_byte, template_options={}, max_length=LIMIT)
+    own = VllmModel(engine, encode, ends=(257,), identity='{"engine":"vllm","template_options":{}}')
+    with serving(max_length=LIMIT) as server:
+        remote = ServerModel.connect([server.url], "tiny", tokenizer=str(directory))
+        yield {
+            "local": (local, lambda: local.__dict__.get("noted", [])),
+            "vllm": (own, lambda: engine.noted),
+            "server": (remote, lambda: [body["prompt"] for _, body, _ in server.bodies]),
+        }
+        remote.close()
+
+
+LONG = "is it a long question " * 10
+
+
+@pytest.fixture
+def small_run(tmp_path):
+    """A run of four questions, of which the third is too long for LIMIT by itself."""
+    config = write_small_run(tmp_path, questions=4)
+    file = tmp_path / "data" / "queries.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[2]["question"] = LONG
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def made(model, *, truncate):
+        base = load(str(config))
+        reader = dataclasses.replace(base.method.reader, truncate=truncate)
+        method = standard_rag.Config(select=Top(k=3), reader=reader)
+        return dataclasses.replace(base, method=method, model=model)
+
+    return made
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_engines_get_the_same_tokens(engines, small_run, tmp_path):
+    asked, answers = {}, {}
+    for name, (model, noted) in engines.items():
+        setting = Given(model, name=name)
+        execute(small_run(setting, truncate=True), tmp_path / name)
+        answers[name] = lines(tmp_path / name / "answers.jsonl")
+        asked[name] = sorted(noted())
+    assert asked["local"] == asked["vllm"] == asked["server"]
+    assert len(asked["local"]) == 3 and all(84 - 20 < len(row) <= 84 for row in asked["local"])
+    for name, found in answers.items():
+        assert [line["question_id"] for line in found if "error" in line] == ["q2"]
+        traces = [line["trace"]["truncated"] for line in found if "trace" in line]
+        assert traces == [
+            line["trace"]["truncated"] for line in answers["local"] if "trace" in line
+        ]
+        assert all(trace["tokens_cut"] > 0 and trace["of"] == 3 for trace in traces)
+        config = json.loads((tmp_path / name / "config.json").read_text())["config"]
+        assert config["language_model"]["max_length"] == LIMIT
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("name", ["local", "vllm", "server"])
+def test_the_error_names_question_tokens_and_limit(
+    engines, small_run, tmp_path, capsys, name, truncate
+):
+    setting = Given(engines[name][0], name=name)
+    execute(small_run(setting, truncate=truncate), tmp_path / "run")
+    failed = [row for row in lines(tmp_path / "run" / "answers.jsonl") if "error" in row]
+    assert [row["question_id"] for row in failed] == (
+        ["q2"] if truncate else ["q0", "q1", "q2", "q3"]
+    )
+    (long,) = (row for row in failed if row["question_id"] == "q2")
+    said = long["error"]
+    assert (
+        said.startswith("InputError: A prompt of ")
+        and "and 6 new tokens exceed the model's 90" in said
+    )
+    tokens = int(said.split("A prompt of ")[1].split()[0])
+    assert tokens > len(LONG)
+    warnings = [row for row in lines(tmp_path / "run" / "log.jsonl") if row["level"] == "warning"]
+    logged = next(row for row in warnings if row["question_id"] == "q2")
+    assert logged["message"] == f"question q2 failed: {said.removeprefix('InputError: ')}"
+    assert f"warning: {logged['message']}" in capsys.readouterr().err
+
+
+REFUSAL = "This model's maximum context length is 90 tokens, your request has 231 input tokens"
+
+
+def test_a_chat_servers_own_words_stand_beside_the_question(small_run, tmp_path):
+    def refuse(handler, number, body):
+        handler.send(400, {"error": {"message": REFUSAL}})
+
+    run = small_run(None, truncate=False)
+    reader = dataclasses.replace(run.method.reader, prompts="dtr")
+    run = dataclasses.replace(run, method=dataclasses.replace(run.method, reader=reader))
+    with serving(refuse, max_length=LIMIT) as server:
+        model = ServerModel.connect([server.url], "tiny")
+        execute(dataclasses.replace(run, model=Given(model)), tmp_path / "run")
+        model.close()
+    for row in lines(tmp_path / "run" / "answers.jsonl"):
+        assert REFUSAL in row["error"]
+    for row in lines(tmp_path / "run" / "log.jsonl"):
+        assert row["level"] != "warning" or row["question_id"] in row["message"]
+
+
+@pytest.mark.parametrize("tokenizer, max_length", [(False, LIMIT), (True, None)])
+def test_a_server_that_cannot_be_measured_is_refused_at_the_start(
+    directory, small_run, tmp_path, monkeypatch, tokenizer, max_length
+):
+    made, connect = [], ServerModel.connect
+    monkeypatch.setattr(
+        ServerModel,
+        "connect",
+        lambda *args, **rest: made.append(connect(*args, **rest)) or made[-1],
+    )
+    with serving(max_length=max_length) as server:
+        model = Server("tiny", server.url, tokenizer=str(directory) if tokenizer else "")
+        with pytest.raises(InputError, match=r"reader\.truncate.*tiny, server.*tokenizer"):
+            execute(small_run(model, truncate=True), tmp_path / "run")
+        assert server.bodies == [] and not (tmp_path / "run").exists()
+        assert not (tmp_path / "cache" / "indexes").exists()
+    made.pop().close()
