@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,11 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
-from jaxrag.engines.decoding import Decoding
-from jaxrag.engines.prefill import Batch, Job, Prefill
+from jaxrag.engines.decoding import Decoding, Request
+from jaxrag.engines.prefill import Batch, Job, Network, Prefill
+from jaxrag.engines.progress import progress
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
+from jaxrag.engines.sizes import Sizes
 from jaxrag.engines.store import canonical, digest
 from jaxrag.models.checkpoint import fingerprint, locate
 from jaxrag.models.decoder_checkpoint import load_decoder
@@ -24,8 +30,8 @@ from jaxrag.models.sharding import automatic
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
-_NUMERICS = "jaxrag-local-2"  # goes into the identity; raise it when results change
-_SLOTS = 256  # caches have a multiple of this many slots
+_log = logging.getLogger("jaxrag")
+_NUMERICS = "jaxrag-local-3"  # goes into the identity; raise it when results change
 _SCORED = 64  # tokens scored in one call
 
 
@@ -38,20 +44,6 @@ def use_compile_cache(directory: str | Path) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-def _sizes(prefill: int | None, decode: int | None, chunk: int | None) -> tuple[int, int, int]:
-    """Rows of prefill and decoding and tokens of a chunk, those not given by the device's kind."""
-    if jax.default_backend() == "cpu":
-        prefill, decode, chunk = prefill or 8, decode or 16, chunk or 32
-    else:
-        prefill, decode, chunk = prefill or 16, decode or 64, chunk or 128
-    if min(prefill, decode, chunk) < 1 or decode % prefill:
-        raise InputError(
-            f"prefill_rows is {prefill}, decode_rows {decode} and chunk {chunk}: all are to be at "
-            "least 1, and decode_rows a multiple of prefill_rows."
-        )
-    return prefill, decode, chunk
-
-
 class LocalModel:
     """A `LanguageModel` over a Llama, Qwen2, Qwen2.5 or Qwen3 checkpoint.
 
@@ -61,17 +53,27 @@ class LocalModel:
 
     def __init__(
         self,
-        prefill: Prefill,
-        decoding: Decoding,
+        network: Network,
         encode: PromptEncoder,
         *,
         ends: Sequence[int],
         identity: str,
-        chunk: int,
+        sizes: Sizes,
     ) -> None:
-        self._prefill, self._decoding, self._encode = prefill, decoding, encode
-        self._ends, self._identity, self._chunk = tuple(ends), identity, chunk
+        self._network, self._encode = network, encode
+        self._ends, self._identity = tuple(ends), identity
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
+        self._resize(sizes)
+
+    def _resize(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._prefill = Prefill(self._network, rows=sizes.prefill_rows, chunk=sizes.chunk)
+        self._decoding = Decoding(
+            self._prefill,
+            rows=sizes.decode_rows,
+            end_tokens=self._ends,
+            cache_bytes=sizes.cache_bytes,
+        )
 
     @classmethod
     def load(
@@ -83,7 +85,9 @@ class LocalModel:
         prefill_rows: int | None = None,
         decode_rows: int | None = None,
         chunk: int | None = None,
+        stacked: bool | None = None,
         max_length: int | None = None,
+        cache_bytes: int | None = None,
         shared_bytes: int = 1 << 28,
         template_options: Mapping[str, Any] | None = None,
     ) -> LocalModel:
@@ -96,10 +100,13 @@ class LocalModel:
           mesh: devices to spread over, with axes "data" (rows) and/or "model" (parameters).
           prefill_rows: prompts that are read at once; by default 8 on CPUs, 16 elsewhere.
           decode_rows: answers that are written at once, a multiple of that (a step of decoding
-            costs little more for more rows); by default 16 on CPUs, 64 elsewhere.
+            costs little more for more rows); by default 64 on CPUs, 128 elsewhere.
           chunk: tokens of each prompt in one step of prefill; prompts are padded to a multiple. By
             default 32 on CPUs, 128 elsewhere.
+          stacked: whether one layer is compiled for all; by default everywhere but on CPUs.
           max_length: most tokens of prompt and answer together; by default what the model allows.
+          cache_bytes: keys and values of the answers that are being written may take that much;
+            longer prompts have fewer rows at once. By default 2 GiB on CPUs, 8 GiB elsewhere.
           shared_bytes: memory for the beginnings that prompts share; 0 computes every prompt whole.
           template_options: handed to the chat template, such as ``{"enable_thinking": False}`` for
             Qwen3.
@@ -110,8 +117,10 @@ class LocalModel:
         path, precision = locate(str(spec)), compute_dtype(dtype)
         mesh = automatic(mesh) if mesh else None
         tokenizer = load_tokenizer(path)
-        decoder, params = load_decoder(path, dtype=precision, mesh=mesh)
-        prefill_rows, decode_rows, chunk = _sizes(prefill_rows, decode_rows, chunk)
+        if stacked is None:
+            stacked = jax.default_backend() != "cpu"
+        decoder, params = load_decoder(path, dtype=precision, mesh=mesh, stacked=stacked)
+        sizes = Sizes.choose(prefill_rows, decode_rows, chunk, cache_bytes)
         limit = decoder.config.max_position_embeddings
         options = dict(template_options or {})
         identity = {
@@ -122,22 +131,18 @@ class LocalModel:
             "chat_template": digest(str(tokenizer.chat_template)),
             "template_options": options,
             # these change no more than the last bits, but a store's results are to be exact
-            "sizes": [prefill_rows, decode_rows, chunk],
+            "sizes": list(dataclasses.astuple(sizes)),
+            "stacked": stacked,
             "mesh": dict(mesh.shape) if mesh else None,
         }
-        prefill = Prefill(
-            decoder, params, rows=prefill_rows, chunk=chunk, shared_bytes=shared_bytes, mesh=mesh
-        )
-        ends = end_tokens(path, tokenizer)
         return cls(
-            prefill,
-            Decoding(prefill, batches=decode_rows // prefill_rows, ends=ends),
+            Network(decoder, params, mesh, shared_bytes),
             PromptEncoder(
                 tokenizer, template_options=options, max_length=min(max_length or limit, limit)
             ),
-            ends=ends,
+            ends=end_tokens(path, tokenizer),
             identity=canonical(identity),
-            chunk=chunk,
+            sizes=sizes,
         )
 
     @property
@@ -164,18 +169,54 @@ class LocalModel:
         jobs = []
         for prompt in prompts:
             tokens = self._encode(prompt, room=max_new_tokens)
-            slots = self._slots(len(tokens), max_new_tokens)
+            slots = self._sizes.slots(len(tokens), max_new_tokens)
             jobs.append(Job(tuple(tokens), len(tokens) - 1, slots))
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
-        results: dict[int, Generation] = {}
-        for group in self._decoding.groups(jobs):
-            rows = self._decoding.run(
-                group, max_new_tokens, temperature=temperature, seed=seed, stopped=reader.stopped
-            )
-            for i, tokens, logprobs in rows:
-                length = len(jobs[i].tokens)
-                results[i] = reader.read(tokens, logprobs, prompt_tokens=length)
+        request = Request(
+            max_new_tokens, temperature, seed, self._endings(tuple(stop)), reader.stopped
+        )
+
+        def answer(jobs: Sequence[Job]) -> Iterator[tuple[int, Generation]]:
+            for i, tokens, logprobs in self._decoding.run(jobs, request):
+                yield i, reader.read(tokens, logprobs, prompt_tokens=len(jobs[i].tokens))
+
+        return self._all(jobs, answer)
+
+    def _all(self, jobs: Sequence[Any], run: Callable[..., Iterator[tuple[int, Any]]]) -> list[Any]:
+        """What ``run`` makes of each job; where the device's memory runs out, in smaller batches.
+
+        Those change no more than the last bits of what had not been computed yet.
+        """
+        results: dict[int, Any] = {}
+        while missing := [i for i in range(len(jobs)) if i not in results]:
+            try:
+                for i, result in run([jobs[i] for i in missing]):
+                    results[missing[i]] = result
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                if (sizes := self._sizes.smaller()) is None:
+                    raise InputError(
+                        "The device's memory does not hold even one row of these prompts: load "
+                        "the model in bfloat16, over more devices, or with a smaller max_length."
+                    ) from error
+                _log.warning(
+                    "out of device memory: going on with %d prompts and %d answers at once",
+                    sizes.prefill_rows,
+                    sizes.decode_rows,
+                )
+                self._resize(sizes)
         return [results[i] for i in range(len(jobs))]
+
+    def warm_up(self, longest: int, *, max_new_tokens: int) -> None:
+        """Compiles all programs for prompts up to ``longest`` tokens, with a progress line."""
+        nothing = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
+        request = Request(min(2, max_new_tokens), 0.0, 0, nothing, lambda tokens: False)
+        classes = list(self._sizes.classes(min(longest, self.max_length - 1), max_new_tokens))
+        with progress(len(classes), "compiling") as advance:
+            for length, slots in classes:
+                list(self._decoding.run([Job((0,) * length, length - 1, slots)], request))
+                advance(1)
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         """Natural-log probability of each token of each continuation, float32 [t].
@@ -187,20 +228,32 @@ class LocalModel:
             tokens, added = self._encode.with_continuation(prompt, text)
             # the last token's own hidden state predicts what is not asked for
             whole = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
-            slots = self._slots(len(whole), 0)
+            slots = self._sizes.slots(len(whole), 0)
             jobs.append((Job(tuple(whole), len(tokens) - 1, slots), np.array(added, np.int32)))
-        results = {i: np.zeros(0, np.float32) for i in range(len(jobs))}
-        asked = [i for i, (_, added) in enumerate(jobs) if len(added)]
-        for batch in self._prefill.batches([jobs[i][0] for i in asked]):
-            numbers = [asked[i] for i in batch.numbers]
-            scores = self._score(batch, [jobs[i][1] for i in numbers])
-            results.update(zip(numbers, scores, strict=True))
-        return [results[i] for i in range(len(jobs))]
 
-    def _slots(self, length: int, new: int) -> int:
-        """A cache that holds so many tokens, by a rule that looks at this row only."""
-        chunks = -(-length // self._chunk)
-        return -(-(chunks * self._chunk + new) // _SLOTS) * _SLOTS
+        def score(jobs: Sequence[tuple[Job, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
+            wanted = [i for i, (_, added) in enumerate(jobs) if len(added)]
+            yield from ((i, np.zeros(0, np.float32)) for i in range(len(jobs)) if i not in wanted)
+            asked = [jobs[i][0] for i in wanted]
+            for plan in itertools.chain.from_iterable(self._prefill.plan(asked).values()):
+                batch = self._prefill.run(asked, plan)
+                numbers = [wanted[i] for i in batch.numbers]
+                yield from zip(
+                    numbers, self._score(batch, [jobs[i][1] for i in numbers]), strict=True
+                )
+
+        return self._all(jobs, score)
+
+    @functools.cache  # noqa: B019  # a model lives as long as its process
+    def _endings(self, stop: tuple[str, ...]) -> np.ndarray:
+        """The tokens at which an answer may end, [v]: end tokens, and those with a stop string."""
+        found = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
+        found[list(self._ends)] = True
+        if stop:
+            texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+            holds = [any(s in text for s in stop) for text in texts[: len(found)]]
+            found[: len(holds)] |= holds
+        return found
 
     def _score(self, batch: Batch, added: list[np.ndarray]) -> list[np.ndarray]:
         """Log-probabilities of the tokens added to each prompt; only their logits are made."""
@@ -217,6 +270,6 @@ class LocalModel:
             pad = (0, _SCORED - len(rows[part]))
             hidden = batch.hidden[np.pad(rows[part], pad), np.pad(places[part], pad)]
             wanted = jnp.asarray(np.pad(targets[part], pad))
-            parts.append(score(self._prefill.decoder, self._prefill.params, hidden, wanted))
+            parts.append(score(self._network.decoder, self._network.params, hidden, wanted))
         values = np.concatenate([np.asarray(part) for part in parts])[: len(rows)]
         return np.split(values, np.cumsum([len(tokens) for tokens in added])[:-1])

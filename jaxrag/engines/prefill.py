@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +26,7 @@ from jaxrag.models.decoding import copy_in, copy_out, extend
 from jaxrag.models.sharding import fitted
 
 _log = logging.getLogger("jaxrag")
-_REACH = 256  # a chunk reads slots up to a multiple of this, each with its own program
+_REACH = 256  # caches have, and chunks read, a multiple of this many slots; each a program
 
 
 class Job(NamedTuple):
@@ -35,12 +35,19 @@ class Job(NamedTuple):
     Attributes:
       tokens: its ids.
       wanted: the first position whose hidden state is needed.
-      slots: of its cache; sequences of one batch have the same number.
+      slots: that are wanted of its cache; sequences of one batch have the same number.
     """
 
     tokens: tuple[int, ...]
     wanted: int
     slots: int
+
+
+class Plan(NamedTuple):
+    """A batch that is to be run: ``numbers`` of jobs, whose first ``given`` chunks are at hand."""
+
+    numbers: Sequence[int]
+    given: int
 
 
 class Batch(NamedTuple):
@@ -49,7 +56,7 @@ class Batch(NamedTuple):
     Attributes:
       jobs: the sequences, in the first rows; rows after them are fillers.
       numbers: where each stood among the jobs given.
-      cache: keys and values.
+      cache: keys and values, at least the slots wanted; the next batch overwrites them.
       hidden: hidden states of positions ``offset`` and following, [b t d].
       offset: see ``hidden``.
     """
@@ -61,7 +68,12 @@ class Batch(NamedTuple):
     offset: int
 
 
-_Key = tuple[int, tuple[int, ...]]  # slots and all tokens up to a chunk's end
+_Key = tuple[int, tuple[int, ...]]  # the cache's slots and all tokens up to a chunk's end
+
+
+def _up(slots: int) -> int:
+    """The next multiple of `_REACH`."""
+    return -(-slots // _REACH) * _REACH
 
 
 def in_batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
@@ -69,32 +81,30 @@ def in_batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-class Prefill:
-    """Runs sequences in batches of fixed shapes.
+class Network(NamedTuple):
+    """A decoder as it runs.
 
-    Args:
+    Attributes:
       decoder, params: the network.
-      rows: of each batch.
-      chunk: tokens of a row in one call.
+      mesh: devices that ``params`` lie on; None is one device.
       shared_bytes: how much of shared beginnings is kept from call to call; 0 shares nothing.
-      mesh: devices that ``params`` lie on.
     """
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        params: dict[str, Any],
-        *,
-        rows: int,
-        chunk: int,
-        shared_bytes: int,
-        mesh: Mesh | None,
-    ) -> None:
-        self.decoder, self.params = decoder, params
-        self.rows, self._chunk, self._mesh = rows, chunk, mesh
-        self._shared_bytes = shared_bytes
+    decoder: Decoder
+    params: dict[str, Any]
+    mesh: Mesh | None
+    shared_bytes: int
+
+
+class Prefill:
+    """Runs sequences in batches of fixed shapes: ``rows`` at once, ``chunk`` tokens in one call."""
+
+    def __init__(self, network: Network, *, rows: int, chunk: int) -> None:
+        self.decoder, self.params, self._mesh, self._shared_bytes = network
+        self.rows, self._chunk = rows, chunk
         self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
         self._compiled: set[int] = set()
+        self._free: tuple[int, Cache] | None = None  # the last batch's cache, for the next
 
     def put(self, array: np.ndarray) -> jax.Array:
         """An array with one row for each of the batch, where the batch lies."""
@@ -102,53 +112,71 @@ class Prefill:
             return jnp.asarray(array)
         return jax.device_put(array, fitted(P("data"), array.shape, self._mesh))
 
-    def batches(self, jobs: Sequence[Job]) -> Iterator[Batch]:
-        """Runs all jobs; those of like length together."""
+    def plan(self, jobs: Sequence[Job]) -> dict[int, list[Plan]]:
+        """All batches that the jobs make, by slots; sequences of like length go together.
+
+        What many of them share is computed here. Run the plans before the next one is made.
+        """
         shared = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
 
         def order(i: int) -> tuple[int, int, int]:
             return jobs[i].slots, shared[i], len(jobs[i].tokens)
 
-        for _, group in itertools.groupby(
+        classes = itertools.groupby(
             sorted(range(len(jobs)), key=order), key=lambda i: jobs[i].slots
-        ):
-            for numbers in in_batches(list(group), self.rows):
-                yield self._run(
-                    [jobs[i] for i in numbers], numbers, min(shared[i] for i in numbers)
-                )
+        )
+        return {
+            slots: [
+                Plan(numbers, min(shared[i] for i in numbers))
+                for numbers in in_batches(list(group), self.rows)
+            ]
+            for slots, group in classes
+        }
 
-    def _run(self, jobs: Sequence[Job], numbers: Sequence[int], given: int) -> Batch:
-        """Runs one batch whose first ``given`` chunks are at hand."""
+    def run(self, jobs: Sequence[Job], plan: Plan) -> Batch:
+        """Runs one batch of the jobs that the plan was made for."""
+        numbers, given = plan
+        jobs = [jobs[i] for i in numbers]
         chunks = -(-max(len(job.tokens) for job in jobs) // self._chunk)
         tokens = np.zeros((self.rows, chunks * self._chunk), np.int32)
         for row, job in enumerate(jobs):
             tokens[row, : len(job.tokens)] = job.tokens
-        cache = self._fill(self.empty(jobs[0].slots), jobs, given)
+        slots = _up(jobs[0].slots)
+        cache = self._fill(self._take(slots), jobs, given)
         kept = min(job.wanted for job in jobs) // self._chunk
         hidden = []
         for i in range(given, chunks):
             start, end = i * self._chunk, (i + 1) * self._chunk
             part = self.put(tokens[:, start:end])
-            reach = min(-(-end // _REACH) * _REACH, jobs[0].slots)
             states, cache = extend(
-                self.decoder, self.params, cache, part, np.int32(start), reach=reach
+                self.decoder, self.params, cache, part, np.int32(start), reach=_up(end)
             )
             if i >= kept:
                 hidden.append(states)
-        states = jnp.concatenate(hidden, axis=1)
-        return Batch(jobs, numbers, cache, states, kept * self._chunk)
+        self._free = (slots, cache)
+        return Batch(jobs, numbers, cache, jnp.concatenate(hidden, axis=1), kept * self._chunk)
 
-    def empty(self, slots: int) -> Cache:
-        """A cache for one batch with nothing in it."""
+    def _take(self, slots: int) -> Cache:
+        """A cache for one batch; what an earlier one left in it is hidden from all that matters."""
+        if self._free and self._free[0] == slots:
+            cache, self._free = self._free[1], None
+            return cache
+        self._free = None
         if slots not in self._compiled:
             self._compiled.add(slots)
             _log.info("first batch of texts up to %d tokens: compiling", slots)
-        config, dtype = self.decoder.config, self.decoder.dtype
-        if self._mesh is None:
-            return empty_cache(config, self.rows, slots, dtype)
-        shape = (self.rows, config.num_key_value_heads)
-        device = fitted(P("data", "model"), shape, self._mesh)
-        return empty_cache(config, self.rows, slots, dtype, device=device)
+        return self.empty(self.rows, slots)
+
+    def empty(self, rows: int, slots: int) -> Cache:
+        """A cache with nothing in it."""
+        config, stacked, device = self.decoder.config, self.decoder.stacked, None
+        if self._mesh is not None:
+            spec, shape = P("data", "model"), (rows, config.num_key_value_heads)
+            if stacked:
+                spec, shape = P(None, *spec), (config.num_hidden_layers, *shape)
+            device = fitted(spec, shape, self._mesh)
+        dtype = self.decoder.dtype
+        return empty_cache(config, rows, slots, dtype, stacked=stacked, device=device)
 
     def _fill(self, cache: Cache, jobs: Sequence[Job], given: int) -> Cache:
         for i in range(given):
@@ -158,7 +186,7 @@ class Prefill:
         return cache
 
     def _key(self, job: Job, chunk: int) -> _Key:
-        return job.slots, job.tokens[: (chunk + 1) * self._chunk]
+        return _up(job.slots), job.tokens[: (chunk + 1) * self._chunk]
 
     def _share(self, jobs: Sequence[Job]) -> list[int]:
         """For each job, how many of its first chunks are at hand, once those worth it are made."""
@@ -178,10 +206,11 @@ class Prefill:
     def _make(self, sources: list[Job]) -> None:
         """Runs beginnings and keeps each of their chunks."""
         for _, group in itertools.groupby(sources, key=lambda job: job.slots):
-            for part in in_batches(list(group), self.rows):
-                cache = self._run(part, (), 0).cache
-                for row, job in enumerate(part):
-                    self._keep(cache, row, job)
+            batch = list(group)
+            for numbers in in_batches(range(len(batch)), self.rows):
+                made = self.run(batch, Plan(numbers, 0))
+                for row, job in enumerate(made.jobs):
+                    self._keep(made.cache, row, job)
 
     def _keep(self, cache: Cache, row: int, job: Job) -> None:
         for i in range(len(job.tokens) // self._chunk):

@@ -30,21 +30,28 @@ LayerCache = tuple[Float[Array, "b g e c"], Float[Array, "b g c e"]]
 step; on a CPU that is half of a step's time."""
 
 Cache = tuple[LayerCache, ...]
-"""Keys and values of each layer."""
+"""Keys and values of each layer; of stacked layers one entry, its arrays with the layers first."""
 
 _NORMAL = nn.initializers.normal(0.02)
 
 
 def empty_cache(
-    config: DecoderConfig, rows: int, slots: int, dtype: Any, *, device: Any = None
+    config: DecoderConfig,
+    rows: int,
+    slots: int,
+    dtype: Any,
+    *,
+    stacked: bool = False,
+    device: Any = None,
 ) -> Cache:
     """A cache of zeros for ``rows`` sequences of up to ``slots`` tokens."""
-    g, e = config.num_key_value_heads, config.head_dim
+    g, e, layers = config.num_key_value_heads, config.head_dim, config.num_hidden_layers
+    stack = (layers,) if stacked else ()
 
     def zeros(*shape: int) -> Array:
-        return jnp.zeros((rows, g, *shape), dtype, device=device)
+        return jnp.zeros((*stack, rows, g, *shape), dtype, device=device)
 
-    return tuple((zeros(e, slots), zeros(slots, e)) for _ in range(config.num_hidden_layers))
+    return tuple((zeros(e, slots), zeros(slots, e)) for _ in range(1 if stacked else layers))
 
 
 class Linear(nn.Module):
@@ -88,7 +95,7 @@ class Attention(nn.Module):
         *,
         where: Bool[Array, "b t r"],
         cache: LayerCache,
-        slot: Int[Array, ""],
+        slot: Int[Array, "*b"],
     ) -> tuple[Float[Array, "b t d"], LayerCache]:
         c = self.config
         (b, t, _), g = x.shape, c.num_key_value_heads
@@ -102,11 +109,35 @@ class Attention(nn.Module):
             q = RMSNorm(c.rms_norm_eps, name="q_norm")(q)
             k = RMSNorm(c.rms_norm_eps, name="k_norm")(k)
         q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
-        keys = jax.lax.dynamic_update_slice(cache[0], k.transpose(0, 2, 3, 1), (0, 0, 0, slot))
-        values = jax.lax.dynamic_update_slice(cache[1], v.swapaxes(1, 2), (0, 0, slot, 0))
+        keys, values = cache = put(cache, k, v, slot)
         r = where.shape[-1]
         y = attend(q, keys[..., :r], values[:, :, :r], where=where).reshape(b, t, -1)
-        return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), (keys, values)
+        return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), cache
+
+
+def put(
+    cache: LayerCache,
+    k: Float[Array, "b t g e"],
+    v: Float[Array, "b t g e"],
+    slot: Int[Array, "*b"],
+) -> LayerCache:
+    """The cache with keys and values of new tokens from ``slot`` on.
+
+    One slot for all rows, or each row's own, of one token.
+    """
+    keys, values = cache
+    if not slot.ndim:
+        update = jax.lax.dynamic_update_slice
+        keys = update(keys, k.transpose(0, 2, 3, 1), (0, 0, 0, slot))
+        return keys, update(values, v.swapaxes(1, 2), (0, 0, slot, 0))
+    rows = jnp.arange(len(slot))
+    how: Any = {
+        "indices_are_sorted": True,
+        "unique_indices": True,
+        "mode": "promise_in_bounds",
+    }
+    keys = keys.at[rows, :, :, slot].set(k[:, 0], **how)
+    return keys, values.at[rows, :, slot].set(v[:, 0], **how)
 
 
 def attend(
@@ -151,28 +182,50 @@ class Layer(nn.Module):
     config: DecoderConfig
 
     @nn.compact
-    def __call__(self, x: Float[Array, "b t d"], *args: Any, **context: Any) -> Any:
+    def __call__(
+        self,
+        x: Float[Array, "b t d"],
+        cache: LayerCache,
+        positions: Int[Array, "b t"],
+        where: Bool[Array, "b t r"],
+        slot: Int[Array, "*b"],
+    ) -> tuple[Float[Array, "b t d"], LayerCache]:
         eps = self.config.rms_norm_eps
         y = RMSNorm(eps, name="input_layernorm")(x)
-        y, cache = Attention(self.config, name="self_attn")(y, *args, **context)
+        attention = Attention(self.config, name="self_attn")
+        y, cache = attention(y, positions, where=where, cache=cache, slot=slot)
         x += y
         y = RMSNorm(eps, name="post_attention_layernorm")(x)
         return x + MLP(self.config, name="mlp")(y), cache
 
 
 class Layers(nn.Module):
-    """The layers, named by number."""
+    """The layers: named by number, or stacked.
+
+    Stacked, each parameter holds all layers along a first axis and one layer is compiled, whatever
+    the depth. CPUs then copy a layer's weights before they use them, so there the layers are apart.
+    """
 
     config: DecoderConfig
+    stacked: bool
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "b t d"], *args: Any, cache: Cache, **context: Any
+        self, x: Float[Array, "b t d"], cache: Cache, *context: Any
     ) -> tuple[Float[Array, "b t d"], Cache]:
+        if self.stacked:
+            layer = nn.scan(
+                Layer,
+                variable_axes={"params": 0},
+                split_rngs={"params": True},
+                in_axes=(0, nn.broadcast, nn.broadcast, nn.broadcast),  # pyright: ignore[reportArgumentType]
+                length=self.config.num_hidden_layers,
+            )(self.config, name="stack")
+            x, new = layer(x, cache[0], *context)
+            return x, (new,)
         caches = []
         for i in range(self.config.num_hidden_layers):
-            layer = Layer(self.config, name=str(i))
-            x, new = layer(x, *args, cache=cache[i], **context)
+            x, new = Layer(self.config, name=str(i))(x, cache[i], *context)
             caches.append(new)
         return x, tuple(caches)
 
@@ -200,18 +253,19 @@ class Body(nn.Module):
 
     config: DecoderConfig
     dtype: Any
+    stacked: bool
 
     def setup(self) -> None:
         c = self.config
         self.embed_tokens = Embedding(c.vocab_size, c.hidden_size)
-        self.layers = Layers(c)
+        self.layers = Layers(c, self.stacked)
         self.norm = RMSNorm(c.rms_norm_eps)
 
     def __call__(
-        self, tokens: Int[Array, "b t"], *args: Any, **context: Any
+        self, tokens: Int[Array, "b t"], cache: Cache, *context: Any
     ) -> tuple[Float[Array, "b t d"], Cache]:
         x = self.embed_tokens(tokens).astype(self.dtype)
-        x, cache = self.layers(x, *args, **context)
+        x, cache = self.layers(x, cache, *context)
         return self.norm(x), cache
 
 
@@ -221,13 +275,15 @@ class Decoder(nn.Module):
     Attributes:
       config: the shape.
       dtype: what is computed in; norms, rotations, softmax and logits are float32 regardless.
+      stacked: whether parameters and cache hold all layers in one array, see `Layers`.
     """
 
     config: DecoderConfig
     dtype: Any = jnp.float32
+    stacked: bool = False
 
     def setup(self) -> None:
-        self.model = Body(self.config, self.dtype)
+        self.model = Body(self.config, self.dtype, self.stacked)
         if not self.config.tied:
             self.lm_head = Embedding(self.config.vocab_size, self.config.hidden_size)
 
@@ -238,7 +294,7 @@ class Decoder(nn.Module):
         *,
         where: Bool[Array, "b t r"],
         cache: Cache,
-        slot: int | Int[Array, ""] = 0,
+        slot: int | Int[Array, "*b"] = 0,
     ) -> tuple[Float[Array, "b t d"], Cache]:
         """Runs tokens whose keys and values go to the cache's slots from ``slot`` on.
 
@@ -248,13 +304,13 @@ class Decoder(nn.Module):
           where: which of the first ``r`` slots each token attends to; its own is to be among them.
             The slots after those are not even read.
           cache: of the tokens before.
-          slot: of the first token.
+          slot: of the first token; an array has one for each row, which then brings one token.
 
         Returns:
           Normalised hidden states, the input of `logits`; and the cache with the tokens in it.
         """
         with matmul_precision(self.dtype):
-            return self.model(tokens, positions, where=where, cache=cache, slot=slot)
+            return self.model(tokens, cache, positions, where, jnp.asarray(slot))
 
     def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
         """Logits of the next token, float32."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 
@@ -19,9 +22,11 @@ _BUFFERS = r".*\.rotary_emb\.inv_freq"
 
 
 def load_decoder(
-    path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None
+    path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None, stacked: bool = False
 ) -> tuple[Decoder, dict[str, Any]]:
     """A decoder and its parameters in ``dtype``, spread over ``mesh`` if one is given.
+
+    ``stacked`` puts the layers' parameters into one array each, see `jaxrag.models.decoder.Layers`.
 
     Raises:
       InputError: if the checkpoint is of another kind, incomplete, or does not fit its config.
@@ -31,10 +36,29 @@ def load_decoder(
     shapes = parameter_shapes(decoder)
     arrays = fit(read_tensors(path), shapes, source=path, ignore=(_BUFFERS, *tied))
     placed = {}
-    for name in shapes:
-        sharding = parameter_sharding(name, shapes[name], mesh) if mesh else None
-        placed[name] = jax.device_put(arrays.pop(name).astype(dtype), sharding)
+    if stacked:
+        decoder, arrays = decoder.clone(stacked=True), stack_layers(arrays)
+    for name in list(arrays):
+        array = arrays.pop(name)
+        sharding = parameter_sharding(name, array.shape, mesh) if mesh else None
+        placed[name] = jax.device_put(array.astype(dtype), sharding)
     return decoder, unflatten_dict(placed, sep=".")
+
+
+def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Parameters with those of all layers in one array, [l ...], under the name "stack"."""
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():
+        layer = re.fullmatch(r"(model\.layers)\.(\d+)\.(.*)", name)
+        if layer is None:
+            found[name] = array
+        else:
+            parts = found.setdefault(f"{layer[1]}.stack.{layer[3]}", {})
+            parts[int(layer[2])] = array
+    for name, parts in found.items():
+        if isinstance(parts, dict):
+            found[name] = np.stack([parts[i] for i in range(len(parts))])
+    return found
 
 
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
@@ -47,7 +71,7 @@ def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
 def initialise(decoder: Decoder, key: jax.Array) -> dict[str, Any]:
     """Random parameters."""
     tokens, where = jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1, 1), bool)
-    cache = empty_cache(decoder.config, 1, 1, decoder.dtype)
+    cache = empty_cache(decoder.config, 1, 1, decoder.dtype, stacked=decoder.stacked)
     variables: Any = decoder.init(
         key, tokens, tokens, where=where, cache=cache, method="everything"
     )

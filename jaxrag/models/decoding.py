@@ -1,10 +1,10 @@
 """Prefill, decoding and scoring over a key-value cache, as a few programs of fixed shape.
 
-Layout. A row's cache has ``c`` slots. Token i of its prompt lies in slot i, whatever the lengths of
-its neighbours; the slots after the longest prompt stay unused until ``first``, where new tokens go,
-again the same slot for all rows. So what a slot holds depends on nothing but the tokens up to it:
-prompts that begin alike may share their keys and values, and a row's result never depends on the
-batch. (Padding on the left, the other choice, would move a prompt's slots with its length.)
+Layout. A row's cache has ``c`` slots, and the token at position i lies in slot i, whatever its
+neighbours do. So what a slot holds depends on nothing but the tokens up to it: prompts that begin
+alike may share their keys and values, a row's result never depends on the batch, and a row that has
+finished may be given to the next prompt while the others go on. (Padding on the left, the other
+choice, would move a prompt's slots with its neighbours' lengths.)
 
 Prompts enter in chunks of equal length, so one program serves prompts of all lengths, and each
 program is compiled once for each number of slots.
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from jaxrag.models.decoder import Cache, Decoder
+from jaxrag.models.decoder import Cache, Decoder, LayerCache
 
 STEPS = 8
 """New tokens in one call of `decode`, after which the host may look for stop strings."""
@@ -36,16 +36,41 @@ class Sampling(NamedTuple):
     rows: UInt[Array, " b"]
 
 
-class Progress(NamedTuple):
-    """Where decoding stands: the last token of each row, and which rows have met their end."""
+class Rows(NamedTuple):
+    """Where the rows of a batch stand.
+
+    Attributes:
+      token: the last one of each row, whose key and value are not in the cache yet.
+      position: of that token, and its slot.
+      made: how many new tokens the row has, that one included.
+      finished: whether the row is done; it then stands still.
+    """
 
     token: Int[Array, " b"]
+    position: Int[Array, " b"]
+    made: Int[Array, " b"]
     finished: Bool[Array, " b"]
+
+
+class Limits(NamedTuple):
+    """When decoding stops.
+
+    Attributes:
+      count: most new tokens of a row.
+      steps: most steps of one call, at most `STEPS`.
+      enough: the call ends once so many rows have finished.
+      ends: which tokens finish a row.
+    """
+
+    count: Int[Array, ""]
+    steps: Int[Array, ""]
+    enough: Int[Array, ""]
+    ends: Bool[Array, " v"]
 
 
 def _slots(cache: Cache) -> int:
     _, values = cache[0]
-    return values.shape[2]
+    return values.shape[-2]
 
 
 def _apply(decoder: Decoder, params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -92,20 +117,28 @@ def choose(
     decoder: Decoder,
     params: dict[str, Any],
     hidden: Float[Array, "b d"],
-    step: Int[Array, ""],
+    step: Int[Array, " b"],
     sampling: Sampling,
 ) -> tuple[Int[Array, " b"], Float[Array, " b"]]:
-    """The next token of each row, and its natural-log probability unscaled by temperature."""
+    """The next token of each row, and its natural-log probability unscaled by temperature.
+
+    Args:
+      hidden: of the token before.
+      step: the number of the new token in its answer, from 0.
+      sampling: how it is chosen.
+    """
     logits = _apply(decoder, params, hidden, method="logits")
 
     def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
         base = jax.random.key(sampling.seed)
 
-        def one(row: UInt[Array, ""], logits: Float[Array, " v"]) -> Int[Array, ""]:
+        def one(
+            row: UInt[Array, ""], step: Int[Array, ""], logits: Float[Array, " v"]
+        ) -> Int[Array, ""]:
             key = jax.random.fold_in(jax.random.fold_in(base, row), step)
             return jax.random.categorical(key, logits / sampling.temperature)
 
-        return jax.vmap(one)(sampling.rows, logits)
+        return jax.vmap(one)(sampling.rows, step, logits)
 
     def best(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
         return logits.argmax(axis=-1)
@@ -124,56 +157,46 @@ def decode(
     decoder: Decoder,
     params: dict[str, Any],
     cache: Cache,
-    progress: Progress,
-    lengths: Int[Array, " b"],
-    first: Int[Array, ""],
-    made: Int[Array, ""],
-    limit: Int[Array, ""],
-    ends: Int[Array, " e"],
+    rows: Rows,
+    limits: Limits,
     sampling: Sampling,
-) -> tuple[Cache, Progress, Int[Array, "b s"], Float[Array, "b s"]]:
-    """Makes up to `STEPS` further tokens, fewer once all rows have finished.
-
-    Args:
-      lengths: of the prompts.
-      first: slot of the first new token.
-      made: how many tokens there are already; at least one, from `choose`.
-      limit: how many to make now, at most `STEPS`.
-      ends: tokens that finish a row; what a row makes after that is to be thrown away.
+) -> tuple[Cache, Rows, Int[Array, "b s"], Float[Array, "b s"]]:
+    """Makes up to `STEPS` further tokens for each row that has not finished.
 
     Returns:
-      The cache; where decoding stands; and the tokens made with their log-probabilities, in columns
-      from 0 on.
+      The cache; where the rows stand; and the tokens made with their log-probabilities. A row's are
+      the first columns, as many as its ``made`` grew by; what follows is to be thrown away.
     """
     slots = jnp.arange(_slots(cache))
-    shape = (len(lengths), STEPS)
+    shape = (len(rows.token), STEPS)
 
     def unfinished(state: tuple[Any, ...]) -> Bool[Array, ""]:
-        i, _, progress, _, _ = state
-        return (i < limit) & ~progress.finished.all()
+        i, _, rows, _, _ = state
+        return (i < limits.steps) & (rows.finished.sum() < limits.enough)
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        i, cache, progress, tokens, logprobs = state
-        slot = first + made - 1 + i
-        where = (slots < lengths[:, None]) | ((first <= slots) & (slots <= slot))
+        i, cache, rows, tokens, logprobs = state
         hidden, cache = _apply(
             decoder,
             params,
-            progress.token[:, None],
-            (lengths + made - 1 + i)[:, None],
-            where=where[:, None],
+            rows.token[:, None],
+            rows.position[:, None],
+            where=(slots <= rows.position[:, None])[:, None],
             cache=cache,
-            slot=slot,
+            slot=rows.position,
         )
-        token, logprob = choose(decoder, params, hidden[:, 0], made + i, sampling)
-        finished = progress.finished | jnp.isin(token, ends)
+        token, logprob = choose(decoder, params, hidden[:, 0], rows.made, sampling)
+        moved = (~rows.finished).astype(jnp.int32)
+        made = rows.made + moved
+        finished = rows.finished | limits.ends[token] | (made >= limits.count)
+        token = jnp.where(rows.finished, rows.token, token)
         tokens, logprobs = tokens.at[:, i].set(token), logprobs.at[:, i].set(logprob)
-        return i + 1, cache, Progress(token, finished), tokens, logprobs
+        return i + 1, cache, Rows(token, rows.position + moved, made, finished), tokens, logprobs
 
     nothing = (jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32))
-    state = (jnp.int32(0), cache, progress, *nothing)
-    _, cache, progress, tokens, logprobs = jax.lax.while_loop(unfinished, step, state)
-    return cache, progress, tokens, logprobs
+    state = (jnp.int32(0), cache, rows, *nothing)
+    _, cache, rows, tokens, logprobs = jax.lax.while_loop(unfinished, step, state)
+    return cache, rows, tokens, logprobs
 
 
 @partial(jax.jit, static_argnames="decoder")
@@ -194,11 +217,12 @@ def copy_out(
 ) -> Float[Array, "l 2 g t e"]:
     """Keys and values of ``length`` slots of one row, all layers together."""
 
-    def cut(array: Float[Array, "b g c e"]) -> Float[Array, "g t e"]:
-        row_of = jax.lax.dynamic_index_in_dim(array, row, keepdims=False)
-        return jax.lax.dynamic_slice_in_dim(row_of, start, length, axis=1)
+    def cut(array: Float[Array, "*l b g c e"]) -> Float[Array, "*l g t e"]:
+        row_of = jax.lax.dynamic_index_in_dim(array, row, axis=-4, keepdims=False)
+        return jax.lax.dynamic_slice_in_dim(row_of, start, length, axis=-2)
 
-    return jnp.stack([jnp.stack([cut(keys.swapaxes(2, 3)), cut(values)]) for keys, values in cache])
+    pairs = [jnp.stack([cut(k.swapaxes(-1, -2)), cut(v)], axis=-4) for k, v in cache]
+    return jnp.concatenate([pair.reshape(-1, *pair.shape[-4:]) for pair in pairs])
 
 
 @partial(jax.jit, donate_argnames="cache")
@@ -206,18 +230,34 @@ def copy_in(
     cache: Cache, blocks: tuple[Float[Array, "l 2 g t e"], ...], start: Int[Array, ""]
 ) -> Cache:
     """Puts one of `copy_out`'s blocks into each row, at ``start``."""
-    stacked = jnp.stack(blocks)  # [b l 2 g t e]
+    layers = jnp.stack(blocks, axis=1)  # [l b 2 g t e]
+    per_entry = layers.reshape(len(cache), -1, *layers.shape[1:])
     put = jax.lax.dynamic_update_slice_in_dim
-    return tuple(
-        (
-            put(keys, stacked[:, i, 0].swapaxes(2, 3), start, axis=3),
-            put(values, stacked[:, i, 1], start, axis=2),
-        )
-        for i, (keys, values) in enumerate(cache)
-    )
+
+    def filled(pair: LayerCache, new: Float[Array, "l b 2 g t e"]) -> LayerCache:
+        keys, values = pair
+        k, v = (new[:, :, i].reshape(*values.shape[:-2], -1, values.shape[-1]) for i in (0, 1))
+        return put(keys, k.swapaxes(-1, -2), start, axis=-1), put(values, v, start, axis=-2)
+
+    return tuple(map(filled, cache, per_entry))
 
 
-@jax.jit
-def join(caches: tuple[Cache, ...]) -> Cache:
-    """One cache with the rows of several, in their order."""
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *caches)
+@partial(jax.jit, donate_argnames="cache")
+def place(cache: Cache, rows: Cache, numbers: Int[Array, " n"], count: Int[Array, ""]) -> Cache:
+    """The cache with the first ``count`` rows of another one at ``numbers``.
+
+    That one may have more slots; those that there is no place for are left out.
+    """
+
+    def one(i: Int[Array, ""], cache: Cache) -> Cache:
+        def put(
+            to: Float[Array, "*l b g s t"], source: Float[Array, "*l n g u v"]
+        ) -> Float[Array, "*l b g s t"]:
+            stack = to.shape[:-4]
+            first, size = (*(0 for _ in stack), i, 0, 0, 0), (*stack, 1, *to.shape[-3:])
+            row = jax.lax.dynamic_slice(source, first, size)
+            return jax.lax.dynamic_update_slice_in_dim(to, row, numbers[i], axis=len(stack))
+
+        return jax.tree.map(put, cache, rows)
+
+    return jax.lax.fori_loop(0, count, one, cache)

@@ -48,6 +48,8 @@ def parameter_sharding(
 ) -> NamedSharding:
     """Where a parameter goes; an axis that the devices do not divide evenly is kept whole."""
     spec = next(spec for pattern, spec in rules if re.fullmatch(pattern, name))
+    if ".stack." in name:
+        spec = P(None, *spec)  # the layers come first
     return fitted(spec, shape, mesh)
 
 

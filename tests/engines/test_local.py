@@ -1,5 +1,6 @@
 """The local engine on a tiny random model: what it computes and what must not matter."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxrag.engines.local import LocalModel, use_compile_cache
+from jaxrag.engines.sizes import Sizes
 from jaxrag.types import Generation, InputError, Message
 from tests.engines.tiny_model import SPECIAL, write_tiny_model
 from tests.models.decoder_reference import CONFIGS, reference_logits
@@ -125,7 +129,8 @@ def test_beginnings_are_computed_once(model: LocalModel, monkeypatch: Any) -> No
 def test_sizes_and_mesh_change_no_token(directory: Path, answers: list[Generation]) -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
     sizes: list[dict[str, Any]] = [{"chunk": 16}, {"prefill_rows": 2, "decode_rows": 4}]
-    for options in (*sizes, {"mesh": mesh}):
+    stacked = {"stacked": True}
+    for options in (*sizes, {"mesh": mesh}, stacked, {"mesh": mesh, **stacked}):
         found = LocalModel.load(directory, **options).generate(CHATS, max_new_tokens=12)
         for one, other in zip(found, answers, strict=True):
             assert one.tokens == other.tokens
@@ -271,6 +276,7 @@ def test_identity_names_weights_and_settings(
         "chat_template",
         "template_options",
         "sizes",
+        "stacked",
         "mesh",
     }
     assert LocalModel.load(directory).identity == model.identity
@@ -299,3 +305,86 @@ def test_compiled_programs_are_kept(tmp_path: Path) -> None:
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
     assert (tmp_path / "programs").exists()
+
+
+def test_out_of_device_memory_halves_the_batch_and_goes_on(
+    directory: Path, answers: list[Generation], monkeypatch: Any
+) -> None:
+    from jaxrag.engines import decoding, prefill
+
+    def failing(name: str, module: Any, most: int) -> None:
+        real = getattr(module, name)
+
+        def run(network: Any, params: Any, cache: Any, *args: Any, **settings: Any) -> Any:
+            if len(cache[0][0]) > most:
+                raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+            return real(network, params, cache, *args, **settings)
+
+        monkeypatch.setattr(module, name, run)
+
+    failing("decode", decoding, most=8)
+    model = LocalModel.load(directory, decode_rows=32)
+    found = model.generate(CHATS, max_new_tokens=12)
+    assert [one.tokens for one in found] == [one.tokens for one in answers]
+    assert (model._sizes.prefill_rows, model._sizes.decode_rows) == (8, 8)
+    failing("extend", prefill, most=2)
+    again = model.generate(CHATS, max_new_tokens=12)
+    assert [one.tokens for one in again] == [one.tokens for one in answers]
+    assert (model._sizes.prefill_rows, model._sizes.decode_rows) == (2, 2)
+    scores = model.logprob(CHATS[:3], ["Oslo"] * 3)
+    assert all(len(row) == 4 for row in scores)
+    failing("extend", prefill, most=0)
+    with pytest.raises(InputError, match="does not hold even one row"):
+        model.generate(CHATS[:1], max_new_tokens=12)
+
+
+def test_rows_are_refilled_and_nothing_depends_on_when(
+    directory: Path, answers: list[Generation]
+) -> None:
+    """Forty prompts in four rows, whose answers end at different times."""
+    small = LocalModel.load(directory, prefill_rows=2, decode_rows=4)
+    asked = [CHATS[i % len(CHATS)] for i in range(40)]
+    stops = [a.text[1:3] for a in answers[:4]]
+    found = small.generate(asked, max_new_tokens=12, stop=stops)
+    assert len({len(one.tokens) for one in found}) > 2
+    for i, one in enumerate(found):
+        assert one == found[i % len(CHATS)]
+    wanted = LocalModel.load(directory).generate(CHATS, max_new_tokens=12, stop=stops)
+    assert [one.text for one in wanted] == [one.text for one in found[: len(CHATS)]]
+
+
+def test_long_prompts_have_fewer_rows(directory: Path) -> None:
+    model = LocalModel.load(directory, decode_rows=64, cache_bytes=1 << 20)
+    config = model._network.decoder.config
+    row = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
+    for slots in (128, 512):
+        rows = model._decoding.rows(slots)
+        assert rows * slots * row <= 1 << 20 or rows == 8
+        assert 2 * rows * slots * row > 1 << 20 or rows == 64
+    assert model._decoding.rows(128) > model._decoding.rows(512)
+
+
+def test_warming_up_compiles_what_prompts_of_that_length_take(directory: Path) -> None:
+    from jaxrag.models import decoding
+
+    model = LocalModel.load(directory, decode_rows=24)
+    model.warm_up(300, max_new_tokens=12)
+    programs = decoding.decode._cache_size(), decoding.extend._cache_size()
+    model.generate(["a" * 20, "a" * 150, "b" * 300], max_new_tokens=12)
+    assert (decoding.decode._cache_size(), decoding.extend._cache_size()) == programs
+    model.generate(["a" * 400], max_new_tokens=12)
+    assert decoding.decode._cache_size() == programs[0] + 1
+
+
+@given(
+    length=st.integers(1, 9000), new=st.integers(0, 600), chunk=st.sampled_from([1, 16, 32, 128])
+)
+def test_caches_hold_what_they_must_and_not_much_more(length: int, new: int, chunk: int) -> None:
+    sizes = Sizes(8, 64, chunk, 1 << 30)
+    slots = sizes.slots(length, new)
+    assert slots >= max(-(-length // chunk) * chunk, length + new)
+    assert slots <= 1.5 * (length + chunk + new) + 128
+    classes = list(sizes.classes(min(length, 700), new))
+    assert classes[-1][0] == min(length, 700)
+    for (most, size), (_, following) in itertools.pairwise(classes):
+        assert sizes.slots(most, new) == size < following == sizes.slots(most + 1, new)

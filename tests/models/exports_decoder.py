@@ -11,14 +11,15 @@ from jaxrag.models.decoder import Decoder, empty_cache
 from jaxrag.models.decoder_checkpoint import initialise
 from jaxrag.models.decoder_config import read_decoder_config
 from jaxrag.models.decoding import (
-    Progress,
+    Limits,
+    Rows,
     Sampling,
     choose,
     copy_in,
     copy_out,
     decode,
     extend,
-    join,
+    place,
     score,
 )
 from tests.models.decoder_reference import CONFIGS
@@ -59,7 +60,7 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
     ),
     "jaxrag.models.decoding.choose": lambda: (
         choose,
-        (DECODER, params(), hidden(ROWS), NUMBER, SAMPLING),
+        (DECODER, params(), hidden(ROWS), ROW, SAMPLING),
         {},
     ),
     "jaxrag.models.decoding.decode": lambda: (
@@ -68,12 +69,8 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
             DECODER,
             params(),
             cache(),
-            Progress(ROW, abstract((ROWS,), np.bool_)),
-            ROW,
-            NUMBER,
-            NUMBER,
-            NUMBER,
-            abstract((2,), np.int32),
+            Rows(ROW, ROW, ROW, abstract((ROWS,), np.bool_)),
+            Limits(NUMBER, NUMBER, NUMBER, abstract((DECODER.config.vocab_size,), np.bool_)),
             SAMPLING,
         ),
         {},
@@ -88,6 +85,6 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
         (cache(), NUMBER, NUMBER),
         {"length": CHUNK},
     ),
-    "jaxrag.models.decoding.join": lambda: (join, ((cache(), cache()),), {}),
+    "jaxrag.models.decoding.place": lambda: (place, (cache(), cache(), ROW, NUMBER), {}),
     "jaxrag.models.decoding.copy_in": lambda: (copy_in, (cache(), (BLOCK,) * ROWS, NUMBER), {}),
 }

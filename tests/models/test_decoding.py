@@ -13,13 +13,15 @@ from jaxrag.models.decoder_checkpoint import parameter_shapes
 from jaxrag.models.decoder_config import read_decoder_config
 from jaxrag.models.decoding import (
     STEPS,
-    Progress,
+    Limits,
+    Rows,
     Sampling,
     choose,
     copy_in,
     copy_out,
     decode,
     extend,
+    place,
     score,
 )
 from tests.models.decoder_reference import CONFIGS, random_tensors, reference_logits
@@ -28,7 +30,7 @@ CONFIG = CONFIGS["qwen3"]
 DECODER = Decoder(read_decoder_config(CONFIG, source="test"))
 TENSORS = random_tensors(parameter_shapes(DECODER))
 PARAMS = unflatten_dict({k: jnp.asarray(v) for k, v in TENSORS.items()}, sep=".")
-CHUNK, SLOTS, FIRST = 4, 32, 16
+CHUNK, SLOTS = 4, 32
 PROMPTS = [[5, 17, 3, 96, 41, 41, 8, 60, 2], [9, 9, 1], [50, 51, 52, 53]]
 LENGTHS = np.array([len(prompt) for prompt in PROMPTS], np.int32)
 GREEDY = Sampling(np.float32(0), np.uint32(0), np.arange(3, dtype=np.uint32))
@@ -52,23 +54,28 @@ def prefill(prompts: list[list[int]] = PROMPTS) -> tuple[np.ndarray, Any]:
     return np.concatenate(parts, axis=1), cache
 
 
-def run(count: int, ends: list[int], sampling: Sampling = GREEDY) -> Any:
-    """Tokens and log-probabilities of ``count`` steps, and which rows have finished."""
-    hidden, cache = prefill()
+def start(hidden: np.ndarray, ends: np.ndarray, sampling: Sampling) -> tuple[Rows, Any]:
+    """The first new token of each row, and its log-probability."""
     last = hidden[np.arange(3), LENGTHS - 1]
-    token, logprob = choose(DECODER, PARAMS, last, np.int32(0), sampling)
-    ends_array = np.array(ends, np.int32)
-    progress = Progress(token, np.isin(token, ends_array))
-    tokens, logprobs = [np.asarray(token)[:, None]], [np.asarray(logprob)[:, None]]
-    for made in range(1, count, STEPS):
-        limit = np.int32(min(STEPS, count - made))
-        numbers = (np.int32(FIRST), np.int32(made), limit)
-        cache, progress, new, new_logprobs = decode(
-            DECODER, PARAMS, cache, progress, LENGTHS, *numbers, ends_array, sampling
-        )
-        tokens.append(np.asarray(new)[:, :limit])
-        logprobs.append(np.asarray(new_logprobs)[:, :limit])
-    return np.concatenate(tokens, 1), np.concatenate(logprobs, 1), np.asarray(progress.finished)
+    token, logprob = choose(DECODER, PARAMS, last, np.zeros(3, np.int32), sampling)
+    return Rows(token, LENGTHS, np.ones(3, np.int32), ends[np.asarray(token)]), logprob
+
+
+def run(count: int, ends: list[int], sampling: Sampling = GREEDY, enough: int = 3) -> Any:
+    """Tokens and log-probabilities of each row, at most ``count``, and which have finished."""
+    hidden, cache = prefill()
+    is_end = np.isin(np.arange(CONFIG["vocab_size"]), ends)
+    rows, logprob = start(hidden, is_end, sampling)
+    tokens = [[int(token)] for token in rows.token]
+    logprobs = [[float(value)] for value in logprob]
+    limits = Limits(np.int32(count), np.int32(STEPS), np.int32(enough), is_end)
+    while np.asarray(rows.finished).sum() < enough:
+        made = np.asarray(rows.made)
+        cache, rows, new, values = decode(DECODER, PARAMS, cache, rows, limits, sampling)
+        for row, grown in enumerate(np.asarray(rows.made) - made):
+            tokens[row] += np.asarray(new)[row, :grown].tolist()
+            logprobs[row] += np.asarray(values)[row, :grown].tolist()
+    return tokens, logprobs, np.asarray(rows.finished)
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +96,25 @@ def test_greedy_decoding_equals_the_reference(greedy: Any) -> None:
     tokens, logprobs, finished = run(12, [])
     np.testing.assert_array_equal(tokens, greedy[0])
     np.testing.assert_allclose(logprobs, greedy[1], atol=2e-5, rtol=0)
-    assert not finished.any()
+    assert finished.all()
 
 
 def test_a_row_stops_at_its_end_token_and_the_others_go_on(greedy: Any) -> None:
     end = int(greedy[0][0, 3])
-    tokens, _, finished = run(12, [end])
+    tokens, _, _ = run(12, [end])
     for row in range(3):
         met = np.flatnonzero(greedy[0][row] == end)
         until = met[0] + 1 if len(met) else 12
-        np.testing.assert_array_equal(tokens[row, :until], greedy[0][row, :until])
-        assert finished[row] == bool(len(met))
+        np.testing.assert_array_equal(tokens[row], greedy[0][row, :until])
+    assert len({len(row) for row in tokens}) > 1
+
+
+def test_decoding_returns_once_enough_rows_have_finished(greedy: Any) -> None:
+    end = int(greedy[0][0, 2])  # met by row 0 in the third token, by no other row before
+    assert not np.isin(end, greedy[0][1:, :3])
+    tokens, _, finished = run(12, [end], enough=1)
+    assert finished.tolist() == [True, False, False]
+    np.testing.assert_array_equal(tokens, greedy[0][:, :3])
 
 
 def test_slots_out_of_reach_are_not_read() -> None:
@@ -123,20 +138,40 @@ def test_slots_out_of_reach_are_not_read() -> None:
     assert np.isnan(far).all()
 
 
-def test_decoding_ends_when_all_rows_have(greedy: Any) -> None:
-    tokens, logprobs, finished = run(9, sorted({int(t) for t in greedy[0][:, 2]}))
-    ends = max(np.flatnonzero(np.isin(row, greedy[0][:, 2]))[0] for row in greedy[0])
-    assert finished.all()
-    assert ends == 2
-    assert not tokens[:, 3:].any()  # the columns of steps that were never run
-    assert not logprobs[:, 3:].any()
+def test_a_row_that_has_finished_stands_still(greedy: Any) -> None:
+    hidden, cache = prefill()
+    rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
+    rows = rows._replace(finished=np.array([True, False, True]))
+    limits = Limits(np.int32(12), np.int32(5), np.int32(3), np.zeros(CONFIG["vocab_size"], bool))
+    _, after, tokens, _ = decode(DECODER, PARAMS, cache, rows, limits, GREEDY)
+    np.testing.assert_array_equal(after.made, [1, 6, 1])
+    np.testing.assert_array_equal(after.position, LENGTHS + np.array([0, 5, 0]))
+    np.testing.assert_array_equal(np.asarray(tokens)[1, :5], greedy[0][1, 1:6])
+
+
+def test_a_row_moved_to_another_place_goes_on_alike(greedy: Any) -> None:
+    hidden, cache = prefill()
+    rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
+    numbers = np.array([4, 1, 0], np.int32)
+    wide = empty_cache(DECODER.config, 5, SLOTS - 8, jnp.float32)  # fewer slots, more rows
+    wide = jax.tree.map(lambda a: a + 7, wide)  # what earlier rows left behind
+    wide = place(wide, cache, numbers, np.int32(2))  # the third is a filler
+    moved = Rows(*(np.zeros(5, np.asarray(a).dtype) for a in rows))
+    for old, new in ((0, 4), (1, 1)):
+        for to, source in zip(moved, rows, strict=True):
+            to[new] = np.asarray(source)[old]
+    moved = moved._replace(finished=np.array([True, False, True, True, False]))
+    limits = Limits(np.int32(12), np.int32(8), np.int32(5), np.zeros(CONFIG["vocab_size"], bool))
+    sampling = GREEDY._replace(rows=np.zeros(5, np.uint32))
+    _, _, tokens, _ = decode(DECODER, PARAMS, wide, moved, limits, sampling)
+    np.testing.assert_array_equal(np.asarray(tokens)[[4, 1]], greedy[0][:2, 1:9])
 
 
 def test_sampled_logprobs_are_not_scaled_by_temperature() -> None:
     sampling = Sampling(np.float32(3.0), np.uint32(1), np.arange(3, dtype=np.uint32))
     tokens, logprobs, _ = run(6, [], sampling)
     for row, prompt in enumerate(PROMPTS):
-        whole = np.array(prompt + tokens[row].tolist())
+        whole = np.array(prompt + tokens[row])
         values = log_softmax(reference_logits(CONFIG, TENSORS, whole))[len(prompt) - 1 : -1]
         np.testing.assert_allclose(
             logprobs[row], values[np.arange(6), tokens[row]], atol=2e-5, rtol=0
@@ -147,7 +182,7 @@ def test_draws_follow_the_tempered_distribution() -> None:
     n = 4000
     hidden = np.repeat(prefill()[0][:1, 8], n, axis=0)
     sampling = Sampling(np.float32(2.5), np.uint32(3), np.arange(n, dtype=np.uint32))
-    drawn, _ = choose(DECODER, PARAMS, hidden, np.int32(0), sampling)
+    drawn, _ = choose(DECODER, PARAMS, hidden, np.zeros(n, np.int32), sampling)
     logits = reference_logits(CONFIG, TENSORS, np.array(PROMPTS[0]))[-1]
     wanted = np.exp(log_softmax(logits / 2.5))
     found = np.bincount(np.asarray(drawn), minlength=len(wanted)) / n
@@ -160,7 +195,7 @@ def test_a_draw_depends_on_seed_row_and_step_only() -> None:
 
     def draws(seed: int, rows: list[int], step: int) -> list[int]:
         sampling = Sampling(np.float32(4.0), np.uint32(seed), np.array(rows, np.uint32))
-        return np.asarray(choose(DECODER, PARAMS, hidden, np.int32(step), sampling)[0]).tolist()
+        return np.asarray(choose(DECODER, PARAMS, hidden, np.full(3, step), sampling)[0]).tolist()
 
     base = [draws(seed, [7, 8, 9], 1) for seed in range(8)]
     assert base == [draws(seed, [7, 8, 9], 1) for seed in range(8)]
@@ -201,9 +236,9 @@ def test_jit_changes_nothing() -> None:
     hidden = prefill()[0][:, 2]
     targets = np.array([4, 5, 6], np.int32)
     with jax.disable_jit():
-        token, logprob = choose(DECODER, PARAMS, hidden, np.int32(0), GREEDY)
+        token, logprob = choose(DECODER, PARAMS, hidden, np.zeros(3, np.int32), GREEDY)
         scores = score(DECODER, PARAMS, hidden, targets)
-    jitted = choose(DECODER, PARAMS, hidden, np.int32(0), GREEDY)
+    jitted = choose(DECODER, PARAMS, hidden, np.zeros(3, np.int32), GREEDY)
     np.testing.assert_array_equal(jitted[0], token)
     np.testing.assert_allclose(jitted[1], logprob, atol=1e-5, rtol=0)
     np.testing.assert_allclose(score(DECODER, PARAMS, hidden, targets), scores, atol=1e-5, rtol=0)

