@@ -54,7 +54,8 @@ lint: $(VENV)/.test  ## style, format, types
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 bench: $(VENV)/.parity  ## speed against named peers; prints ratios
-	for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || exit 1; done
+	for file in benchmarks/[a-z]*.py; do \
+		$(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(VLLM) runs

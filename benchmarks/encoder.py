@@ -1,6 +1,6 @@
 """Encoder speed against sentence-transformers, all-MiniLM-L6-v2 in float32 on all cores.
 
-    python benchmarks/encoder.py [rounds]
+    python -m benchmarks.encoder [rounds]
 
 All get the same texts and are timed in turns within one process, from strings to normalised
 vectors, so that a busy machine slows all alike; compilation is not timed. sentence-transformers

@@ -1,6 +1,6 @@
 """Overhead of the scheduler and store per request, 5,000 questions live.
 
-    python benchmarks/scheduler.py
+    python -m benchmarks.scheduler
 
 The engine does nothing, so all time is overhead. Peer: asyncio, the way one would batch requests
 with the standard library alone: a future a request and a loop that drains the queue into one call

@@ -1,6 +1,6 @@
 """Search speed against faiss: exact against IndexFlatIP, ScaNN against IVF-PQ fast scan.
 
-    python benchmarks/search.py [rows]
+    python -m benchmarks.search [rows]
 
 100,000 x 384 vectors, k = 10, everything on all cores, timed in turns within one process so that
 a busy machine slows all of them alike. Ours is timed through ``search``, with its float64 scores
