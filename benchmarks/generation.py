@@ -2,9 +2,9 @@
 
     python -m benchmarks.generation [rounds] [only NAME...]
 
-The prompts are those of runs on the factbook: questions alone and with a passage (up to 16 new
-tokens), and pseudo-contexts (up to 48), all ending at a line end, decoded greedily in float32 from
-the weights of SmolLM2-135M-Instruct. Scoring is the log-probability of 256 questions given a
+The prompts are those of runs on the factbook: a third each of questions alone, questions with a
+passage, and pseudo-contexts, up to 48 new tokens, all ending at a line end, decoded greedily in
+float32 from the weights of SmolLM2-135M-Instruct. Scoring is the log-probability of 256 questions given a
 passage, as query-likelihood reranking asks for. Each side gets the messages and gives texts, at its
 own best settings: vLLM with prefix caching, transformers sorted by length in batches of 32. A side
 that is not installed is left out, and said so. Compilation is not timed but printed.
@@ -60,10 +60,13 @@ Side = Callable[[Work], Made]
 
 def workloads(cache: Path) -> dict[str, Work]:
     found = real_prompts(cache, COUNT)
-    sizes = dict(zip(KINDS, (86, 85, 85), strict=True))
-    made = {kind: Work(found[kind][: sizes[kind]], new) for kind, new in KINDS.items()}
+    kinds = list(KINDS)
+    mixed = [found[kinds[i % len(kinds)]][i] for i in range(COUNT)]
     texts = [f" {str(prompt)[-60:]}" for prompt in found["direct"]]
-    return made | {"score": Work(found["context"], 0, texts)}
+    return {
+        "generation": Work(mixed, max(KINDS.values())),
+        "scoring": Work(found["context"], 0, texts),
+    }
 
 
 def of_model(model: LanguageModel) -> Side:
@@ -182,38 +185,32 @@ def agreement(mine: Sequence[Any], theirs: Sequence[Any]) -> str:
     return f"within {furthest:.1e} nats of ours"
 
 
-def compare(works: dict[str, Work], found: dict[str, Side], rounds: int) -> None:
-    total: dict[str, list[float]] = {who: [0.0] * rounds for who in found}
-    for kind, work in works.items():
-        first = {who: timed(side, work) for who, side in found.items()}
-        seconds: dict[str, list[float]] = {who: [] for who in found}
-        for i in range(rounds):
-            for who, side in found.items():
-                seconds[who].append(timed(side, work)[0])
-                total[who][i] += seconds[who][-1] if not work.texts else 0
-        print(f"{kind}, {len(work.prompts)} prompts (first call {first['jaxrag'][0]:.1f} s)")
-        report(seconds, {who: made for who, (_, made) in first.items()})
-    print("all three kinds of generation")
-    report(total, None)
-
-
-def report(seconds: dict[str, list[float]], made: dict[str, Made] | None) -> None:
-    ours = statistics.median(seconds["jaxrag"])
+def compare(name: str, work: Work, found: dict[str, Side], rounds: int) -> None:
+    first = {who: timed(side, work) for who, side in found.items()}
+    seconds: dict[str, list[float]] = {who: [] for who in found}
+    for _ in range(rounds):
+        for who, side in found.items():
+            seconds[who].append(timed(side, work)[0])
+    ours, made = statistics.median(seconds["jaxrag"]), first["jaxrag"][1]
+    print(f"{name}: {len(work.prompts)} prompts (first call {first['jaxrag'][0]:.1f} s)")
     for who, values in seconds.items():
         median = statistics.median(values)
-        line = f"  {who:<14}{median:7.2f} s  jaxrag is {median / ours:5.2f} times as fast"
-        if made:
-            line += f"  {made['jaxrag'].prompt_tokens / median:6.0f} prompt tokens/s"
-            line += f" {made['jaxrag'].new_tokens / median:5.0f} new"
-            line += f"  {agreement(made['jaxrag'].values, made[who].values)}"
-        print(line, flush=True)
+        read, written = made.prompt_tokens / median, made.new_tokens / median
+        print(
+            f"  {who:<14}{median:7.2f} s  jaxrag is {median / ours:4.2f} times as fast  "
+            f"{read:5.0f} prompt and {written:4.0f} new tokens/s  "
+            f"{agreement(made.values, first[who][1].values)}",
+            flush=True,
+        )
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     with tempfile.TemporaryDirectory() as directory:
         cache = Path(directory)
-        compare(workloads(cache), sides(cache, sys.argv[2:]), rounds)
+        found = sides(cache, sys.argv[2:])
+        for name, work in workloads(cache).items():
+            compare(name, work, found, rounds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory of this process: {peak:.1f} GiB")
 
