@@ -4,10 +4,10 @@
 
 The prompts are those of runs on the factbook: a third each of questions alone, questions with a
 passage, and pseudo-contexts, up to 48 new tokens, all ending at a line end, decoded greedily in
-float32 from the weights of SmolLM2-135M-Instruct. Scoring is the log-probability of 256 questions given a
-passage, as query-likelihood reranking asks for. Each side gets the messages and gives texts, at its
-own best settings: vLLM with prefix caching, transformers sorted by length in batches of 32. A side
-that is not installed is left out, and said so. Compilation is not timed but printed.
+float32 from the weights of SmolLM2-135M-Instruct. Scoring is the log-probability of 256 questions
+given a passage, as query-likelihood reranking asks for. Each side gets the messages and gives
+texts, at its own best settings: vLLM with prefix caching, transformers sorted by length in batches
+of 32. A side that is not installed is left out, and said so. Compilation is not timed but printed.
 """
 
 from __future__ import annotations
