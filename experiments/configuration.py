@@ -97,6 +97,7 @@ def load(spec: str) -> Run:
     module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_spec.name] = module  # so that a config may define its own method
     module_spec.loader.exec_module(module)
     make = getattr(module, "get_config", None)
     if make is None:

@@ -1,4 +1,4 @@
-"""``jaxrag store report|verify PATH``: what a store holds, and whether it is whole."""
+"""``jaxrag store report|verify|rescue PATH``: what a store holds, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from jaxrag.engines.rescue import rescue
 from jaxrag.engines.store import Store
 from jaxrag.types import InputError
 
@@ -19,11 +20,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="jaxrag", description="Looks after jaxrag's files.")
     commands = parser.add_subparsers(required=True, metavar="store")
     store = commands.add_parser("store", help="the store of generations and searches")
-    actions = store.add_subparsers(required=True, dest="action", metavar="report|verify")
+    actions = store.add_subparsers(required=True, dest="action", metavar="report|verify|rescue")
     actions.add_parser("report", help="what it holds, by producer").add_argument("path")
     verify = actions.add_parser("verify", help="reads every entry and checks it")
     verify.add_argument("path")
     verify.add_argument("--drop", action="store_true", help="remove damaged entries")
+    rescued = actions.add_parser("rescue", help="puts what is whole of it in its place")
+    rescued.add_argument("path")
     arguments = parser.parse_args(argv)
     try:
         return _store(arguments)
@@ -35,6 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _store(arguments: argparse.Namespace) -> int:
     if not Path(arguments.path).is_file():
         raise InputError(f"there is no store at {arguments.path}")
+    if arguments.action == "rescue":
+        kept = rescue(arguments.path)
+        print(f"{kept:,} entries kept; the damaged file is {arguments.path}.damaged")
+        return 0
     store = Store(arguments.path)
     if arguments.action == "report":
         _report(store)

@@ -6,7 +6,9 @@ A `Run` is a tree of frozen dataclasses; `execute` does what it says. The script
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import functools
 import inspect
 import itertools
@@ -27,6 +29,7 @@ from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.run_log import run_log
 from jaxrag.evaluation.tally import Tally
 from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
+from jaxrag.retrieval.manifest import enough_space
 from jaxrag.retrieval.rerank import Reranker
 from jaxrag.retrieval.retriever import Retriever
 from jaxrag.types import Answer, InputError, Question
@@ -130,9 +133,25 @@ def answer_function(run: Run) -> Callable[[Question, Tools, Any], Coroutine[Any,
     return function
 
 
+@contextlib.contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    """Waits for other processes that prepare the same, and finds done what they did."""
+    with enough_space(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        stream = lock.open("w")
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.warning("another process is building here: waiting until it lets go of %s", lock)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
 @functools.cache
 def _load_data(settings: DataSettings, cache: Path) -> Dataset:
-    return settings.load(cache / "data")
+    with _one_at_a_time(cache / "data.lock"):
+        return settings.load(cache / "data")
 
 
 @functools.cache
@@ -142,7 +161,9 @@ def _load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
 
 @functools.cache
 def _open_index(settings: IndexSettings, data: DataSettings, cache: Path) -> Retriever:
-    return settings.open(_load_data(data, cache), cache)
+    dataset = _load_data(data, cache)
+    with _one_at_a_time(cache / "indexes.lock"):
+        return settings.open(dataset, cache)
 
 
 def open_index(run: Run, cache: Path) -> Retriever:

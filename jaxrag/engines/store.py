@@ -8,9 +8,12 @@ several processes may share the file.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import shutil
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +30,9 @@ CREATE TABLE IF NOT EXISTS entries(
     value BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
 """
 _VERSION = 1
+BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter where it quotes what it read
+_PATIENCE = 120  # seconds that another process may hold the file
+_ROOM = 1 << 20  # bytes; with less the disk counts as full
 _LOOKUP = 500  # keys in one SELECT; SQLite's limit on variables is higher
 
 
@@ -65,8 +71,20 @@ def entry_key(operation: str, identity: str, payload: str) -> bytes:
     return _digest((operation, identity, payload))
 
 
-def _checksum(key: bytes, value: bytes) -> bytes:
+def checksum(key: bytes, value: bytes) -> bytes:
+    """What is stored beside an entry, to tell damage by."""
     return hashlib.blake2b(key + value, digest_size=8).digest()
+
+
+def is_sound(key: object, value: object, found: object) -> bool:
+    """Whether an entry is as it was written.
+
+    Raises:
+      sqlite3.DatabaseError: its key is none any more, so it cannot even be named.
+    """
+    if not isinstance(key, bytes):  # a damaged file may hold other types
+        raise sqlite3.DatabaseError("an entry has lost its key")
+    return isinstance(value, bytes) and checksum(key, value) == found
 
 
 class Store:
@@ -85,16 +103,19 @@ class Store:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
             self._connection = sqlite3.connect(
-                ":memory:" if path is None else str(path), timeout=120, isolation_level=None
+                ":memory:" if path is None else str(path), timeout=_PATIENCE, isolation_level=None
             )
-            self._open()
-        except sqlite3.DatabaseError as error:
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._connection.close)
+                self._open()
+                undo.pop_all()
+        except BROKEN as error:
             raise self._trouble(error) from error
         self._producers: dict[tuple[str, str], int] = {}
 
     def _open(self) -> None:
         execute = self._connection.execute
-        execute("PRAGMA journal_mode=WAL")
+        self._write_ahead()
         execute("PRAGMA synchronous=NORMAL")
         execute("BEGIN IMMEDIATE")
         tables = {name for (name,) in execute("SELECT name FROM sqlite_master WHERE type='table'")}
@@ -113,6 +134,18 @@ class Store:
                 "name a new file, or use the jaxrag that wrote it."
             )
 
+    def _write_ahead(self) -> None:
+        """Goes to write-ahead mode; here SQLite itself does not wait for one that does the same."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Values of those ``keys`` that are present.
 
@@ -127,15 +160,15 @@ class Store:
                 rows = self._connection.execute(
                     f"SELECT key, value, checksum FROM entries WHERE key IN ({marks})", part
                 )
-                for key, value, checksum in rows:
-                    if checksum != _checksum(key, value):
+                for key, value, found_sum in rows:
+                    if not is_sound(key, value, found_sum):
                         raise InputError(
                             f"{self.path}: entry {key.hex()[:16]} is damaged. "
                             f"`jaxrag store verify {self.path}` lists all such entries, "
                             "`--drop` removes them so that they are computed again."
                         )
                     found[key] = value
-        except sqlite3.DatabaseError as error:
+        except BROKEN as error:
             raise self._trouble(error) from error
         return found
 
@@ -147,17 +180,14 @@ class Store:
                 producer = self._producer(operation, identity)
                 self._connection.executemany(
                     "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)",
-                    [
-                        (key, producer, value, _checksum(key, value))
-                        for key, value in values.items()
-                    ],
+                    [(key, producer, value, checksum(key, value)) for key, value in values.items()],
                 )
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-        except sqlite3.DatabaseError as error:
+        except BROKEN as error:
             raise self._trouble(error) from error
 
     def _producer(self, operation: str, identity: str) -> int:
@@ -169,9 +199,12 @@ class Store:
             "INSERT OR IGNORE INTO producers(operation, identity) VALUES (?, ?)",
             (operation, identity),
         )
-        (producer,) = execute(
+        found = execute(
             "SELECT id FROM producers WHERE operation = ? AND identity = ?", (operation, identity)
         ).fetchone()
+        if found is None:
+            raise sqlite3.DatabaseError("a row just inserted cannot be found")
+        (producer,) = found
         self._producers[operation, identity] = producer
         return producer
 
@@ -194,17 +227,17 @@ class Store:
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
             count, damaged = 0, []
-            for key, value, checksum in self._connection.execute(
+            for key, value, found_sum in self._connection.execute(
                 "SELECT key, value, checksum FROM entries"
             ):
                 count += 1
-                if checksum != _checksum(key, value):
+                if not is_sound(key, value, found_sum):
                     damaged.append(key)
             if drop:
                 self._connection.executemany(
                     "DELETE FROM entries WHERE key = ?", [(key,) for key in damaged]
                 )
-        except sqlite3.DatabaseError as error:
+        except BROKEN as error:
             raise self._trouble(error) from error
         return count, [key.hex() for key in damaged]
 
@@ -212,8 +245,16 @@ class Store:
         """Closes the file; the store cannot be used afterwards."""
         self._connection.close()
 
-    def _trouble(self, error: sqlite3.DatabaseError) -> InputError:
+    def _trouble(self, error: Exception) -> InputError:
         text = str(error)
+        failed = "disk I/O" in text
+        if failed and shutil.disk_usage(Path(self.path).parent).free < _ROOM:
+            text, failed = f"{text}: disk full", False  # what SQLite maps says it in this way
+        if failed:
+            return InputError(
+                f"{self.path} cannot be read or written ({text}): see to its disk, then run the "
+                "same command again. What was stored before is kept."
+            )
         if "full" in text:
             return InputError(
                 f"The disk is full: {self.path} took no more results ({text}). What was stored "
@@ -227,6 +268,6 @@ class Store:
         if "readonly" in text or "unable to open" in text:
             return InputError(f"{self.path} cannot be opened for writing ({text}).")
         return InputError(
-            f"{self.path} is no usable store ({text}). Move it away and run again, or recover "
-            "what SQLite can read with its `.recover` command."
+            f"{self.path} is no usable store ({text}). If it was one, `jaxrag store rescue "
+            f"{self.path}` keeps what is whole of it; or move it away. Then run again."
         )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrag.retrieval.manifest import enough_space
 from jaxrag.types import InputError
 
 
@@ -24,10 +25,15 @@ def encode(name: str, value: Any) -> str:
 
 
 def append(file: Path, lines: Sequence[str]) -> None:
-    """Appends whole lines durably; on failure the file is as it was before."""
+    """Appends whole lines durably; on failure the file is as it was before.
+
+    Raises:
+      InputError: the disk is full.
+      OSError: it fails otherwise.
+    """
     if not lines:
         return
-    with file.open("ab", buffering=0) as out:
+    with enough_space(file), file.open("ab", buffering=0) as out:
         before = out.seek(0, os.SEEK_END)
         data = memoryview(_bytes("".join(lines)))
         try:
@@ -41,13 +47,21 @@ def append(file: Path, lines: Sequence[str]) -> None:
 
 
 def replace(file: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file whole or not at all.
+
+    Raises:
+      InputError: the disk is full.
+    """
     part = file.with_name(file.name + ".part")
-    with part.open("wb") as out:
-        out.write(_bytes(text))
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
+    with enough_space(file):
+        try:
+            with part.open("wb") as out:
+                out.write(_bytes(text))
+                out.flush()
+                os.fsync(out.fileno())
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _bytes(text: str) -> bytes:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from jaxrag.evaluation import jsonl, metrics
 from jaxrag.evaluation.environment import describe_environment
 from jaxrag.evaluation.significance import intervals
+from jaxrag.retrieval.manifest import enough_space
 from jaxrag.types import InputError, Passage
 
 _UNFIT = "Use another run directory, or delete this one to start over."
@@ -74,15 +75,17 @@ class RunDirectory:
 
         Raises:
           InputError: another process writes there, the directory holds a run of another config,
-            or one of its files is corrupt. A torn last line, as ``kill -9`` leaves it, is cut.
+            one of its files is corrupt, or the disk is full. A torn last line, as ``kill -9``
+            leaves it, is cut.
         """
         path = Path(path)
         plain = json.loads(jsonl.encode("config", config))
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise InputError(f"{error.filename} is a file, not a run directory") from error
-        lock = _take_lock(path)
+        with enough_space(path):
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise InputError(f"{error.filename} is a file, not a run directory") from error
+            lock = _take_lock(path)
         try:
             _settle_config(path, plain, dict(environment or describe_environment()))
             for name in ("answers.jsonl", "timings.jsonl"):
@@ -102,7 +105,8 @@ class RunDirectory:
 
         Raises:
           ValueError: a record is not plain JSON (JSON has no NaN or infinity).
-          OSError: the disk is full or broken; nothing of these lines is left behind.
+          InputError: the disk is full; nothing of these lines is left behind.
+          OSError: the disk is broken.
         """
         answer_lines = [jsonl.encode(str(record["question_id"]), record) for record in records]
         timing_lines = [jsonl.encode(str(timing["question_id"]), timing) for timing in timings]

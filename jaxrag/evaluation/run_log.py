@@ -40,6 +40,10 @@ class _JsonLines(logging.FileHandler):
         with contextlib.suppress(OSError):  # opening it, too, may meet a full disk
             super().emit(record)
 
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
+
     def handleError(self, record: logging.LogRecord) -> None:
         """A log that cannot be written (a full disk) stops no run; answers and store do."""
 

@@ -23,6 +23,7 @@ from jaxrag.types import InputError
 
 NAME = "manifest.json"
 _VERSION = 1
+_FULL = {number: os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)}
 _FULL_CHECK = 2**30  # bytes; up to here a directory's hashes are verified whenever it is opened
 
 
@@ -175,15 +176,17 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def enough_space(directory: Path) -> Iterator[None]:
-    """Turns a full disk into an error that says what to do."""
+def enough_space(path: Path) -> Iterator[None]:
+    """Turns a full disk into an error that names the path and says what to do."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except (OSError, RuntimeError) as error:
+        # ArrayRecord's C++ raises RuntimeError and has the number in words only
+        words = isinstance(error, RuntimeError) and any(map(str(error).count, _FULL.values()))
+        if not words and getattr(error, "errno", None) not in _FULL:
             raise
         raise InputError(
-            f"the disk that holds {directory} is full; nothing finished is lost: "
+            f"the disk that holds {path} is full; nothing finished is lost: "
             "make room and run the same again"
         ) from error
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.dataset_info import DatasetIdentity
 
+from jaxrag.retrieval.manifest import enough_space
 from jaxrag.types import InputError
 
 Row = Mapping[str, Any]
@@ -67,12 +68,12 @@ def write_rows(
       finish: called with the unfinished directory when all rows are in it; may add files.
 
     Raises:
-      InputError: the directory holds something already, a split is empty, or a text is not
-        valid Unicode.
+      InputError: the directory holds something already, a split is empty, a text is not valid
+        Unicode, or the disk is full.
     """
     directory = Path(directory).absolute()
     refuse_occupied(directory)
-    with _unfinished(directory) as partial:
+    with enough_space(directory), _unfinished(directory) as partial:
         rows, identity = _write_splits(partial, splits, kind=kind, fields=fields)
         if finish is not None:
             finish(partial)

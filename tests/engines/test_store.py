@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import shutil
 import signal
 import sqlite3
 import time
@@ -93,6 +94,47 @@ def _entries(path):
         return sum(holding.entries for holding in Store(path).holdings())
     except sqlite3.Error:
         return 0
+
+
+def _make_many(directory, number, barrier, failures):
+    for round_number in range(30):
+        barrier.wait()
+        try:
+            store = Store(directory / f"{round_number}.sqlite")
+            store.put("op", "id", {entry_key("op", "id", str(number)): b"v"})
+            store.close()
+        except Exception as error:
+            failures.put(repr(error))
+    failures.put(None)
+
+
+def test_many_may_begin_a_store_at_the_same_moment(tmp_path):
+    context, count = multiprocessing.get_context("spawn"), 5
+    barrier, failures = context.Barrier(count), context.Queue()
+    writers = [
+        context.Process(target=_make_many, args=(tmp_path, number, barrier, failures))
+        for number in range(count)
+    ]
+    for writer in writers:
+        writer.start()
+    ended = 0
+    while ended < count:
+        failure = failures.get(timeout=60)
+        assert failure is None, failure
+        ended += 1
+    for writer in writers:
+        writer.join()
+    assert {_entries(file) for file in tmp_path.glob("*.sqlite")} == {count}
+
+
+def test_a_failing_disk_is_told_from_a_full_one(tmp_path, monkeypatch):
+    store = Store(tmp_path / "s.sqlite")
+    broken = sqlite3.OperationalError("disk I/O error")
+    for free, said in ((1 << 30, "see to its disk"), (1 << 12, "disk is full")):
+        usage = shutil.disk_usage(tmp_path)._replace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: usage)
+        message = str(store._trouble(broken))
+        assert said in message and store.path in message and "again" in message
 
 
 def test_damage_is_found_named_and_dropped(tmp_path, capsys):

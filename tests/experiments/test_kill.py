@@ -68,7 +68,7 @@ def kill_when(config, workdir, target, delay):
     return process.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_answers_are_the_same_bytes(uninterrupted, kills):
     config, expected, total = uninterrupted
     drop_store(config.parent)

@@ -17,7 +17,7 @@ from jaxrag.calls import bounds
 from jaxrag.engines.local import LocalModel
 from jaxrag.engines.requests import gather
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods import dtr, llm_judge, no_retrieval, pairs, rerank
+from jaxrag.methods import dtr, llm_judge, no_retrieval, pairs, rerank, steps
 from jaxrag.methods.candidates import DualPath, OnePath
 from jaxrag.methods.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
 from jaxrag.methods.selectors import Rerank, Top
@@ -53,7 +53,7 @@ def test_a_dry_run_loads_asks_and_writes_nothing(
     arguments = [f"--config={config}", f"--workdir={workdir}", f"--config.cache={tmp_path}/cache"]
     assert main(["answer", *arguments, "--dry-run"]) == 0
     assert not workdir.exists()
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["data"]
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {"data", "data.lock"}
     told = capsys.readouterr().out
     for part in ("20 questions", "40 passages", "0 answered, 20 left", "not built yet",
                  "store.sqlite: not there yet", "1 to 3 a question, 20 to 60 in all"):  # fmt: skip
@@ -178,6 +178,11 @@ CASES = {
         rerank,
         rerank.Config(OnePath(n=7)),
         {"llm_calls": (1, 1), "searches": (1, 1), "rerank_pairs": (7, 7)},
+    ),
+    "truncating": (
+        dtr,
+        dtr.Config(Always(), reader=steps.Reader(truncate=True)),
+        {"llm_calls": (2, 2), "searches": (2, 2)},
     ),
 }
 QUESTIONS = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(9)]

@@ -94,6 +94,10 @@ def test_full_disk(tmp_path) -> None:
         m.enough_space(tmp_path),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(InputError, match="full"), m.enough_space(tmp_path):
+        raise RuntimeError("write() failed: No space left on device; writing x")  # ArrayRecord's
+    with pytest.raises(RuntimeError, match="other"), m.enough_space(tmp_path):
+        raise RuntimeError("something other")
     with pytest.raises(PermissionError), m.enough_space(tmp_path):
         raise PermissionError(errno.EACCES, "Permission denied")
 

@@ -1,0 +1,290 @@
+"""Runs that meet a fault: one clear error, nothing lost, no wrong answer.
+
+Processes that are killed have their tests in test_kill.py, servers that fail in test_server_run.py.
+"""
+
+import contextlib
+import dataclasses
+import io
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.answer import main
+from experiments.configuration import script
+from jaxrag.__main__ import main as jaxrag
+from jaxrag.evaluation.records import read_run
+from tests.experiments.small_run import write_small_run
+from tests.experiments.test_kill import start
+
+QUESTIONS = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Small:
+    """A small run: its config, the cache of a fault-free run, and that run's answers."""
+
+    config: Path
+    cache: Path
+    answers: bytes
+
+
+def run(config: Path, workdir: Path, cache: Path) -> tuple[int, str]:
+    """Exit code and errors of the script, in this process."""
+    flags = [f"--config={config}", f"--workdir={workdir}", f"--config.cache={cache}"]
+    before, handler = sys.argv, signal.getsignal(signal.SIGTERM)
+    errors = io.StringIO()
+    try:
+        sys.argv = ["answer", *flags]
+        with (
+            contextlib.redirect_stderr(errors),
+            contextlib.redirect_stdout(io.StringIO()),
+            pytest.raises(SystemExit) as stop,
+        ):
+            script(main)
+    finally:
+        sys.argv = before
+        signal.signal(signal.SIGTERM, handler)
+    return stop.value.code, errors.getvalue()  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: Any) -> Small:
+    here = tmp_path_factory.mktemp("small")
+    config = write_small_run(here, questions=QUESTIONS)
+    assert run(config, here / "whole", here / "cache")[0] == 0
+    return Small(config, here / "cache", (here / "whole" / "answers.jsonl").read_bytes())
+
+
+# ---------------------------------------------------------------------------- a full disk
+
+
+def mount(disk: Path, kilobytes: int, *options: str) -> None:
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", ",".join([f"size={kilobytes}k", *options]), "tmpfs", disk],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise PermissionError(done.stderr.strip())
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a disk of so many kilobytes, or gives the one there is another size."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def sized(kilobytes: int) -> Path:
+        try:
+            mount(place, kilobytes, *(["remount"] if place.is_mount() else []))
+        except (PermissionError, FileNotFoundError) as error:
+            pytest.skip(f"a small disk cannot be mounted here: {error}")
+        return place
+
+    yield sized
+    if place.is_mount():
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def disk_tries(quick: set[int], kilobytes: list[int]) -> list[Any]:
+    return [pytest.param(k, marks=[] if k in quick else pytest.mark.slow) for k in kilobytes]
+
+
+def check_full(small: Small, disk: Callable[[int], Path], kilobytes: int, cache: Path) -> str:
+    """Runs out of space (or not), makes room, runs again; returns the error."""
+    workdir = disk(kilobytes) / "run"
+    code, errors = run(small.config, workdir, cache)
+    said = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert code == (2 if said else 0) and len(said) <= 1 and "Traceback" not in errors
+    for line in said:
+        assert "full" in line and str(workdir.parent) in line and "again" in line
+    disk(20_000)
+    assert run(small.config, workdir, cache)[0] == 0
+    assert (workdir / "answers.jsonl").read_bytes() == small.answers
+    assert read_run(workdir).finished
+    assert not list(workdir.glob("*.part"))
+    return "".join(said)
+
+
+FULL_EVERYTHING = disk_tries(
+    {44, 340}, [4, 8, 24, 44, 84, 144, 164, 224, 284, *range(300, 460, 8), 500, 540]
+)
+
+
+# what JAX cannot keep of its compiled programs, it compiles again
+@pytest.mark.filterwarnings("ignore:Error writing persistent compilation cache")
+@pytest.mark.parametrize("kilobytes", FULL_EVERYTHING)
+def test_a_full_disk(small: Small, disk: Callable[[int], Path], kilobytes: int) -> None:
+    said = check_full(small, disk, kilobytes, disk(kilobytes) / "cache")
+    assert said or kilobytes > 500
+    assert ("data" if kilobytes < 280 else "store.sqlite" if kilobytes > 330 else "") in said
+
+
+FULL_RUN = disk_tries({4, 20, 72}, [4, 5, 8, 12, 20, 40, *range(56, 120, 4)])
+
+
+@pytest.mark.parametrize("kilobytes", FULL_RUN)
+def test_a_full_disk_under_the_run_directory(
+    small: Small, disk: Callable[[int], Path], kilobytes: int
+) -> None:
+    said = check_full(small, disk, kilobytes, small.cache)
+    assert ("/run/" if kilobytes < 100 else "") in said
+
+
+# ---------------------------------------------------------------------------- a damaged store
+
+
+def cut(data: bytearray, chance: random.Random) -> None:
+    del data[chance.randrange(len(data)) :]
+
+
+def flip(data: bytearray, chance: random.Random) -> None:
+    for _ in range(chance.choice([1, 3, 30])):
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+
+
+def flip_structure(data: bytearray, chance: random.Random) -> None:
+    """Bits at the beginning of pages, where SQLite keeps what it finds entries by."""
+    for _ in range(chance.choice([1, 3])):
+        page = chance.randrange(len(data) // 4096)
+        data[page * 4096 + chance.randrange(100)] ^= 1 << chance.randrange(8)
+
+
+def blank(data: bytearray, chance: random.Random) -> None:
+    page = chance.randrange(len(data) // 4096)
+    data[page * 4096 : (page + 1) * 4096] = bytes(4096)
+
+
+def follow(message: str, store: Path) -> None:
+    """Does what an error about a damaged store tells to do."""
+    assert str(store) in message
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as e:
+        if "store verify" in message:
+            if jaxrag(["store", "verify", "--drop", str(store)]):
+                follow(e.getvalue(), store)
+        elif "store rescue" in message:
+            (kept := Path(f"{store}.damaged")).unlink(missing_ok=True)
+            if jaxrag(["store", "rescue", str(store)]):
+                follow(e.getvalue(), store)
+            else:
+                assert kept.exists()
+        else:
+            assert "move it away" in message or "name a" in message
+            for file in store.parent.glob("store.sqlite*"):
+                file.unlink()
+
+
+TRIES = [pytest.param(3), pytest.param(60, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("tries", TRIES)
+@pytest.mark.parametrize("damage", [cut, flip, flip_structure, blank])
+def test_a_damaged_store(small: Small, tmp_path: Path, damage: Any, tries: int) -> None:
+    store, found = small.cache / "store.sqlite", 0
+    whole = store.read_bytes()
+    try:
+        for number in range(tries):
+            data = bytearray(whole)
+            damage(data, random.Random(f"{damage.__name__} {number}"))
+            store.write_bytes(data)
+            for _ in range(3):
+                code, errors = run(small.config, tmp_path / str(number), small.cache)
+                if code == 0:
+                    break
+                assert code == 2 and "Traceback" not in errors
+                follow(errors, store)
+                found += 1
+            answers = (tmp_path / str(number) / "answers.jsonl").read_bytes()
+            assert answers == small.answers, number
+            for file in store.parent.glob("store.sqlite*"):
+                file.unlink()
+    finally:
+        store.write_bytes(whole)
+    assert found
+
+
+# ---------------------------------------------------------------------------- two at a time
+
+
+def test_two_runs_on_one_store(small: Small, tmp_path: Path) -> None:
+    """Both start with nothing there: they also share the building of data and index."""
+    text = small.config.read_text()
+    config = tmp_path / "config.py"
+    config.write_text(text.replace('HERE + "/cache"', repr(str(tmp_path / "cache"))))
+    processes = [start(config, tmp_path / name) for name in ("one", "two")]
+    codes = [process.wait(300) for process in processes]
+    assert codes == [0, 0], [(tmp_path / f"{name}.log").read_text() for name in ("one", "two")]
+    for name in ("one", "two"):
+        assert (tmp_path / name / "answers.jsonl").read_bytes() == small.answers
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert jaxrag(["store", "verify", str(tmp_path / "cache" / "store.sqlite")]) == 0
+
+
+# ---------------------------------------------------------------------------- a method that fails
+
+FRAGILE = """
+import dataclasses
+import json
+from pathlib import Path
+
+from jaxrag.methods import steps
+from jaxrag.run import Run
+from jaxrag.settings import Folder, Local
+from jaxrag.types import Answer, Question
+
+HERE = Path({here!r})
+BROKEN = {broken}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    reader: steps.Reader
+
+
+async def answer(question: Question, tools, config: Config) -> Answer:
+    trace: steps.Trace = {{}}
+    reply = await steps.answer_directly(question, tools, config.reader, trace)
+    with (HERE / "asked").open("a") as asked:
+        asked.write(question.id + "\\n")
+    if question.id in BROKEN:
+        raise KeyError("no luck with " + question.id)
+    return Answer(question.id, reply.text, trace)
+
+
+def get_config():
+    reader = steps.Reader(prompts=str(HERE / "prompts.toml"), answer_tokens=6)
+    return Run(Config(reader), Folder(str(HERE / "data")), Local(str(HERE / "model")), live=10)
+"""
+
+
+def test_a_method_that_fails_on_one_question_in_a_hundred(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    config, asked = write_small_run(here, questions=200), here / "asked"
+    broken = ["q37", "q137"]
+    config.write_text(FRAGILE.format(here=str(here), broken=broken))
+    code, errors = run(config, tmp_path / "run", tmp_path / "cache")
+    assert code == 1 and "Traceback" not in errors and errors.count("failed") == 2
+    records = {record["question_id"]: record for record in read_run(tmp_path / "run").records}
+    assert len(records) == 200
+    failed = {name: record["error"] for name, record in records.items() if "error" in record}
+    assert failed == {name: f"KeyError: 'no luck with {name}'" for name in broken}
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["answered"] == 198
+
+    config.write_text(FRAGILE.format(here=str(here), broken=[]))
+    asked.unlink()
+    assert run(config, tmp_path / "run", tmp_path / "cache")[0] == 0
+    assert asked.read_text().split() == broken
+    assert run(config, tmp_path / "whole", tmp_path / "other")[0] == 0
+    answers = [(tmp_path / name / "answers.jsonl").read_bytes() for name in ("run", "whole")]
+    assert answers[0] == answers[1] and answers[0].count(b"\n") == 200
+    shutil.rmtree(tmp_path / "cache")
