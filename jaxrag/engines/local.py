@@ -100,13 +100,13 @@ class LocalModel:
           mesh: devices to spread over, with axes "data" (rows) and/or "model" (parameters).
           prefill_rows: prompts that are read at once; by default 8 on CPUs, 16 elsewhere.
           decode_rows: answers that are written at once, a multiple of that (a step of decoding
-            costs little more for more rows); by default 64 on CPUs, 128 elsewhere.
+            costs little more for more rows); by default 32 on CPUs, 128 elsewhere.
           chunk: tokens of each prompt in one step of prefill; prompts are padded to a multiple. By
             default 32 on CPUs, 128 elsewhere.
           stacked: whether one layer is compiled for all; by default everywhere but on CPUs.
           max_length: most tokens of prompt and answer together; by default what the model allows.
           cache_bytes: keys and values of the answers that are being written may take that much;
-            longer prompts have fewer rows at once. By default 2 GiB on CPUs, 8 GiB elsewhere.
+            longer prompts have fewer rows at once. By default 1 GiB on CPUs, 8 GiB elsewhere.
           shared_bytes: memory for the beginnings that prompts share; 0 computes every prompt whole.
           template_options: handed to the chat template, such as ``{"enable_thinking": False}`` for
             Qwen3.

@@ -38,7 +38,7 @@ class Sizes:
           InputError: they do not go together.
         """
         if jax.default_backend() == "cpu":
-            sizes = cls(prefill or 8, decode or 64, chunk or 32, cache or 1 << 31)
+            sizes = cls(prefill or 8, decode or 32, chunk or 32, cache or 1 << 30)
         else:
             sizes = cls(prefill or 16, decode or 128, chunk or 128, cache or 1 << 33)
         if min(dataclasses.astuple(sizes)) < 1 or sizes.decode_rows % sizes.prefill_rows:

@@ -52,6 +52,13 @@ def test_bits_do_not_depend_on_the_batch(model: LocalModel, answers: list[Genera
     assert found == [answers[2], answers[9], answers[0]]
 
 
+def test_bits_do_not_depend_on_the_row(model: LocalModel, answers: list[Generation]) -> None:
+    """Each prompt in several rows of the 32, most of them filled twice."""
+    order = [7 * i % 10 for i in range(60)]
+    found = model.generate([CHATS[i] for i in order], max_new_tokens=10)
+    assert found == [answers[i] for i in order]
+
+
 def test_bits_do_not_depend_on_shared_beginnings(
     model: LocalModel, answers: list[Generation]
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from jaxrag.engines.local import LocalModel
 from jaxrag.engines.prompts import encode_prompt
+from jaxrag.models.decoder import empty_cache
+from jaxrag.models.decoding import extend, score
 from jaxrag.types import Generation, InputError
 from tests.engines.real_prompts import KINDS, real_prompts
 
@@ -50,11 +52,12 @@ def gap(local: LocalModel, prompt: Any, ours: Generation, theirs: Generation) ->
     """How much likelier our token is than vLLM's where the two answers part, in nats."""
     pairs = enumerate(zip(ours.tokens, theirs.tokens, strict=False))
     at = next(i for i, (a, b) in pairs if a != b)
-    scores = []
-    for token in (ours.tokens[at], theirs.tokens[at]):
-        text = local.tokenizer.decode([*ours.tokens[:at], token])
-        assert local.tokenizer.encode(text, add_special_tokens=False) == [*ours.tokens[:at], token]
-        scores.append(local.logprob([prompt], [text])[0][-1])
+    tokens = np.array([[*encode_prompt(local.tokenizer, prompt, {}), *ours.tokens[:at]]], np.int32)
+    decoder, params = local._network.decoder, local._network.params
+    cache = empty_cache(decoder.config, 1, tokens.shape[1], decoder.dtype)
+    hidden, _ = extend(decoder, params, cache, tokens, np.int32(0))
+    both = np.array([ours.tokens[at], theirs.tokens[at]])
+    scores = score(decoder, params, hidden[:, [-1, -1]][0], both)
     return float(scores[0] - scores[1])
 
 

@@ -22,7 +22,15 @@ def start(config, workdir):
                f"--workdir={workdir}"]  # fmt: skip
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
     with workdir.with_suffix(".log").open("w") as log:
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            # tests that run in a shell's background would pass on that Ctrl-C is to be ignored
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
 
 
 def finish(config, workdir):
