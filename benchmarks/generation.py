@@ -155,7 +155,9 @@ def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
         from jaxrag.engines.vllm import VllmModel
 
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
-        model = VllmModel.load(CHECKPOINT, cache=cache, dtype="float32", max_length=2048)
+        model = VllmModel.load(
+            CHECKPOINT, cache=cache, dtype="float32", max_length=2048, memory=0.4
+        )
         found["vllm"] = of_model(model)
     if _usable("transformers", wanted) and _usable("torch", ()):
         found["transformers"] = transformers_side(directory, local.tokenizer)

@@ -99,7 +99,8 @@ class VllmModel:
             layers are spread.
           max_length: most tokens of prompt and answer together; by default what the model allows.
           memory: the share of each device's memory that vLLM takes, by default its own choice
-            (0.92); on CPUs set VLLM_CPU_KVCACHE_SPACE (GiB) instead.
+            (0.92). On CPUs that is seldom free; and VLLM_CPU_KVCACHE_SPACE (GiB) in the environment
+            sets what keys and values take of it.
           prefix_caching: whether beginnings that prompts share are computed once.
           seed: of the engine; draws at a temperature have their own, see `generate`.
           template_options: handed to the chat template.
@@ -128,7 +129,10 @@ class VllmModel:
         try:
             engine = library.LLM(str(as_directory(path, Path(cache))), **settings)
         except (ValueError, TypeError, RuntimeError) as error:  # vLLM's refusals are of these
-            raise InputError(f"vLLM does not start on {spec}: {error}") from error
+            raise InputError(
+                f"vLLM does not start on {spec}: {error} What it logged tells why; where memory is "
+                "not free (it takes 0.92 of a device, also of a CPU's), give a smaller `memory`."
+            ) from error
         config = engine.llm_engine.vllm_config.model_config
         identity = {
             "engine": _NUMERICS,

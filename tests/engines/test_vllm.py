@@ -45,7 +45,7 @@ def local() -> LocalModel:
 def engine(cache: Path) -> Any:
     from jaxrag.engines.vllm import VllmModel
 
-    return VllmModel.load(CHECKPOINT, cache=cache, dtype="float32", max_length=2048)
+    return VllmModel.load(CHECKPOINT, cache=cache, dtype="float32", max_length=2048, memory=0.3)
 
 
 def gap(local: LocalModel, prompt: Any, ours: Generation, theirs: Generation) -> float:

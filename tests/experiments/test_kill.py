@@ -21,16 +21,10 @@ def start(config, workdir):
     command = [sys.executable, "-m", "experiments.answer", f"--config={config}",
                f"--workdir={workdir}"]  # fmt: skip
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    # where tests run in a shell's background Ctrl-C is ignored, and the run would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with workdir.with_suffix(".log").open("w") as log:
-        return subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdout=log,
-            stderr=log,
-            # tests that run in a shell's background would pass on that Ctrl-C is to be ignored
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
 
 def finish(config, workdir):
