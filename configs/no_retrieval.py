@@ -7,6 +7,8 @@ Variants: see `configs.parts`.
 
 from __future__ import annotations
 
+import dataclasses
+
 from configs.parts import SMALL, variant_run
 from jaxrag.methods import no_retrieval
 from jaxrag.run import Run
@@ -14,6 +16,5 @@ from jaxrag.run import Run
 
 def get_config(variant: str = "factbook") -> Run:
     """The run of a variant."""
-    return variant_run(
-        variant, small=no_retrieval.Config(reader=SMALL), paper=no_retrieval.Config()
-    )
+    run = variant_run(variant, small=no_retrieval.Config(reader=SMALL), paper=no_retrieval.Config())
+    return dataclasses.replace(run, index=None, reranker=None)

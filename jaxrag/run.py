@@ -88,7 +88,7 @@ class Run:
       method: the config of a method's file; that file's ``answer`` is run.
       data: the questions and the corpus.
       model: the language model that reads (and writes pseudo-contexts).
-      index: the retriever; unused, and not built, for a method that never searches.
+      index: the retriever; None for a method that never searches.
       reranker: for methods that rerank.
       judge: the model that judges in LLM Judge; None is ``model``.
       label: name in tables; by default the method's file.
@@ -187,8 +187,8 @@ def describe(value: Any) -> Any:
 
 
 def searches(run: Run) -> bool:
-    """Whether the run's method is given an index."""
-    return hasattr(run.method, "candidates")
+    """Whether the run's method is given an index: wherever there is one, or one is needed."""
+    return run.index is not None or hasattr(run.method, "candidates")
 
 
 def asked(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:

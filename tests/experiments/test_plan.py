@@ -112,7 +112,7 @@ def plan_data(run: Run) -> Any:
 
 
 def model_of(config: Path, **settings: Any) -> Plan:
-    run = dataclasses.replace(load(str(config)), method=no_retrieval.Config())
+    run = dataclasses.replace(load(str(config)), method=no_retrieval.Config(), index=None)
     return plan(dataclasses.replace(run, **settings))
 
 
@@ -210,6 +210,45 @@ def test_a_method_that_nobody_registered_has_bounds_too() -> None:
     assert [tuple(calls) for calls in found] == [("llm_calls", 1, 3), ("llm_scores", 2, 6)]
 
 
+OWN = """
+from __future__ import annotations
+
+import dataclasses
+
+from experiments.configuration import load
+from jaxrag.methods import steps
+from jaxrag.types import Answer, Question
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    reader: steps.Reader
+
+
+async def answer(question: Question, tools, config: Config) -> Answer:
+    trace: steps.Trace = {{}}
+    first = await steps.answer_directly(question, tools, config.reader, trace)
+    ranking = await tools.index.search(f"{{question.text}} {{first.text}}", 3)
+    reply = await steps.answer_from_passages(question, ranking.ids, tools, config.reader, trace)
+    return Answer(question.id, reply.text, trace)
+
+
+def get_config():
+    run = load({config!r})
+    return dataclasses.replace(run, method=Config(run.method.reader))
+"""
+
+
+def test_the_readme_s_method_runs_from_one_file(config: Path, tmp_path: Path) -> None:
+    file = tmp_path / "twice.py"
+    file.write_text(OWN.format(config=str(config)))
+    run = load(str(file))
+    found = plan(run, tmp_path / "run")
+    assert [tuple(calls) for calls in found.calls] == [("llm_calls", 2, 2), ("searches", 1, 1)]
+    assert found.index is not None
+    assert execute(run, tmp_path / "run")["errors"] == 0
+
+
 def test_a_method_that_cannot_run_is_refused() -> None:
     async def searches(question: Question, tools: Any) -> Answer:
         await tools.index.search(question.text, 3)
@@ -227,6 +266,7 @@ def test_a_method_that_cannot_run_is_refused() -> None:
 def test_the_reranker_and_the_judge_are_in_the_plan(config: Path) -> None:
     run = load(str(config))
     settings = dataclasses.replace(run.method, select=Rerank(k=1))
-    found = model_of(config, method=settings, reranker=QueryLikelihood(), judge=run.model)
+    parts = {"index": run.index, "reranker": QueryLikelihood(), "judge": run.model}
+    found = model_of(config, method=settings, **parts)
     assert [model.role for model in found.models] == ["model", "judge"]
     assert ("rerank_pairs", 0, 6) in found.calls
