@@ -90,7 +90,7 @@ def test_greedy_texts_are_those_of_the_local_engine(
 
 def test_scores_are_those_of_the_local_engine(prompts: Any, local: LocalModel, engine: Any) -> None:
     asked = prompts["context"]
-    texts = [f" {m[-1].content[-60:]}" if i % 3 else "Yes" for i, m in enumerate(asked)]
+    texts = [f" {str(p)[-60:]}" if i % 3 else "Yes" for i, p in enumerate(asked)]
     for ours, theirs in zip(local.logprob(asked, texts), engine.logprob(asked, texts), strict=True):
         np.testing.assert_allclose(theirs, ours, atol=1e-3, rtol=0)
     assert engine.logprob(asked[:1], [""])[0].shape == (0,)
