@@ -23,6 +23,7 @@ class Tally:
                 self._counts["errors"] += 1
                 continue
             self._counts["retrieved"] += int(metrics.gate(line)["trigger"])
+            self._counts["truncated"] += int("truncated" in line["trace"])
             self._counts.update(line["cost"])
         for timing in timings:
             self._counts["store_hits"] += timing["store_hits"]
@@ -39,6 +40,8 @@ class Tally:
         parts += [f"{_short(counts['llm_calls'])} LLM calls"]
         parts += [f"{_short(counts['prompt_tokens'] + counts['new_tokens'])} tokens"]
         parts += [f"{_short(counts['store_hits'])} from the store"]
+        if counts["truncated"]:
+            parts.append(f"{counts['truncated']} with passages cut")
         if counts["errors"]:
             parts.append(f"{counts['errors']} errors")
         return ", ".join(parts)

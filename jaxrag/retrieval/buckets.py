@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _STEP = 8
+_ROWS = 4  # fewer rows of long texts would leave a CPU's matrix products at half their speed
 
 
 class Tokens(NamedTuple):
@@ -93,7 +94,7 @@ def batches(
     Args:
       inputs: none longer than ``limit``.
       limit: greatest width.
-      batch_tokens: a batch has about this many rows times columns.
+      batch_tokens: a batch has about this many rows times columns, and at least `_ROWS` rows.
       pad_id: id that fills a row.
       mesh: devices over whose "data" axis a batch's rows are spread.
     """
@@ -102,7 +103,7 @@ def batches(
     for row, tokens in enumerate(inputs):
         by_width.setdefault(bucket_width(len(tokens.ids), limit=limit), []).append(row)
     for width in sorted(by_width):
-        height = max(1, batch_tokens // width // multiple) * multiple
+        height = max(1, max(_ROWS, batch_tokens // width) // multiple) * multiple
         rows = by_width[width]
         for start in range(0, len(rows), height):
             batch = _batch(inputs, rows[start : start + height], (height, width), pad_id)

@@ -65,13 +65,15 @@ def test_every_text_comes_once_in_the_batch_of_its_width(lengths):
 
 
 def test_batches_by_hand():
-    # 64 tokens a batch: four rows of 16, two of 24, one of 56. Widths go up, orders stay.
-    found = [(b.rows, b.ids.shape) for b in cut(texts([20, 13, 50, 14, 9, 16, 15]))]
+    # 64 tokens a batch and at least four rows: eight of 8, four of 16, and four of 24 and of 56,
+    # where two and one would do. Widths go up, orders stay.
+    found = [(b.rows, b.ids.shape) for b in cut(texts([20, 13, 50, 14, 9, 16, 15, 5]))]
     assert found == [
+        ([7], (8, 8)),
         ([1, 3, 4, 5], (4, 16)),
         ([6], (4, 16)),
-        ([0], (2, 24)),
-        ([2], (1, 56)),
+        ([0], (4, 24)),
+        ([2], (4, 56)),
     ]
 
 

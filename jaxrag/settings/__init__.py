@@ -1,0 +1,26 @@
+"""The parts that a `Run` is put together from: data, language models, indexes, rerankers."""
+
+from jaxrag.settings.data import Factbook, Folder
+from jaxrag.settings.indexes import (
+    BiEncoder,
+    CrossEncoder,
+    Exact,
+    QueryLikelihood,
+    Scann,
+    matrix_directory,
+)
+from jaxrag.settings.models import Local, Server, Vllm
+
+__all__ = [
+    "BiEncoder",
+    "CrossEncoder",
+    "Exact",
+    "Factbook",
+    "Folder",
+    "Local",
+    "QueryLikelihood",
+    "Scann",
+    "Server",
+    "Vllm",
+    "matrix_directory",
+]

