@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 from jaxrag.engines.prefill import Batch, Job, Plan, Prefill
 from jaxrag.engines.prompts import prompt_number
 from jaxrag.models.decoder import Cache
-from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, choose, decode, place
+from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, choose, decode, place, take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,32 +50,49 @@ answer's end."""
 class Decoding:
     """Writes answers in a fixed number of rows (continuous batching; Yu et al., 2022, Orca).
 
-    Rows whose answers have ended are given to the next prompts, a batch of prefill at a time. There
-    are always the same number of rows, lest a row's bits depend on how many are in use.
+    Rows whose answers have ended are given to the next prompts, a batch of prefill at a time. Once
+    no more than ``tail`` answers remain, they go on in as many rows, which CPUs are faster with.
 
     Args:
       prefill: reads the prompts.
       rows: answers that are written at once, a multiple of the rows of prefill.
+      tail: at most ``rows``; fewer only where a row's bits do not depend on how many there are
+        (see `jaxrag.engines.tail`).
       end_tokens: what ends an answer.
       cache_bytes: caches may take that much; longer ones have fewer rows, by halves.
     """
 
     def __init__(
-        self, prefill: Prefill, *, rows: int, end_tokens: Sequence[int], cache_bytes: int
+        self,
+        prefill: Prefill,
+        *,
+        rows: int,
+        tail: int,
+        end_tokens: Sequence[int],
+        cache_bytes: int,
     ) -> None:
-        self._prefill, self._rows, self._cache_bytes = prefill, rows, cache_bytes
-        self._end_tokens = frozenset(end_tokens)
-        self._free: tuple[int, Cache] | None = None  # of the last answers, for the next ones
+        self._prefill, self._rows, self._tail = prefill, rows, tail
+        self._cache_bytes, self._end_tokens = cache_bytes, frozenset(end_tokens)
+        self._free: tuple[int, dict[int, Cache]] = (0, {})  # of the last answers, by rows
 
     def run(self, jobs: Sequence[Job], request: Request) -> Iterator[Finished]:
         """Answers each prompt; the first to end comes first."""
         for slots, plans in self._prefill.plan(jobs).items():
-            free, self._free = self._free, None
-            size = self.rows(slots)
-            cache = free[1] if free and free[0] == slots else self._prefill.empty(size, slots)
-            answers = _Class(self._prefill, cache, request, self._end_tokens, size=size)
+            (held, caches), self._free = self._free, (0, {})
+            answers = _Class(
+                self._prefill,
+                functools.partial(self._prefill.empty, slots=slots),
+                caches if held == slots else {},
+                request,
+                self._end_tokens,
+                sizes=self.sizes(slots),
+            )
             yield from answers.run(jobs, plans)
-            self._free = (slots, answers.cache)
+            self._free = (slots, answers.caches)
+
+    def sizes(self, slots: int) -> tuple[int, ...]:
+        """How many rows there may be, ascending: for the last answers, and for all."""
+        return tuple(sorted({min(self._tail, self.rows(slots)), self.rows(slots)}))
 
     def rows(self, slots: int) -> int:
         """How many answers with so many slots are written at once; nothing else decides it."""
@@ -87,35 +105,68 @@ class Decoding:
 
 
 class _Class:
-    """Answers whose caches have the same number of slots."""
+    """Answers whose caches have the same number of slots.
+
+    Args:
+      prefill, end_tokens: as in `Decoding`.
+      empty: makes a cache for so many rows.
+      caches: those at hand, by rows.
+      request: what is wanted.
+      sizes: how many rows there may be, ascending.
+    """
 
     def __init__(
         self,
         prefill: Prefill,
-        cache: Cache,
+        empty: Callable[[int], Cache],
+        caches: dict[int, Cache],
         request: Request,
         end_tokens: frozenset[int],
         *,
-        size: int,
+        sizes: tuple[int, ...],
     ) -> None:
-        self.cache = cache
+        self.caches, self._empty, self._sizes = caches, empty, sizes
         self._prefill, self._request, self._end_tokens = prefill, request, end_tokens
-        self._answers: list[_Answer | None] = [None] * size
-        self._token, self._position, self._made = np.zeros((3, size), np.int32)
-        self._numbers = np.zeros(size, np.uint32)  # what a row's draws depend on, not on its place
 
     def run(self, jobs: Sequence[Job], plans: Sequence[Plan]) -> Iterator[Finished]:
         waiting = list(reversed(plans))
+        self._open(sum(len(plan.numbers) for plan in plans))
         while True:
             while waiting and len(self._unused()) >= len(waiting[-1].numbers):
                 self._enter(self._prefill.run(jobs, waiting.pop()))
                 yield from self._leave()
-            if all(answer is None for answer in self._answers):
+            left = len(self._answers) - len(self._unused())
+            if not left:
                 if waiting:
                     continue
                 return
+            if not waiting:
+                self._shrink(left)
             self._step(len(waiting[-1].numbers) if waiting else len(self._answers))
             yield from self._leave()
+
+    def _size(self, answers: int) -> int:
+        """The fewest rows that hold so many answers, or the most there are."""
+        return next((size for size in self._sizes if size >= answers), self._sizes[-1])
+
+    def _open(self, answers: int) -> None:
+        size = self._size(answers)
+        if size not in self.caches:
+            self.caches[size] = self._empty(size)
+        self._answers: list[_Answer | None] = [None] * size
+        self._token, self._position, self._made = np.zeros((3, size), np.int32)
+        self._numbers = np.zeros(size, np.uint32)  # what a row's draws depend on, not on its place
+
+    def _shrink(self, left: int) -> None:
+        """Goes on in fewer rows, if those suffice for all answers that are ``left``."""
+        size, now = self._size(left), len(self._answers)
+        if size == now:
+            return
+        order = sorted(range(now), key=lambda row: self._answers[row] is None)[:size]
+        self.caches[size] = take(self.caches[now], np.array(order, np.int32))
+        self._answers = [self._answers[row] for row in order]
+        self._token, self._position = self._token[order], self._position[order]
+        self._made, self._numbers = self._made[order], self._numbers[order]
 
     def _unused(self) -> list[int]:
         return [row for row, answer in enumerate(self._answers) if answer is None]
@@ -143,7 +194,9 @@ class _Class:
         )
         rows = np.zeros(size, np.int32)
         rows[: len(batch.jobs)] = self._unused()[: len(batch.jobs)]
-        self.cache = place(self.cache, batch.cache, rows, np.int32(len(batch.jobs)))
+        cache = self.caches.pop(len(self._answers))
+        count = np.int32(len(batch.jobs))
+        self.caches[len(self._answers)] = place(cache, batch.cache, rows, count)
         tokens, logprobs = np.asarray(token), np.asarray(logprob)
         for i, (job, number) in enumerate(zip(batch.jobs, batch.numbers, strict=True)):
             row = rows[i]
@@ -161,10 +214,10 @@ class _Class:
             jnp.int32(wanted),
             jnp.asarray(self._request.ends),
         )
-        self.cache, after, tokens, logprobs = decode(
+        self.caches[len(self._answers)], after, tokens, logprobs = decode(
             self._prefill.decoder,
             self._prefill.params,
-            self.cache,
+            self.caches.pop(len(self._answers)),
             Rows(put(self._token), put(self._position), put(self._made), put(unused)),
             limits,
             self._sampling(self._numbers),

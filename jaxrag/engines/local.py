@@ -22,6 +22,7 @@ from jaxrag.engines.progress import progress
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
 from jaxrag.engines.sizes import Sizes
 from jaxrag.engines.store import canonical, digest
+from jaxrag.engines.tail import tail_rows
 from jaxrag.models.checkpoint import fingerprint, locate
 from jaxrag.models.decoder_checkpoint import load_decoder
 from jaxrag.models.decoding import score
@@ -71,9 +72,17 @@ class LocalModel:
         self._decoding = Decoding(
             self._prefill,
             rows=sizes.decode_rows,
+            tail=self._tail(sizes),
             end_tokens=self._ends,
             cache_bytes=sizes.cache_bytes,
         )
+
+    def _tail(self, sizes: Sizes) -> int:
+        """Rows for the last answers; see `Decoding`."""
+        rows, few, (decoder, params, mesh, _) = sizes.decode_rows, sizes.prefill_rows, self._network
+        if jax.default_backend() != "cpu" or mesh is not None or not 2 <= few < rows:
+            return rows  # as many rows cost no more time there, or there are no fewer
+        return tail_rows(params, rows, few, decoder.dtype)
 
     @classmethod
     def load(
@@ -215,7 +224,9 @@ class LocalModel:
         classes = list(self._sizes.classes(min(longest, self.max_length - 1), max_new_tokens))
         with progress(len(classes), "compiling") as advance:
             for length, slots in classes:
-                list(self._decoding.run([Job((0,) * length, length - 1, slots)], request))
+                job = Job((0,) * length, length - 1, slots)
+                for rows in self._decoding.sizes(slots):
+                    list(self._decoding.run([job] * rows, request))
                 advance(1)
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:

@@ -242,6 +242,12 @@ def copy_in(
     return tuple(map(filled, cache, per_entry))
 
 
+@jax.jit
+def take(cache: Cache, numbers: Int[Array, " n"]) -> Cache:
+    """The rows of a cache with these numbers, as a cache."""
+    return jax.tree.map(lambda array: jnp.take(array, numbers, axis=-4), cache)
+
+
 @partial(jax.jit, donate_argnames="cache")
 def place(cache: Cache, rows: Cache, numbers: Int[Array, " n"], count: Int[Array, ""]) -> Cache:
     """The cache with the first ``count`` rows of another one at ``numbers``.

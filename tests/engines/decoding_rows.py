@@ -1,0 +1,17 @@
+"""How many answers the local engine writes at once."""
+
+from typing import Any
+
+from jaxrag.engines import decoding
+
+
+def rows_of_decoding(monkeypatch: Any) -> list[int]:
+    """Filled with the number of rows of each call of `decode`."""
+    rows, real = [], decoding.decode
+
+    def decode(*args: Any) -> Any:
+        rows.append(len(args[3].token))
+        return real(*args)
+
+    monkeypatch.setattr(decoding, "decode", decode)
+    return rows
