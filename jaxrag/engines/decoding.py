@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.engines.prefill import Batch, Job, Plan, Prefill
+from jaxrag.engines.prefill import Job, Prefill, Reading, Step
 from jaxrag.engines.prompts import prompt_number
 from jaxrag.models.decoder import Cache
 from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, choose, decode, place, take
@@ -50,7 +50,7 @@ answer's end."""
 class Decoding:
     """Writes answers in a fixed number of rows (continuous batching; Yu et al., 2022, Orca).
 
-    Rows whose answers have ended are given to the next prompts, a batch of prefill at a time. Once
+    Rows whose answers have ended are given to the next prompts, as soon as those are read. Once
     no more than ``tail`` answers remain, they go on in as many rows, which CPUs are faster with.
 
     Args:
@@ -77,7 +77,7 @@ class Decoding:
 
     def run(self, jobs: Sequence[Job], request: Request) -> Iterator[Finished]:
         """Answers each prompt; the first to end comes first."""
-        for slots, plans in self._prefill.plan(jobs).items():
+        for slots, reading in self._prefill.readings(jobs):
             (held, caches), self._free = self._free, (0, {})
             answers = _Class(
                 self._prefill,
@@ -87,7 +87,7 @@ class Decoding:
                 self._end_tokens,
                 sizes=self.sizes(slots),
             )
-            yield from answers.run(jobs, plans)
+            yield from answers.run(jobs, reading)
             self._free = (slots, answers.caches)
 
     def sizes(self, slots: int) -> tuple[int, ...]:
@@ -128,22 +128,18 @@ class _Class:
         self.caches, self._empty, self._sizes = caches, empty, sizes
         self._prefill, self._request, self._end_tokens = prefill, request, end_tokens
 
-    def run(self, jobs: Sequence[Job], plans: Sequence[Plan]) -> Iterator[Finished]:
-        waiting = list(reversed(plans))
-        self._open(sum(len(plan.numbers) for plan in plans))
-        while True:
-            while waiting and len(self._unused()) >= len(waiting[-1].numbers):
-                self._enter(self._prefill.run(jobs, waiting.pop()))
+    def run(self, jobs: Sequence[Job], reading: Reading) -> Iterator[Finished]:
+        self._open(reading.count)
+        while not reading.over or len(self._unused()) < len(self._answers):
+            while not reading.over and len(self._unused()) >= reading.prepare():
+                self._enter(jobs, reading.step())
                 yield from self._leave()
             left = len(self._answers) - len(self._unused())
-            if not left:
-                if waiting:
-                    continue
-                return
-            if not waiting:
-                self._shrink(left)
-            self._step(len(waiting[-1].numbers) if waiting else len(self._answers))
-            yield from self._leave()
+            if left:
+                if reading.over:
+                    self._shrink(left)
+                self._step(len(self._answers) if reading.over else reading.prepare())
+                yield from self._leave()
 
     def _size(self, answers: int) -> int:
         """The fewest rows that hold so many answers, or the most there are."""
@@ -179,30 +175,38 @@ class _Class:
             self._prefill.put(numbers),
         )
 
-    def _enter(self, batch: Batch) -> None:
+    def _enter(self, jobs: Sequence[Job], step: Step) -> None:
         """Gives unused rows to prompts that have been read, each with its first new token."""
+        done = [read for read in step.rows if read.done]
+        if not done:
+            return
         size = self._prefill.rows
-        last, numbers = np.zeros(size, np.int32), np.zeros(size, np.uint32)
-        for i, job in enumerate(batch.jobs):
-            last[i], numbers[i] = len(job.tokens) - 1 - batch.offset, prompt_number(job.tokens)
+        last, sources, rows = np.zeros((3, size), np.int32)
+        numbers = np.zeros(size, np.uint32)
+        for read in done:
+            tokens = jobs[read.number].tokens
+            last[read.row] = len(tokens) - 1 - read.start
+            numbers[read.row] = prompt_number(tokens)
         token, logprob = choose(
             self._prefill.decoder,
             self._prefill.params,
-            batch.hidden[np.arange(size), last],
+            step.hidden[np.arange(size), last],
             np.zeros(size, np.int32),
             self._sampling(numbers),
         )
-        rows = np.zeros(size, np.int32)
-        rows[: len(batch.jobs)] = self._unused()[: len(batch.jobs)]
+        sources[: len(done)] = [read.row for read in done]
+        rows[: len(done)] = self._unused()[: len(done)]
         cache = self.caches.pop(len(self._answers))
-        count = np.int32(len(batch.jobs))
-        self.caches[len(self._answers)] = place(cache, batch.cache, rows, count)
+        self.caches[len(self._answers)] = place(
+            cache, step.cache, sources, rows, np.int32(len(done))
+        )
         tokens, logprobs = np.asarray(token), np.asarray(logprob)
-        for i, (job, number) in enumerate(zip(batch.jobs, batch.numbers, strict=True)):
-            row = rows[i]
-            self._answers[row] = _Answer(number, [int(tokens[i])], [float(logprobs[i])])
-            self._token[row], self._position[row], self._made[row] = tokens[i], len(job.tokens), 1
-            self._numbers[row] = numbers[i]
+        for row, read in zip(rows.tolist(), done, strict=False):
+            first = int(tokens[read.row]), float(logprobs[read.row])
+            self._answers[row] = _Answer(read.number, [first[0]], [first[1]])
+            self._token[row], self._made[row] = first[0], 1
+            self._position[row] = len(jobs[read.number].tokens)
+            self._numbers[row] = numbers[read.row]
 
     def _step(self, wanted: int) -> None:
         """Goes on with all answers, until ``wanted`` rows are unused or for some steps."""

@@ -1,18 +1,20 @@
-"""Batches of prompts through the decoder, beginnings that prompts share computed once.
+"""Prompts through the decoder in a few rows, beginnings that they share computed once.
 
 A row's keys and values at a chunk depend on nothing but the tokens up to it (see
-:mod:`jaxrag.models.decoding`), so chunks of a beginning that many prompts share, such as the
-demonstrations of a method, are computed for one and copied to the others. All batches have the same
-number of rows, because the order in which a matrix product sums may change with its size; so the
-bits are those of computing everything, and who shared with whom leaves no trace in the results.
+:mod:`jaxrag.models.decoding`). So each row may be at a place of its own, and takes the next prompt
+as soon as it has read one; it keeps what the two begin alike with, and what many prompts begin
+with, such as the demonstrations of a method, is computed for one and copied to the others. There
+are always the same number of rows, because the order in which a matrix product sums may change with
+its size; so the bits are those of computing everything, and who shared with whom leaves no trace.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +28,7 @@ from jaxrag.models.decoding import copy_in, copy_out, extend
 from jaxrag.models.sharding import fitted
 
 _log = logging.getLogger("jaxrag")
-_REACH = 256  # caches have, and chunks read, a multiple of this many slots; each a program
+_UNIT = 256  # caches have a multiple of this many slots; each number is a program
 
 
 class Job(NamedTuple):
@@ -35,7 +37,7 @@ class Job(NamedTuple):
     Attributes:
       tokens: its ids.
       wanted: the first position whose hidden state is needed.
-      slots: that are wanted of its cache; sequences of one batch have the same number.
+      slots: that are wanted of its cache; sequences that run together have the same number.
     """
 
     tokens: tuple[int, ...]
@@ -43,42 +45,39 @@ class Job(NamedTuple):
     slots: int
 
 
-class Plan(NamedTuple):
-    """A batch that is to be run: ``numbers`` of jobs, whose first ``given`` chunks are at hand."""
-
-    numbers: Sequence[int]
-    given: int
-
-
-class Batch(NamedTuple):
-    """Sequences that were run.
+class Read(NamedTuple):
+    """A row that was read on in one step.
 
     Attributes:
-      jobs: the sequences, in the first rows; rows after them are fillers.
-      numbers: where each stood among the jobs given.
-      cache: keys and values, at least the slots wanted; the next batch overwrites them.
-      hidden: hidden states of positions ``offset`` and following, [b t d].
-      offset: see ``hidden``.
+      number: which job it is.
+      row: where.
+      start: position of the step's first token.
+      end: position after its last one.
+      done: whether the job has been read to its end.
     """
 
-    jobs: Sequence[Job]
-    numbers: Sequence[int]
-    cache: Cache
+    number: int
+    row: int
+    start: int
+    end: int
+    done: bool
+
+
+class Step(NamedTuple):
+    """One call of the network.
+
+    Attributes:
+      rows: those that were read on.
+      hidden: hidden states of each row's chunk, [b t d].
+      cache: keys and values, of use until the next step is prepared.
+    """
+
+    rows: Sequence[Read]
     hidden: jax.Array
-    offset: int
+    cache: Cache
 
 
 _Key = tuple[int, tuple[int, ...]]  # the cache's slots and all tokens up to a chunk's end
-
-
-def _up(slots: int) -> int:
-    """The next multiple of `_REACH`."""
-    return -(-slots // _REACH) * _REACH
-
-
-def in_batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Consecutive parts of ``size`` items, the last as many as are left."""
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 class Network(NamedTuple):
@@ -96,15 +95,24 @@ class Network(NamedTuple):
     shared_bytes: int
 
 
+@dataclasses.dataclass
+class _Rows:
+    """The rows of prefill: a cache, and the tokens that it holds of each."""
+
+    slots: int
+    cache: Cache
+    held: list[tuple[int, ...]]
+
+
 class Prefill:
-    """Runs sequences in batches of fixed shapes: ``rows`` at once, ``chunk`` tokens in one call."""
+    """Runs sequences in ``rows`` rows, ``chunk`` tokens of each in one call."""
 
     def __init__(self, network: Network, *, rows: int, chunk: int) -> None:
         self.decoder, self.params, self._mesh, self._shared_bytes = network
-        self.rows, self._chunk = rows, chunk
+        self.rows, self.chunk = rows, chunk
         self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
         self._compiled: set[int] = set()
-        self._free: tuple[int, Cache] | None = None  # the last batch's cache, for the next
+        self._free: _Rows | None = None  # of the last sequences, for the next ones
 
     def put(self, array: np.ndarray) -> jax.Array:
         """An array with one row for each of the batch, where the batch lies."""
@@ -112,60 +120,27 @@ class Prefill:
             return jnp.asarray(array)
         return jax.device_put(array, fitted(P("data"), array.shape, self._mesh))
 
-    def plan(self, jobs: Sequence[Job]) -> dict[int, list[Plan]]:
-        """All batches that the jobs make, by slots; sequences of like length go together.
+    def readings(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Reading]]:
+        """The jobs by slots; read those of one number of slots to their ends before the next."""
+        given = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
+        order = sorted(range(len(jobs)), key=lambda i: (jobs[i].slots, jobs[i].tokens))
+        for slots, numbers in itertools.groupby(order, key=lambda i: jobs[i].slots):
+            yield slots, Reading(self, jobs, list(numbers), given)
 
-        What many of them share is computed here. Run the plans before the next one is made.
-        """
-        shared = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
-
-        def order(i: int) -> tuple[int, int, int]:
-            return jobs[i].slots, shared[i], len(jobs[i].tokens)
-
-        classes = itertools.groupby(
-            sorted(range(len(jobs)), key=order), key=lambda i: jobs[i].slots
-        )
-        return {
-            slots: [
-                Plan(numbers, min(shared[i] for i in numbers))
-                for numbers in in_batches(list(group), self.rows)
-            ]
-            for slots, group in classes
-        }
-
-    def run(self, jobs: Sequence[Job], plan: Plan) -> Batch:
-        """Runs one batch of the jobs that the plan was made for."""
-        numbers, given = plan
-        jobs = [jobs[i] for i in numbers]
-        chunks = -(-max(len(job.tokens) for job in jobs) // self._chunk)
-        tokens = np.zeros((self.rows, chunks * self._chunk), np.int32)
-        for row, job in enumerate(jobs):
-            tokens[row, : len(job.tokens)] = job.tokens
-        slots = _up(jobs[0].slots)
-        cache = self._fill(self._take(slots), jobs, given)
-        kept = min(job.wanted for job in jobs) // self._chunk
-        hidden = []
-        for i in range(given, chunks):
-            start, end = i * self._chunk, (i + 1) * self._chunk
-            part = self.put(tokens[:, start:end])
-            states, cache = extend(
-                self.decoder, self.params, cache, part, np.int32(start), reach=_up(end)
-            )
-            if i >= kept:
-                hidden.append(states)
-        self._free = (slots, cache)
-        return Batch(jobs, numbers, cache, jnp.concatenate(hidden, axis=1), kept * self._chunk)
-
-    def _take(self, slots: int) -> Cache:
-        """A cache for one batch; what an earlier one left in it is hidden from all that matters."""
-        if self._free and self._free[0] == slots:
-            cache, self._free = self._free[1], None
-            return cache
-        self._free = None
+    def take(self, slots: int) -> _Rows:
+        """Rows for sequences of so many slots; to be given back when they are read."""
+        slots = _up(slots)
+        rows, self._free = self._free, None
+        if rows is not None and rows.slots == slots:
+            return rows
         if slots not in self._compiled:
             self._compiled.add(slots)
-            _log.info("first batch of texts up to %d tokens: compiling", slots)
-        return self.empty(self.rows, slots)
+            _log.info("first texts of up to %d tokens: compiling", slots)
+        return _Rows(slots, self.empty(self.rows, slots), [()] * self.rows)
+
+    def give_back(self, rows: _Rows) -> None:
+        """Keeps the rows for the next sequences of as many slots."""
+        self._free = rows
 
     def empty(self, rows: int, slots: int) -> Cache:
         """A cache with nothing in it."""
@@ -178,48 +153,135 @@ class Prefill:
         dtype = self.decoder.dtype
         return empty_cache(config, rows, slots, dtype, stacked=stacked, device=device)
 
-    def _fill(self, cache: Cache, jobs: Sequence[Job], given: int) -> Cache:
-        for i in range(given):
-            blocks = [self._blocks[key] for key in (self._key(job, i) for job in jobs)]
-            blocks += blocks[:1] * (self.rows - len(jobs))
-            cache = copy_in(cache, tuple(blocks), np.int32(i * self._chunk))
-        return cache
+    def kept(self, rows: _Rows, row: int, tokens: tuple[int, ...], most: int) -> int:
+        """How many chunks of the tokens, at most ``most``, a row holds already."""
+        if not self._shared_bytes:
+            return 0
+        held, chunks = rows.held[row], 0
+        while chunks < most and len(held) >= (chunks + 1) * self.chunk:
+            part = slice(chunks * self.chunk, (chunks + 1) * self.chunk)
+            if held[part] != tokens[part]:
+                break
+            chunks += 1
+        return chunks
+
+    def fill(self, rows: _Rows, row: int, job: Job, chunks: range) -> None:
+        """Copies chunks of a beginning that is at hand into a row."""
+        for i in chunks:
+            block, start = self._blocks[self._key(job, i)], np.int32(i * self.chunk)
+            rows.cache = copy_in(rows.cache, block, np.int32(row), start)
 
     def _key(self, job: Job, chunk: int) -> _Key:
-        return _up(job.slots), job.tokens[: (chunk + 1) * self._chunk]
+        return _up(job.slots), job.tokens[: (chunk + 1) * self.chunk]
 
     def _share(self, jobs: Sequence[Job]) -> list[int]:
         """For each job, how many of its first chunks are at hand, once those worth it are made."""
         self._forget()
-        keys = [[self._key(job, i) for i in range(job.wanted // self._chunk)] for job in jobs]
+        keys = [[self._key(job, i) for i in range(job.wanted // self.chunk)] for job in jobs]
         counts = Counter(itertools.chain.from_iterable(keys))
         worth = {key for key, n in counts.items() if key in self._blocks or n > self.rows}
         leading = [list(itertools.takewhile(worth.__contains__, row)) for row in keys]
         missing = {row[-1] for row in leading if not all(map(self._blocks.__contains__, row))}
         inner = {key for row in leading for key in row[:-1]}
-        sources = [Job(tokens, len(tokens) - 1, slots) for slots, tokens in sorted(missing - inner)]
-        self._make(sources)
+        self._make([Job(tokens, len(tokens) - 1, slots) for slots, tokens in missing - inner])
         for key in itertools.chain.from_iterable(map(reversed, leading)):
             self._blocks.move_to_end(key)  # the first chunk last: it is of use without the others
         return [len(row) for row in leading]
 
     def _make(self, sources: list[Job]) -> None:
         """Runs beginnings and keeps each of their chunks."""
-        for _, group in itertools.groupby(sources, key=lambda job: job.slots):
-            batch = list(group)
-            for numbers in in_batches(range(len(batch)), self.rows):
-                made = self.run(batch, Plan(numbers, 0))
-                for row, job in enumerate(made.jobs):
-                    self._keep(made.cache, row, job)
+        order = sorted(range(len(sources)), key=lambda i: (sources[i].slots, sources[i].tokens))
+        for _, numbers in itertools.groupby(order, key=lambda i: sources[i].slots):
+            reading = Reading(self, sources, list(numbers), [0] * len(sources))
+            while not reading.over:
+                step = reading.step()
+                for read in step.rows:
+                    if read.done:
+                        self._keep(step.cache, read.row, sources[read.number])
 
     def _keep(self, cache: Cache, row: int, job: Job) -> None:
-        for i in range(len(job.tokens) // self._chunk):
-            key, start = self._key(job, i), np.int32(i * self._chunk)
+        for i in range(len(job.tokens) // self.chunk):
+            key, start = self._key(job, i), np.int32(i * self.chunk)
             if key not in self._blocks:
-                self._blocks[key] = copy_out(cache, np.int32(row), start, length=self._chunk)
+                self._blocks[key] = copy_out(cache, np.int32(row), start, length=self.chunk)
 
     def _forget(self) -> None:
         """Drops the beginnings that were not used for longest, down to the allowed memory."""
         held = sum(block.nbytes for block in self._blocks.values())
         while held > self._shared_bytes:
             held -= self._blocks.popitem(last=False)[1].nbytes
+
+
+class Reading:
+    """Sequences of one number of slots on their way through the rows of prefill.
+
+    Args:
+      prefill: whose rows.
+      jobs: all sequences of the call.
+      numbers: those of them that are read here, in this order; ones that begin alike side by side.
+      given: how many chunks of each job are at hand.
+    """
+
+    def __init__(
+        self, prefill: Prefill, jobs: Sequence[Job], numbers: Sequence[int], given: Sequence[int]
+    ) -> None:
+        self.count = len(numbers)
+        self._prefill, self._jobs, self._given = prefill, jobs, given
+        self._rows = prefill.take(jobs[numbers[0]].slots)
+        self._waiting = deque(numbers)
+        self._at: dict[int, tuple[int, int]] = {}  # row: number of its job, and its next position
+
+    @property
+    def over(self) -> bool:
+        """Whether all has been read."""
+        return not self._at and not self._waiting
+
+    def prepare(self) -> int:
+        """Gives free rows to what waits; of several, the one that holds most of it already.
+
+        Returns:
+          How many sequences the next step will bring to their ends.
+        """
+        prefill, chunk = self._prefill, self._prefill.chunk
+        free = [row for row in range(prefill.rows) if row not in self._at]
+        while free and self._waiting:
+            number = self._waiting.popleft()
+            job, given = self._jobs[number], self._given[number]
+            most = job.wanted // chunk
+            kept = {row: prefill.kept(self._rows, row, job.tokens, most) for row in free}
+            row = max(free, key=kept.__getitem__)
+            free.remove(row)
+            prefill.fill(self._rows, row, job, range(kept[row], given))
+            self._at[row] = number, max(kept[row], given) * chunk
+        return sum(at + chunk >= len(self._jobs[i].tokens) for i, at in self._at.values())
+
+    def step(self) -> Step:
+        """Reads each row on by a chunk."""
+        self.prepare()
+        rows, prefill, chunk = self._rows, self._prefill, self._prefill.chunk
+        tokens = np.zeros((prefill.rows, chunk), np.int32)
+        starts = np.full(prefill.rows, rows.slots - chunk, np.int32)  # of idle rows
+        rows.held = [held[: rows.slots - chunk] for held in rows.held]
+        reads = []
+        for row, (number, start) in sorted(self._at.items()):
+            whole = self._jobs[number].tokens
+            part = whole[start : start + chunk]
+            tokens[row, : len(part)], starts[row] = part, start
+            end = start + len(part)
+            rows.held[row] = whole[:end]
+            reads.append(Read(number, row, start, end, done=end == len(whole)))
+            self._at[row] = number, end
+        hidden, rows.cache = extend(
+            prefill.decoder, prefill.params, rows.cache, prefill.put(tokens), prefill.put(starts)
+        )
+        for read in reads:
+            if read.done:
+                del self._at[read.row]
+        if self.over:
+            prefill.give_back(rows)
+        return Step(reads, hidden, rows.cache)
+
+
+def _up(slots: int) -> int:
+    """The next multiple of `_UNIT`."""
+    return -(-slots // _UNIT) * _UNIT

@@ -121,15 +121,17 @@ def put(
     v: Float[Array, "b t g e"],
     slot: Int[Array, "*b"],
 ) -> LayerCache:
-    """The cache with keys and values of new tokens from ``slot`` on.
-
-    One slot for all rows, or each row's own, of one token.
-    """
+    """The cache with keys and values of new tokens from ``slot`` on, one slot or each row's own."""
     keys, values = cache
+    update = jax.lax.dynamic_update_slice
     if not slot.ndim:
-        update = jax.lax.dynamic_update_slice
         keys = update(keys, k.transpose(0, 2, 3, 1), (0, 0, 0, slot))
         return keys, update(values, v.swapaxes(1, 2), (0, 0, slot, 0))
+    if k.shape[1] > 1:
+        rows = jax.vmap(lambda row, new, at: update(row, new, (0, 0, at)))
+        keys = rows(keys, k.transpose(0, 2, 3, 1), slot)
+        rows = jax.vmap(lambda row, new, at: update(row, new, (0, at, 0)))
+        return keys, rows(values, v.swapaxes(1, 2), slot)
     rows = jnp.arange(len(slot))
     how: Any = {
         "indices_are_sorted": True,
@@ -304,7 +306,7 @@ class Decoder(nn.Module):
           where: which of the first ``r`` slots each token attends to; its own is to be among them.
             The slots after those are not even read.
           cache: of the tokens before.
-          slot: of the first token; an array has one for each row, which then brings one token.
+          slot: of the first token; an array has one for each row.
 
         Returns:
           Normalised hidden states, the input of `logits`; and the cache with the tokens in it.

@@ -83,7 +83,7 @@ def extend(
     params: dict[str, Any],
     cache: Cache,
     tokens: Int[Array, "b t"],
-    start: Int[Array, ""],
+    start: Int[Array, "*b"],
     *,
     reach: int | None = None,
 ) -> tuple[Float[Array, "b t d"], Cache]:
@@ -93,20 +93,21 @@ def extend(
     leave behind are hidden from new tokens.
 
     Args:
-      start: position and slot of the chunk's first token.
+      start: position and slot of the chunk's first token, of all rows or of each.
       reach: slots that are read, at least all up to the chunk's end; by default the whole cache.
 
     Returns:
       Hidden states of the chunk, and the cache with it.
     """
-    positions = start + jnp.arange(tokens.shape[1])
-    where = jnp.arange(reach or _slots(cache)) <= positions[:, None]
+    positions = jnp.asarray(start)[..., None] + jnp.arange(tokens.shape[1])
+    positions = jnp.broadcast_to(positions, tokens.shape)
+    where = jnp.arange(reach or _slots(cache)) <= positions[..., None]
     return _apply(
         decoder,
         params,
         tokens,
-        jnp.broadcast_to(positions, tokens.shape),
-        where=jnp.broadcast_to(where, (len(tokens), *where.shape)),
+        positions,
+        where=where,
         cache=cache,
         slot=start,
     )
@@ -227,17 +228,24 @@ def copy_out(
 
 @partial(jax.jit, donate_argnames="cache")
 def copy_in(
-    cache: Cache, blocks: tuple[Float[Array, "l 2 g t e"], ...], start: Int[Array, ""]
+    cache: Cache, block: Float[Array, "l 2 g t e"], row: Int[Array, ""], start: Int[Array, ""]
 ) -> Cache:
-    """Puts one of `copy_out`'s blocks into each row, at ``start``."""
-    layers = jnp.stack(blocks, axis=1)  # [l b 2 g t e]
-    per_entry = layers.reshape(len(cache), -1, *layers.shape[1:])
-    put = jax.lax.dynamic_update_slice_in_dim
+    """Puts one of `copy_out`'s blocks into a row, at ``start``."""
+    per_entry = block.reshape(len(cache), -1, *block.shape[1:])
 
-    def filled(pair: LayerCache, new: Float[Array, "l b 2 g t e"]) -> LayerCache:
+    def put(
+        to: Float[Array, "*l b g s t"], new: Float[Array, "l g u v"], at: tuple[Any, Any]
+    ) -> Float[Array, "*l b g s t"]:
+        new = new.reshape(*to.shape[:-4], 1, *new.shape[-3:])
+        first = (*(0 for _ in to.shape[:-4]), row, 0, *at)
+        return jax.lax.dynamic_update_slice(to, new, first)
+
+    def filled(pair: LayerCache, new: Float[Array, "l 2 g t e"]) -> LayerCache:
         keys, values = pair
-        k, v = (new[:, :, i].reshape(*values.shape[:-2], -1, values.shape[-1]) for i in (0, 1))
-        return put(keys, k.swapaxes(-1, -2), start, axis=-1), put(values, v, start, axis=-2)
+        return (
+            put(keys, new[:, 0].swapaxes(-1, -2), (0, start)),
+            put(values, new[:, 1], (start, 0)),
+        )
 
     return tuple(map(filled, cache, per_entry))
 
@@ -249,8 +257,14 @@ def take(cache: Cache, numbers: Int[Array, " n"]) -> Cache:
 
 
 @partial(jax.jit, donate_argnames="cache")
-def place(cache: Cache, rows: Cache, numbers: Int[Array, " n"], count: Int[Array, ""]) -> Cache:
-    """The cache with the first ``count`` rows of another one at ``numbers``.
+def place(
+    cache: Cache,
+    rows: Cache,
+    sources: Int[Array, " n"],
+    numbers: Int[Array, " n"],
+    count: Int[Array, ""],
+) -> Cache:
+    """The cache with the first ``count`` of the rows ``sources`` of another one at ``numbers``.
 
     That one may have more slots; those that there is no place for are left out.
     """
@@ -260,8 +274,8 @@ def place(cache: Cache, rows: Cache, numbers: Int[Array, " n"], count: Int[Array
             to: Float[Array, "*l b g s t"], source: Float[Array, "*l n g u v"]
         ) -> Float[Array, "*l b g s t"]:
             stack = to.shape[:-4]
-            first, size = (*(0 for _ in stack), i, 0, 0, 0), (*stack, 1, *to.shape[-3:])
-            row = jax.lax.dynamic_slice(source, first, size)
+            first = (*(0 for _ in stack), sources[i], 0, 0, 0)
+            row = jax.lax.dynamic_slice(source, first, (*stack, 1, *to.shape[-3:]))
             return jax.lax.dynamic_update_slice_in_dim(to, row, numbers[i], axis=len(stack))
 
         return jax.tree.map(put, cache, rows)

@@ -80,6 +80,7 @@ def test_bits_do_not_depend_on_shared_beginnings(
 ) -> None:
     assert model._prefill._blocks  # they were shared
     model._prefill._blocks.clear()
+    model._prefill._free = None  # nor is anything left in the rows
     assert model.generate(CHATS[:4], max_new_tokens=10) == answers[:4]
     assert not model._prefill._blocks  # too few to share
 

@@ -86,7 +86,11 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
         (cache(), NUMBER, NUMBER),
         {"length": CHUNK},
     ),
-    "jaxrag.models.decoding.place": lambda: (place, (cache(), cache(), ROW, NUMBER), {}),
+    "jaxrag.models.decoding.place": lambda: (
+        place,
+        (cache(), cache(), ROW, ROW, NUMBER),
+        {},
+    ),
     "jaxrag.models.decoding.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
-    "jaxrag.models.decoding.copy_in": lambda: (copy_in, (cache(), (BLOCK,) * ROWS, NUMBER), {}),
+    "jaxrag.models.decoding.copy_in": lambda: (copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}),
 }

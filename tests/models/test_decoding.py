@@ -155,7 +155,8 @@ def test_a_row_moved_to_another_place_goes_on_alike(greedy: Any) -> None:
     numbers = np.array([4, 1, 0], np.int32)
     wide = empty_cache(DECODER.config, 5, SLOTS - 8, jnp.float32)  # fewer slots, more rows
     wide = jax.tree.map(lambda a: a + 7, wide)  # what earlier rows left behind
-    wide = place(wide, cache, numbers, np.int32(2))  # the third is a filler
+    sources = np.arange(3, dtype=np.int32)
+    wide = place(wide, cache, sources, numbers, np.int32(2))  # the third is a filler
     moved = Rows(*(np.zeros(5, np.asarray(a).dtype) for a in rows))
     for old, new in ((0, 4), (1, 1)):
         for to, source in zip(moved, rows, strict=True):
@@ -225,11 +226,32 @@ def test_a_beginning_copied_from_another_row_is_the_same_to_the_bit() -> None:
     whole, cache = prefill([[*PROMPTS[2], 60, 61], [*PROMPTS[2], 70], [3, 4, 5, 6]])
     block = copy_out(cache, np.int32(0), np.int32(0), length=CHUNK)
     fresh = empty_cache(DECODER.config, 3, SLOTS, jnp.float32)
-    filled = copy_in(fresh, (block,) * 3, np.int32(0))
+    filled = copy_in(fresh, block, np.int32(0), np.int32(0))
+    filled = copy_in(filled, block, np.int32(1), np.int32(0))
     tokens = np.array([[60, 61, 77, 77], [70, 77, 77, 77], [77] * 4], np.int32)
     hidden, _ = extend(DECODER, PARAMS, filled, tokens, np.int32(CHUNK))
     np.testing.assert_array_equal(hidden[0, :2], whole[0, 4:6])
     np.testing.assert_array_equal(hidden[1, :1], whole[1, 4:5])
+
+
+def test_rows_may_be_at_places_of_their_own() -> None:
+    """Each a chunk further than the one before; the bits are those of rows side by side."""
+    whole, _ = prefill()
+    cache = empty_cache(DECODER.config, 3, SLOTS, jnp.float32)
+    found = np.full_like(whole, np.nan)
+    for step in range(5):
+        tokens, starts = np.full((3, CHUNK), 77, np.int32), np.full(3, SLOTS - CHUNK, np.int32)
+        for row in range(3):
+            start = (step - row) * CHUNK
+            if 0 <= start < 3 * CHUNK:
+                part = PROMPTS[row][start : start + CHUNK]
+                tokens[row, : len(part)], starts[row] = part, start
+        hidden, cache = extend(DECODER, PARAMS, cache, tokens, starts)
+        for row in range(3):
+            if starts[row] < 3 * CHUNK:
+                found[row, starts[row] : starts[row] + CHUNK] = hidden[row]
+    for row, prompt in enumerate(PROMPTS):
+        np.testing.assert_array_equal(found[row, : len(prompt)], whole[row, : len(prompt)])
 
 
 def test_jit_changes_nothing() -> None:
