@@ -6,8 +6,9 @@ The prompts are those of runs on the factbook: a third each of questions alone, 
 passage, and pseudo-contexts, up to 48 new tokens, all ending at a line end, decoded greedily in
 float32 from the weights of SmolLM2-135M-Instruct. Scoring is the log-probability of 256 questions
 given a passage, as query-likelihood reranking asks for. Each side gets the messages and gives
-texts, at its own best settings: vLLM with prefix caching, transformers sorted by length in batches
-of 32. A side that is not installed is left out, and said so. Compilation is not timed but printed.
+texts, at its own best settings: vLLM with prefix caching and both cores, transformers sorted by
+length in batches of 32. Nothing is kept from round to round. A side that is not installed is left
+out, and said so. Compilation is not timed but printed.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ def workloads(cache: Path) -> dict[str, Work]:
     }
 
 
-def of_model(model: LanguageModel) -> Side:
-    """Any engine of ours."""
+def of_model(model: LanguageModel, forget: Callable[[], object]) -> Side:
+    """Any engine of ours; it is to ``forget`` the prompts of the round before."""
 
     def run(work: Work) -> Made:
+        forget()
         if work.texts:
             scores = model.logprob(work.prompts, work.texts)
             return Made(scores, 0, sum(map(len, scores)))
@@ -152,7 +154,7 @@ def transformers_side(directory: Path, tokenizer: Any) -> Side:
 
 def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
     local = LocalModel.load(CHECKPOINT, dtype="float32")
-    found: dict[str, Side] = {"jaxrag": of_model(local)}
+    found: dict[str, Side] = {"jaxrag": of_model(local, lambda: local._resize(local._sizes))}
     directory = as_directory(locate(CHECKPOINT), cache)
     if _usable("vllm", wanted):
         from jaxrag.engines.vllm import VllmModel
@@ -162,7 +164,7 @@ def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
         model = VllmModel.load(
             CHECKPOINT, cache=cache, dtype="float32", max_length=2048, memory=0.4
         )
-        found["vllm"] = of_model(model)
+        found["vllm"] = of_model(model, model._engine.reset_prefix_cache)
     if _usable("transformers", wanted) and _usable("torch", ()):
         found["transformers"] = transformers_side(directory, local.tokenizer)
     return found
