@@ -78,9 +78,9 @@ class LocalModel:
     def _tail(self, sizes: Sizes) -> int:
         """Rows for the last answers; see `Decoding`."""
         rows, few, (decoder, params, mesh, _) = sizes.decode_rows, sizes.prefill_rows, self._network
-        if jax.default_backend() != "cpu" or mesh is not None or not 2 <= few < rows:
+        if jax.default_backend() != "cpu" or mesh or decoder.stacked or not 2 <= few < rows:
             return rows  # as many rows cost no more time there, or there are no fewer
-        return tail_rows(params, rows, few, decoder.dtype)
+        return tail_rows(decoder, params, rows, few)
 
     @classmethod
     def load(
