@@ -56,7 +56,11 @@ class Made(NamedTuple):
     new_tokens: int
 
 
-Side = Callable[[Work], Made]
+class Side(NamedTuple):
+    """One of those compared: what it does, and how it forgets the prompts of the round before."""
+
+    run: Callable[[Work], Made]
+    forget: Callable[[], object] = lambda: None
 
 
 def workloads(cache: Path) -> dict[str, Work]:
@@ -71,10 +75,9 @@ def workloads(cache: Path) -> dict[str, Work]:
 
 
 def of_model(model: LanguageModel, forget: Callable[[], object]) -> Side:
-    """Any engine of ours; it is to ``forget`` the prompts of the round before."""
+    """Any engine of ours."""
 
     def run(work: Work) -> Made:
-        forget()
         if work.texts:
             scores = model.logprob(work.prompts, work.texts)
             return Made(scores, 0, sum(map(len, scores)))
@@ -82,7 +85,7 @@ def of_model(model: LanguageModel, forget: Callable[[], object]) -> Side:
         read = sum(one.prompt_tokens for one in found)
         return Made([one.text for one in found], read, sum(len(one.tokens) for one in found))
 
-    return run
+    return Side(run, forget)
 
 
 def transformers_side(directory: Path, tokenizer: Any) -> Side:
@@ -149,7 +152,7 @@ def transformers_side(directory: Path, tokenizer: Any) -> Side:
                     written += 1 + len(tokenizer.encode(values[i])) if STOP[0] else len(made)
         return Made(values, sum(map(len, rows)), written)
 
-    return run
+    return Side(run)
 
 
 def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
@@ -164,7 +167,12 @@ def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
         model = VllmModel.load(
             CHECKPOINT, cache=cache, dtype="float32", max_length=2048, memory=0.4
         )
-        found["vllm"] = of_model(model, model._engine.reset_prefix_cache)
+
+        def forget() -> None:
+            if not model._engine.reset_prefix_cache():
+                raise RuntimeError("vLLM kept its prefix cache")
+
+        found["vllm"] = of_model(model, forget)
     if _usable("transformers", wanted) and _usable("torch", ()):
         found["transformers"] = transformers_side(directory, local.tokenizer)
     return found
@@ -180,8 +188,9 @@ def _usable(name: str, wanted: Sequence[str]) -> bool:
 
 
 def timed(side: Side, work: Work) -> tuple[float, Made]:
+    side.forget()
     start = time.perf_counter()
-    made = side(work)
+    made = side.run(work)
     return time.perf_counter() - start, made
 
 
