@@ -9,7 +9,7 @@ that its key and value go to, and a row of ``where`` that tells which slots it l
 padding is a choice of these three.
 
 Axes besides those of jaxrag.types: ``h`` head, ``g`` key-value head, ``e`` feature of a head, ``c``
-slot of the cache, ``r`` of those slots the first that are read.
+slot of the cache.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Attention(nn.Module):
         x: Float[Array, "b t d"],
         positions: Int[Array, "b t"],
         *,
-        where: Bool[Array, "b t r"],
+        where: Bool[Array, "b t c"],
         cache: LayerCache,
         slot: Int[Array, "*b"],
     ) -> tuple[Float[Array, "b t d"], LayerCache]:
@@ -110,8 +110,7 @@ class Attention(nn.Module):
             k = RMSNorm(c.rms_norm_eps, name="k_norm")(k)
         q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
         keys, values = cache = put(cache, k, v, slot)
-        r = where.shape[-1]
-        y = attend(q, keys[..., :r], values[:, :, :r], where=where).reshape(b, t, -1)
+        y = attend(q, keys, values, where=where).reshape(b, t, -1)
         return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), cache
 
 
@@ -189,7 +188,7 @@ class Layer(nn.Module):
         x: Float[Array, "b t d"],
         cache: LayerCache,
         positions: Int[Array, "b t"],
-        where: Bool[Array, "b t r"],
+        where: Bool[Array, "b t c"],
         slot: Int[Array, "*b"],
     ) -> tuple[Float[Array, "b t d"], LayerCache]:
         eps = self.config.rms_norm_eps
@@ -294,7 +293,7 @@ class Decoder(nn.Module):
         tokens: Int[Array, "b t"],
         positions: Int[Array, "b t"],
         *,
-        where: Bool[Array, "b t r"],
+        where: Bool[Array, "b t c"],
         cache: Cache,
         slot: int | Int[Array, "*b"] = 0,
     ) -> tuple[Float[Array, "b t d"], Cache]:
@@ -303,8 +302,7 @@ class Decoder(nn.Module):
         Args:
           tokens: ids.
           positions: of each token in its text, from 0.
-          where: which of the first ``r`` slots each token attends to; its own is to be among them.
-            The slots after those are not even read.
+          where: which slots each token attends to; its own is to be among them.
           cache: of the tokens before.
           slot: of the first token; an array has one for each row.
 

@@ -77,15 +77,13 @@ def _apply(decoder: Decoder, params: dict[str, Any], *args: Any, **kwargs: Any) 
     return decoder.apply({"params": params}, *args, **kwargs)
 
 
-@partial(jax.jit, static_argnames=("decoder", "reach"), donate_argnames="cache")
+@partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
 def extend(
     decoder: Decoder,
     params: dict[str, Any],
     cache: Cache,
     tokens: Int[Array, "b t"],
     start: Int[Array, "*b"],
-    *,
-    reach: int | None = None,
 ) -> tuple[Float[Array, "b t d"], Cache]:
     """Runs the next chunk of each row's prompt.
 
@@ -94,14 +92,13 @@ def extend(
 
     Args:
       start: position and slot of the chunk's first token, of all rows or of each.
-      reach: slots that are read, at least all up to the chunk's end; by default the whole cache.
 
     Returns:
       Hidden states of the chunk, and the cache with it.
     """
     positions = jnp.asarray(start)[..., None] + jnp.arange(tokens.shape[1])
     positions = jnp.broadcast_to(positions, tokens.shape)
-    where = jnp.arange(reach or _slots(cache)) <= positions[..., None]
+    where = jnp.arange(_slots(cache)) <= positions[..., None]
     return _apply(
         decoder,
         params,

@@ -117,27 +117,6 @@ def test_decoding_returns_once_enough_rows_have_finished(greedy: Any) -> None:
     np.testing.assert_array_equal(tokens, greedy[0][:, :3])
 
 
-def test_slots_out_of_reach_are_not_read() -> None:
-    """Not a number in every slot from ``reach`` on changes nothing; within it, it would."""
-    tokens = np.array([[*prompt[:3], 1] for prompt in PROMPTS[:1] * 3], np.int32)
-    start = np.int32(0)
-    plain, _ = extend(
-        DECODER, PARAMS, empty_cache(DECODER.config, 3, SLOTS, jnp.float32), tokens, start
-    )
-
-    def spoilt(first: int) -> Any:
-        cache = empty_cache(DECODER.config, 3, SLOTS, jnp.float32)
-        return tuple(
-            (keys.at[..., first:].set(jnp.nan), values.at[:, :, first:].set(jnp.nan))
-            for keys, values in cache
-        )
-
-    near, _ = extend(DECODER, PARAMS, spoilt(8), tokens, start, reach=8)
-    np.testing.assert_allclose(near, plain, atol=1e-6, rtol=0)
-    far, _ = extend(DECODER, PARAMS, spoilt(8), tokens, start, reach=9)
-    assert np.isnan(far).all()
-
-
 def test_a_row_that_has_finished_stands_still(greedy: Any) -> None:
     hidden, cache = prefill()
     rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
