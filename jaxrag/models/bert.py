@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.precision import matmul_precision
+from jaxrag.models.precision import linear, matmul_precision
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
@@ -70,7 +70,7 @@ class Linear(nn.Module):
             # On a CPU, a matrix times a vector rounds according to where in the matrix a row is;
             # a reranker's score may not depend on that.
             return jnp.sum(x * weight[0], axis=-1, keepdims=True) + bias
-        return x @ weight.T + bias
+        return linear(x, weight) + bias
 
 
 class LayerNorm(nn.Module):
@@ -149,11 +149,13 @@ class SelfAttention(nn.Module):
         query = query * query.shape[-1] ** -0.5
         # Keys before queries, and the division after the sum: on a CPU the reductions then run
         # along whole vectors, which makes attention twice as fast; elsewhere it is all the same.
-        logits = jnp.einsum("bkhf,bqhf->bhkq", key, query).astype(jnp.float32)
+        sums = jnp.float32
+        logits = jnp.einsum("bkhf,bqhf->bhkq", key, query, preferred_element_type=sums)
         # Finite, so that a row of padding alone gives numbers that can be thrown away, not NaN.
         logits = jnp.where(where[:, None, :, None], logits, jnp.finfo(jnp.float32).min)
         weights = jnp.exp(logits - logits.max(axis=2, keepdims=True))
-        summed = jnp.einsum("bkhf,bhkq->bhfq", value, weights.astype(self.dtype))
+        rounded = weights.astype(self.dtype)
+        summed = jnp.einsum("bkhf,bhkq->bhfq", value, rounded, preferred_element_type=sums)
         mean = summed / weights.sum(axis=2)[:, :, None, :]
         return mean.transpose(0, 3, 1, 2).reshape(x.shape).astype(self.dtype)
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.decoder_config import DecoderConfig
-from jaxrag.models.precision import matmul_precision
+from jaxrag.models.precision import linear, matmul_precision
 from jaxrag.models.rope import rotate
 
 LayerCache = tuple[Float[Array, "b g e c"], Float[Array, "b g c e"]]
@@ -63,7 +63,7 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
         weight = self.param("weight", _NORMAL, (self.features, x.shape[-1]))
-        y = jnp.einsum("...i,oi->...o", x, weight.astype(x.dtype))
+        y = linear(x, weight)
         if self.bias:
             y += self.param("bias", nn.initializers.zeros, (self.features,)).astype(x.dtype)
         return y
@@ -160,7 +160,8 @@ def attend(
     scores = scores.reshape(b, g, h // g, t, c) * e**-0.5
     scores = jnp.where(where[:, None, None], scores, jnp.finfo(jnp.float32).min)
     weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype).reshape(b, g, -1, c)
-    y = jnp.einsum("bgqc,bgce->bgqe", weights, values)
+    y = jnp.einsum("bgqc,bgce->bgqe", weights, values, preferred_element_type=jnp.float32)
+    y = y.astype(values.dtype)
     return y.reshape(b, g, h // g, t, e).transpose(0, 3, 1, 2, 4).reshape(b, t, h, e)
 
 

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxrag.types import InputError
 
@@ -30,3 +31,14 @@ def matmul_precision(dtype: jnp.dtype) -> AbstractContextManager[None]:
     """
     exact = jnp.dtype(dtype) == jnp.float32
     return jax.default_matmul_precision("highest" if exact else "default")
+
+
+def linear(x: Float[Array, "*n i"], weight: Float[Array, "o i"]) -> Float[Array, "*n o"]:
+    """x W^T in the dtype of x, summed in float32.
+
+    Asking for float32 sums is what lets a CPU use its bfloat16 instructions, which are three to
+    four times as fast as its float32 ones; without, XLA takes a slow path.
+    """
+    weight = weight.astype(x.dtype)
+    y = jnp.einsum("...i,oi->...o", x, weight, preferred_element_type=jnp.float32)
+    return y.astype(x.dtype)
