@@ -11,8 +11,8 @@ import numpy as np
 
 from jaxrag.engines.prefill import Job, Prefill, Reading, Step
 from jaxrag.engines.prompts import prompt_number
-from jaxrag.models.decoder import Cache
-from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, choose, decode, place, take
+from jaxrag.models.cache import Cache, place, take
+from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, choose, decode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Decoding:
       prefill: reads the prompts.
       rows: answers that are written at once, a multiple of the rows of prefill.
       tail: at most ``rows``; fewer only where a row's bits do not depend on how many there are
-        (see `jaxrag.engines.tail`).
+        (see `jaxrag.engines.trial`).
       end_tokens: what ends an answer.
       cache_bytes: caches may take that much; longer ones have fewer rows, by halves.
     """
@@ -181,16 +181,17 @@ class _Class:
         if not done:
             return
         size = self._prefill.rows
-        last, sources, rows = np.zeros((3, size), np.int32)
+        chunk, last, sources, rows = np.zeros((4, size), np.int32)
         numbers = np.zeros(size, np.uint32)
         for read in done:
             tokens = jobs[read.number].tokens
+            chunk[read.row] = read.row - step.first
             last[read.row] = len(tokens) - 1 - read.start
             numbers[read.row] = prompt_number(tokens)
         token, logprob = choose(
             self._prefill.decoder,
             self._prefill.params,
-            step.hidden[np.arange(size), last],
+            step.hidden[chunk, last],
             np.zeros(size, np.int32),
             self._sampling(numbers),
         )

@@ -20,7 +20,7 @@ from jaxrag.engines.progress import progress
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
 from jaxrag.engines.sizes import Sizes
 from jaxrag.engines.store import canonical, digest
-from jaxrag.engines.tail import tail_rows
+from jaxrag.engines.trial import tail_rows, wide_chunk
 from jaxrag.models.checkpoint import fingerprint, locate
 from jaxrag.models.decoder_checkpoint import load_decoder
 from jaxrag.models.decoding import score
@@ -66,21 +66,29 @@ class LocalModel:
 
     def _resize(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._prefill = Prefill(self._network, rows=sizes.prefill_rows, chunk=sizes.chunk)
+        tail, wide = self._shapes(sizes)
+        self._prefill = Prefill(
+            self._network, rows=sizes.prefill_rows, chunk=sizes.chunk, wide=wide
+        )
         self._decoding = Decoding(
             self._prefill,
             rows=sizes.decode_rows,
-            tail=self._tail(sizes),
+            tail=tail,
             end_tokens=self._ends,
             cache_bytes=sizes.cache_bytes,
         )
 
-    def _tail(self, sizes: Sizes) -> int:
-        """Rows for the last answers; see `Decoding`."""
-        rows, few, (decoder, params, mesh, _) = sizes.decode_rows, sizes.prefill_rows, self._network
-        if jax.default_backend() != "cpu" or mesh or decoder.stacked or not 2 <= few < rows:
-            return rows  # as many rows cost no more time there, or there are no fewer
-        return tail_rows(decoder, params, rows, few)
+    def _shapes(self, sizes: Sizes) -> tuple[int, int]:
+        """Rows for the last answers (see `Decoding`), tokens of the last prompts (`Prefill`)."""
+        few, rows, chunk, _ = dataclasses.astuple(sizes)
+        decoder, params, mesh, _ = self._network
+        if jax.default_backend() != "cpu" or mesh or decoder.stacked:
+            return rows, chunk  # not tried there, where more rows cost little more time
+        wide = sizes.wide
+        return (
+            tail_rows(decoder, params, rows, few) if 2 <= few < rows else rows,
+            wide_chunk(decoder, params, few, chunk, wide) if wide > chunk else chunk,
+        )
 
     @classmethod
     def load(
@@ -222,8 +230,8 @@ class LocalModel:
         classes = list(self._sizes.classes(min(longest, self.max_length - 1), max_new_tokens))
         with progress(len(classes), "compiling") as advance:
             for length, slots in classes:
-                job = Job((0,) * length, length - 1, slots)
-                for rows in self._decoding.sizes(slots):
+                for token, rows in enumerate((1, *self._decoding.sizes(slots))):
+                    job = Job((token,) * length, length - 1, slots)  # none held from before
                     list(self._decoding.run([job] * rows, request))
                 advance(1)
 
@@ -277,7 +285,7 @@ class LocalModel:
         for read in step.rows:
             first = asked[read.number][0].wanted
             found += (
-                (read.row, at - read.start, read.number, at - first)
+                (read.row - step.first, at - read.start, read.number, at - first)
                 for at in range(max(first, read.start), read.end)
             )
         for start in range(0, len(found), _SCORED):

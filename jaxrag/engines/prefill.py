@@ -6,6 +6,8 @@ as soon as it has read one; it keeps what the two begin alike with, and what man
 with, such as the demonstrations of a method, is computed for one and copied to the others. There
 are always the same number of rows, because the order in which a matrix product sums may change with
 its size; so the bits are those of computing everything, and who shared with whom leaves no trace.
+Where few prompts are left, one is read with as many tokens as all rows have otherwise, if a trial
+has shown that this changes no bit either (:mod:`jaxrag.engines.trial`).
 """
 
 from __future__ import annotations
@@ -23,12 +25,13 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from jaxrag.models.decoder import Cache, Decoder, empty_cache
-from jaxrag.models.decoding import copy_in, copy_out, extend
+from jaxrag.engines.sizes import UNIT
+from jaxrag.models.cache import Cache, copy_in, copy_out, empty_cache
+from jaxrag.models.decoder import Decoder
+from jaxrag.models.decoding import extend, extend_row
 from jaxrag.models.sharding import fitted
 
 _log = logging.getLogger("jaxrag")
-_UNIT = 256  # caches have a multiple of this many slots; each number is a program
 
 
 class Job(NamedTuple):
@@ -68,12 +71,14 @@ class Step(NamedTuple):
 
     Attributes:
       rows: those that were read on.
-      hidden: hidden states of each row's chunk, [b t d].
-      cache: keys and values, of use until the next step is prepared.
+      hidden: hidden states of the chunks of rows from ``first`` on, [b t d].
+      first: a row.
+      cache: keys and values of all rows, of use until the next step is prepared.
     """
 
     rows: Sequence[Read]
     hidden: jax.Array
+    first: int
     cache: Cache
 
 
@@ -105,11 +110,18 @@ class _Rows:
 
 
 class Prefill:
-    """Runs sequences in ``rows`` rows, ``chunk`` tokens of each in one call."""
+    """Runs sequences in ``rows`` rows, ``chunk`` tokens of each in one call.
 
-    def __init__(self, network: Network, *, rows: int, chunk: int) -> None:
+    Args:
+      network: what runs them.
+      rows, chunk: as said.
+      wide: tokens of one sequence in a call in which it is alone, of about the same cost, and of
+        the same bits (see `jaxrag.engines.trial`); or else ``chunk``, and there are no such calls.
+    """
+
+    def __init__(self, network: Network, *, rows: int, chunk: int, wide: int) -> None:
         self.decoder, self.params, self._mesh, self._shared_bytes = network
-        self.rows, self.chunk = rows, chunk
+        self.rows, self.chunk, self.wide = rows, chunk, wide
         self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
         self._compiled: set[int] = set()
         self._free: _Rows | None = None  # of the last sequences, for the next ones
@@ -253,35 +265,69 @@ class Reading:
             free.remove(row)
             prefill.fill(self._rows, row, job, range(kept[row], given))
             self._at[row] = number, max(kept[row], given) * chunk
-        return sum(at + chunk >= len(self._jobs[i].tokens) for i, at in self._at.values())
+        left = {row: len(self._jobs[number].tokens) - at for row, (number, at) in self._at.items()}
+        if self._alone():
+            return int(left[min(left)] <= prefill.wide)
+        return sum(n <= chunk for n in left.values())
 
     def step(self) -> Step:
         """Reads each row on by a chunk."""
         self.prepare()
+        step = self._read_one() if self._alone() else self._read_all()
+        for read in step.rows:
+            if read.done:
+                del self._at[read.row]
+        if self.over:
+            self._prefill.give_back(self._rows)
+        return step
+
+    def _alone(self) -> bool:
+        """Whether one row after the other takes fewer calls than all rows side by side."""
+        wide, chunk = self._prefill.wide, self._prefill.chunk
+        if self._waiting or wide == chunk:
+            return False
+        left = [len(self._jobs[number].tokens) - at for number, at in self._at.values()]
+        return sum(-(-n // wide) for n in left) < max(-(-n // chunk) for n in left)
+
+    def _read_one(self) -> Step:
+        """Reads one row on, with as many tokens as all rows have otherwise."""
+        rows, prefill = self._rows, self._prefill
+        row, (number, at) = min(self._at.items())
+        start = min(at, rows.slots - prefill.wide)  # some again rather than beyond the cache's end
+        read, part = self._advance(row, number, start, prefill.wide)
+        tokens = np.zeros(prefill.wide, np.int32)
+        tokens[: len(part)] = part
+        hidden, rows.cache = extend_row(
+            prefill.decoder, prefill.params, rows.cache, tokens, np.int32(start), np.int32(row)
+        )
+        return Step([read], hidden[None], row, rows.cache)
+
+    def _read_all(self) -> Step:
         rows, prefill, chunk = self._rows, self._prefill, self._prefill.chunk
         tokens = np.zeros((prefill.rows, chunk), np.int32)
         starts = np.full(prefill.rows, rows.slots - chunk, np.int32)  # of idle rows
         rows.held = [held[: rows.slots - chunk] for held in rows.held]
         reads = []
         for row, (number, start) in sorted(self._at.items()):
-            whole = self._jobs[number].tokens
-            part = whole[start : start + chunk]
+            read, part = self._advance(row, number, start, chunk)
             tokens[row, : len(part)], starts[row] = part, start
-            end = start + len(part)
-            rows.held[row] = whole[:end]
-            reads.append(Read(number, row, start, end, done=end == len(whole)))
-            self._at[row] = number, end
+            reads.append(read)
         hidden, rows.cache = extend(
             prefill.decoder, prefill.params, rows.cache, prefill.put(tokens), prefill.put(starts)
         )
-        for read in reads:
-            if read.done:
-                del self._at[read.row]
-        if self.over:
-            prefill.give_back(rows)
-        return Step(reads, hidden, rows.cache)
+        return Step(reads, hidden, 0, rows.cache)
+
+    def _advance(
+        self, row: int, number: int, start: int, count: int
+    ) -> tuple[Read, tuple[int, ...]]:
+        """Notes that ``count`` tokens of a row are read, or those there are; and which."""
+        whole = self._jobs[number].tokens
+        part = whole[start : start + count]
+        end = start + len(part)
+        self._rows.held[row], self._at[row] = whole[:end], (number, end)
+        return Read(number, row, start, end, done=end == len(whole)), part
 
 
 def _up(slots: int) -> int:
-    """The next multiple of `_UNIT`."""
-    return -(-slots // _UNIT) * _UNIT
+    """The next multiple of `UNIT`."""
+    return -(-slots // UNIT) * UNIT

@@ -10,6 +10,8 @@ import jax
 from jaxrag.types import InputError
 
 _SLOTS = 128  # caches have a multiple of this many slots
+UNIT = 256
+"""Caches of prefill have a multiple of this many; each number is a program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Sizes:
                 "decode_rows a multiple of prefill_rows."
             )
         return sizes
+
+    @property
+    def wide(self) -> int:
+        """Tokens of one prompt for about the work of a step of prefill; a multiple of the chunk."""
+        return min(self.prefill_rows * self.chunk, UNIT) // self.chunk * self.chunk
 
     def slots(self, length: int, new: int) -> int:
         """A cache for ``length`` tokens and ``new`` ones, by a rule that looks at this row only.

@@ -8,8 +8,7 @@ The network knows nothing of padding: each token has a position (for rotation), 
 that its key and value go to, and a row of ``where`` that tells which slots it looks at. Any way of
 padding is a choice of these three.
 
-Axes besides those of jaxrag.types: ``h`` head, ``g`` key-value head, ``e`` feature of a head, ``c``
-slot of the cache.
+Axes besides those of jaxrag.types: ``h`` head; and of the cache (see :mod:`jaxrag.models.cache`).
 """
 
 from __future__ import annotations
@@ -21,37 +20,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxrag.models.cache import Cache, LayerCache, put
 from jaxrag.models.decoder_config import DecoderConfig
 from jaxrag.models.precision import linear, matmul_precision
 from jaxrag.models.rope import rotate
 
-LayerCache = tuple[Float[Array, "b g e c"], Float[Array, "b g c e"]]
-"""Keys and values. Each lies as its matrix product wants it, so that neither is transposed in a
-step; on a CPU that is half of a step's time."""
-
-Cache = tuple[LayerCache, ...]
-"""Keys and values of each layer; of stacked layers one entry, its arrays with the layers first."""
-
 _NORMAL = nn.initializers.normal(0.02)
-
-
-def empty_cache(
-    config: DecoderConfig,
-    rows: int,
-    slots: int,
-    dtype: Any,
-    *,
-    stacked: bool = False,
-    device: Any = None,
-) -> Cache:
-    """A cache of zeros for ``rows`` sequences of up to ``slots`` tokens."""
-    g, e, layers = config.num_key_value_heads, config.head_dim, config.num_hidden_layers
-    stack = (layers,) if stacked else ()
-
-    def zeros(*shape: int) -> Array:
-        return jnp.zeros((*stack, rows, g, *shape), dtype, device=device)
-
-    return tuple((zeros(e, slots), zeros(slots, e)) for _ in range(1 if stacked else layers))
 
 
 class Linear(nn.Module):
@@ -112,33 +86,6 @@ class Attention(nn.Module):
         keys, values = cache = put(cache, k, v, slot)
         y = attend(q, keys, values, where=where).reshape(b, t, -1)
         return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), cache
-
-
-def put(
-    cache: LayerCache,
-    k: Float[Array, "b t g e"],
-    v: Float[Array, "b t g e"],
-    slot: Int[Array, "*b"],
-) -> LayerCache:
-    """The cache with keys and values of new tokens from ``slot`` on, one slot or each row's own."""
-    keys, values = cache
-    update = jax.lax.dynamic_update_slice
-    if not slot.ndim:
-        keys = update(keys, k.transpose(0, 2, 3, 1), (0, 0, 0, slot))
-        return keys, update(values, v.swapaxes(1, 2), (0, 0, slot, 0))
-    if k.shape[1] > 1:
-        rows = jax.vmap(lambda row, new, at: update(row, new, (0, 0, at)))
-        keys = rows(keys, k.transpose(0, 2, 3, 1), slot)
-        rows = jax.vmap(lambda row, new, at: update(row, new, (0, at, 0)))
-        return keys, rows(values, v.swapaxes(1, 2), slot)
-    rows = jnp.arange(len(slot))
-    how: Any = {
-        "indices_are_sorted": True,
-        "unique_indices": True,
-        "mode": "promise_in_bounds",
-    }
-    keys = keys.at[rows, :, :, slot].set(k[:, 0], **how)
-    return keys, values.at[rows, :, slot].set(v[:, 0], **how)
 
 
 def attend(

@@ -13,8 +13,9 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint import fit, read_config, read_tensors
-from jaxrag.models.decoder import Decoder, empty_cache
+from jaxrag.models.decoder import Decoder
 from jaxrag.models.decoder_config import read_decoder_config
 from jaxrag.models.sharding import parameter_sharding
 

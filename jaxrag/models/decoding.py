@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from jaxrag.models.decoder import Cache, Decoder, LayerCache
+from jaxrag.models.cache import Cache, row_of, with_row
+from jaxrag.models.decoder import Decoder
 
 STEPS = 8
 """New tokens in one call of `decode`, after which the host may look for stop strings."""
@@ -96,6 +97,16 @@ def extend(
     Returns:
       Hidden states of the chunk, and the cache with it.
     """
+    return _extend(decoder, params, cache, tokens, start)
+
+
+def _extend(
+    decoder: Decoder,
+    params: dict[str, Any],
+    cache: Cache,
+    tokens: Int[Array, "b t"],
+    start: Int[Array, "*b"],
+) -> tuple[Float[Array, "b t d"], Cache]:
     positions = jnp.asarray(start)[..., None] + jnp.arange(tokens.shape[1])
     positions = jnp.broadcast_to(positions, tokens.shape)
     where = jnp.arange(_slots(cache)) <= positions[..., None]
@@ -108,6 +119,25 @@ def extend(
         cache=cache,
         slot=start,
     )
+
+
+@partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
+def extend_row(
+    decoder: Decoder,
+    params: dict[str, Any],
+    cache: Cache,
+    tokens: Int[Array, " t"],
+    start: Int[Array, ""],
+    row: Int[Array, ""],
+) -> tuple[Float[Array, "t d"], Cache]:
+    """Runs the next tokens of one row's prompt; otherwise as `extend`.
+
+    Returns:
+      Hidden states of these tokens, and the cache, of which no other row has changed.
+    """
+    one = row_of(cache, row)
+    hidden, one = _extend(decoder, params, one, tokens[None], start)
+    return hidden[0], with_row(cache, one, row)
 
 
 @partial(jax.jit, static_argnames="decoder")
@@ -207,74 +237,3 @@ def score(
     """Natural-log probability of each target, given the hidden state of the token before it."""
     logits = _apply(decoder, params, hidden, method="logits")
     return _logprob(logits, targets)
-
-
-@partial(jax.jit, static_argnames="length")
-def copy_out(
-    cache: Cache, row: Int[Array, ""], start: Int[Array, ""], *, length: int
-) -> Float[Array, "l 2 g t e"]:
-    """Keys and values of ``length`` slots of one row, all layers together."""
-
-    def cut(array: Float[Array, "*l b g c e"]) -> Float[Array, "*l g t e"]:
-        row_of = jax.lax.dynamic_index_in_dim(array, row, axis=-4, keepdims=False)
-        return jax.lax.dynamic_slice_in_dim(row_of, start, length, axis=-2)
-
-    pairs = [jnp.stack([cut(k.swapaxes(-1, -2)), cut(v)], axis=-4) for k, v in cache]
-    return jnp.concatenate([pair.reshape(-1, *pair.shape[-4:]) for pair in pairs])
-
-
-@partial(jax.jit, donate_argnames="cache")
-def copy_in(
-    cache: Cache, block: Float[Array, "l 2 g t e"], row: Int[Array, ""], start: Int[Array, ""]
-) -> Cache:
-    """Puts one of `copy_out`'s blocks into a row, at ``start``."""
-    per_entry = block.reshape(len(cache), -1, *block.shape[1:])
-
-    def put(
-        to: Float[Array, "*l b g s t"], new: Float[Array, "l g u v"], at: tuple[Any, Any]
-    ) -> Float[Array, "*l b g s t"]:
-        new = new.reshape(*to.shape[:-4], 1, *new.shape[-3:])
-        first = (*(0 for _ in to.shape[:-4]), row, 0, *at)
-        return jax.lax.dynamic_update_slice(to, new, first)
-
-    def filled(pair: LayerCache, new: Float[Array, "l 2 g t e"]) -> LayerCache:
-        keys, values = pair
-        return (
-            put(keys, new[:, 0].swapaxes(-1, -2), (0, start)),
-            put(values, new[:, 1], (start, 0)),
-        )
-
-    return tuple(map(filled, cache, per_entry))
-
-
-@jax.jit
-def take(cache: Cache, numbers: Int[Array, " n"]) -> Cache:
-    """The rows of a cache with these numbers, as a cache."""
-    return jax.tree.map(lambda array: jnp.take(array, numbers, axis=-4), cache)
-
-
-@partial(jax.jit, donate_argnames="cache")
-def place(
-    cache: Cache,
-    rows: Cache,
-    sources: Int[Array, " n"],
-    numbers: Int[Array, " n"],
-    count: Int[Array, ""],
-) -> Cache:
-    """The cache with the first ``count`` of the rows ``sources`` of another one at ``numbers``.
-
-    That one may have more slots; those that there is no place for are left out.
-    """
-
-    def one(i: Int[Array, ""], cache: Cache) -> Cache:
-        def put(
-            to: Float[Array, "*l b g s t"], source: Float[Array, "*l n g u v"]
-        ) -> Float[Array, "*l b g s t"]:
-            stack = to.shape[:-4]
-            first = (*(0 for _ in stack), sources[i], 0, 0, 0)
-            row = jax.lax.dynamic_slice(source, first, (*stack, 1, *to.shape[-3:]))
-            return jax.lax.dynamic_update_slice_in_dim(to, row, numbers[i], axis=len(stack))
-
-        return jax.tree.map(put, cache, rows)
-
-    return jax.lax.fori_loop(0, count, one, cache)

@@ -11,51 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.engines import local, tail
 from jaxrag.engines.local import LocalModel, use_compile_cache
 from jaxrag.engines.sizes import Sizes
 from jaxrag.types import Generation, InputError, Message
-from tests.engines.decoding_rows import rows_of_decoding
-from tests.engines.tiny_model import SPECIAL, write_tiny_model
+from tests.engines.tiny_model import CHATS, SPECIAL, write_tiny_model
 from tests.models.decoder_reference import CONFIGS, reference_logits
-
-DEMONSTRATIONS = (
-    Message("system", "Answer in a word."),
-    Message("user", "Capital of Norway?"),
-    Message("assistant", "Oslo"),
-)
-CHATS = [
-    (*DEMONSTRATIONS, Message("user", question))
-    for question in (
-        "Capital of Chad?",
-        "Highest mountain of Peru, which is the country between Ecuador and Chile?",
-        "Currency?",
-        "Who wrote it?",
-        "Where does the river end that begins in Lake Victoria?",
-        "Colour of a ripe tomato?",
-        "Year?",
-        "Months in a year?",
-        "What is the name of the star nearest to the sun, seen from where you are?",
-        "Sum of one and one?",
-    )
-]
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: Any) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    write_tiny_model(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def model(directory: Path) -> LocalModel:
-    return LocalModel.load(directory)
-
-
-@pytest.fixture(scope="module")
-def answers(model: LocalModel) -> list[Generation]:
-    return model.generate(CHATS, max_new_tokens=12)
 
 
 def encode(model: LocalModel, text: str) -> list[int]:
@@ -337,6 +297,7 @@ def test_out_of_device_memory_halves_the_batch_and_goes_on(
     scores = model.logprob(CHATS[:3], ["Oslo"] * 3)
     assert all(len(row) == 4 for row in scores)
     failing("extend", prefill, most=0)
+    failing("extend_row", prefill, most=0)
     with pytest.raises(InputError, match="does not hold even one row"):
         model.generate(CHATS[:1], max_new_tokens=12)
 
@@ -354,47 +315,6 @@ def test_rows_are_refilled_and_nothing_depends_on_when(
         assert one == found[i % len(CHATS)]
     wanted = LocalModel.load(directory).generate(CHATS, max_new_tokens=12, stop=stops)
     assert [one.text for one in wanted] == [one.text for one in found[: len(CHATS)]]
-
-
-def test_the_last_answers_go_on_in_fewer_rows(
-    directory: Path, answers: list[Generation], monkeypatch: Any
-) -> None:
-    """They end at different times; of real sizes, even the bits are equal (test_smollm2)."""
-    rows, stops = rows_of_decoding(monkeypatch), [a.text[1:3] for a in answers[:4]]
-    settings: dict[str, Any] = {"prefill_rows": 4, "decode_rows": 16}
-    found = {}
-    for few in (16, 4):
-        monkeypatch.setattr(local, "tail_rows", lambda *_, few=few: few)
-        model = LocalModel.load(directory, **settings)
-        rows.clear()
-        found[few] = model.generate([*CHATS, *CHATS], max_new_tokens=12, stop=stops)
-        assert set(rows) == {16, few}
-        assert rows == sorted(rows, reverse=True)
-        rows.clear()
-        three = model.generate(CHATS[:3], max_new_tokens=12, stop=stops)
-        assert [one.tokens for one in three] == [one.tokens for one in found[16][:3]]
-        assert set(rows) == {few}
-    for one, other in zip(found[4], found[16], strict=True):
-        assert one.tokens == other.tokens
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
-
-
-def test_rows_stay_as_many_where_fewer_would_change_bits(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network, real = model._network, tail.decode
-
-    def found() -> int:
-        return tail.tail_rows(network.decoder, network.params, 32, 8)
-
-    def same(*args: Any) -> Any:
-        """As if no bit depended on how many rows there are."""
-        cache, rows, tokens, logprobs = real(*args)
-        return cache, rows, 0 * tokens, 0 * logprobs
-
-    assert found() == 32  # of a model so small the bits do depend on it
-    monkeypatch.setattr(tail, "decode", same)
-    assert found() == 8
 
 
 def test_long_prompts_have_fewer_rows(directory: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from jaxrag.engines.local import LocalModel
 from jaxrag.engines.prompts import encode_prompt
-from jaxrag.models.decoder import empty_cache
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoding import extend, score
 from jaxrag.types import Generation, InputError
 from tests.engines.real_prompts import KINDS, real_prompts

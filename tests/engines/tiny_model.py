@@ -11,6 +11,7 @@ from jaxrag.models.checkpoint import write_checkpoint
 from jaxrag.models.decoder import Decoder
 from jaxrag.models.decoder_checkpoint import parameter_shapes
 from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.types import Message
 from tests.models.decoder_reference import CONFIGS, random_tensors
 
 TEMPLATE = (
@@ -41,3 +42,25 @@ def write_tiny_model(
     write_checkpoint(directory, config, tensors)
     (directory / "generation_config.json").write_text('{"eos_token_id": [257, 258]}')
     return tensors
+
+
+DEMONSTRATIONS = (
+    Message("system", "Answer in a word."),
+    Message("user", "Capital of Norway?"),
+    Message("assistant", "Oslo"),
+)
+CHATS = [
+    (*DEMONSTRATIONS, Message("user", question))
+    for question in (
+        "Capital of Chad?",
+        "Highest mountain of Peru, which is the country between Ecuador and Chile?",
+        "Currency?",
+        "Who wrote it?",
+        "Where does the river end that begins in Lake Victoria?",
+        "Colour of a ripe tomato?",
+        "Year?",
+        "Months in a year?",
+        "What is the name of the star nearest to the sun, seen from where you are?",
+        "Sum of one and one?",
+    )
+]

@@ -21,8 +21,8 @@ from jaxrag.methods import dtr, llm_judge, no_retrieval, pairs, rerank, steps
 from jaxrag.methods.candidates import DualPath, OnePath
 from jaxrag.methods.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
 from jaxrag.methods.selectors import Rerank, Top
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint import write_checkpoint
-from jaxrag.models.decoder import empty_cache
 from jaxrag.models.decoder_config import read_decoder_config
 from jaxrag.plan import Plan, plan
 from jaxrag.retrieval.encoder import Encoder

@@ -7,22 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.decoder import Decoder, empty_cache
+from jaxrag.models.cache import copy_in, copy_out, empty_cache, place, take
+from jaxrag.models.decoder import Decoder
 from jaxrag.models.decoder_checkpoint import initialise
 from jaxrag.models.decoder_config import read_decoder_config
-from jaxrag.models.decoding import (
-    Limits,
-    Rows,
-    Sampling,
-    choose,
-    copy_in,
-    copy_out,
-    decode,
-    extend,
-    place,
-    score,
-    take,
-)
+from jaxrag.models.decoding import Limits, Rows, Sampling, choose, decode, extend, extend_row, score
 from tests.models.decoder_reference import CONFIGS
 
 ROWS, SLOTS, CHUNK = 4, 32, 8
@@ -59,6 +48,11 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
         (DECODER, params(), cache(), abstract((ROWS, CHUNK), np.int32), NUMBER),
         {},
     ),
+    "jaxrag.models.decoding.extend_row": lambda: (
+        extend_row,
+        (DECODER, params(), cache(), abstract((CHUNK,), np.int32), NUMBER, NUMBER),
+        {},
+    ),
     "jaxrag.models.decoding.choose": lambda: (
         choose,
         (DECODER, params(), hidden(ROWS), ROW, SAMPLING),
@@ -81,16 +75,16 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
         (DECODER, params(), hidden(7), abstract((7,), np.int32)),
         {},
     ),
-    "jaxrag.models.decoding.copy_out": lambda: (
+    "jaxrag.models.cache.copy_out": lambda: (
         copy_out,
         (cache(), NUMBER, NUMBER),
         {"length": CHUNK},
     ),
-    "jaxrag.models.decoding.place": lambda: (
+    "jaxrag.models.cache.place": lambda: (
         place,
         (cache(), cache(), ROW, ROW, NUMBER),
         {},
     ),
-    "jaxrag.models.decoding.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
-    "jaxrag.models.decoding.copy_in": lambda: (copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}),
+    "jaxrag.models.cache.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
+    "jaxrag.models.cache.copy_in": lambda: (copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}),
 }

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint import write_checkpoint
-from jaxrag.models.decoder import Decoder, empty_cache
+from jaxrag.models.decoder import Decoder
 from jaxrag.models.decoder_checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder_config import read_decoder_config
 from jaxrag.models.decoding import extend

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from jaxrag.engines.local import LocalModel
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint import locate, write_checkpoint
-from jaxrag.models.decoder import Decoder, empty_cache
+from jaxrag.models.decoder import Decoder
 from jaxrag.models.decoder_checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder_config import read_decoder_config
 from tests.models.decoder_reference import CONFIGS, random_tensors

@@ -8,22 +8,11 @@ import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.decoder import Decoder, empty_cache
+from jaxrag.models.cache import copy_in, copy_out, empty_cache, place
+from jaxrag.models.decoder import Decoder
 from jaxrag.models.decoder_checkpoint import parameter_shapes
 from jaxrag.models.decoder_config import read_decoder_config
-from jaxrag.models.decoding import (
-    STEPS,
-    Limits,
-    Rows,
-    Sampling,
-    choose,
-    copy_in,
-    copy_out,
-    decode,
-    extend,
-    place,
-    score,
-)
+from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, choose, decode, extend, score
 from tests.models.decoder_reference import CONFIGS, random_tensors, reference_logits
 
 CONFIG = CONFIGS["qwen3"]

@@ -1,0 +1,27 @@
+"""A tiny random model, and what it answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrag.engines.local import LocalModel
+from jaxrag.types import Generation
+from tests.engines.tiny_model import CHATS, write_tiny_model
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: Any) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    write_tiny_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(directory: Path) -> LocalModel:
+    return LocalModel.load(directory)
+
+
+@pytest.fixture(scope="module")
+def answers(model: LocalModel) -> list[Generation]:
+    return model.generate(CHATS, max_new_tokens=12)

@@ -1,0 +1,113 @@
+"""Programs of other shapes: taken where a trial shows the same bits, and only there."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrag.engines import local, prefill, trial
+from jaxrag.engines.local import LocalModel
+from jaxrag.types import Generation, Message
+from tests.engines.decoding_rows import rows_of_decoding
+from tests.engines.tiny_model import CHATS
+
+
+def test_the_last_answers_go_on_in_fewer_rows(
+    directory: Path, answers: list[Generation], monkeypatch: Any
+) -> None:
+    """They end at different times; of real sizes, even the bits are equal (test_smollm2)."""
+    rows, stops = rows_of_decoding(monkeypatch), [a.text[1:3] for a in answers[:4]]
+    settings: dict[str, Any] = {"prefill_rows": 4, "decode_rows": 16}
+    found = {}
+    for few in (16, 4):
+        monkeypatch.setattr(local, "tail_rows", lambda *_, few=few: few)
+        model = LocalModel.load(directory, **settings)
+        rows.clear()
+        found[few] = model.generate([*CHATS, *CHATS], max_new_tokens=12, stop=stops)
+        assert set(rows) == {16, few}
+        assert rows == sorted(rows, reverse=True)
+        rows.clear()
+        three = model.generate(CHATS[:3], max_new_tokens=12, stop=stops)
+        assert [one.tokens for one in three] == [one.tokens for one in found[16][:3]]
+        assert set(rows) == {few}
+    for one, other in zip(found[4], found[16], strict=True):
+        assert one.tokens == other.tokens
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
+
+
+def test_rows_stay_as_many_where_fewer_would_change_bits(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, real = model._network, trial.decode
+
+    def found() -> int:
+        return trial.tail_rows(network.decoder, network.params, 32, 8)
+
+    def same(*args: Any) -> Any:
+        """As if no bit depended on how many rows there are."""
+        cache, rows, tokens, logprobs = real(*args)
+        return cache, rows, 0 * tokens, 0 * logprobs
+
+    assert found() == 32  # of a model so small the bits do depend on it
+    monkeypatch.setattr(trial, "decode", same)
+    assert found() == 8
+
+
+def calls_of_prefill(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Filled with the name of each program of prefill that is called."""
+    calls: list[str] = []
+
+    def watch(name: str) -> None:
+        real = getattr(prefill, name)
+        monkeypatch.setattr(prefill, name, lambda *args: calls.append(name) or real(*args))
+
+    watch("extend")
+    watch("extend_row")
+    return calls
+
+
+LONG = [
+    (*chat[:-1], Message("user", f"{i} {chat[-1].content} " * 4)) for i, chat in enumerate(CHATS)
+]
+
+
+@pytest.mark.parametrize("asked", [LONG[:1], LONG[:9], [*LONG, *CHATS]], ids=len)
+def test_the_last_prompts_are_read_one_after_the_other_and_no_bit_changes(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, asked: Any
+) -> None:
+    calls, found, made = calls_of_prefill(monkeypatch), {}, {}
+    for wide in (32, 256):
+        monkeypatch.setattr(local, "wide_chunk", lambda *_, wide=wide: wide)
+        model = LocalModel.load(directory)
+        calls.clear()
+        found[wide] = (
+            model.generate(asked, max_new_tokens=12),
+            [row.tolist() for row in model.logprob(asked, ["Oslo, or so they say"] * len(asked))],
+        )
+        made[wide] = list(calls)
+    assert found[256] == found[32]
+    assert set(made[32]) == {"extend"}
+    assert "extend_row" in made[256]
+    assert len(made[256]) < len(made[32])
+
+
+def test_prompts_are_read_side_by_side_where_one_alone_would_change_bits(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, real = model._network, trial.extend_row
+
+    def found() -> int:
+        return trial.wide_chunk(network.decoder, network.params, 8, 32, 256)
+
+    assert found() == 256
+    for spoilt in range(2):
+
+        def other(*args: Any, spoilt: int = spoilt) -> Any:
+            hidden, ((keys, values),) = real(*args)
+            near = [1, 1]
+            near[spoilt] = 1 + 2**-23
+            return hidden * near[0], ((keys, values * near[1]),)
+
+        monkeypatch.setattr(trial, "extend_row", other)
+        assert found() == 32
