@@ -8,7 +8,8 @@ float32 from the weights of SmolLM2-135M-Instruct. Scoring is the log-probabilit
 given a passage, as query-likelihood reranking asks for. Each side gets the messages and gives
 texts, at its own best settings: vLLM with prefix caching and both cores, transformers sorted by
 length in batches of 32. Nothing is kept from round to round. A side that is not installed is left
-out, and said so. Compilation is not timed but printed.
+out, and said so. Compilation is not timed but printed. Where the host gives part of the processors
+to others meanwhile, the shares that each side lost are printed, and the ratio of what it had.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import resource
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.machine import Taken, timed
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local import LocalModel
 from jaxrag.models.checkpoint import locate
@@ -187,13 +188,6 @@ def _usable(name: str, wanted: Sequence[str]) -> bool:
     return there
 
 
-def timed(side: Side, work: Work) -> tuple[float, Made]:
-    side.forget()
-    start = time.perf_counter()
-    made = side.run(work)
-    return time.perf_counter() - start, made
-
-
 def agreement(mine: Sequence[Any], theirs: Sequence[Any]) -> str:
     if isinstance(mine[0], str):
         same = sum(a == b for a, b in zip(mine, theirs, strict=True))
@@ -203,27 +197,34 @@ def agreement(mine: Sequence[Any], theirs: Sequence[Any]) -> str:
 
 
 def compare(name: str, work: Work, found: dict[str, Side], rounds: int) -> None:
-    first: dict[str, tuple[float, Made]] = {}
-    seconds: dict[str, list[float]] = {who: [] for who in found}
+    made: dict[str, Made] = {}
+    taken: dict[str, list[Taken]] = {who: [] for who in found}
     for turn in range(rounds + 1):
         for who, side in found.items():
-            took, made = timed(side, work)
-            print(f"  {name}, round {turn}: {who} {took:.1f} s", file=sys.stderr, flush=True)
-            if turn:
-                seconds[who].append(took)
-            else:
-                first[who] = took, made
-    ours, made = statistics.median(seconds["jaxrag"]), first["jaxrag"][1]
-    print(f"{name}: {len(work.prompts)} prompts (first call {first['jaxrag'][0]:.1f} s)")
-    for who, values in seconds.items():
-        median = statistics.median(values)
-        read, written = made.prompt_tokens / median, made.new_tokens / median
+            side.forget()
+            made[who], took = timed(lambda side=side: side.run(work))
+            taken[who].append(took)
+            note = f"{who} {took.seconds:.1f} s, {took.stolen:.0%} of the machine lost"
+            print(f"  {name}, round {turn}: {note}", file=sys.stderr, flush=True)
+    print(f"{name}: {len(work.prompts)} prompts")
+    ours, mine = taken["jaxrag"][1:], made["jaxrag"]
+    for who, each in taken.items():
+        first, rest = each[0], each[1:]
+        median = statistics.median(one.seconds for one in rest)
+        read, written = mine.prompt_tokens / median, mine.new_tokens / median
+        faster, had = (ratio(rest, ours, of) for of in (lambda t: t.seconds, lambda t: t.had))
         print(
-            f"  {who:<14}{median:7.2f} s  jaxrag is {median / ours:4.2f} times as fast  "
+            f"  {who:<14}{median:7.2f} s (first call {first.seconds:.0f} s)  jaxrag is "
+            f"{faster:4.2f} times as fast, {had:4.2f} by the time each had of the machine  "
             f"{read:5.0f} prompt and {written:4.0f} new tokens/s  "
-            f"{agreement(made.values, first[who][1].values)}",
+            f"{agreement(mine.values, made[who].values)}",
             flush=True,
         )
+
+
+def ratio(theirs: Sequence[Taken], ours: Sequence[Taken], of: Callable[[Taken], float]) -> float:
+    """The median over rounds of their time by ours."""
+    return statistics.median(of(a) / of(b) for a, b in zip(theirs, ours, strict=True))
 
 
 def main() -> None:
