@@ -1,8 +1,9 @@
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from jaxrag.models.precision import compute_dtype, matmul_precision
+from jaxrag.models.precision import compute_dtype, linear, matmul_precision
 from jaxrag.types import InputError
 
 
@@ -23,3 +24,18 @@ def test_float32_is_multiplied_as_such(dtype, found):
     with matmul_precision(jnp.dtype(dtype)):
         text = jax.jit(lambda x: x @ x).lower(jnp.ones((4, 4), dtype)).as_text()
     assert ("precision = [HIGHEST, HIGHEST]" in text) == (found == "HIGHEST")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_are_summed_in_float32_and_rounded_once(dtype):
+    random = np.random.default_rng(0)
+    x = jnp.asarray(random.normal(size=(2, 3, 512)), dtype)
+    weight = jnp.asarray(random.normal(size=(5, 512)), jnp.float32)
+    found = linear(x, weight)
+    assert found.dtype == dtype
+    exact = np.asarray(x, np.float64) @ np.asarray(weight.astype(dtype), np.float64).T
+    # half a unit in the last place; and what 512 sums of float32 lose at most, each below 128
+    allowed = np.abs(exact) * float(jnp.finfo(dtype).eps) / 2 + 512 * 2**-24 * 128
+    assert (np.abs(np.asarray(found, np.float64) - exact) <= allowed).all()
+    text = jax.jit(linear).lower(x, weight).as_text()
+    assert "-> tensor<2x3x5xf32>" in text.split("dot_general")[1]
