@@ -18,8 +18,8 @@ from jaxrag.models.checkpoint import fit, read_config, read_tensors
 from jaxrag.types import InputError
 
 # Buffers, and the heads that an encoder without them leaves aside.
-_BUFFERS = r"(.*\.)?position_ids"
-_HEADS = (r"pooler\..*", r"cls\..*", r"lm_head\..*", r"classifier\..*")
+BUFFERS = r"(.*\.)?position_ids"
+HEADS = (r"pooler\..*", r"cls\..*", r"lm_head\..*", r"classifier\..*")
 
 
 def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig:
@@ -75,9 +75,9 @@ def load_encoder(path: Path, *, dtype: jnp.dtype) -> tuple[BertEncoder, dict[str
       InputError: if the checkpoint is of another kind, incomplete, or does not fit its config.
     """
     config = read_bert_config(read_config(path), source=path)
-    tensors = _modern_names(read_tensors(path), config.family)
+    tensors = modern_names(read_tensors(path), config.family)
     module = BertEncoder(config, dtype)
-    return module, _parameters(module, tensors, path, ignore=(_BUFFERS, *_HEADS))
+    return module, parameters(module, tensors, path, ignore=(BUFFERS, *HEADS))
 
 
 def load_classifier(path: Path, *, dtype: jnp.dtype) -> tuple[BertClassifier, dict[str, Any]]:
@@ -87,12 +87,12 @@ def load_classifier(path: Path, *, dtype: jnp.dtype) -> tuple[BertClassifier, di
       InputError: as :func:`load_encoder`; also for a checkpoint without a classification head.
     """
     config = read_bert_config(read_config(path), source=path)
-    tensors = _modern_names(read_tensors(path), config.family, body=config.family + ".")
+    tensors = modern_names(read_tensors(path), config.family, body=config.family + ".")
     module = BertClassifier(config, dtype)
-    return module, _parameters(module, tensors, path, ignore=(_BUFFERS, r"roberta\.pooler\..*"))
+    return module, parameters(module, tensors, path, ignore=(BUFFERS, r"roberta\.pooler\..*"))
 
 
-def _modern_names(
+def modern_names(
     tensors: Mapping[str, np.ndarray], family: str, *, body: str = ""
 ) -> dict[str, np.ndarray]:
     """Names as of today: the body under ``body``, layer norms with weight and bias.
@@ -110,16 +110,21 @@ def _modern_names(
     return {new: tensors[old] for new, old in names.items()}
 
 
-def _parameters(
-    module: BertEncoder | BertClassifier,
+def parameters(
+    module: Any,
     tensors: Mapping[str, np.ndarray],
     path: Path,
     *,
     ignore: tuple[str, ...],
 ) -> dict[str, Any]:
+    """The tree of a module's parameters, checked against its shapes; norms are float32.
+
+    Raises:
+      InputError: naming ``path``, for what lacks, is left over and not in ``ignore``, or differs.
+    """
     arrays = fit(tensors, parameter_shapes(module), source=path, ignore=ignore)
     params = {
-        name: jnp.asarray(array, jnp.float32 if "LayerNorm" in name else module.dtype)
+        name: jnp.asarray(array, jnp.float32 if "norm" in name.lower() else module.dtype)
         for name, array in arrays.items()
     }
     return unflatten_dict(params, sep=".")
