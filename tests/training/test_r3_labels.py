@@ -1,0 +1,158 @@
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.training.r3_labels import (
+    NEGATIVE,
+    NEITHER,
+    POSITIVE,
+    Drawn,
+    Pool,
+    Rules,
+    draw,
+    enough,
+    label,
+    label_choice,
+    make_pool,
+)
+from jaxrag.types import InputError
+
+LOG = {p: math.log(p) for p in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)}
+
+
+def pool(above: float, below: float) -> Pool:
+    return Pool((1,), (2,), (LOG[above],), (LOG[below],))
+
+
+def test_thresholds_by_hand() -> None:
+    # P of 4 passages for one answer: 0.9 and 0.3 pass, 0.5 and 0.2 do not. tau+ is the larger of
+    # those that do not, 0.5; tau- the smaller of those that do, 0.3.
+    rows = [[LOG[p]] for p in (0.9, 0.5, 0.3, 0.2)]
+    found = make_pool([7, 8, 9, 10], [True, False, True, False], rows)
+    assert found == Pool((7, 9), (8, 10), (LOG[0.5],), (LOG[0.3],))
+
+
+def test_each_gold_answer_has_thresholds_of_its_own() -> None:
+    rows = [[LOG[0.9], LOG[0.2]], [LOG[0.4], LOG[0.8]], [LOG[0.1], LOG[0.3]]]
+    found = make_pool([1, 2, 3], [True, False, False], rows)
+    assert isinstance(found, Pool)
+    assert found.above == (LOG[0.4], LOG[0.8])
+    assert found.below == (LOG[0.9], LOG[0.2])
+
+
+@pytest.mark.parametrize(
+    ("passes", "why"), [([False, False], "no passage gives"), ([True, True], "every passage gives")]
+)
+def test_questions_without_one_of_the_pools_are_left_out(passes: Any, why: str) -> None:
+    found = make_pool([1, 2], passes, [[-1.0], [-2.0]])
+    assert isinstance(found, str) and found.startswith(why)
+
+
+def test_one_answer_between_the_thresholds_is_neither() -> None:
+    # tau+ 0.6 above tau- 0.4: the pools overlap, and between them nothing is known
+    labels = [label([LOG[p]], pool(0.6, 0.4), Rules()) for p in (0.7, 0.6, 0.5, 0.4, 0.3)]
+    assert labels == [POSITIVE, NEITHER, NEITHER, NEITHER, NEGATIVE]
+
+
+def test_where_the_pools_do_not_overlap_a_setting_decides() -> None:
+    # tau+ 0.4 below tau- 0.6: 0.5 is above the one and below the other
+    for overlap, middle in (("positive", POSITIVE), ("negative", NEGATIVE)):
+        rules = Rules(overlap=overlap)  # type: ignore[arg-type]
+        labels = [label([LOG[p]], pool(0.4, 0.6), rules) for p in (0.7, 0.5, 0.3)]
+        assert labels == [POSITIVE, middle, NEGATIVE]
+
+
+def test_of_several_answers_one_suffices() -> None:
+    several = Pool((1,), (2,), (LOG[0.6], LOG[0.6]), (LOG[0.4], LOG[0.4]))
+
+    def found(first: float, second: float, **rules: Any) -> int:
+        return label([LOG[first], LOG[second]], several, Rules(**rules))
+
+    assert found(0.7, 0.1) == POSITIVE
+    assert found(0.1, 0.3) == NEGATIVE
+    for between, expected in (("negative", NEGATIVE), ("neither", NEITHER)):
+        assert found(0.5, 0.1, between=between) == expected
+        assert found(0.5, 0.5, between=between) == expected
+
+
+def test_of_options_the_gold_one_must_lead() -> None:
+    assert label_choice([-1.0, -2.0, -3.0], 0) == POSITIVE
+    assert label_choice([-1.0, -2.0, -3.0], 1) == NEGATIVE
+    assert label_choice([-1.0, -1.0], 0) == NEGATIVE  # not more probable than the other
+
+
+FOUND = [11, 12, 13, 14, 15, 16]
+LABELS = [NEITHER, POSITIVE, POSITIVE, NEGATIVE, POSITIVE, NEGATIVE]
+
+
+def drawn(rules: Rules, labels: list[int] = LABELS, count: int = 300) -> Counter[Drawn]:
+    random = np.random.default_rng(0)
+    known = Pool((1, 2), (3, 4), (0.0,), (0.0,))
+    return Counter(draw(FOUND, labels, known, rules, random) for _ in range(count))
+
+
+def test_sampling_as_the_paper_does() -> None:
+    found = drawn(Rules())
+    assert set(found) == {Drawn(12, 14, (True, True)), Drawn(13, 14, (True, True))}
+    assert min(found.values()) > 100  # of 300, each about a half
+    assert set(drawn(Rules(sampling="C"))) == {Drawn(12, 14, (True, True))}
+    some = set(drawn(Rules(sampling="B")))
+    assert {(one.positive, one.negative) for one in some} == {
+        (12, 14), (13, 14), (12, 16), (13, 16)
+    }  # fmt: skip
+    assert {one.positive for one in drawn(Rules(later=True))} == {12, 13, 15}
+
+
+def test_what_was_not_found_comes_from_the_pool() -> None:
+    nothing = drawn(Rules(), [NEITHER] * 6)
+    assert {one.positive for one in nothing} == {1, 2}
+    assert {one.negative for one in nothing} == {3}  # the most relevant of the pool
+    assert {one.online for one in nothing} == {(False, False)}
+    # a positive that stands below the first negative does not count
+    assert set(drawn(Rules(), [NEGATIVE, POSITIVE])) == {
+        Drawn(1, 11, (False, True)),
+        Drawn(2, 11, (False, True)),
+    }
+    assert {one.negative for one in drawn(Rules(), [POSITIVE])} == {3}
+
+
+def test_the_scan_stops_at_the_first_negative() -> None:
+    assert not enough([POSITIVE, NEITHER], Rules())
+    assert enough([POSITIVE, NEGATIVE], Rules()) and enough([NEGATIVE], Rules(sampling="C"))
+    assert not enough([NEGATIVE], Rules(sampling="B"))
+    assert not enough([NEGATIVE], Rules(later=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    labels=st.lists(st.sampled_from([POSITIVE, NEITHER, NEGATIVE]), max_size=6),
+    seed=st.integers(0, 99),
+    sampling=st.sampled_from(["A", "C"]),
+)
+def test_labels_after_enough_change_nothing(labels: list[int], seed: int, sampling: Any) -> None:
+    known, rules = Pool((1, 2), (3, 4), (0.0,), (0.0,)), Rules(sampling=sampling)
+    first = next((n for n in range(len(labels)) if enough(labels[:n], rules)), len(labels))
+    some, all_of_them = (
+        draw(FOUND, part, known, rules, np.random.default_rng(seed))
+        for part in (labels[:first], labels)
+    )
+    assert some == all_of_them
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(InputError, match="2 passages, 1 verdicts and 2 rows"):
+        make_pool([1, 2], [True], [[-1.0], [-1.0]])
+    for row in ([math.nan], [0.5], [], [-1.0, -2.0]):
+        with pytest.raises(InputError, match="Passage 6"):
+            make_pool([5, 6], [True, False], [[-1.0], row])
+    with pytest.raises(InputError, match="NaN"):
+        label([math.nan], pool(0.6, 0.4), Rules())
+    with pytest.raises(InputError, match="NaN"):
+        label_choice([-1.0, math.nan], 0)
+    with pytest.raises(InputError, match="sampling is 'D'; allowed are A, B, C"):
+        Rules(sampling="D")  # type: ignore[arg-type]
