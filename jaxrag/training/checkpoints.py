@@ -1,0 +1,191 @@
+"""States of a training run on disk, from which it goes on to the bit.
+
+One checkpoint holds the whole state as ``{path: array}``, the position in the data, and a hash of
+each array, so that a damaged file is told and not trained on. Orbax writes it under another name
+and renames it when it is complete, so a run that is killed while it saves leaves the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.tree_util import keystr
+
+from jaxrag.engines.store import canonical, digest
+from jaxrag.types import InputError
+
+_log = logging.getLogger("jaxrag")
+
+
+class Saved(NamedTuple):
+    """What a run goes on from.
+
+    Attributes:
+      step: how many steps had been made.
+      state: the tree, each array where the template's is.
+      data: the position in the data, as it was given to `Checkpoints.save`.
+    """
+
+    step: int
+    state: Any
+    data: Any
+
+
+class Checkpoints:
+    """The checkpoints in one directory; use it in a ``with``, so that the last one is written.
+
+    Args:
+      directory: theirs alone; made if it is not there.
+      keep: how many are kept, the newest.
+
+    Raises:
+      InputError: if the directory cannot be made.
+    """
+
+    def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
+        self._directory = Path(directory).absolute()
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
+        try:
+            self._manager = ocp.CheckpointManager(self._directory, options=options)
+        except OSError as error:
+            raise InputError(f"{directory}: cannot keep checkpoints there: {error}") from error
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._manager.close()
+
+    @property
+    def newest(self) -> int | None:
+        """The step of the newest checkpoint."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, state: Any, data: Any) -> None:
+        """Saves a state while training goes on; the arrays may be donated at once.
+
+        Args:
+          step: how many steps have been made.
+          state: a tree of arrays.
+          data: the position in the data, of JSON values.
+
+        Raises:
+          InputError: if it cannot be written, such as on a full disk; checkpoints before it stay.
+        """
+        arrays = flatten(state)
+        record: dict[str, Any] = {"data": data, "hashes": hashes(arrays)}
+        record["seal"] = digest(canonical(record))
+        try:
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(arrays), record=ocp.args.JsonSave(record)
+                ),
+            )
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self._directory}: step {step} could not be saved: {error} Make room and start "
+                "the same command again; it goes on from the newest checkpoint."
+            ) from error
+
+    def wait(self) -> None:
+        """Waits until all that was saved is on disk."""
+        self._manager.wait_until_finished()
+
+    def restore(self, template: Any) -> Saved | None:
+        """The newest checkpoint, or None where there is none.
+
+        Args:
+          template: a state with the same tree, shapes and dtypes, whose arrays lie where those
+            restored are to lie.
+
+        Raises:
+          InputError: naming the directory, if it is damaged or of another model or optimiser.
+        """
+        if (step := self.newest) is None:
+            return None
+        where = self._directory / str(step)
+        wanted = flatten(template)
+        record = self._read(where, step, record=ocp.args.JsonRestore())["record"]
+        if record.pop("seal", None) != digest(canonical(record)):
+            raise _damaged(where, "the record is not what was saved")
+        self._compare(where, wanted, record["hashes"])
+        abstract = {
+            name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+            for name, x in wanted.items()
+        }
+        found = self._read(where, step, state=ocp.args.StandardRestore(abstract))["state"]
+        if damaged := sorted(n for n, h in hashes(found).items() if h != record["hashes"][n]):
+            raise _damaged(where, f"{damaged[0]} is not what was saved")
+        _log.info("going on from step %d (%s)", step, where)
+        tree = jax.tree.structure(template)
+        return Saved(step, jax.tree.unflatten(tree, [found[n] for n in wanted]), record["data"])
+
+    def _read(self, where: Path, step: int, **items: Any) -> Any:
+        try:
+            return self._manager.restore(step, args=ocp.args.Composite(**items))
+        except Exception as error:  # Orbax raises what its parts happen to raise
+            raise _damaged(where, str(error).strip().splitlines()[0][:200]) from error
+
+    def _compare(
+        self, where: Path, wanted: Mapping[str, Any], held: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Whether a checkpoint has the template's arrays, by name, shape and dtype."""
+        for name in sorted(set(wanted) ^ set(held)):
+            kind = "lacks" if name in wanted else "also holds"
+            raise InputError(
+                f"{where} {kind} {name}: it is of another model or optimiser. Take the settings "
+                "that it was made with, or another directory."
+            )
+        for name, array in wanted.items():
+            shape, dtype = list(array.shape), str(array.dtype)
+            if (held[name]["shape"], held[name]["dtype"]) != (shape, dtype):
+                raise InputError(
+                    f"{where}: {name} is {held[name]['dtype']} {held[name]['shape']}, here it is "
+                    f"{dtype} {shape}. Take the settings that it was made with, or another "
+                    "directory."
+                )
+
+
+def _damaged(where: Path, what: str) -> InputError:
+    return InputError(
+        f"{where} is damaged ({what}). Delete that directory; the same command then goes on from "
+        "the checkpoint before it, if there is one."
+    )
+
+
+def flatten(tree: Any) -> dict[str, Any]:
+    """The arrays of a tree by their paths, such as "params.bert.norm.weight"."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def hashes(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Shape, dtype and SHA-256 of each array's values.
+
+    The last is None for an array of which other processes hold a part.
+    """
+    found = {}
+    for name, array in arrays.items():
+        whole = array.is_fully_addressable or array.is_fully_replicated
+        values = np.asarray(array if array.is_fully_addressable else array.addressable_data(0))
+        digest = hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+        found[name] = {
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "sha256": digest if whole else None,
+        }
+    return found

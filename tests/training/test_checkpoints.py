@@ -1,0 +1,153 @@
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxrag.engines.store import canonical, digest
+from jaxrag.training.checkpoints import Checkpoints, flatten, hashes
+from jaxrag.types import InputError
+
+OPTIMISER = optax.adamw(0.1)
+
+
+class Training(NamedTuple):
+    params: Any
+    optimiser: Any
+
+
+def begin(width: int = 4, seed: int = 0) -> Training:
+    random = np.random.default_rng(seed)
+    params = {"layer": {"weight": jnp.float32(random.normal(size=(8, width)))},
+              "bias": jnp.bfloat16(random.normal(size=width))}  # fmt: skip
+    return Training(params, OPTIMISER.init(params))
+
+
+@jax.jit
+def step(state: Training, number: Any) -> Training:
+    x = jax.random.normal(jax.random.fold_in(jax.random.key(0), number), (5, 8))
+
+    def loss(params: Any) -> Any:
+        return jnp.square(x @ params["layer"]["weight"] + params["bias"]).sum()
+
+    updates, optimiser = OPTIMISER.update(
+        jax.grad(loss)(state.params), state.optimiser, state.params
+    )
+    return Training(optax.apply_updates(state.params, updates), optimiser)
+
+
+def run(state: Training, first: int, last: int) -> Training:
+    for number in range(first, last):
+        state = step(state, number)
+    return state
+
+
+def test_a_run_continued_equals_one_that_never_stopped(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path / "run") as checkpoints:
+        assert checkpoints.newest is None and checkpoints.restore(begin()) is None
+        checkpoints.save(7, run(begin(), 0, 7), {"next_index": 28})
+    with Checkpoints(tmp_path / "run") as checkpoints:
+        saved = checkpoints.restore(begin(seed=1))
+    assert saved is not None and (saved.step, saved.data) == (7, {"next_index": 28})
+    assert isinstance(saved.state, Training)
+    whole, continued = run(begin(), 0, 12), run(saved.state, 7, 12)
+    assert hashes(flatten(whole)) == hashes(flatten(continued))
+    assert hashes(flatten(whole)) != hashes(flatten(saved.state))
+
+
+def test_the_newest_are_kept_and_one_that_was_not_finished_is_none(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        for number in (1, 2, 3):
+            checkpoints.save(number, begin(seed=number), number)
+        checkpoints.wait()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
+    (tmp_path / "3").rename(tmp_path / "3.orbax-checkpoint-tmp-0")  # as a killed run leaves it
+    with Checkpoints(tmp_path) as checkpoints:
+        saved = checkpoints.restore(begin())
+        assert saved is not None and saved.step == saved.data == 2
+
+
+def test_one_device_goes_on_from_eight_and_back(tmp_path: Path) -> None:
+    mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
+
+    def spread(leaf: Any) -> Any:
+        spec = P("data") if leaf.ndim == 2 else P()
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    one, eight = begin(), jax.tree.map(spread, begin(seed=2))
+    for number, (given, template) in enumerate(((one, eight), (eight, one)), 1):
+        with Checkpoints(tmp_path / str(number)) as checkpoints:
+            checkpoints.save(number, given, None)
+            checkpoints.wait()
+            saved = checkpoints.restore(template)
+        assert saved is not None
+        assert hashes(flatten(saved.state)) == hashes(flatten(given))
+        jax.tree.map(lambda a, b: a.sharding.is_equivalent_to(b.sharding, a.ndim) or 1 / 0,
+                     saved.state, template)  # fmt: skip
+
+
+def test_checkpoints_of_another_model_are_refused(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, begin(), None)
+        checkpoints.wait()
+        with pytest.raises(
+            InputError, match=r"params\.bias is bfloat16 \[4\], here it is bfloat16 \[5\]"
+        ):
+            checkpoints.restore(begin(width=5))
+        plain = begin()
+        with pytest.raises(InputError, match="also holds optimiser"):
+            checkpoints.restore(Training(plain.params, ()))
+        more = {**plain.params, "other": jnp.zeros(3)}
+        with pytest.raises(InputError, match=r"lacks params\.other"):
+            checkpoints.restore(Training(more, plain.optimiser))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_damage_is_told(tmp_path: Path) -> None:
+    """Every file of a checkpoint, cut short or with a bit flipped: an error, or the same state."""
+    state, told = begin(), 0
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(5, state, {"next_index": 20})
+    for path in sorted(p for p in (tmp_path / "5").rglob("*") if p.is_file()):
+        whole = path.read_bytes()
+        flipped = bytearray(whole)
+        if flipped:
+            flipped[len(flipped) * 2 // 3] ^= 4
+        for damaged in (whole[: len(whole) // 2], bytes(flipped)):
+            path.write_bytes(damaged)
+            try:
+                with Checkpoints(tmp_path) as checkpoints:
+                    saved = checkpoints.restore(begin(seed=3))
+                if saved is not None:
+                    assert hashes(flatten(saved.state)) == hashes(flatten(state))
+                    assert saved.data == {"next_index": 20}
+            except InputError as error:
+                told += 1
+                assert str(tmp_path) in str(error)
+        path.write_bytes(whole)
+    assert told >= 4
+
+
+def test_values_that_changed_are_told(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(5, begin(), None)
+    record = tmp_path / "5" / "record" / "metadata"
+    written = json.loads(record.read_text())
+    written.pop("seal")
+    written["hashes"]["params.bias"]["sha256"] = "0" * 64
+    record.write_text(json.dumps(written | {"seal": digest(canonical(written))}))
+    told = r"5 is damaged \(params\.bias is not what was saved"
+    with Checkpoints(tmp_path) as checkpoints, pytest.raises(InputError, match=told):
+        checkpoints.restore(begin())
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot keep checkpoints there"):
+        Checkpoints(tmp_path / "file" / "run")
