@@ -45,15 +45,14 @@ def symmetric_contrastive(
       queries: vectors of the questions.
       passages: of the positives, in the order of the questions, then of any hard negatives.
     """
-    n = len(queries)
-    if len(passages) < n:
+    if len(passages) < len(queries):
         raise InputError(
-            f"{len(passages)} passages for {n} questions: each needs its positive, in the same "
+            f"{len(passages)} passages for {len(queries)} questions: each needs its positive, in the same "
             "order, before any hard negatives."
         )
     scores = jnp.matmul(queries, passages.T, precision=jax.lax.Precision.HIGHEST)
     among_passages = jnp.diagonal(jax.nn.log_softmax(scores, axis=1))
-    among_queries = jnp.diagonal(jax.nn.log_softmax(scores[:, :n], axis=0))
+    among_queries = jnp.diagonal(jax.nn.log_softmax(scores, axis=0))
     return -among_passages - among_queries
 
 

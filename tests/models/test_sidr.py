@@ -107,6 +107,20 @@ def test_gradients_do_not_depend_on_the_chunk() -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, want)
 
 
+def test_a_gradient_goes_to_the_first_of_equal_tokens_and_to_no_padding() -> None:
+    # of the first text all tokens are alike, the second has none
+    hidden, table = jnp.ones((2, 9, 3)), jnp.arange(6.0).reshape(2, 3)
+    where = jnp.arange(9) < jnp.array([[9], [0]])
+    for chunk in (1, 4, 9):
+        pool = partial(pooled_logits, where=where, chunk=chunk)
+        found, back = jax.vjp(pool, hidden, table)
+        np.testing.assert_array_equal(found, [[3, 12], [-np.inf, -np.inf]])
+        to_hidden, to_table = back(jnp.ones((2, 2)))
+        np.testing.assert_array_equal(to_hidden[0, 0], table.sum(0))
+        assert not to_hidden[0, 1:].any() and not to_hidden[1].any()
+        np.testing.assert_array_equal(to_table, jnp.ones((2, 3)))
+
+
 def test_memory_does_not_grow_with_the_length_of_the_text() -> None:
     """Of 512 instead of 64 tokens: with their logits it would be 57 MB more."""
 
