@@ -47,8 +47,8 @@ def symmetric_contrastive(
     """
     if len(passages) < len(queries):
         raise InputError(
-            f"{len(passages)} passages for {len(queries)} questions: each needs its positive, in the "
-            "same order, before any hard negatives."
+            f"{len(passages)} passages for {len(queries)} questions: each needs its positive, "
+            "in the same order, before any hard negatives."
         )
     scores = jnp.matmul(queries, passages.T, precision=jax.lax.Precision.HIGHEST)
     among_passages = jnp.diagonal(jax.nn.log_softmax(scores, axis=1))
