@@ -92,6 +92,19 @@ def test_the_last_prompts_are_read_one_after_the_other_and_no_bit_changes(
     assert len(made[256]) < len(made[32])
 
 
+def test_the_last_prompts_wait_for_answers_to_end(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows in all, both taken when the last prompt is read to its end."""
+    calls, found = calls_of_prefill(monkeypatch), []
+    for wide in (32, 64):
+        monkeypatch.setattr(local, "wide_chunk", lambda *_, wide=wide: wide)
+        small = LocalModel.load(directory, prefill_rows=2, decode_rows=2)
+        found.append(small.generate(LONG[:5], max_new_tokens=24))
+    assert found[0] == found[1]
+    assert "extend_row" in calls
+
+
 def test_prompts_are_read_side_by_side_where_one_alone_would_change_bits(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
