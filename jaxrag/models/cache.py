@@ -53,19 +53,10 @@ def put(
     if not slot.ndim:
         keys = update(keys, k.transpose(0, 2, 3, 1), (0, 0, 0, slot))
         return keys, update(values, v.swapaxes(1, 2), (0, 0, slot, 0))
-    if k.shape[1] > 1:
-        rows = jax.vmap(lambda row, new, at: update(row, new, (0, 0, at)))
-        keys = rows(keys, k.transpose(0, 2, 3, 1), slot)
-        rows = jax.vmap(lambda row, new, at: update(row, new, (0, at, 0)))
-        return keys, rows(values, v.swapaxes(1, 2), slot)
-    rows = jnp.arange(len(slot))
-    how: Any = {
-        "indices_are_sorted": True,
-        "unique_indices": True,
-        "mode": "promise_in_bounds",
-    }
-    keys = keys.at[rows, :, :, slot].set(k[:, 0], **how)
-    return keys, values.at[rows, :, slot].set(v[:, 0], **how)
+    rows = jax.vmap(lambda row, new, at: update(row, new, (0, 0, at)))
+    keys = rows(keys, k.transpose(0, 2, 3, 1), slot)
+    rows = jax.vmap(lambda row, new, at: update(row, new, (0, at, 0)))
+    return keys, rows(values, v.swapaxes(1, 2), slot)
 
 
 @partial(jax.jit, static_argnames="length")

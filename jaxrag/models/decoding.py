@@ -97,16 +97,6 @@ def extend(
     Returns:
       Hidden states of the chunk, and the cache with it.
     """
-    return _extend(decoder, params, cache, tokens, start)
-
-
-def _extend(
-    decoder: Decoder,
-    params: dict[str, Any],
-    cache: Cache,
-    tokens: Int[Array, "b t"],
-    start: Int[Array, "*b"],
-) -> tuple[Float[Array, "b t d"], Cache]:
     positions = jnp.asarray(start)[..., None] + jnp.arange(tokens.shape[1])
     positions = jnp.broadcast_to(positions, tokens.shape)
     where = jnp.arange(_slots(cache)) <= positions[..., None]
@@ -136,7 +126,7 @@ def extend_row(
       Hidden states of these tokens, and the cache, of which no other row has changed.
     """
     one = row_of(cache, row)
-    hidden, one = _extend(decoder, params, one, tokens[None], start)
+    hidden, one = extend(decoder, params, one, tokens[None], start)
     return hidden[0], with_row(cache, one, row)
 
 
