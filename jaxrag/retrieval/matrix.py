@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,18 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.progress import progress
+from jaxrag.retrieval.builds import build_shards, check_sizes
 from jaxrag.retrieval.manifest import (
+    File,
     Manifest,
-    building,
     check_files,
     check_settings,
-    damage,
-    enough_space,
     read_manifest,
 )
 from jaxrag.retrieval.retriever import TextEncoder
-from jaxrag.retrieval.shards import journal_of, write_shard
+from jaxrag.retrieval.shards import write_shard
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -144,23 +141,22 @@ def build_matrix(
       InputError: an empty corpus, a vector that is not finite or of the wrong length, a directory
         that holds another index, or a full disk.
     """
-    if not len(passages):
-        raise InputError("the corpus is empty; an index needs at least one passage")
-    if min(shard_rows, 1 if chunk_rows is None else chunk_rows) < 1:
-        raise InputError(
-            f"shard_rows and chunk_rows must be at least 1, not {shard_rows} and {chunk_rows}"
-        )
+    check_sizes(len(passages), shard_rows, chunk_rows)
     if dtype not in ("float16", "float32"):
         raise InputError(f"dtype must be 'float16' or 'float32', not {dtype!r}")
     directory = Path(directory).absolute()
     layout = {"dimension": encoder.dimension, "dtype": dtype, "shard_rows": shard_rows}
     settings = _source(passages, encoder) | layout
-    with building(directory):
-        manifest = _begin(directory, settings)
-        shards = range(-(-len(passages) // shard_rows))
-        missing = [shard for shard in shards if _name(shard) not in _names(manifest)]
-        if missing:
-            _encode_shards(passages, encoder, directory, manifest, missing, chunk_rows)
+    write = partial(_write, passages, encoder, settings, chunk_rows)
+    build_shards(
+        directory,
+        settings,
+        write,
+        kind=KIND,
+        stem="vectors",
+        row_bytes=encoder.dimension * np.dtype(dtype).itemsize,
+        label="encoding passages",
+    )
     return open_matrix(directory, passages, encoder, verify=False)
 
 
@@ -171,74 +167,24 @@ def _source(passages: Passages, encoder: TextEncoder) -> dict[str, Any]:
     }
 
 
-def _name(shard: int) -> str:
-    return f"vectors-{shard:05d}.npy"
-
-
-def _names(manifest: Manifest) -> set[str]:
-    return {file.name for file in manifest.files}
-
-
-def _begin(directory: Path, settings: Mapping[str, Any]) -> Manifest:
-    """The manifest with the finished shards that are sound; a new one in an empty directory."""
-    if any(path.name != ".lock" for path in directory.iterdir()):
-        manifest = read_manifest(directory, KIND)
-        check_settings(directory, manifest.settings, settings)
-        sound = [file for file in manifest.files if not damage(directory, file, hashes=True)]
-        for file in sound:
-            journal_of(directory / file.name).unlink(missing_ok=True)
-        if len(sound) == len(manifest.files):
-            return manifest
-        manifest = Manifest(KIND, settings, tuple(sound))
-    else:
-        manifest = Manifest(KIND, settings)
-    manifest.write(directory)
-    return manifest
-
-
-def _encode_shards(
+def _write(
     passages: Passages,
     encoder: TextEncoder,
-    directory: Path,
-    manifest: Manifest,
-    missing: Sequence[int],
+    settings: Mapping[str, Any],
     chunk_rows: int | None,
-) -> None:
-    settings = manifest.settings
-    count, shard_rows = settings["passages"]["count"], settings["shard_rows"]
-    ranges = [range(s * shard_rows, min((s + 1) * shard_rows, count)) for s in missing]
-    _check_space(directory, sum(map(len, ranges)), settings)
-    done = count - sum(map(len, ranges))
-    with (
-        enough_space(directory),
-        progress(count, "encoding passages", done=done) as advance,
-    ):
-        for shard, rows in zip(missing, ranges, strict=True):
-            file = write_shard(
-                directory / _name(shard),
-                rows,
-                partial(_encode, passages, encoder, settings),
-                dimension=settings["dimension"],
-                dtype=settings["dtype"],
-                chunk_rows=chunk_rows,
-                advance=advance,
-            )
-            manifest = dataclasses.replace(manifest, files=tuple(sorted((*manifest.files, file))))
-            complete = len(manifest.files) == -(-count // shard_rows)
-            manifest = dataclasses.replace(manifest, complete=complete)
-            manifest.write(directory)
-            journal_of(directory / file.name).unlink()
-
-
-def _check_space(directory: Path, rows: int, settings: Mapping[str, Any]) -> None:
-    needed = rows * settings["dimension"] * np.dtype(settings["dtype"]).itemsize
-    free = shutil.disk_usage(directory).free
-    held = sum(path.stat().st_size for path in directory.glob("*.partial"))
-    if free + held < needed:
-        raise InputError(
-            f"{directory} needs {needed / 1e9:,.2f} GB more, its disk has {free / 1e9:,.2f} GB "
-            "left; make room or give another directory"
-        )
+    path: Path,
+    rows: range,
+    advance: Callable[[int], None],
+) -> File:
+    return write_shard(
+        path,
+        rows,
+        partial(_encode, passages, encoder, settings),
+        dimension=settings["dimension"],
+        dtype=settings["dtype"],
+        chunk_rows=chunk_rows,
+        advance=advance,
+    )
 
 
 def _encode(

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.retrieval import matrix as matrix_module
 from jaxrag.retrieval import shards
 from jaxrag.retrieval.manifest import Manifest, read_manifest
 from jaxrag.retrieval.matrix import build_matrix, open_matrix
@@ -280,7 +280,7 @@ def test_refuses_vectors_of_another_length(tmp_path) -> None:
 
 def test_too_little_room_is_seen_beforehand(tmp_path, monkeypatch) -> None:
     usage = type("usage", (), {"free": 30 * 16 * 2 - 1})
-    monkeypatch.setattr(matrix_module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     encoder = FakeEncoder()
     with pytest.raises(InputError, match="make room"):
         build_matrix(FakePassages(30), encoder, tmp_path)
