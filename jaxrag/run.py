@@ -31,7 +31,7 @@ from jaxrag.evaluation.tally import Tally
 from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.retrieval.manifest import enough_space
 from jaxrag.retrieval.rerank import Reranker
-from jaxrag.retrieval.retriever import Retriever
+from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.types import Answer, InputError, Question
 
 _log = logging.getLogger("jaxrag")
@@ -60,14 +60,17 @@ class ModelSettings(Protocol):
 
 
 class IndexSettings(Protocol):
-    """Which encoder and index."""
+    """Which encoder and index.
+
+    One whose index is a `TextRetriever` says so by an attribute ``gives_vectors``, False.
+    """
 
     @property
     def name(self) -> str:
         """For tables."""
         ...
 
-    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+    def open(self, dataset: Dataset, cache: Path) -> Retriever | TextRetriever:
         """Opens the index of the data's passages, building it on first use."""
         ...
 
@@ -160,13 +163,15 @@ def _load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
 
 
 @functools.cache
-def _open_index(settings: IndexSettings, data: DataSettings, cache: Path) -> Retriever:
+def _open_index(
+    settings: IndexSettings, data: DataSettings, cache: Path
+) -> Retriever | TextRetriever:
     dataset = _load_data(data, cache)
     with _one_at_a_time(cache / "indexes.lock"):
         return settings.open(dataset, cache)
 
 
-def open_index(run: Run, cache: Path) -> Retriever:
+def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
     """The index of the run's corpus, built where it is not there yet.
 
     Raises:
@@ -189,6 +194,23 @@ def describe(value: Any) -> Any:
 def searches(run: Run) -> bool:
     """Whether the run's method is given an index: wherever there is one, or one is needed."""
     return run.index is not None or hasattr(run.method, "candidates")
+
+
+def gives_vectors(run: Run) -> bool:
+    """Whether the run's index has vectors, as far as its settings tell.
+
+    Raises:
+      InputError: it has none, and what selects passages compares vectors.
+    """
+    given = getattr(run.index, "gives_vectors", True)
+    if not given and getattr(getattr(run.method, "select", None), "needs_vectors", False):
+        raise InputError(
+            f"{run.name} selects passages by their vectors ({type(run.method.select).__name__}), "
+            f"and the index {run.index.name if run.index else None} has none: choose one with an "
+            "encoder, such as Exact or Scann, or a selector that does without, such as Top or "
+            "Rerank."
+        )
+    return given
 
 
 def asked(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
@@ -247,6 +269,7 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
     Raises:
       InputError: something cannot be had, or does not fit; nothing has been computed yet.
     """
+    gives_vectors(run)
     dataset, questions = asked(run, cache)
     model = _load_model(run.model, cache)
     judge = _load_model(run.judge, cache) if run.judge else None

@@ -81,6 +81,11 @@ class AIS:
         """It searches or scores by the pseudo-context."""
         return True
 
+    @property
+    def needs_vectors(self) -> bool:
+        """It compares vectors, so the index must have some."""
+        return True
+
     async def __call__(
         self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:

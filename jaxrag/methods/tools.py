@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,11 +19,11 @@ from jaxrag.engines.language_model import LanguageModel, StreamingModel
 from jaxrag.engines.prompts import PromptEncoder, encoder_of
 from jaxrag.engines.requests import Operation, Request, gather
 from jaxrag.engines.store import canonical
+from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.rerank import Reranker
-    from jaxrag.retrieval.retriever import Retriever
 
 
 class LanguageModelTool:
@@ -116,11 +116,52 @@ class _Search(NamedTuple):
 
 
 class RetrieverTool:
-    """An index with its encoder, asked one query at a time."""
+    """An index, asked one query at a time: with vectors and their encoder, or by text alone."""
 
-    def __init__(self, retriever: Retriever) -> None:
+    def __init__(self, retriever: Retriever | TextRetriever) -> None:
         self._retriever = retriever
-        self._embedding = Operation(
+        self._operation = functools.cache(self._make_operation)
+
+    def embed(self, text: str) -> Request:
+        """Awaits to the query embedding of ``text``, float32 [d].
+
+        Raises:
+          InputError: the index has no vectors.
+        """
+        return Request(self._embedding, text)
+
+    async def search(self, text: str, k: int) -> Ranking:
+        """The ``k`` best passages for ``text``."""
+        if isinstance(self._retriever, TextRetriever):
+            return await Request(self._operation(k), text)
+        vector = await self.embed(text)
+        return await Request(self._operation(k), _Search(text, vector))
+
+    def vectors(self, rows: Sequence[int]) -> np.ndarray:
+        """Stored embeddings of passages, float32 [n d].
+
+        Raises:
+          InputError: the index has no vectors.
+        """
+        return self._with_vectors().vectors(rows)
+
+    def passages(self, rows: Sequence[int]) -> list[Passage]:
+        """The passages at ``rows``."""
+        return self._retriever.passages.get(rows)
+
+    def _with_vectors(self) -> Retriever:
+        if isinstance(self._retriever, TextRetriever):
+            raise InputError(
+                "This method works with vectors of passages (as select=AIS does), and the run's "
+                "index has none, it ranks texts: choose one with an encoder, such as Exact or "
+                "Scann, or a selector that does without, such as Top or Rerank."
+            )
+        return self._retriever
+
+    @functools.cached_property
+    def _embedding(self) -> Operation:
+        retriever = self._with_vectors()
+        return Operation(
             name="embed",
             identity=canonical({"encoder": retriever.encoder.identity}),
             run=lambda texts: list(retriever.embed(texts)),
@@ -129,34 +170,25 @@ class RetrieverTool:
             decode=_decode_array,
             size=len,
         )
-        self._operation = functools.cache(self._make_operation)
-
-    def embed(self, text: str) -> Request:
-        """Awaits to the query embedding of ``text``, float32 [d]."""
-        return Request(self._embedding, text)
-
-    async def search(self, text: str, k: int) -> Ranking:
-        """The ``k`` best passages for ``text``."""
-        vector = await self.embed(text)
-        return await Request(self._operation(k), _Search(text, vector))
-
-    def vectors(self, rows: Sequence[int]) -> np.ndarray:
-        """Stored embeddings of passages, float32 [n d]."""
-        return self._retriever.vectors(rows)
-
-    def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages at ``rows``."""
-        return self._retriever.passages.get(rows)
 
     def _make_operation(self, k: int) -> Operation:
-        def run(searches: list[_Search]) -> list[Ranking]:
-            return self._retriever.search(np.stack([s.vector for s in searches]), k)
+        retriever = self._retriever
+        if isinstance(retriever, TextRetriever):
+            return self._search(k, lambda texts: retriever.search_texts(texts, k), canonical)
+        return self._search(
+            k,
+            lambda asked: retriever.search(np.stack([one.vector for one in asked]), k),
+            lambda one: canonical(one.text),
+        )
 
+    def _search(
+        self, k: int, run: Callable[[list[Any]], list[Ranking]], key: Callable[[Any], str]
+    ) -> Operation:
         return Operation(
             name="search",
             identity=canonical({"index": self._retriever.identity, "k": k}),
             run=run,
-            key=lambda search: canonical(search.text),
+            key=key,
             encode=lambda ranking: canonical([ranking.ids, ranking.scores]).encode(),
             decode=lambda data: Ranking(*map(tuple, json.loads(data))),
             cost=lambda search, ranking: {"searches": 1},

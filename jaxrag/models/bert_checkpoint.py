@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,25 +21,28 @@ from jaxrag.types import InputError
 # Buffers, and the heads that an encoder without them leaves aside.
 BUFFERS = r"(.*\.)?position_ids"
 HEADS = (r"pooler\..*", r"cls\..*", r"lm_head\..*", r"classifier\..*")
+_FAMILIES = {"bert": "bert", "dpr": "bert", "roberta": "roberta", "xlm-roberta": "roberta"}
+_DPR = re.compile(r"^(question|ctx)_encoder\.bert_model\.")  # what DPR's classes put before BERT's
 
 
 def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig:
     """The settings in a Hugging Face config.json.
 
+    A tower of DPR (model_type "dpr") is a BERT whose vector is the first token's state.
+
     Raises:
       InputError: naming ``source``, for another kind of model, a lacking field, or a setting that
         this encoder does not have.
     """
-    families = {"bert": "bert", "roberta": "roberta", "xlm-roberta": "roberta"}
     kind = config.get("model_type")
-    if kind not in families:
+    if kind not in _FAMILIES:
         raise InputError(
-            f"{source}: model_type is {kind!r}; an encoder is one of {', '.join(families)}."
+            f"{source}: model_type is {kind!r}; an encoder is one of {', '.join(_FAMILIES)}."
         )
     defaults = {
         "layer_norm_eps": 1e-12,
         "hidden_act": "gelu",
-        "pad_token_id": 0 if kind == "bert" else 1,
+        "pad_token_id": 0 if _FAMILIES[kind] == "bert" else 1,
         "num_labels": len(config.get("id2label", ())) or 2,
         "type_vocab_size": 2,
     }
@@ -51,7 +55,7 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
         value, least = values.get(field.name), int(field.name not in zero_allowed)
         if field.type == "int" and (not isinstance(value, int) or value < least):
             raise InputError(f"{source}: {field.name} is {value!r}; an integer from {least} up.")
-    result = BertConfig(**values, family=families[kind])
+    result = BertConfig(**values, family=_FAMILIES[kind])
     if result.hidden_size % result.num_attention_heads:
         raise InputError(
             f"{source}: hidden_size {result.hidden_size} is no multiple of num_attention_heads "
@@ -64,6 +68,10 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
     if positions != "absolute":
         raise InputError(
             f"{source}: position_embedding_type is {positions!r}; only 'absolute' is built."
+        )
+    if projected := config.get("projection_dim") or 0:
+        raise InputError(
+            f"{source}: projection_dim is {projected}; only 0, DPR without projection, is built."
         )
     return result
 
@@ -102,7 +110,7 @@ def modern_names(
     """
     names = {}
     for name in tensors:
-        new = name.removeprefix(family + ".")
+        new = _DPR.sub("", name).removeprefix(family + ".")
         if new.startswith(("embeddings.", "encoder.", "pooler.")):
             new = body + new
         new = new.replace("LayerNorm.gamma", "LayerNorm.weight")

@@ -54,6 +54,7 @@ def describe(
     query_prefix: str = "",
     passage_prefix: str = "",
     embed_title: bool = True,
+    title_pair: bool = False,
     max_length: int | None = None,
     normalise: bool = True,
     dtype: str | None = None,
@@ -65,11 +66,13 @@ def describe(
     """
     if pooling not in ("mean", "cls"):
         raise InputError(f"pooling is {pooling!r}; allowed are 'mean' and 'cls'.")
+    if title_pair and not embed_title:
+        raise InputError("title_pair says how titles are embedded, but embed_title is off.")
     config = read_bert_config(read_config(path), source=path)
-    limit = config.max_tokens
+    least, limit = 5 if title_pair else 3, config.max_tokens  # special tokens, and some of a text
     max_length = limit if max_length is None else max_length
-    if not 3 <= max_length <= limit:
-        raise InputError(f"max_length is {max_length}; {path} allows 3 to {limit} tokens.")
+    if not least <= max_length <= limit:
+        raise InputError(f"max_length is {max_length}; {path} allows {least} to {limit} tokens.")
     settings = {
         "pooling": pooling,
         "query_prefix": query_prefix,
@@ -79,7 +82,10 @@ def describe(
         "normalise": normalise,
     }
     weights = {"weights": fingerprint(path), "dtype": compute_dtype(dtype).name}
-    return Description(canonical({"encoder": settings | weights}), config.hidden_size, settings)
+    # Told only where it is on, so that indexes from before there was this setting stay valid.
+    pair = {"title_pair": True} if title_pair else {}
+    identity = canonical({"encoder": settings | weights | pair})
+    return Description(identity, config.hidden_size, settings | {"title_pair": title_pair})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +104,7 @@ class Encoder:
     query_prefix: str
     passage_prefix: str
     embed_title: bool
+    title_pair: bool
     max_length: int
     normalise: bool
     batch_tokens: int
@@ -112,6 +119,7 @@ class Encoder:
         query_prefix: str = "",
         passage_prefix: str = "",
         embed_title: bool = True,
+        title_pair: bool = False,
         max_length: int | None = None,
         normalise: bool = True,
         dtype: str | None = None,
@@ -126,6 +134,9 @@ class Encoder:
           query_prefix: put before a query, such as E5's "query: ".
           passage_prefix: put before a passage, and before its title.
           embed_title: whether a passage is embedded as "title text" or as its text alone.
+          title_pair: whether title and text go as a pair, [CLS] title [SEP] text [SEP] of one
+            segment, as DPR's (a passage without title goes alone); of a pair too long, the longer
+            part is cut.
           max_length: tokens, special ones included, that a text is cut to; by default as many as
             the network has positions.
           normalise: whether vectors get unit length.
@@ -143,6 +154,7 @@ class Encoder:
             query_prefix=query_prefix,
             passage_prefix=passage_prefix,
             embed_title=embed_title,
+            title_pair=title_pair,
             max_length=max_length,
             normalise=normalise,
             dtype=dtype,
@@ -169,21 +181,21 @@ class Encoder:
 
     def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
         """Vectors of passages, which are read as they are needed."""
-        return self._embed(self.passage_prefix + self._text(passage) for passage in passages)
+        return self._embed(self._text(passage) for passage in passages)
 
-    def _text(self, passage: Passage) -> str:
-        if self.embed_title and passage.title:
-            return f"{passage.title} {passage.text}"
-        return passage.text
+    def _text(self, passage: Passage) -> buckets.Text:
+        if not (self.embed_title and passage.title):
+            return self.passage_prefix + passage.text
+        title = self.passage_prefix + passage.title
+        return (title, passage.text) if self.title_pair else f"{title} {passage.text}"
 
-    def _embed(self, texts: Iterable[str]) -> Float[np.ndarray, "n d"]:
+    def _embed(self, texts: Iterable[buckets.Text]) -> Float[np.ndarray, "n d"]:
         blocks = [self._embed_window(window) for window in _windows(texts)]
         return np.concatenate(blocks) if blocks else np.zeros((0, self.dimension), np.float32)
 
-    def _embed_window(self, texts: Sequence[str]) -> Float[np.ndarray, "n d"]:
-        tokens = buckets.tokenize(self.tokenizer, texts, limit=self.max_length)
+    def _embed_window(self, texts: Sequence[buckets.Text]) -> Float[np.ndarray, "n d"]:
         cut = buckets.batches(
-            tokens,
+            buckets.tokenize_each(self.tokenizer, texts, limit=self.max_length),
             limit=self.max_length,
             batch_tokens=self.batch_tokens,
             pad_id=self.module.config.pad_token_id,
@@ -221,7 +233,7 @@ def embed_tokens(
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def _windows(texts: Iterable[str]) -> Iterator[list[str]]:
+def _windows(texts: Iterable[buckets.Text]) -> Iterator[list[buckets.Text]]:
     source = iter(texts)
     while window := list(islice(source, _WINDOW)):
         yield window

@@ -1,5 +1,6 @@
 """The parts that a `Run` is put together from: data, language models, indexes, rerankers."""
 
+from jaxrag.settings.baselines import contriever, dpr, e5
 from jaxrag.settings.data import Factbook, Folder
 from jaxrag.settings.indexes import (
     BiEncoder,
@@ -9,10 +10,12 @@ from jaxrag.settings.indexes import (
     Scann,
     matrix_directory,
 )
+from jaxrag.settings.lexical import Bm25
 from jaxrag.settings.models import Local, Server, Vllm
 
 __all__ = [
     "BiEncoder",
+    "Bm25",
     "CrossEncoder",
     "Exact",
     "Factbook",
@@ -22,5 +25,8 @@ __all__ = [
     "Scann",
     "Server",
     "Vllm",
+    "contriever",
+    "dpr",
+    "e5",
     "matrix_directory",
 ]

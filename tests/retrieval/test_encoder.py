@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.models.checkpoint import locate, read_tensors
+from jaxrag.models.checkpoint import fingerprint, locate, read_tensors
 from jaxrag.retrieval import encoder as encoder_module
 from jaxrag.retrieval.encoder import Encoder
 from jaxrag.types import InputError, Passage
@@ -123,6 +123,8 @@ def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
         ({"pooling": "max"}, "pooling is 'max'; allowed are 'mean' and 'cls'"),
         ({"max_length": 65}, "max_length is 65; .* allows 3 to 64 tokens"),
         ({"max_length": 2}, "max_length is 2"),
+        ({"max_length": 4, "title_pair": True}, "max_length is 4; .* allows 5 to 64 tokens"),
+        ({"embed_title": False, "title_pair": True}, "title_pair .* but embed_title is off"),
         ({"dtype": "float16"}, "dtype is 'float16'"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
     ],
@@ -185,3 +187,41 @@ def test_minilms_hidden_states_equal_torchs(minilm):
         {"params": minilm.params}, batch["input_ids"], batch["token_type_ids"], where=where
     )
     np.testing.assert_allclose(np.asarray(got)[where], want[where], atol=2e-5)
+
+
+def test_titles_as_pairs_equal_the_float64_reference(tmp_path):
+    small_bert.write(tmp_path, BERT, classifier=False)
+    encoder = Encoder.load(
+        str(tmp_path), pooling="cls", title_pair=True, passage_prefix="a ", normalise=False
+    )
+    passages = [Passage("1", "Cat", "sat on mat"), Passage("2", "", "the rug"),
+                Passage("3", "bank of paris", "money"), Passage("4", "", "")]  # fmt: skip
+    words = [["a", "cat", "[SEP]", "sat", "on", "mat"], ["a", "the", "rug"],
+             ["a", "bank", "of", "paris", "[SEP]", "money"], ["a"]]  # fmt: skip
+    tokenizer, tensors = small_bert.tokenizer(BERT), dict(read_tensors(tmp_path))
+    for text, got in zip(words, encoder.embed_passages(passages), strict=True):
+        ids = np.array([tokenizer.convert_tokens_to_ids(["[CLS]", *text, "[SEP]"])])
+        states = small_bert.hidden_states(
+            tensors, BERT, ids, np.zeros_like(ids), np.ones(ids.shape)
+        )  # one segment: DPR's authors give the second text none of its own
+        np.testing.assert_allclose(got, states[0, 0], atol=1e-5)
+
+
+def test_a_pair_that_is_too_long_loses_of_its_longer_part(checkpoint):
+    pairs = {"title_pair": True, "normalise": False, "max_length": 7}
+    encoder = Encoder.load(checkpoint, **pairs)
+    # [CLS], [SEP] and [SEP] leave four words: one of the title, three of the text.
+    long, short = Passage("1", "cat", "sat on mat of rug"), Passage("2", "cat", "sat on mat")
+    one, other = encoder.embed_passages([long, short])
+    np.testing.assert_array_equal(one, other)
+
+
+def test_identities_from_before_pairs_are_as_they_were(checkpoint):
+    # Written out, because indexes on disk are named and guarded by these bytes.
+    before = (
+        '{"encoder":{"dtype":"float32","embed_title":true,"max_length":64,"normalise":true,'
+        '"passage_prefix":"","pooling":"mean","query_prefix":"","weights":"%s"}}'
+    )
+    assert Encoder.load(checkpoint).identity == before % fingerprint(locate(checkpoint))
+    paired = json.loads(Encoder.load(checkpoint, title_pair=True).identity)
+    assert paired["encoder"]["title_pair"] is True

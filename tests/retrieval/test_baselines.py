@@ -1,0 +1,238 @@
+"""The encoders of well-known retrievers: what they compute, and that torch computes the same."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxrag.models.bert_checkpoint import load_encoder, read_bert_config
+from jaxrag.models.checkpoint import read_config, read_tensors, write_checkpoint
+from jaxrag.retrieval.exact import ExactIndex
+from jaxrag.retrieval.matrix import build_matrix
+from jaxrag.retrieval.two_towers import TwoTowers
+from jaxrag.settings import BiEncoder, Exact, Scann, contriever, dpr, e5
+from jaxrag.types import InputError, Passage
+from tests.models import small_bert
+from tests.models.small_bert import BERT, random_tensors
+
+from .fakes import FakePassages
+
+DPR = BERT | {"model_type": "dpr", "projection_dim": 0}
+QUERIES = ["cat", "the capital of france is paris", "money in bank of river on rug", ""]
+PASSAGES = [
+    Passage("1", "Cat", "the feline sat on the mat"),
+    Passage("2", "", "bank of river"),
+    Passage("3", "Capital of France", "paris " * 30),
+    Passage("4", "Rome", "rome is a capital of money in the bank and the cat is on the rug"),
+]
+
+
+def write_tower(directory, prefix, config=DPR, seed=0, extra=()):
+    """A tower as DPR's classes save it."""
+    tensors = random_tensors(BERT | {"hidden_size": config["hidden_size"]}, classifier=False,
+                             seed=seed)  # fmt: skip
+    named = {f"{prefix}.bert_model.{name}": tensor for name, tensor in tensors.items()}
+    write_checkpoint(directory, config, named | dict(extra))
+    words = small_bert.tokenizer(BERT)
+    (directory / "vocab.txt").write_text("\n".join(sorted(words.vocab, key=words.vocab.get)) + "\n")
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def towers(tmp_path_factory):
+    """Checkpoints of queries and passages."""
+    root = tmp_path_factory.mktemp("dpr")
+    queries = write_tower(root / "queries", "question_encoder", seed=1)
+    return queries, write_tower(root / "passages", "ctx_encoder", seed=2)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return str(small_bert.write(tmp_path_factory.mktemp("bert"), BERT, classifier=False))
+
+
+def state(path, prefix, words):
+    """The states of one text by NumPy in float64 [t d]."""
+    tensors = {name.removeprefix(prefix): t for name, t in read_tensors(Path(path)).items()}
+    ids = np.array([small_bert.tokenizer(BERT).convert_tokens_to_ids(words)])
+    return small_bert.hidden_states(tensors, BERT, ids, np.zeros_like(ids), np.ones(ids.shape))[0]
+
+
+def test_dpr_by_hand(towers):
+    encoder = dpr(*towers)
+    assert (encoder.normalise, encoder.max_length) == (False, 256)
+    short = dataclasses.replace(encoder, max_length=64)  # as many positions as there are
+    loaded = short.load()
+    want = state(towers[0], "question_encoder.bert_model.",
+                 ["[CLS]", "the", "cat", "[SEP]"])[0]  # fmt: skip
+    np.testing.assert_allclose(loaded.embed(["The cat"])[0], want, atol=1e-5)
+    want = state(towers[1], "ctx_encoder.bert_model.",
+                 ["[CLS]", "rome", "[SEP]", "is", "capital", "[SEP]"])[0]  # fmt: skip
+    (got,) = loaded.embed_passages([Passage("1", "Rome", "is capital")])
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_prefixes_of_e5_and_none_of_contriever(plain):
+    made = {"e5": e5(plain), "contriever": contriever(plain)}
+    loaded = {name: dataclasses.replace(e, max_length=64).load() for name, e in made.items()}
+    bare = BiEncoder(plain, max_length=64, embed_title=False).load()
+    (query,) = bare.embed(["query: the cat"])
+    np.testing.assert_array_equal(loaded["e5"].embed(["the cat"])[0], query)
+    (passage,) = bare.embed(["passage: Rome is a capital"])
+    found = loaded["e5"].embed_passages([Passage("1", "Rome", "is a capital")])
+    np.testing.assert_array_equal(found[0], passage)
+    states = state(plain, "", ["[CLS]", "rome", "is", "a", "[SEP]"])
+    found = loaded["contriever"].embed_passages([Passage("1", "Rome", "is a")])
+    np.testing.assert_allclose(found[0], states.mean(axis=0), atol=1e-5)
+
+
+def test_two_towers_search_by_both_metrics(towers, tmp_path):
+    encoder = BiEncoder(towers[1], query_checkpoint=towers[0], pooling="cls", title_pair=True,
+                        max_length=64, normalise=False).load()  # fmt: skip
+    assert isinstance(encoder, TwoTowers) and encoder.dimension == 24
+    passages = FakePassages(4)
+    passages.rows = PASSAGES
+    build_matrix(passages, encoder, tmp_path, dtype="float32")
+    q = encoder.embed(QUERIES).astype(np.float64)
+    p = encoder.embed_passages(PASSAGES).astype(np.float64)
+    scores = {"inner_product": q @ p.T, "l2": -((q[:, None] - p) ** 2).sum(-1)}
+    for metric, want in scores.items():
+        index = ExactIndex.open(tmp_path, encoder, passages, metric=metric)
+        for found, row in zip(index.search(encoder.embed(QUERIES), 4), want, strict=True):
+            assert found.ids == tuple(np.argsort(-row))
+            np.testing.assert_allclose(found.scores, row[list(found.ids)], rtol=1e-6)
+
+
+def test_identity_names_both_towers(towers, plain):
+    both = BiEncoder(towers[1], query_checkpoint=towers[0], max_length=64)
+    swapped = BiEncoder(towers[0], query_checkpoint=towers[1], max_length=64)
+    alone = BiEncoder(towers[1], max_length=64)
+    identities = {e.load().identity for e in (both, swapped, alone)}
+    assert len(identities) == 3
+    for encoder in (both, alone):  # what a dry run tells is what the run will say
+        described = encoder.describe(*map(Path, encoder.checkpoints))
+        assert described.identity == encoder.load().identity
+        assert described.dimension == 24
+
+
+def test_towers_of_different_sizes_are_refused(towers, tmp_path):
+    wide = write_tower(tmp_path, "question_encoder", DPR | {"hidden_size": 30})
+    other = BiEncoder(towers[1], query_checkpoint=wide, max_length=64)
+    with pytest.raises(InputError, match="vectors of 30 numbers, that of passages of 24"):
+        other.load()
+    with pytest.raises(InputError, match="no two towers"):
+        other.describe(Path(towers[1]), Path(wide))
+
+
+def test_what_dpr_checkpoints_hold_besides_is_left_aside(tmp_path, towers):
+    pooler = {
+        "ctx_encoder.bert_model.pooler.dense.weight": np.ones((24, 24), np.float32),
+        "ctx_encoder.bert_model.pooler.dense.bias": np.ones(24, np.float32),
+        "ctx_encoder.bert_model.embeddings.position_ids": np.arange(64)[None],
+    }
+    old = write_tower(tmp_path / "old", "ctx_encoder", seed=2, extra=pooler)
+    texts = ["the cat", "rome"]
+    options = {"max_length": 64, "pooling": "cls"}
+    np.testing.assert_array_equal(
+        BiEncoder(old, **options).load().embed(texts),
+        BiEncoder(towers[1], **options).load().embed(texts),
+    )
+
+
+def test_a_projection_is_refused_and_a_reader_does_not_fit(tmp_path):
+    with pytest.raises(InputError, match="projection_dim is 128; only 0"):
+        read_bert_config(DPR | {"projection_dim": 128}, source="somewhere")
+    write_tower(tmp_path, "span_predictor.encoder")
+    with pytest.raises(InputError, match="surplus: span_predictor"):
+        load_encoder(tmp_path, dtype=np.dtype("float32"))
+    lacking = {key: value for key, value in DPR.items() if key != "pad_token_id"}
+    assert read_bert_config(lacking, source="").pad_token_id == 0  # BERT's
+
+
+def test_names_in_tables():
+    assert Exact(dpr()).name == "dpr-ctx_encoder-single-nq-base, exact"
+    assert Scann(e5()).name == "e5-base-v2, ScaNN"
+    assert contriever().checkpoints == ("hub:facebook/contriever-msmarco",)
+    assert dpr("a", "b").checkpoints == ("b", "a")
+
+
+# --- against torch -----------------------------------------------------------------------------
+
+
+def torch_states(model, tokenizer, texts, pairs=None):
+    """Last states and mask of a padded batch."""
+    import torch
+
+    batch = tokenizer(texts, pairs, padding=True, truncation=True, max_length=64,
+                      return_tensors="pt", return_token_type_ids=False)  # fmt: skip
+    with torch.no_grad():
+        out = model(**batch)
+    return out, batch["attention_mask"].bool()
+
+
+def torch_mean(model, tokenizer, texts):
+    out, where = torch_states(model, tokenizer, texts)
+    summed = out.last_hidden_state.masked_fill(~where[..., None], 0.0).sum(dim=1)
+    return summed / where.sum(dim=1)[..., None]
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    "make, query, passage", [(contriever, "", ""), (e5, "query: ", "passage: ")]
+)
+def test_mean_pooled_retrievers_equal_torch(plain, make, query, passage):
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    ours = dataclasses.replace(make(plain), max_length=64, dtype="float32").load()
+    model = transformers.BertModel.from_pretrained(plain, add_pooling_layer=False).eval()
+    words = ours.tokenizer
+    titled = [f"{passage}{p.title} {p.text}" if p.title else passage + p.text for p in PASSAGES]
+    for got, texts in (
+        (ours.embed(QUERIES), [query + text for text in QUERIES]),
+        (ours.embed_passages(PASSAGES), titled),
+    ):
+        want = torch_mean(model, words, texts)
+        if make is e5:
+            want = torch.nn.functional.normalize(want, dim=-1)
+        assert np.ptp(np.linalg.norm(got, axis=1)) > 0.1 or make is e5
+        np.testing.assert_allclose(got, want.numpy(), atol=2e-5)
+
+
+@pytest.mark.parity
+def test_dpr_equals_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    torch.manual_seed(3)
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+             "num_attention_heads", "max_position_embeddings", "layer_norm_eps")  # fmt: skip
+    config = transformers.DPRConfig(
+        **{name: BERT[name] for name in names}, hidden_act="gelu_new", initializer_range=0.3
+    )
+    peers = {
+        "queries": transformers.DPRQuestionEncoder(config).eval(),
+        "passages": transformers.DPRContextEncoder(config).eval(),
+    }
+    words = small_bert.tokenizer(BERT)
+    for name, peer in peers.items():
+        peer.save_pretrained(tmp_path / name)
+        (tmp_path / name / "vocab.txt").write_text(
+            "\n".join(sorted(words.vocab, key=words.vocab.get)) + "\n"
+        )
+    made = dpr(str(tmp_path / "queries"), str(tmp_path / "passages"))
+    ours = dataclasses.replace(made, max_length=64, dtype="float32").load()
+    assert isinstance(ours, TwoTowers)
+    tokenizer = transformers.DPRContextEncoderTokenizerFast.from_pretrained(tmp_path / "passages")
+    out, _ = torch_states(peers["queries"], tokenizer, QUERIES)
+    np.testing.assert_allclose(ours.embed(QUERIES), out.pooler_output.numpy(), atol=2e-5)
+    with_title = [p for p in PASSAGES if p.title]
+    out, _ = torch_states(peers["passages"], tokenizer, [p.title for p in with_title],
+                          [p.text for p in with_title])  # fmt: skip
+    got = ours.embed_passages(PASSAGES)
+    rows = [i for i, p in enumerate(PASSAGES) if p.title]
+    np.testing.assert_allclose(got[rows], out.pooler_output.numpy(), atol=2e-5)
+    out, _ = torch_states(peers["passages"], tokenizer, [PASSAGES[1].text])
+    np.testing.assert_allclose(got[1], out.pooler_output.numpy()[0], atol=2e-5)
+    assert read_config(tmp_path / "passages")["model_type"] == "dpr"

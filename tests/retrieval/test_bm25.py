@@ -1,0 +1,331 @@
+import importlib.metadata
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter, namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
+
+from configs.parts import SETS
+from jaxrag.retrieval import bm25
+from jaxrag.retrieval.bm25 import Bm25Index
+from jaxrag.retrieval.bm25_words import Bm25Settings, split_words
+from jaxrag.types import InputError, Passage
+
+from .fakes import FakePassages
+
+PLAIN = Bm25Settings(k1=1.0, b=0.0, stopwords="none", stemmer="none")
+VARIANTS = ("lucene", "robertson", "atire")
+TEXTS = ["the cat and a cat", "a dog saw the cat", "dogs run", "bird bird bird fish", "", "dog cat"]
+
+
+def titled(*pairs: tuple[str, str]) -> FakePassages:
+    passages = FakePassages(len(pairs))
+    passages.rows = [Passage(str(i), *pair) for i, pair in enumerate(pairs)]
+    return passages
+
+
+def reference(texts: list[str], query: str, s: Bm25Settings) -> np.ndarray:
+    """Every passage's score in float64, word by word, for texts of plain words."""
+    words = [text.split() for text in texts]
+    count, mean = len(texts), sum(map(len, words)) / len(texts)
+    scores = np.zeros(count)
+    for word in query.split():
+        f = sum(word in text for text in words)
+        if not f:
+            continue
+        idf = {
+            "lucene": math.log(1 + (count - f + 0.5) / (f + 0.5)),
+            "robertson": max(0.0, math.log((count - f + 0.5) / (f + 0.5))),
+            "atire": math.log(count / f),
+        }[s.variant]
+        for row, text in enumerate(words):
+            tf = text.count(word)
+            part = tf / (tf + s.k1 * (1 - s.b + s.b * len(text) / mean)) if tf else 0.0
+            scores[row] += idf * part * (s.k1 + 1 if s.variant == "atire" else 1)
+    return scores
+
+
+def test_scores_worked_by_hand(tmp_path) -> None:
+    passages = FakePassages(3, ["cat cat dog", "bird dog", "fish"])
+    index = Bm25Index.build(tmp_path, passages, settings=PLAIN)
+    # idf of "cat", in 1 of 3: ln(1 + 2.5 / 1.5) = 0.980829; of "dog", in 2: ln(1 + 1.5 / 2.5) =
+    # 0.470004. Twice among k1 = 1 counts 2/3, once 1/2: 0.653886 + 0.235002, then 0.235002.
+    (ranking,) = index.search_texts(["Cat, dog"], 2)
+    assert ranking.ids == (0, 1)
+    np.testing.assert_allclose(ranking.scores, (0.888888, 0.235002), atol=1e-6)
+
+
+WORD = st.sampled_from(["ant", "bee", "cow", "dog", "elk"])
+LINE = st.lists(WORD, max_size=9).map(" ".join)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    texts=st.lists(LINE, min_size=1, max_size=12).filter(any),
+    query=LINE,
+    variant=st.sampled_from(VARIANTS),
+    k1=st.sampled_from([0.0, 0.9, 2.5]),
+    b=st.sampled_from([0.0, 0.4, 1.0]),
+)
+def test_scores_are_those_of_the_formula(tmp_path_factory, texts, query, variant, k1, b) -> None:
+    chosen = Bm25Settings(variant, k1, b, stopwords="none", stemmer="none")
+    passages = FakePassages(len(texts), texts)
+    index = Bm25Index.build(tmp_path_factory.mktemp("bm25"), passages, settings=chosen)
+    (ranking,) = index.search_texts([query], len(texts) + 3)
+    want = reference(texts, query, chosen)
+    assert sorted(ranking.ids) == list(range(len(texts)))
+    np.testing.assert_allclose(ranking.scores, want[list(ranking.ids)], rtol=1e-5, atol=1e-6)
+    pairs = list(zip((-score for score in ranking.scores), ranking.ids, strict=True))
+    assert pairs == sorted(pairs)
+
+
+def test_rankings_are_full_and_equal_scores_come_in_order_of_rows(tmp_path) -> None:
+    index = Bm25Index.build(
+        tmp_path, FakePassages(6, ["cow", "elk", "cow", "bee", "cow elk", "elk"])
+    )
+    (found,) = index.search_texts(["elk"], 5)
+    assert found.ids == (1, 5, 4, 0, 2)  # shorter ones first, then those without the word
+    assert found.scores[0] == found.scores[1] > found.scores[2] > 0 == found.scores[3]
+    assert index.search_texts(["cow"], 2)[0].ids == (0, 2)
+    nothing = index.search_texts(["", "zebra ?", "the"], 4)
+    assert [(ranking.ids, ranking.scores) for ranking in nothing] == [
+        ((0, 1, 2, 3), (0.0,) * 4)
+    ] * 3
+    assert len(index.search_texts(["cow"], 99)[0].ids) == 6
+    assert index.search_texts([], 3) == []
+
+
+def test_a_query_does_not_depend_on_its_company(tmp_path) -> None:
+    index = Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS))
+    queries = ["cat", "dogs and a cat", "", "bird cat cat fish", "nothing"]
+    together = index.search_texts(queries, 4)
+    assert [index.search_texts([query], 4)[0] for query in queries] == together
+    assert index.search_texts(queries[::-1], 4) == together[::-1]
+    assert [ranking.ids[:2] for ranking in index.search_texts(queries, 2)] == [
+        ranking.ids[:2] for ranking in together
+    ]
+
+
+def test_words() -> None:
+    texts = ["The cats' running: X-15, naïve_2", "  ", "NO"]
+    # "the" and "no" are Lucene's stop words; one letter is no word.
+    assert split_words(texts, Bm25Settings(stemmer="none")) == [
+        ["cats", "running", "15", "naïve_2"], [], []
+    ]  # fmt: skip
+    assert split_words(texts, Bm25Settings())[0] == ["cat", "run", "15", "naïve_2"]
+    assert split_words(["Katzen die"], Bm25Settings(stopwords="german", stemmer="german")) == [
+        ["katz"]
+    ]
+    assert split_words(["the no"], PLAIN) == [["the", "no"]]
+
+
+def test_titles_and_stems_count(tmp_path) -> None:
+    passages = titled(("Zebra", "has stripes"), ("", "stripes of zebras"), ("Horse", "runs"))
+    whole = Bm25Index.build(tmp_path / "a", passages).search_texts(["zebra"], 3)[0]
+    assert set(whole.ids[:2]) == {0, 1} and whole.scores[1] > 0 == whole.scores[2]
+    bare = Bm25Index.build(tmp_path / "b", passages, settings=Bm25Settings(title=False))
+    assert bare.search_texts(["zebra"], 3)[0].scores[1] == 0
+    exact = Bm25Index.build(tmp_path / "c", passages, settings=Bm25Settings(stemmer="none"))
+    assert exact.search_texts(["zebra"], 3)[0].scores[1] == 0
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (directory / "bm25").iterdir()}
+
+
+BUILD = """
+import sys
+from tests.retrieval.test_bm25 import TEXTS, Bm25Index, FakePassages
+print(Bm25Index.build(sys.argv[1], FakePassages(len(TEXTS), TEXTS)).identity)
+"""
+
+
+def test_the_same_corpus_gives_the_same_files_in_every_process(tmp_path) -> None:
+    here = Bm25Index.build(tmp_path / "here", FakePassages(len(TEXTS), TEXTS))
+    other = (
+        "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    )  # sets of words are ordered by it
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(tmp_path / "there")],
+        env=os.environ | {"PYTHONHASHSEED": other},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == here.identity
+    assert files(tmp_path / "here") == files(tmp_path / "there")
+    assert {name.rpartition(".")[2] for name in files(tmp_path / "here")} == {"npy", "json"}
+
+
+def test_an_index_is_built_once(tmp_path, monkeypatch) -> None:
+    passages = FakePassages(len(TEXTS), TEXTS)
+    first = Bm25Index.build(tmp_path, passages)
+    monkeypatch.setattr(bm25, "_write", None)
+    again = Bm25Index.build(tmp_path, passages)
+    assert again.identity == first.identity
+    assert again.search_texts(["cat"], 6) == first.search_texts(["cat"], 6)
+    assert not again.searcher.scores["data"].flags.writeable  # a memory map, as opened
+
+
+def test_identity_tells_corpora_and_settings_apart(tmp_path) -> None:
+    passages = FakePassages(len(TEXTS), TEXTS)
+    changes = [{}, {"k1": 1.2}, {"b": 0.5}, {"variant": "atire"}, {"stemmer": "none"},
+               {"stopwords": "none"}, {"title": False}]  # fmt: skip
+    found = {
+        Bm25Index.build(tmp_path / str(i), passages, settings=Bm25Settings(**change)).identity
+        for i, change in enumerate(changes)
+    }
+    found.add(Bm25Index.build(tmp_path / "o", FakePassages(len(TEXTS), TEXTS, "other")).identity)
+    assert len(found) == 8 and json.loads(found.pop())["bm25"]["passages"]["count"] == 6
+
+
+def test_an_index_of_something_else_is_refused(tmp_path) -> None:
+    passages = FakePassages(len(TEXTS), TEXTS)
+    Bm25Index.build(tmp_path, passages)
+    with pytest.raises(InputError, match=r"passages\.identity: the index has 'fake'.*'other'"):
+        Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS, "other"))
+    with pytest.raises(InputError, match=r"settings\.k1: the index has 0\.9, this run has 1\.2"):
+        Bm25Index.open(tmp_path, passages, settings=Bm25Settings(k1=1.2))
+    with pytest.raises(InputError, match="holds no index"):
+        Bm25Index.open(tmp_path / "nowhere", passages)
+    assert bm25.state(tmp_path) == "built"
+    assert bm25.state(tmp_path / "nowhere") == "not built yet"
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def change(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+
+
+@pytest.mark.parametrize(
+    "harm, said", [(cut, "instead of"), (change, "hash"), (Path.unlink, "miss")]
+)
+@pytest.mark.parametrize("name", ["data.csc.index.npy", "vocab.index.json"])
+def test_a_damaged_index_is_refused_and_built_anew(tmp_path, harm, said, name) -> None:
+    passages = FakePassages(len(TEXTS), TEXTS)
+    whole = Bm25Index.build(tmp_path, passages)
+    before = files(tmp_path)
+    harm(tmp_path / "bm25" / name)
+    with pytest.raises(InputError, match=f"damaged.*{name}.*{said}"):
+        Bm25Index.open(tmp_path, passages)
+    assert said in bm25.state(tmp_path)
+    assert Bm25Index.build(tmp_path, passages).identity == whole.identity
+    assert files(tmp_path) == before
+
+
+def test_a_build_that_is_killed_leaves_nothing_that_counts(tmp_path, monkeypatch) -> None:
+    passages = FakePassages(len(TEXTS), TEXTS)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bm25.manifests, "finished", dies)
+    with pytest.raises(KeyboardInterrupt):
+        Bm25Index.build(tmp_path, passages)
+    assert (tmp_path / "bm25.new").exists() and bm25.state(tmp_path) == "not built yet"
+    monkeypatch.undo()
+    Bm25Index.build(tmp_path, passages)
+    assert bm25.state(tmp_path) == "built" and not (tmp_path / "bm25.new").exists()
+
+
+def test_a_full_disk_is_told_before_anything_is_written(tmp_path, monkeypatch) -> None:
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10))
+    with pytest.raises(InputError, match=r"bm25 needs .* GB, its disk has 0\.00 GB left"):
+        Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS))
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"variant": "bm25+"}, r"variant is 'bm25\+'; allowed are lucene, robertson, atire"),
+        ({"k1": -1.0}, "k1 is -1.0"),
+        ({"k1": math.inf}, "k1 is inf"),
+        ({"b": 1.5}, "b is 1.5: .* b from 0 to 1"),
+        ({"b": math.nan}, "b is nan"),
+        ({"stopwords": "klingon"}, "stopwords is 'klingon': .*[Ff]rench"),
+        ({"stemmer": "klingon"}, "stemmer is 'klingon'; allowed are none, .*porter"),
+    ],
+)
+def test_settings_that_will_not_do(tmp_path, changes, said) -> None:
+    with pytest.raises(InputError, match=said):
+        Bm25Index.build(tmp_path, FakePassages(3), settings=Bm25Settings(**changes))
+
+
+@pytest.mark.parametrize("package, chosen", [("bm25s", PLAIN), ("PyStemmer", Bm25Settings())])
+def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, package, chosen) -> None:
+    def version(name: str) -> str:
+        if name == package:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(InputError, match=rf"{package}: pip install 'jaxrag\[bm25\]'"):
+        Bm25Index.build(tmp_path, FakePassages(3), settings=chosen)
+
+
+def test_corpora_without_words_and_k_below_one(tmp_path) -> None:
+    with pytest.raises(InputError, match="the corpus is empty"):
+        Bm25Index.build(tmp_path / "a", FakePassages(0))
+    with pytest.raises(InputError, match="none of the 2 passages has a word that counts"):
+        Bm25Index.build(tmp_path / "b", FakePassages(2, ["the", "? !"]))
+    with pytest.raises(InputError, match="k must be at least 1, not 0"):
+        Bm25Index.build(tmp_path / "c", FakePassages(2)).search_texts(["text"], 0)
+
+
+def test_chunks_change_nothing(tmp_path, monkeypatch) -> None:
+    passages = FakePassages(len(TEXTS), TEXTS)
+    Bm25Index.build(tmp_path / "a", passages)
+    monkeypatch.setattr(bm25, "_CHUNK", 2)
+    Bm25Index.build(tmp_path / "b", passages)
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_postings_are_counted(tmp_path) -> None:
+    index = Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS), settings=PLAIN)
+    columns = np.diff(index.searcher.scores["indptr"])
+    found = {word: int(columns[column]) for word, column in index.searcher.vocab_dict.items()}
+    words = [{word for word in text.split() if len(word) > 1} for text in TEXTS]
+    assert found == Counter(word for text in words for word in text)
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def wiki(tmp_path_factory) -> Bm25Index:
+    pool = Path(SETS["nq"].corpus) / "corpus.jsonl"
+    if not pool.is_file():
+        pytest.skip(f"{pool} is not there: JAXRAG_DATA names the folder of the data sets")
+    rows = [Passage(line["id"], line["title"], line["text"]) for line in lines(pool)]
+    passages = FakePassages(len(rows))
+    passages.rows = rows
+    return Bm25Index.build(tmp_path_factory.mktemp("wiki"), passages)
+
+
+@pytest.mark.parametrize("name, share", [("hotpotqa", 0.93), ("squad", 0.75), ("nq", 0.79)])
+def test_gold_passages_of_real_questions(wiki, name, share) -> None:
+    """A plain BM25 finds one in its top 5 for this share of the first 300 questions."""
+    questions = lines(Path(SETS[name].path) / "queries.jsonl")[:300]
+    pairs = lines(Path(SETS[name].path) / "qrels.jsonl")
+    gold = {line["query_id"]: {*line["passage_ids"]} for line in pairs}
+    rankings = wiki.search_texts([question["question"] for question in questions], 5)
+    found = [{passage.id for passage in wiki.passages.get(ranking.ids)} for ranking in rankings]
+    hits = [bool(ids & gold[q["id"]]) for ids, q in zip(found, questions, strict=True)]
+    assert len(hits) == 300 and np.mean(hits) >= share
