@@ -54,6 +54,15 @@ def test_answers_are_text_and_retrieval_finds_gold(runs):
     assert sum(bool(text) for text in predictions) >= 6
 
 
+def test_standard_rag_over_bm25(cache, tmp_path, capsys):
+    pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
+    arguments = ["--config=configs/retrievers.py:bm25@tiny", f"--config.cache={cache}"]
+    assert answer.main(["answer", *arguments, f"--workdir={tmp_path / 'run'}"]) == 0
+    assert "bm25" in capsys.readouterr().out
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["errors"] == 0 and metrics["means"]["recall"]["mean"] > 0.3
+
+
 def test_a_second_run_asks_the_model_nothing(runs, cache, tmp_path, monkeypatch):
     monkeypatch.setattr(LocalModel, "generate", refuse)
     for method, path in runs.items():

@@ -105,6 +105,13 @@ def test_rankings_are_full_and_equal_scores_come_in_order_of_rows(tmp_path) -> N
     assert index.search_texts([], 3) == []
 
 
+def test_many_equal_scores_come_in_order_of_rows(tmp_path) -> None:
+    texts = ["cow elk" if row % 3 else "cow" for row in range(120)]
+    (found,) = Bm25Index.build(tmp_path, FakePassages(120, texts)).search_texts(["cow"], 100)
+    # 40 short ones, then the first 60 of the 80 longer ones
+    assert found.ids == (*range(0, 120, 3), *[row for row in range(120) if row % 3][:60])
+
+
 def test_a_query_does_not_depend_on_its_company(tmp_path) -> None:
     index = Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS))
     queries = ["cat", "dogs and a cat", "", "bird cat cat fish", "nothing"]

@@ -1,0 +1,119 @@
+"""Runs over BM25: told beforehand, answered, resumed, refused where vectors are needed."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
+
+from experiments import answer
+from experiments import index as index_script
+from experiments.configuration import editable, load, rebuilt
+from jaxrag.engines.local import LocalModel
+from jaxrag.evaluation.records import read_run
+from jaxrag.methods import dtr, standard_rag
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.plan import plan
+from jaxrag.run import Run, execute
+from jaxrag.settings import Bm25, Exact
+from jaxrag.types import Answer, InputError, Question
+from tests.experiments.small_run import write_small_run
+
+RETRIEVERS = ["bm25", "contriever", "contriever_ms", "e5", "dpr"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: Any) -> Run:
+    """Standard RAG over BM25 with a random model."""
+    here = tmp_path_factory.mktemp("bm25")
+    run = load(str(write_small_run(here, questions=12)))
+    reader = Reader(prompts=str(here / "prompts.toml"), answer_tokens=4)
+    method = standard_rag.Config(OnePath(n=3), Top(k=2), reader)
+    return dataclasses.replace(run, method=method, index=Bm25())
+
+
+def test_a_run_is_told_then_done_then_known(small: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    before = plan(small, tmp_path / "run").index
+    assert before is not None and before.directory is not None
+    assert (before.name, before.state, before.bytes) == ("BM25", "not built yet", None)
+    assert not before.directory.exists()
+    assert execute(small, tmp_path / "run")["errors"] == 0
+    after = plan(small, tmp_path / "run")
+    assert after.index is not None and (after.index.state, after.answered) == ("built", 12)
+    run = read_run(tmp_path / "run")
+    assert run.config["retriever"]["name"] == "BM25"
+    assert run.config["retriever"]["bm25"]["settings"]["stemmer"] == "porter"
+    for record in run.records:
+        (search,) = record["trace"]["searches"]
+        assert len(search["ids"]) == 3 and search["scores"] == sorted(search["scores"])[::-1]
+        assert record["cost"]["searches"] == 1
+    monkeypatch.setattr(LocalModel, "generate", None)  # the store answers a second run
+    assert execute(small, tmp_path / "again")["errors"] == 0
+    again = (tmp_path / "again" / "answers.jsonl").read_bytes()
+    assert again == (tmp_path / "run" / "answers.jsonl").read_bytes()
+    (vocabulary,) = before.directory.rglob("vocab*")
+    vocabulary.write_bytes(vocabulary.read_bytes()[:-1])
+    damaged = plan(small).index
+    assert damaged is not None and "vocab.index.json" in damaged.state
+
+
+def test_what_selects_by_vectors_is_refused_at_the_door(small: Run, tmp_path: Path) -> None:
+    run = dataclasses.replace(small, method=dtr.Config(), cache=str(tmp_path / "cache"))
+    for act in (lambda: execute(run, tmp_path / "run"), lambda: plan(run)):
+        with pytest.raises(InputError, match=r"dtr selects .*\(AIS\), and the index BM25 has none"):
+            act()
+    assert not any(tmp_path.iterdir())  # nothing was read or built for it
+    plan(dataclasses.replace(run, index=load("configs/dtr.py:tiny").index))
+
+
+@dataclasses.dataclass(frozen=True)
+class Peeking:
+    """The config of a method that looks at vectors without saying so."""
+
+
+async def peek(question: Question, tools: Any, config: Peeking) -> Answer:
+    await tools.index.embed(question.text)
+    return Answer(question.id, "", {})
+
+
+def test_a_dry_run_finds_out_who_needs_vectors(small: Run, monkeypatch: Any) -> None:
+    monkeypatch.setitem(globals(), "answer", peek)
+    run = dataclasses.replace(small, method=Peeking())
+    with pytest.raises(InputError, match="works with vectors of passages"):
+        plan(run)
+    assert plan(dataclasses.replace(run, index=load("configs/dtr.py:tiny").index)).calls == ()
+
+
+@pytest.mark.parametrize("where", ["tiny", "hotpotqa", "paper-nq", "tiny+vllm"])
+@pytest.mark.parametrize("name", RETRIEVERS)
+def test_every_retriever_has_every_variant(name: str, where: str) -> None:
+    run = load(f"configs/retrievers.py:{name}@{where}")
+    assert run.name == name and rebuilt(run, editable(run)) == run
+    assert run.index is not None and isinstance(run.index, Bm25 if name == "bm25" else Exact)
+
+
+def test_an_unknown_retriever_lists_the_known() -> None:
+    with pytest.raises(InputError, match=r"no retriever 'bm26'.*bm25, contriever"):
+        load("configs/retrievers.py:bm26@tiny")
+
+
+@pytest.mark.parametrize("key, said", [("k1=-1", "k1 is -1"), ("variant=bm25l", "variant is")])
+def test_bad_settings_on_the_command_line(key: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        answer.main(["answer", "--config=configs/retrievers.py:bm25@tiny", f"--config.index.{key}"])
+
+
+def test_the_scripts_tell_and_build_it(tmp_path: Path, capsys: Any) -> None:
+    config = ["--config=configs/retrievers.py:bm25@tiny", f"--config.cache={tmp_path}/cache"]
+    workdir = [f"--workdir={tmp_path}/run", "--config.index.k1=1.2"]
+    assert answer.main(["answer", *config, *workdir, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "BM25: " in told and "passages, not built yet" in told
+    assert index_script.main(["index", *config, "--config.index.k1=1.2"]) == 0
+    assert '"k1":1.2' in capsys.readouterr().out
+    assert answer.main(["answer", *config, *workdir, "--dry-run"]) == 0
+    assert "passages, built" in capsys.readouterr().out
