@@ -9,7 +9,7 @@ vocabulary 999: padding, special and unused ones), as the released code does.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -20,6 +20,15 @@ from jaxrag.models.bert import BertConfig, BertEncoder, LayerNorm
 from jaxrag.models.precision import linear, matmul_precision
 
 _CHUNK = 16  # tokens of each text whose logits exist at once
+
+Towers = dict[str, Any]
+"""Parameters of one network for questions and one for passages, under "query" and "passage"; or of
+one for both, under "both"."""
+
+
+def tower(params: Towers, side: Literal["query", "passage"]) -> Any:
+    """The parameters that embed questions, or passages."""
+    return params["both"] if "both" in params else params[side]
 
 
 def elu1p(x: Float[Array, "*n"]) -> Float[Array, "*n"]:

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from jaxrag.models.bert_checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
-from jaxrag.models.checkpoint import read_config, read_tensors
-from jaxrag.models.sidr import Sidr
+from jaxrag.models.checkpoint import fingerprint, read_config, read_tensors, write_checkpoint
+from jaxrag.models.sidr import Sidr, Towers
+from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
+
+_SIDES = ("query", "passage")
+_KEY = "sidr"  # of config.json, with what a BERT's does not say
 
 
 def load_sidr(
-    path: Path, *, dtype: jnp.dtype, first: int = 999, masked: bool = True
+    path: Path, *, dtype: jnp.dtype, first: int | None = None, masked: bool | None = None
 ) -> tuple[Sidr, dict[str, Any]]:
     """A tower and its parameters; of a plain BERT the last norm's are 1 and 0, as training begins.
 
     Args:
       path: a checkpoint's directory.
-      dtype: what is computed in.
-      first, masked: as in `Sidr`.
+      dtype: what is computed in, and what matrices are held in.
+      first, masked: as in `Sidr`; by default what the checkpoint says, else Sidr's own defaults.
 
     Raises:
       InputError: if it is no BERT checkpoint, incomplete, or does not fit its config.
     """
-    config = read_bert_config(read_config(path), source=path)
+    whole = read_config(path)
+    config = read_bert_config(whole, source=path)
     if config.family != "bert":
         raise InputError(f"{path}: SiDR is built on BERT, this is {config.family!r}.")
+    said = whole.get(_KEY, {})
+    first = said.get("first", Sidr.first) if first is None else first
+    masked = said.get("masked", Sidr.masked) if masked is None else masked
     if not 0 <= first < config.vocab_size:
         raise InputError(
             f"{path}: first is {first}, but the vocabulary has {config.vocab_size} tokens; give "
@@ -42,3 +53,81 @@ def load_sidr(
     module = Sidr(config, dtype, first, masked)
     ignore = (BUFFERS, *HEADS, *(rf"bert\.{head}" for head in HEADS))
     return module, parameters(module, tensors, path, ignore=ignore)
+
+
+def load_towers(
+    path: Path, *, dtype: jnp.dtype, shared: bool = False, first: int | None = None
+) -> tuple[Sidr, Towers]:
+    """The network and the parameters of both towers, in float32 whatever is computed in.
+
+    Args:
+      path: what `write_towers` wrote; or a checkpoint, with which both towers then begin.
+      dtype: what is computed in.
+      shared: whether a checkpoint that is not SiDR's yet becomes one tower or two.
+      first: as in `load_sidr`.
+
+    Raises:
+      InputError: as `load_sidr`; also for two towers of different shapes.
+    """
+    float32 = jnp.dtype("float32")
+    if not has_towers(path):
+        module, params = load_sidr(path, dtype=float32, first=first)
+        one = _KEY in read_config(path)
+        towers = {"both": params} if shared or one else dict.fromkeys(_SIDES, params)
+        return module.clone(dtype=dtype), towers
+    loaded = [load_sidr(path / side, dtype=float32, first=first) for side in _SIDES]
+    (module, query), (other, passage) = loaded
+    if module != other:
+        raise InputError(f"{path}: the towers for questions and passages differ in their settings.")
+    return module.clone(dtype=dtype), {"query": query, "passage": passage}
+
+
+def has_towers(path: Path) -> bool:
+    """Whether there are two towers at ``path``."""
+    return all((path / side / "config.json").is_file() for side in _SIDES)
+
+
+def tokenizer_path(path: Path) -> Path:
+    """Where the tokenizer of a SiDR lies: in a checkpoint, or in either tower's."""
+    return path / _SIDES[0] if has_towers(path) else path
+
+
+def towers_fingerprint(path: Path) -> str:
+    """A hex digest that stands for the weights, settings and tokenizer of a SiDR."""
+    if not has_towers(path):
+        return fingerprint(path)
+    return "-".join(fingerprint(path / side) for side in _SIDES)
+
+
+def write_towers(directory: Path, module: Sidr, params: Towers, *, begun_with: Path) -> Path:
+    """Writes a SiDR so that `load_towers` reads it, all or nothing.
+
+    One tower is an ordinary checkpoint directory; two are directories "query" and "passage".
+
+    Args:
+      directory: replaced if it is there.
+      module: the network.
+      params: of its towers.
+      begun_with: the checkpoint whose config and tokenizer are taken over.
+
+    Raises:
+      InputError: it cannot be written, such as on a full disk.
+    """
+    source = tokenizer_path(begun_with)
+    config = {**read_config(source), _KEY: {"first": module.first, "masked": module.masked}}
+    tokenizer = load_tokenizer(source)
+    directory = Path(directory).absolute()
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
+        for side, tree in params.items():
+            place = partial if side == "both" else partial / side
+            arrays: dict[str, Any] = flatten_dict(tree, sep=".")  # type: ignore[assignment]
+            tensors = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
+            write_checkpoint(place, config, tensors)
+            tokenizer.save_pretrained(place)
+        shutil.rmtree(directory, ignore_errors=True)
+        partial.rename(directory)
+    except OSError as error:
+        raise InputError(f"{directory} cannot be written: {error}") from error
+    return directory

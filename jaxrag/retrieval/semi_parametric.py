@@ -1,0 +1,164 @@
+"""SiDR's four searches, over tokens and over vectors.
+
+METHODS section 3.2. A question is E(q), or the set of its tokens T(q); a passage E(d) or T(d):
+
+============  ==========================================  ======================
+search        score                                       needs
+============  ==========================================  ======================
+parametric    E(q) . E(d)                                 vectors of all passages
+alpha         T(q) . E(d)                                 vectors of all passages
+beta          E(q) . T(d)                                 tokens of all passages
+late          the m best of beta, ordered by E(q) . E(d)  tokens of all passages
+============  ==========================================  ======================
+
+Tokens never change, so beta and late search go on with one index while the network is trained.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.engines.store import canonical
+from jaxrag.retrieval.bag_of_tokens import BagOfTokens
+from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.retrieval.sparse import SparseIndex
+from jaxrag.types import InputError, Ranking
+
+if TYPE_CHECKING:
+    from jaxrag.retrieval.passages import Passages
+
+Search = Literal["late", "beta", "alpha", "parametric"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SidrIndex:
+    """A corpus searched with SiDR; a `jaxrag.retrieval.retriever.TextRetriever`.
+
+    Attributes:
+      encoder: of questions, and for late search of passages.
+      passages: the corpus.
+      index: its tokens for "late" and "beta", its vectors for "alpha" and "parametric".
+      search: which of the four.
+      m: passages that late search orders anew.
+      vectors: those already embedded.
+    """
+
+    encoder: SidrEncoder
+    passages: Passages
+    index: BagOfTokens | SparseIndex
+    search: Search
+    m: int
+    vectors: PassageVectors
+
+    @classmethod
+    def make(
+        cls,
+        encoder: SidrEncoder,
+        passages: Passages,
+        index: BagOfTokens | SparseIndex,
+        *,
+        search: Search = "late",
+        m: int = 20,
+    ) -> SidrIndex:
+        """Puts the parts together.
+
+        Raises:
+          InputError: a search that the index is not for, or ``m`` below 1.
+        """
+        if search not in ("late", "beta", "alpha", "parametric"):
+            raise InputError(f"search is {search!r}; there are late, beta, alpha and parametric.")
+        if (search in ("late", "beta")) != isinstance(index, BagOfTokens):
+            raise InputError(f"{search} search does not go with a {type(index).__name__}.")
+        if m < 1:
+            raise InputError(f"m is {m}; late search orders at least one passage.")
+        return cls(encoder, passages, index, search, m, PassageVectors(encoder, passages))
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of the search, the encoder and the index."""
+        deep = {"m": self.m} if self.search == "late" else {}
+        about = {"search": self.search, "encoder": self.encoder.identity, **deep}
+        return canonical({"sidr": about, "index": self.index.identity})
+
+    def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
+        """The ``k`` best passages of each question.
+
+        Late search gives at most ``m``: the others were not compared.
+
+        Raises:
+          InputError: ``k`` below 1, or above ``m`` in late search.
+        """
+        if self.search == "alpha":
+            return self.index.search(self.encoder.token_vectors(texts), k)
+        queries = self.encoder.embed(texts)
+        if self.search != "late":
+            return self.index.search(queries, k)
+        if k > self.m:
+            raise InputError(
+                f"{k} passages are asked for, but late search orders {self.m}: raise m, or ask for "
+                "fewer."
+            )
+        return late(queries, self.index.search(queries, self.m), self.vectors, k)
+
+
+class PassageVectors:
+    """E(d) of passages of a corpus, embedded when first asked for and then kept.
+
+    Args:
+      encoder: makes them.
+      passages: the corpus.
+      limit: how many are kept, those asked for last; each takes 8 bytes for each entry.
+    """
+
+    def __init__(self, encoder: SidrEncoder, passages: Passages, *, limit: int = 100_000) -> None:
+        self._encoder = encoder
+        self._passages = passages
+        self._limit = limit
+        self._kept = collections.OrderedDict[int, tuple[np.ndarray, np.ndarray]]()
+        self.embedded = 0
+
+    def scores(
+        self, queries: Float[np.ndarray, "q v"], rows: Sequence[Sequence[int]]
+    ) -> list[Float[np.ndarray, " m"]]:
+        """E(q) . E(d) of each query with each of its passages, float32, summed in float64."""
+        self._fetch(sorted({row for some in rows for row in some}))
+        found = []
+        for query, some in zip(queries, rows, strict=True):
+            padded = np.append(query, 0).astype(np.float64)
+            found.append(np.array([self._score(padded, row) for row in some], np.float32))
+        self._forget()
+        return found
+
+    def _score(self, query: Float[np.ndarray, " v"], row: int) -> float:
+        ids, values = self._kept[row]
+        self._kept.move_to_end(row)
+        return float(np.dot(query[ids], values.astype(np.float64)))
+
+    def _fetch(self, rows: Sequence[int]) -> None:
+        new = [row for row in rows if row not in self._kept]
+        vectors = self._encoder.embed_passages(self._passages.get(new))
+        self.embedded += len(new)
+        self._kept.update(zip(new, zip(*vectors, strict=True), strict=True))
+
+    def _forget(self) -> None:
+        while len(self._kept) > self._limit:
+            self._kept.popitem(last=False)
+
+
+def late(
+    queries: Float[np.ndarray, "q v"], found: Sequence[Ranking], vectors: PassageVectors, k: int
+) -> list[Ranking]:
+    """The ``k`` best of each ranking by E(q) . E(d); equal scores in the order of rows."""
+    scores = vectors.scores(queries, [ranking.ids for ranking in found])
+    reranked = []
+    for ranking, new in zip(found, scores, strict=True):
+        order = np.lexsort((np.array(ranking.ids), -new))[:k]
+        ids = tuple(ranking.ids[i] for i in order)
+        reranked.append(Ranking(ids, tuple(float(new[i]) for i in order)))
+    return reranked

@@ -1,0 +1,212 @@
+"""SiDR's encoder: questions and passages as weights over the vocabulary.
+
+METHODS section 3.2; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens index". What
+is searched with them: `jaxrag.retrieval.semi_parametric`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
+
+from jaxrag.engines.store import canonical
+from jaxrag.models.checkpoint import locate
+from jaxrag.models.precision import compute_dtype
+from jaxrag.models.sidr import Sidr, Towers, bag_of_tokens, keep_top, tower
+from jaxrag.models.sidr_checkpoint import load_towers, tokenizer_path, towers_fingerprint
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.retrieval import buckets
+from jaxrag.types import InputError, Passage
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+class Sparse(NamedTuple):
+    """Vectors over the vocabulary by their entries above 0, largest first.
+
+    Attributes:
+      ids: their places; what fills a row up has the vocabulary's size.
+      values: theirs; 0 where a row is filled up.
+    """
+
+    ids: Int[np.ndarray, "n l"]
+    values: Float[np.ndarray, "n l"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SidrEncoder:
+    """E(x) of questions and passages, all but the largest entries 0; made by :meth:`load`.
+
+    A text's vector is bitwise the same whatever else is in the call.
+    """
+
+    identity: str
+    module: Sidr
+    params: Towers
+    tokenizer: PreTrainedTokenizerFast
+    top: int
+    own_tokens: bool
+    query_length: int
+    passage_length: int
+    batch_tokens: int
+    mesh: Mesh | None = None
+
+    @classmethod
+    def load(
+        cls,
+        spec: str,
+        *,
+        top: int = 768,
+        own_tokens: bool = True,
+        query_length: int = 128,
+        passage_length: int = 256,
+        shared: bool = False,
+        first: int | None = None,
+        dtype: str | None = None,
+        batch_tokens: int | None = None,
+        mesh: Mesh | None = None,
+    ) -> SidrEncoder:
+        """Reads a SiDR, or makes an untrained one of a BERT.
+
+        Args:
+          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.locate` takes it, or the directory
+            of two towers.
+          top: entries that a vector keeps.
+          own_tokens: whether it keeps those of the text's own tokens besides.
+          query_length, passage_length: tokens, special ones included, that a text is cut to.
+          shared, first: see `jaxrag.models.sidr_checkpoint.load_towers`.
+          dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
+          batch_tokens: size of a batch; by default what suits the device.
+          mesh: devices that share a batch's rows, along the mesh's "data" axis.
+
+        Raises:
+          InputError: for a checkpoint or setting that will not do.
+        """
+        path = Path(spec) if (Path(spec) / "query").is_dir() else locate(spec)
+        of = compute_dtype(dtype)
+        module, params = load_towers(path, dtype=of, shared=shared, first=first)
+        size = module.config.vocab_size - module.first
+        if not 1 <= top <= size:
+            raise InputError(f"top is {top}; {spec} has 1 to {size} entries.")
+        settings = {"top": top, "own_tokens": own_tokens, "query_length": query_length}
+        settings |= {"passage_length": passage_length}
+        for name in ("query_length", "passage_length"):
+            if not 3 <= settings[name] <= module.config.max_tokens:
+                limit = module.config.max_tokens
+                raise InputError(f"{name} is {settings[name]}; {spec} allows 3 to {limit} tokens.")
+        about = {"weights": towers_fingerprint(path), "dtype": of.name, "first": module.first}
+        return cls(
+            identity=canonical({"sidr": {**settings, **about, "towers": sorted(params)}}),
+            module=module,
+            params=params if mesh is None else buckets.replicate(params, mesh),
+            tokenizer=load_tokenizer(tokenizer_path(path)),
+            batch_tokens=buckets.batch_tokens(batch_tokens),
+            mesh=mesh,
+            **settings,
+        )
+
+    def with_params(self, params: Towers, name: str) -> SidrEncoder:
+        """The same with other parameters, which ``name`` tells from others'."""
+        identity = canonical({"of": self.identity, "params": name})
+        return dataclasses.replace(self, params=params, identity=identity)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.module.config.vocab_size - self.module.first
+
+    def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q v"]:
+        """E(q) of questions, float32."""
+        return self._run(list(texts), "query", self.query_length, _dense)
+
+    def embed_passages(self, passages: Iterable[Passage]) -> Sparse:
+        """E(d) of passages."""
+        texts = [self.passage_text(passage) for passage in passages]
+        width = min(self.top + self.passage_length * self.own_tokens, self.dimension)
+        both = self._run(texts, "passage", self.passage_length, partial(_entries, width=width))
+        # ids go through the same float32 array as values: they are below 2^24
+        return Sparse(both[:, width:].astype(np.int32), both[:, :width])
+
+    def token_vectors(self, texts: Sequence[str]) -> Float[np.ndarray, "q v"]:
+        """T(q) of questions."""
+        found = np.zeros((len(texts), self.dimension), np.float32)
+        tokens = buckets.tokenize(self.tokenizer, texts, limit=self.query_length)
+        for row, text in enumerate(tokens):
+            found[row, [i - self.module.first for i in text.ids if i >= self.module.first]] = 1.0
+        return found
+
+    def passage_text(self, passage: Passage) -> str:
+        """What is embedded of a passage: title, separator, text."""
+        if not passage.title:
+            return passage.text
+        return f"{passage.title} {self.tokenizer.sep_token} {passage.text}"
+
+    def _run(
+        self,
+        texts: Sequence[str],
+        side: Literal["query", "passage"],
+        limit: int,
+        finish: Callable[..., Array],
+    ) -> np.ndarray:
+        tokens = buckets.tokenize(self.tokenizer, texts, limit=limit)
+        tokens = [buckets.Tokens(text.ids, (0,) * len(text.ids)) for text in tokens]
+        cut = buckets.batches(
+            tokens,
+            limit=limit,
+            batch_tokens=self.batch_tokens,
+            pad_id=self.module.config.pad_token_id,
+            mesh=self.mesh,
+        )
+
+        def compute(batch: buckets.Batch) -> Array:
+            vectors = embed_tokens(
+                tower(self.params, side),
+                batch.ids,
+                batch.lengths,
+                module=self.module,
+                top=self.top,
+                own_tokens=self.own_tokens,
+            )
+            return finish(vectors)
+
+        features = jax.eval_shape(finish, jnp.zeros((1, self.dimension))).shape[1]
+        return buckets.run(compute, cut, count=len(texts), features=features)
+
+
+@partial(jax.jit, static_argnames=("module", "top", "own_tokens"))
+def embed_tokens(
+    params: dict[str, Any],
+    ids: Int[Array, "b t"],
+    lengths: Int[Array, " b"],
+    *,
+    module: Sidr,
+    top: int,
+    own_tokens: bool,
+) -> Float[Array, "b v"]:
+    """E(x) of right-padded texts, sparsified."""
+    where = jnp.arange(ids.shape[1]) < lengths[:, None]
+    dense: Any = module.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
+    own = bag_of_tokens(ids, where=where, vocabulary=module.config.vocab_size, first=module.first)
+    return keep_top(dense, top, tokens=own if own_tokens else None)
+
+
+def _dense(vectors: Float[Array, "b v"]) -> Float[Array, "b v"]:
+    return vectors
+
+
+@partial(jax.jit, static_argnames="width")
+def _entries(vectors: Float[Array, "b v"], *, width: int) -> Float[Array, "b 2*width"]:
+    """The entries above 0, then their places."""
+    values, ids = jax.lax.top_k(vectors, width)
+    ids = jnp.where(values > 0, ids, vectors.shape[1])
+    return jnp.concatenate([values, ids.astype(jnp.float32)], axis=1)

@@ -1,0 +1,243 @@
+"""Training SiDR: questions with gold passages, against hard negatives and the rest of the batch.
+
+Zhou et al. (SiDR); METHODS sections 3.2 and 3.5. The defaults are those of the released code: batches
+of 128, one hard negative of BM25, AdamW at 2e-5 without weight decay, a linear decay, gradients
+clipped at 2, 40 epochs. Its warm-up of one epoch is ``update.warmup``, in steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grain
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxrag.functional.answers import contains
+from jaxrag.models.sidr import Towers
+from jaxrag.retrieval.passages import Passages
+from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.training import pieces
+from jaxrag.training.contrastive import Batch, State, Update, make_step, tokenize
+from jaxrag.training.loop import Data, fit
+from jaxrag.types import InputError, Question
+
+
+class Example(NamedTuple):
+    """A question to train on; passages are rows of the corpus.
+
+    Attributes:
+      question: its text.
+      positives: passages that answer it; one is drawn whenever the question comes up.
+      negatives: passages that seem to, best first; some are drawn.
+    """
+
+    question: str
+    positives: tuple[int, ...]
+    negatives: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How SiDR is trained.
+
+    Attributes:
+      steps: how many; 0 takes ``epochs``.
+      epochs: how often each question comes up.
+      batch: questions of a step, on all devices together.
+      piece: questions that go through the network at a time, with their passages; a batch is 1, 2,
+        4, 8, ... of these. Memory goes with it, and so do the last bits, but not the number of
+        devices.
+      negatives: hard negatives of a question.
+      update: loss and optimiser.
+      seed: of the order and of the draws.
+      save_every, watch_every: steps between checkpoints, and between evaluations; 0 never
+        evaluates.
+    """
+
+    steps: int = 0
+    epochs: float = 40.0
+    batch: int = 128
+    piece: int = 8
+    negatives: int = 1
+    update: Update = Update()
+    seed: int = 0
+    save_every: int = 100
+    watch_every: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or not self.epochs > 0 or self.negatives < 0 or self.seed < 0:
+            raise InputError(
+                f"steps is {self.steps}, epochs {self.epochs}, negatives {self.negatives} and seed "
+                f"{self.seed}: epochs is to be above 0, the others 0 or more."
+            )
+
+    def steps_over(self, examples: int) -> int:
+        """Steps of a training on so many questions."""
+        return self.steps or max(1, round(self.epochs * examples / self.batch))
+
+
+def mine(
+    questions: Sequence[Question],
+    gold: Mapping[str, Sequence[int]],
+    passages: Passages,
+    retriever: TextRetriever,
+    *,
+    depth: int = 100,
+    distant: int = 1,
+) -> list[Example]:
+    """Examples with hard negatives: what a retriever finds that is not gold and has no answer.
+
+    A question without gold passages gets, as distant supervision, the first of those found that
+    hold an answer (as DPR does, Karpukhin et al. 2020); where there is none it is left out. Where a
+    retriever finds nothing without an answer, an example has no negatives, and `train` draws
+    other questions' positives for it.
+
+    Args:
+      questions: with their answers.
+      gold: rows of the gold passages by question id.
+      passages: the corpus.
+      retriever: over the same corpus, such as BM25.
+      depth: passages looked at.
+      distant: most positives of a question without gold; 0 leaves such questions out.
+
+    Raises:
+      InputError: no question has a positive passage.
+    """
+    known = [question for question in questions if distant or gold.get(question.id)]
+    rankings = retriever.search_texts([question.text for question in known], depth)
+    examples = []
+    for question, ranking in zip(known, rankings, strict=True):
+        found = list(zip(ranking.ids, passages.get(ranking.ids), strict=True))
+        right = [row for row, p in found if contains(f"{p.title} {p.text}", question.answers)]
+        positives = tuple(gold.get(question.id, ())) or tuple(right[:distant])
+        wrong = [row for row in ranking.ids if row not in {*right, *positives}]
+        if positives:
+            examples.append(Example(question.text, positives, tuple(wrong)))
+    if not examples:
+        raise InputError(
+            f"None of the {len(questions)} questions has a gold passage, or an answer in what was "
+            "found for it: there is nothing to train a retriever on. Take a data set with qrels, "
+            "or the corpus that the questions were asked of."
+        )
+    return examples
+
+
+def batches(
+    examples: Sequence[Example], passages: Passages, encoder: SidrEncoder, settings: Training
+) -> Data:
+    """Batches without end in an order that the seed decides, each question once an epoch.
+
+    The next batch is read and tokenised while the last one is trained on. Every process makes the
+    same whole batches, of which its devices take their rows.
+    """
+    if len(examples) < settings.batch:
+        raise InputError(
+            f"There are {len(examples)} questions to train on, fewer than a batch of "
+            f"{settings.batch}: lower batch, or take more questions."
+        )
+    corpus = Passages.open(passages.directory)  # its own reader, since it reads in a thread
+    tokenizer = copy.deepcopy(encoder.tokenizer)
+
+    everything = np.unique([example.positives[0] for example in examples])
+    most = settings.negatives + max(len(example.positives) for example in examples)
+    if most > len(everything):
+        raise InputError(
+            f"The questions have {len(everything)} different positive passages, too few to draw "
+            f"{settings.negatives} negatives of others' for each: take more questions."
+        )
+
+    def draw(example: Example, random: np.random.Generator) -> tuple[str, list[int]]:
+        positive = example.positives[int(random.integers(len(example.positives)))]
+        pool = list(example.negatives)
+        if len(pool) < settings.negatives:
+            others = random.choice(everything, most, replace=False)
+            pool += [row for row in others.tolist() if row not in example.positives]
+        chosen = random.choice(len(pool), settings.negatives, replace=False)
+        return example.question, [positive, *(pool[i] for i in chosen)]
+
+    def collate(drawn: Sequence[tuple[str, list[int]]]) -> Batch:
+        return make_batch([q for q, _ in drawn], [rows for _, rows in drawn], corpus, encoder,
+                          tokenizer)  # fmt: skip
+
+    dataset = grain.MapDataset.source(examples).seed(settings.seed).shuffle().repeat()
+    dataset = dataset.random_map(draw).batch(settings.batch, batch_fn=collate)
+    reading = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
+    return iter(dataset.to_iter_dataset(reading))
+
+
+def make_batch(
+    questions: Sequence[str],
+    rows: Sequence[Sequence[int]],
+    passages: Passages,
+    encoder: SidrEncoder,
+    tokenizer: Any,
+    targets: np.ndarray | None = None,
+) -> Batch:
+    """Tokenises questions and, for each of them, equally many passages of the corpus."""
+    pad_id = encoder.module.config.pad_token_id
+    texts = [encoder.passage_text(p) for p in passages.get([r for some in rows for r in some])]
+    shape = (len(questions), len(rows[0]))
+    return Batch(
+        tokenize(tokenizer, questions, limit=encoder.query_length, pad_id=pad_id),
+        tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id),
+        np.zeros(shape, np.float32) if targets is None else np.asarray(targets, np.float32),
+    )
+
+
+def train(
+    examples: Sequence[Example],
+    passages: Passages,
+    encoder: SidrEncoder,
+    settings: Training,
+    directory: Path,
+    *,
+    watch: Callable[[SidrEncoder, int], Mapping[str, Any]] | None = None,
+    mesh: Mesh | None = None,
+) -> Towers:
+    """Trains from an encoder's parameters; goes on where an earlier call in ``directory`` stopped.
+
+    Args:
+      examples: see `mine`.
+      passages: the corpus.
+      encoder: what training begins with; its lengths are those of training.
+      settings: how.
+      directory: for checkpoints and figures.
+      watch: (encoder with the parameters of that step, step) -> figures, such as recall.
+      mesh: as of `pieces.data_mesh`; by default all devices.
+
+    Raises:
+      InputError: settings, data or what is in ``directory`` do not fit; or the loss is NaN.
+    """
+    mesh = mesh or pieces.data_mesh()
+    pieces.check_batch(settings.batch, settings.piece, mesh)
+    steps = settings.steps_over(len(examples))
+    step = make_step(encoder.module, settings.update, steps=steps, piece=settings.piece, mesh=mesh)
+    data = batches(examples, passages, encoder, settings)
+
+    def watched(state: State, number: int) -> Mapping[str, Any]:
+        assert watch is not None
+        return watch(at_step(encoder, state, mesh, number), number)
+
+    state = fit(
+        step.begin(encoder.params),
+        data,
+        lambda state, batch, _: step.update(state, batch),
+        steps=steps,
+        directory=directory,
+        what="training SiDR",
+        save_every=settings.save_every,
+        watch=watched if watch else None,
+        watch_every=settings.watch_every,
+    )
+    return pieces.apart(state.params, mesh)[0]
+
+
+def at_step(encoder: SidrEncoder, state: State, mesh: Mesh, number: int) -> SidrEncoder:
+    """The encoder with the parameters of a state, on this process's first device."""
+    return encoder.with_params(pieces.apart(state.params, mesh)[0], f"step {number}")

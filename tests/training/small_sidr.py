@@ -1,0 +1,39 @@
+"""A small SiDR with random weights, and batches of random texts for it."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrag.models.sidr import Sidr, Towers
+from jaxrag.models.sidr_checkpoint import load_towers
+from jaxrag.training.contrastive import Batch, Text
+from tests.models import small_bert
+
+FIRST = 4
+BERT = small_bert.BERT | {"num_hidden_layers": 1}  # compiles in half the time
+
+
+def towers(directory: Path, *, shared: bool = False, seed: int = 0) -> tuple[Sidr, Towers]:
+    path = small_bert.write(directory / f"bert-{seed}", BERT, classifier=False, seed=seed)
+    module, params = load_towers(path, dtype=jnp.dtype("float32"), shared=shared, first=FIRST)
+    # random weights of size 0.3 give logits of size 10: too steep for a test of gradients
+    return module, jax.tree.map(lambda x: x * 0.4, params)
+
+
+def text(rows: int, width: int, random: np.random.Generator) -> Text:
+    lengths = random.integers(1, width + 1, rows).astype(np.int32)
+    ids = random.integers(1, BERT["vocab_size"], (rows, width)).astype(np.int32)
+    return Text(np.where(np.arange(width) < lengths[:, None], ids, 0).astype(np.int32), lengths)
+
+
+def batch(n: int, m: int, seed: int = 0) -> Batch:
+    random = np.random.default_rng(seed)
+    targets = -random.exponential(3.0, (n, m)).astype(np.float32)
+    return Batch(text(n, 8, random), text(n * m, 16, random), targets)
+
+
+def flat(tree: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)])

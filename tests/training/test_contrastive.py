@@ -1,0 +1,128 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrag.functional.losses import Embedded, distillation, sidr_loss
+from jaxrag.models.sidr import bag_of_tokens, keep_top, tower
+from jaxrag.training import pieces
+from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.contrastive import Batch, Text, Update, make_step, tokenize
+from jaxrag.types import InputError
+from tests.models import small_bert
+from tests.training import small_sidr
+from tests.training.small_sidr import BERT, FIRST, batch, flat
+
+
+def vectors(module: Any, params: Any, text: Text) -> Any:
+    where = np.arange(text.ids.shape[1]) < text.lengths[:, None]
+    dense = module.apply({"params": params}, text.ids, np.zeros_like(text.ids), where=where)
+    own = bag_of_tokens(text.ids, where=where, vocabulary=BERT["vocab_size"], first=FIRST)
+    return dense, own
+
+
+def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
+    """The loss of the whole batch at once, straight from its definition."""
+    n = len(data.queries.ids)
+    m = len(data.passages.ids) // n
+    order = np.r_[np.arange(n) * m, [i for i in range(n * m) if i % m]].astype(int)
+    passages = Text(data.passages.ids[order], data.passages.lengths[order])
+    queries, own_q = vectors(module, tower(params, "query"), data.queries)
+    found, own_d = vectors(module, tower(params, "passage"), passages)
+    if settings.objective == "kl":
+        place = np.argsort(order).reshape(n, m)  # where each question's passages went
+        scores = jnp.einsum("nv,nmv->nm", queries, found[place])
+        return distillation(scores, data.targets, temperature=settings.temperature)
+    every = [
+        Embedded(dense, keep_top(dense, settings.top, tokens=own), own)
+        for dense, own in ((queries, own_q), (found, own_d))
+    ]
+    value = sidr_loss(*every, form=settings.form)
+    return value / n if settings.form == "paper" and settings.mean else value
+
+
+@pytest.mark.parametrize(
+    ("settings", "shared"),
+    [
+        (Update(clip=0, learning_rate=0.1), False),
+        (Update(form="released", top=6, learning_rate=0.1), True),
+        (Update(objective="kl", temperature=0.7, learning_rate=0.1), True),
+    ],
+    ids=["paper", "released", "kl"],
+)
+def test_a_step_is_that_of_the_loss(tmp_path: Path, settings: Update, shared: bool) -> None:
+    """Pieces of 2 questions against all 8 at once, and AdamW by hand."""
+    module, params = small_sidr.towers(tmp_path, shared=shared)
+    data = batch(8, 3)
+    mesh = pieces.data_mesh(jax.devices()[:1])
+    step = make_step(module, settings, steps=10, piece=2, mesh=mesh)
+    state, figures = step.update(step.begin(params), data)
+    whole = jax.jit(jax.value_and_grad(lambda p: plain_loss(module, p, data, settings)))
+    value, slopes = whole(params)
+    np.testing.assert_allclose(figures["loss"], value, rtol=1e-5)
+    norm = np.linalg.norm(flat(slopes))
+    np.testing.assert_allclose(figures["norm"], norm, rtol=1e-4)
+    # Adam's first step is rate * g / (|g| + 1e-8), with g the clipped gradient
+    g = flat(slopes) * (min(1, settings.clip / norm) if settings.clip else 1)
+    moved = flat(state.params) - flat(params)
+    known = np.abs(g) > 1e-4 * np.abs(g).max()
+    np.testing.assert_allclose(
+        moved[known], (-0.1 * g / (np.abs(g) + 1e-8))[known], rtol=1e-2, atol=1e-6
+    )
+    assert known.mean() > 0.3
+
+
+def train(directory: Path, devices: int, steps: int) -> tuple[list[float], Any]:
+    module, params = small_sidr.towers(directory, shared=True)
+    mesh = pieces.data_mesh(jax.devices()[:devices])
+    step = make_step(module, Update(learning_rate=5e-3), steps=steps, piece=4, mesh=mesh)
+    state, losses = step.begin(params), []
+    for number in range(steps):
+        state, figures = step.update(state, batch(8, 2, seed=number % 2))
+        losses.append(float(figures["loss"]))
+    return losses, state
+
+
+def test_two_devices_train_to_the_bits_of_one_and_the_loss_falls(tmp_path: Path) -> None:
+    losses, one = train(tmp_path, 1, 30)
+    again, two = train(tmp_path, 2, 30)
+    assert losses == again and hashes(flatten(one)) == hashes(flatten(two))
+    assert losses[-1] + losses[-2] < 0.8 * (losses[0] + losses[1])
+
+
+def test_the_rate_rises_and_falls() -> None:
+    # warm-up over 4 steps from a fifth of the peak, then down to 0 over the other 6
+    rate = Update(learning_rate=1.0, warmup=4).schedule(10)
+    found = [float(rate(i)) for i in range(11)]
+    np.testing.assert_allclose(found[:5], [0.2, 0.4, 0.6, 0.8, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(found[5:], [5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0], atol=1e-6)
+    flat_rate = Update(learning_rate=0.5, decay=False).schedule(10)
+    assert [float(flat_rate(i)) for i in (0, 9)] == [0.5, 0.5]
+
+
+def test_texts_are_as_wide_as_the_longest_needs() -> None:
+    found = tokenize(small_bert.tokenizer(BERT), ["the cat sat", "paris"], limit=64, pad_id=0)
+    assert found.ids.shape == (2, 8) and found.lengths.tolist() == [5, 3]
+    assert found.ids[1, 3:].tolist() == [0] * 5 and found.ids.dtype == np.int32
+    cut = tokenize(small_bert.tokenizer(BERT), ["the cat " * 40], limit=20, pad_id=0)
+    assert cut.ids.shape == (1, 20) and cut.lengths.tolist() == [20]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"objective": "mse"}, "objective is 'mse'"),
+        ({"form": "mine"}, "form is 'mine'"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"clip": -1.0}, "clip is -1.0"),
+        ({"top": 0}, "top is 0"),
+    ],
+)
+def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        Update(**wrong)

@@ -1,0 +1,94 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from jaxrag.training import pieces
+from jaxrag.types import InputError
+
+
+def mesh(devices: int) -> Mesh:
+    return pieces.data_mesh(jax.devices()[:devices])
+
+
+def embed(params, piece):
+    return jnp.tanh(piece["x"] @ params["w"]), piece["x"].sum(1) * params["scale"]
+
+
+def loss(vectors, whole):
+    # depends on all pairs of rows, as a contrastive loss does, and on the rows' order
+    first, second = vectors
+    scores = first @ first.T + second[:, None] * whole["weight"]
+    return jnp.square(jax.nn.log_softmax(scores)).sum() * 0.01
+
+
+PARAMS = {"w": np.float32(np.random.default_rng(0).normal(size=(5, 3))), "scale": np.float32(0.7)}
+
+
+def batch(rows: int):
+    random = np.random.default_rng(1)
+    return {
+        "x": random.normal(size=(rows, 5)).astype(np.float32),
+        "weight": random.normal(size=rows).astype(np.float32),
+    }
+
+
+def by_pieces(rows: int, piece: int, devices: int) -> pieces.Gradient:
+    here = mesh(devices)
+    params = pieces.apart(pieces.replicate(PARAMS, here), here)
+    found = pieces.make_gradient(embed, loss, here)(params, pieces.place(batch(rows), piece, here))
+    for other in zip(*found, strict=True):  # all devices have the same
+        jax.tree.map(np.testing.assert_array_equal, other, (found.loss[0], found.slopes[0]))
+    return jax.tree.map(np.asarray, pieces.Gradient(*(local[0] for local in found)))
+
+
+@pytest.mark.parametrize("piece", [1, 2, 4, 16])
+def test_the_gradient_is_that_of_the_whole_batch(piece: int) -> None:
+    whole = batch(16)
+    value, slopes = jax.value_and_grad(lambda p: loss(embed(p, whole), whole))(PARAMS)
+    found = by_pieces(16, piece, 1)
+    np.testing.assert_allclose(found.loss, value, rtol=1e-6)
+    for name in PARAMS:
+        np.testing.assert_allclose(found.slopes[name], slopes[name], rtol=2e-5, atol=1e-5)
+
+
+def test_devices_do_not_change_a_bit() -> None:
+    one = by_pieces(32, 4, 1)
+    assert one.loss > 0 and np.abs(one.slopes["w"]).min() > 0
+    for devices in (2, 4, 8):
+        jax.tree.map(np.testing.assert_array_equal, one, by_pieces(32, 4, devices))
+
+
+def test_pieces_are_added_as_a_tree() -> None:
+    # 2^24 + 1 is 2^24 in float32: ((2^24 + 1) + (-2^24 + 1)) = (2^24) + (-2^24 + 1) = 1, while
+    # from left to right it is ((2^24 + 1) - 2^24) + 1 = 1, too; with the fourth first, 2
+    big = np.float32(2**24)
+    rows = np.array([big, 1, -big, 1, 1, 1, 1, 1], np.float32)
+
+    def total(devices: int) -> float:
+        here = mesh(devices)
+        found = pieces.make_gradient(
+            lambda w, piece: piece * w, lambda vectors, _: vectors.sum(), here
+        )(pieces.apart(pieces.replicate(np.float32(1), here), here), pieces.place(rows, 1, here))
+        return float(found.slopes[0])
+
+    # as a tree: (2^24 + 1 -> 2^24) + (-2^24 + 1, exact) = 1; then + ((1 + 1) + (1 + 1)) = 5
+    assert [total(devices) for devices in (1, 2, 4, 8)] == [5, 5, 5, 5]
+    assert float(np.sum(rows.astype(np.float64))) == 6
+
+
+@pytest.mark.parametrize(
+    ("rows", "piece", "devices", "told"),
+    [
+        (12, 4, 1, "batch is 12 and piece 4"),
+        (16, 5, 1, "batch is 16 and piece 5"),
+        (8, 0, 1, "piece 0"),
+        (8, 4, 4, "2 pieces cannot be shared by 4 devices"),
+        (12, 1, 3, "batch is 12"),
+        (16, 4, 3, "4 pieces cannot be shared by 3 devices"),
+    ],
+)
+def test_batches_that_cannot_be_cut(rows: int, piece: int, devices: int, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        pieces.check_batch(rows, piece, mesh(devices))
