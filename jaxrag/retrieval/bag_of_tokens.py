@@ -1,7 +1,7 @@
 """SiDR's index: every passage as the set of its tokens, searched with weights over the vocabulary.
 
 Made without a network, at the speed of the tokenizer, and small: 21 million passages of 100 words
-take about 3.6 GB (see `jaxrag.retrieval.token_rows`; ``python -m benchmarks.bag_of_tokens`` prints
+take 3.4 to 3.8 GB (see `jaxrag.retrieval.token_rows`; ``python -m benchmarks.bag_of_tokens`` prints
 it for a text at hand). On one CPU device the search reads the files where they are mapped: there is
 no copy in memory. Other devices, and several, hold a copy each of their share.
 """
@@ -113,7 +113,7 @@ class BagOfTokens:
 
     def _tokens(self, file: int, row: int) -> np.ndarray:
         (columns,) = np.nonzero(self.files[file].order == row)
-        ids = self.files[file].tokens(columns)[:, 0]
+        ids = self.files[file].tokens(columns)[0]
         return ids[ids < self.vocabulary]
 
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:

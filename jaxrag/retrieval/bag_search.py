@@ -110,19 +110,19 @@ class BagSearch:
         )
         real = selected.blocks[:, :-1] >= 0
         early = real & (np.arange(places.shape[1]) < k)
-        best = Found(self.files, queries, self.span)
+        best = Found(self.files, queries, span=self.span, k=k)
         every = np.arange(len(queries))[:, None]
         best.add(every, places, where=early)
-        kth = best.kth(k)
+        kth = best.kth[:, None]
         best.add(every, places, where=real & ~early & (bounds[:, :-1] >= kth))
-        kth = best.kth(k)
+        kth = best.kth[:, None]
         rivals = real & (selected.seconds[:, :-1] >= 0) & (seconds[:, :-1] >= kth)
         of, at = np.nonzero(rivals)
         block, lane = (x[of, at][:, None] for x in (selected.blocks, selected.lanes))
         beside = self._places(block, np.arange(BLOCK))
         best.add(of[:, None], beside, where=(np.arange(BLOCK) != lane) & self._holds(beside))
         rest = np.where(selected.blocks[:, -1] < 0, -np.inf, bounds[:, -1])
-        return best.rankings(k), rest < best.kth(k)[:, 0]
+        return best.rankings(), rest < best.kth
 
     def _places(
         self, blocks: Int[np.ndarray, "q m"], lanes: Int[np.ndarray, "*q m"]

@@ -30,7 +30,7 @@ MOST_ROWS = 1 << 16
 """Passages of a file at most: their numbers in it are uint16."""
 
 _TILE = 4096
-_PAIRS = 1 << 14  # passages scored at once
+_PAIRS = 1 << 10  # passages scored at once
 _EVEN = 64  # heights of files are multiples of this, so that few programs serve all of them
 
 
@@ -79,13 +79,13 @@ class TokenFile:
         return self.array[1 : 1 + self.tiles].reshape(-1)[: self.count]
 
     def tokens(self, columns: Int[np.ndarray, " m"]) -> np.ndarray:
-        """Ids [w m] of some columns' passages, ascending, filled up with ``PAD``."""
+        """Ids [m w] of some columns' passages, ascending, filled up with ``PAD``."""
         tile, column = np.divmod(columns, self.tile)
-        widths = self.widths[tile]
-        steps = np.arange(widths.max(initial=0))[:, None]
-        at = self.starts[tile].astype(np.int64) * self.tile + column + steps * self.tile
-        ids = np.take(self.slots.reshape(-1), at, mode="clip")  # what lies beyond is masked
-        ids[steps >= widths] = PAD
+        widths = self.widths[tile][:, None]
+        steps = np.arange(widths.max(initial=0))
+        first = self.starts[tile].astype(np.int64) * self.tile + column
+        ids = np.take(self.slots.reshape(-1), first[:, None] + steps * self.tile, mode="clip")
+        ids[steps >= widths] = PAD  # what lies beyond is another tile's
         return ids
 
 
@@ -131,16 +131,16 @@ def scores(
     """
     flat, vocabulary = queries.reshape(-1), queries.shape[1] - 1
     found, rows = np.empty(len(of), np.float32), np.empty(len(of), np.int64)
-    file_of, column = np.divmod(places, span)
-    order = np.argsort(file_of, kind="stable")
-    cuts = np.flatnonzero(np.diff(file_of[order])) + 1
-    for pairs in np.split(order, cuts) if len(order) else []:
-        file = files[int(file_of[pairs[0]])]
-        rows[pairs] = file.first + file.order[column[pairs]].astype(np.int64)
+    order = np.argsort(places)  # neighbours are of one length, and lie together in memory
+    cuts = np.searchsorted(places[order], span * np.arange(1, len(files)))
+    for file, pairs in zip(files, np.split(order, cuts), strict=True):
         for start in range(0, len(pairs), _PAIRS):
             some = pairs[start : start + _PAIRS]
-            ids = np.minimum(file.tokens(column[some]), vocabulary)
-            found[some] = _sum(np.take(flat, of[some] * (vocabulary + 1) + ids, mode="clip"))
+            column = places[some] % span
+            ids = np.minimum(file.tokens(column), vocabulary)
+            at = of[some][:, None] * (vocabulary + 1) + ids
+            found[some] = _sum(np.take(flat, at, mode="clip"))
+            rows[some] = file.first + file.order[column].astype(np.int64)
     return found, rows
 
 
@@ -149,19 +149,24 @@ def every_score(
 ) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """Scores and rows of all passages of a file, for one query that ends with a zero."""
     found = [
-        _sum(query[np.minimum(file.slots[start : start + width], len(query) - 1)])
+        _sum(query[np.minimum(file.slots[start : start + width].T, len(query) - 1)])
         for start, width in zip(file.starts, file.widths, strict=True)
     ]
     return np.concatenate(found)[: file.count], file.first + file.order.astype(np.int64)
 
 
 class Found:
-    """Scored passages of some queries, in whatever order they are added."""
+    """The ``k`` best of the passages scored for each query, best first."""
 
     def __init__(
-        self, files: Sequence[TokenFile], queries: Float[np.ndarray, "q v"], span: int
+        self,
+        files: Sequence[TokenFile],
+        queries: Float[np.ndarray, "q v"],
+        *,
+        span: int,
+        k: int,
     ) -> None:
-        self.files, self.queries, self.span = files, queries, span
+        self.files, self.queries, self.span, self.k = files, queries, span, k
         self.of = np.empty(0, np.int64)
         self.scores = np.empty(0, np.float32)
         self.rows = np.empty(0, np.int64)
@@ -176,35 +181,37 @@ class Found:
         """Scores the passages at these places for the queries ``of``."""
         of, places = np.broadcast_to(of, where.shape)[where], places[where]
         found, rows = scores(self.files, self.queries, of, places, self.span)
-        self.of = np.concatenate([self.of, of])
-        self.scores = np.concatenate([self.scores, found])
-        self.rows = np.concatenate([self.rows, rows])
+        kept = found >= self.kth[of]
+        of = np.concatenate([self.of, of[kept]])
+        found = np.concatenate([self.scores, found[kept]])
+        rows = np.concatenate([self.rows, rows[kept]])
+        order = np.lexsort((rows, -found, of))
+        starts = np.searchsorted(of[order], np.arange(len(self.queries)))
+        order = order[np.arange(len(order)) - starts[of[order]] < self.k]
+        self.of, self.scores, self.rows = of[order], found[order], rows[order]
 
-    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Best first within each query, and where the queries begin."""
-        order = np.lexsort((self.rows, -self.scores, self.of))
-        return order, np.searchsorted(self.of[order], np.arange(len(self.queries) + 1))
+    @property
+    def _starts(self) -> Int[np.ndarray, " p"]:
+        return np.searchsorted(self.of, np.arange(len(self.queries) + 1))
 
-    def kth(self, k: int) -> Float[np.ndarray, "q 1"]:
+    @property
+    def kth(self) -> Float[np.ndarray, " q"]:
         """The k-th best score of each query, -inf where there are fewer."""
-        order, starts = self._sorted()
-        enough = np.diff(starts) >= k
-        kth = np.full((len(self.queries), 1), -np.inf, np.float32)
-        kth[enough, 0] = self.scores[order[starts[:-1][enough] + k - 1]]
+        starts = self._starts
+        enough = np.diff(starts) == self.k
+        kth = np.full(len(self.queries), -np.inf, np.float32)
+        kth[enough] = self.scores[starts[1:][enough] - 1]
         return kth
 
-    def rankings(self, k: int) -> list[Ranking]:
-        """The ``k`` best of each query."""
-        order, starts = self._sorted()
-        firsts = (order[a : min(a + k, b)] for a, b in pairwise(starts))
+    def rankings(self) -> list[Ranking]:
+        """The passages of each query."""
         return [
-            Ranking(tuple(self.rows[best].tolist()), tuple(self.scores[best].tolist()))
-            for best in firsts
+            Ranking(tuple(self.rows[a:b].tolist()), tuple(self.scores[a:b].tolist()))
+            for a, b in pairwise(self._starts)
         ]
 
 
-def _sum(weights: Float[np.ndarray, "w m"]) -> Float[np.ndarray, " m"]:
-    total = np.zeros(weights.shape[1])
-    for row in weights:  # one by one: NumPy's own sum adds in an order that depends on the shape
-        total += row
-    return total.astype(np.float32)
+def _sum(weights: Float[np.ndarray, "m w"]) -> Float[np.ndarray, " m"]:
+    # Running sums add one by one; NumPy's own sum does so in an order that depends on the shape.
+    padded = np.pad(weights, ((0, 0), (1, 0)))
+    return np.cumsum(padded, axis=1, dtype=np.float64)[:, -1].astype(np.float32)
