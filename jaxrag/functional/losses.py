@@ -59,21 +59,23 @@ def symmetric_contrastive(
 def sidr_loss(queries: Embedded, passages: Embedded, *, form: Form = "paper") -> Float[Array, ""]:
     """The loss of a batch over SiDR's channels.
 
-    "paper": L(E(q), E(d)) + L(E(q), T(d)) / 2 + L(T(q), E(d)) / 2, summed over the batch. The paper
-    does not say whether E is sparsified here; the dense vectors are taken.
+    "paper": L(E(q), E(d)) + L(E(q), T(d)) / 2 + L(T(q), E(d)) / 2, summed over the batch, with E
+    sparsified, as the paper defines E. (It does not say whether that holds in the loss, too; who
+    wants dense vectors there gives them as sparse ones.)
     "released": a quarter each of L(Ek(q), E(d)), L(E(q), Ek(d)), L(T(q), E(d)) and L(E(q), T(d)),
-    with Ek sparsified, averaged over the batch.
+    with Ek sparsified and E not, averaged over the batch.
 
     Args:
       queries: of n questions.
       passages: as in `symmetric_contrastive`.
     """
     of = symmetric_contrastive
-    semi = of(queries.dense, passages.tokens) + of(queries.tokens, passages.dense)
     if form == "paper":
-        return jnp.sum(of(queries.dense, passages.dense) + semi / 2)
+        q, d = queries.sparse, passages.sparse
+        return jnp.sum(of(q, d) + of(q, passages.tokens) / 2 + of(queries.tokens, d) / 2)
     if form == "released":
         parametric = of(queries.sparse, passages.dense) + of(queries.dense, passages.sparse)
+        semi = of(queries.dense, passages.tokens) + of(queries.tokens, passages.dense)
         return jnp.mean(parametric + semi) / 4
     raise InputError(f"form is {form!r}; allowed are 'paper' and 'released'.")
 

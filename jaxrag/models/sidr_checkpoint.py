@@ -22,13 +22,19 @@ _KEY = "sidr"  # of config.json, with what a BERT's does not say
 
 
 def load_sidr(
-    path: Path, *, dtype: jnp.dtype, first: int | None = None, masked: bool | None = None
+    path: Path,
+    *,
+    dtype: jnp.dtype,
+    first: int | None = None,
+    masked: bool | None = None,
+    scale: float = 1.0,
 ) -> tuple[Sidr, dict[str, Any]]:
     """A tower and its parameters; of a plain BERT the last norm's are 1 and 0, as training begins.
 
     Args:
       path: a checkpoint's directory.
       dtype: what is computed in, and what matrices are held in.
+      scale: another beginning than 1, for a network whose logits are large.
       first, masked: as in `Sidr`; by default what the checkpoint says, else Sidr's own defaults.
 
     Raises:
@@ -38,9 +44,9 @@ def load_sidr(
     config = read_bert_config(whole, source=path)
     if config.family != "bert":
         raise InputError(f"{path}: SiDR is built on BERT, this is {config.family!r}.")
-    said = whole.get(_KEY, {})
-    first = said.get("first", Sidr.first) if first is None else first
-    masked = said.get("masked", Sidr.masked) if masked is None else masked
+    said = {"first": Sidr.first, "masked": Sidr.masked, **whole.get(_KEY, {})}
+    first = int(said["first"]) if first is None else first
+    masked = bool(said["masked"]) if masked is None else masked
     if not 0 <= first < config.vocab_size:
         raise InputError(
             f"{path}: first is {first}, but the vocabulary has {config.vocab_size} tokens; give "
@@ -48,7 +54,7 @@ def load_sidr(
         )
     tensors = modern_names(read_tensors(path), config.family, body="bert.")
     if "norm.weight" not in tensors:
-        tensors["norm.weight"] = np.ones(config.hidden_size, np.float32)
+        tensors["norm.weight"] = np.full(config.hidden_size, scale, np.float32)
         tensors["norm.bias"] = np.zeros(config.hidden_size, np.float32)
     module = Sidr(config, dtype, first, masked)
     ignore = (BUFFERS, *HEADS, *(rf"bert\.{head}" for head in HEADS))
@@ -56,7 +62,12 @@ def load_sidr(
 
 
 def load_towers(
-    path: Path, *, dtype: jnp.dtype, shared: bool = False, first: int | None = None
+    path: Path,
+    *,
+    dtype: jnp.dtype,
+    shared: bool = False,
+    first: int | None = None,
+    scale: float = 1.0,
 ) -> tuple[Sidr, Towers]:
     """The network and the parameters of both towers, in float32 whatever is computed in.
 
@@ -64,16 +75,18 @@ def load_towers(
       path: what `write_towers` wrote; or a checkpoint, with which both towers then begin.
       dtype: what is computed in.
       shared: whether a checkpoint that is not SiDR's yet becomes one tower or two.
-      first: as in `load_sidr`.
+      first, scale: as in `load_sidr`.
 
     Raises:
       InputError: as `load_sidr`; also for two towers of different shapes.
     """
     float32 = jnp.dtype("float32")
     if not has_towers(path):
-        module, params = load_sidr(path, dtype=float32, first=first)
+        module, params = load_sidr(path, dtype=float32, first=first, scale=scale)
         one = _KEY in read_config(path)
-        towers = {"both": params} if shared or one else dict.fromkeys(_SIDES, params)
+        towers: Towers = {"both": params}
+        if not (shared or one):
+            towers = {"query": params, "passage": params}
         return module.clone(dtype=dtype), towers
     loaded = [load_sidr(path / side, dtype=float32, first=first) for side in _SIDES]
     (module, query), (other, passage) = loaded
@@ -85,6 +98,11 @@ def load_towers(
 def has_towers(path: Path) -> bool:
     """Whether there are two towers at ``path``."""
     return all((path / side / "config.json").is_file() for side in _SIDES)
+
+
+def first_token(path: Path) -> int:
+    """The first token id that counts for the SiDR at ``path``, told without its weights."""
+    return int(read_config(tokenizer_path(path)).get(_KEY, {}).get("first", Sidr.first))
 
 
 def tokenizer_path(path: Path) -> Path:

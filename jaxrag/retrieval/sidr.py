@@ -72,6 +72,7 @@ class SidrEncoder:
         passage_length: int = 256,
         shared: bool = False,
         first: int | None = None,
+        scale: float = 1.0,
         dtype: str | None = None,
         batch_tokens: int | None = None,
         mesh: Mesh | None = None,
@@ -84,7 +85,7 @@ class SidrEncoder:
           top: entries that a vector keeps.
           own_tokens: whether it keeps those of the text's own tokens besides.
           query_length, passage_length: tokens, special ones included, that a text is cut to.
-          shared, first: see `jaxrag.models.sidr_checkpoint.load_towers`.
+          shared, first, scale: see `jaxrag.models.sidr_checkpoint.load_towers`.
           dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
           batch_tokens: size of a batch; by default what suits the device.
           mesh: devices that share a batch's rows, along the mesh's "data" axis.
@@ -94,7 +95,7 @@ class SidrEncoder:
         """
         path = Path(spec) if (Path(spec) / "query").is_dir() else locate(spec)
         of = compute_dtype(dtype)
-        module, params = load_towers(path, dtype=of, shared=shared, first=first)
+        module, params = load_towers(path, dtype=of, shared=shared, first=first, scale=scale)
         size = module.config.vocab_size - module.first
         if not 1 <= top <= size:
             raise InputError(f"top is {top}; {spec} has 1 to {size} entries.")
@@ -105,6 +106,7 @@ class SidrEncoder:
                 limit = module.config.max_tokens
                 raise InputError(f"{name} is {settings[name]}; {spec} allows 3 to {limit} tokens.")
         about = {"weights": towers_fingerprint(path), "dtype": of.name, "first": module.first}
+        about |= {} if scale == 1.0 else {"scale": scale}
         return cls(
             identity=canonical({"sidr": {**settings, **about, "towers": sorted(params)}}),
             module=module,
@@ -125,6 +127,11 @@ class SidrEncoder:
         """Length of a vector."""
         return self.module.config.vocab_size - self.module.first
 
+    @property
+    def entries(self) -> int:
+        """Most entries above 0 of a passage's vector."""
+        return min(self.top + self.passage_length * self.own_tokens, self.dimension)
+
     def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q v"]:
         """E(q) of questions, float32."""
         return self._run(list(texts), "query", self.query_length, _dense)
@@ -132,7 +139,7 @@ class SidrEncoder:
     def embed_passages(self, passages: Iterable[Passage]) -> Sparse:
         """E(d) of passages."""
         texts = [self.passage_text(passage) for passage in passages]
-        width = min(self.top + self.passage_length * self.own_tokens, self.dimension)
+        width = self.entries
         both = self._run(texts, "passage", self.passage_length, partial(_entries, width=width))
         # ids go through the same float32 array as values: they are below 2^24
         return Sparse(both[:, width:].astype(np.int32), both[:, :width])

@@ -67,7 +67,8 @@ class Update:
       objective: "contrastive", SiDR's and R3's; "kl", RePlug's and R3's ablation.
       form: of the contrastive loss, see `jaxrag.functional.losses.sidr_loss`.
       temperature: of the targets of "kl".
-      top: k of the sparsified vectors in the released form.
+      top: entries, besides those of the text's own tokens, that sparsified vectors keep; 0
+        sparsifies nothing.
       learning_rate: the highest.
       warmup: steps over which it rises from 0.
       decay: whether it then falls to 0, along a line, over the rest of the steps.
@@ -93,10 +94,10 @@ class Update:
             raise InputError(f"objective is {self.objective!r}; allowed are contrastive and kl.")
         if self.form not in ("paper", "released"):
             raise InputError(f"form is {self.form!r}; allowed are 'paper' and 'released'.")
-        for name in ("temperature", "top", "learning_rate"):
+        for name in ("temperature", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it is to be above 0.")
-        for name in ("warmup", "weight_decay", "clip"):
+        for name in ("top", "warmup", "weight_decay", "clip"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it is to be 0 or more.")
 
@@ -205,10 +206,11 @@ def _loss(module: Sidr, settings: Update) -> pieces.Loss:
             first=module.first,
         )
 
+    def sparsified(dense: Float[Array, "n v"], text: Text) -> Float[Array, "n v"]:
+        return keep_top(dense, settings.top, tokens=tokens(text)) if settings.top else dense
+
     def embedded(dense: Float[Array, "n v"], text: Text) -> Embedded:
-        own = tokens(text)
-        sparse = keep_top(dense, settings.top, tokens=own) if released else dense
-        return Embedded(dense, sparse, own)
+        return Embedded(dense, sparsified(dense, text), tokens(text))
 
     def contrastive(vectors: tuple[Array, Array], batch: Batch) -> jax.Array:
         queries, passages = vectors
@@ -221,8 +223,11 @@ def _loss(module: Sidr, settings: Update) -> pieces.Loss:
         return loss / len(queries) if settings.mean and not released else loss
 
     def imitation(vectors: tuple[Array, Array], batch: Batch) -> jax.Array:
-        highest = jax.lax.Precision.HIGHEST
-        scores = jnp.einsum("nv,nmv->nm", *vectors, precision=highest)
+        queries, passages = vectors
+        q = sparsified(queries, batch.queries)
+        d = sparsified(passages.reshape(-1, q.shape[1]), _flat(batch.passages))
+        d = d.reshape(passages.shape)
+        scores = jnp.einsum("nv,nmv->nm", q, d, precision=jax.lax.Precision.HIGHEST)
         return distillation(scores, batch.targets, temperature=settings.temperature)
 
     released = settings.form == "released"

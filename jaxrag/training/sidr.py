@@ -1,8 +1,8 @@
 """Training SiDR: questions with gold passages, against hard negatives and the rest of the batch.
 
-Zhou et al. (SiDR); METHODS sections 3.2 and 3.5. The defaults are those of the released code: batches
-of 128, one hard negative of BM25, AdamW at 2e-5 without weight decay, a linear decay, gradients
-clipped at 2, 40 epochs. Its warm-up of one epoch is ``update.warmup``, in steps.
+Zhou et al. (SiDR); METHODS sections 3.2 and 3.5. The defaults are those of the released code:
+batches of 128, one hard negative of BM25, AdamW at 2e-5 without weight decay, a linear decay,
+gradients clipped at 2, 40 epochs. Its warm-up of one epoch is ``update.warmup``, in steps.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def mine(
         found = list(zip(ranking.ids, passages.get(ranking.ids), strict=True))
         right = [row for row, p in found if contains(f"{p.title} {p.text}", question.answers)]
         positives = tuple(gold.get(question.id, ())) or tuple(right[:distant])
-        wrong = [row for row in ranking.ids if row not in {*right, *positives}]
+        scored = zip(ranking.ids, ranking.scores, strict=True)  # BM25 fills up with scores of 0
+        wrong = [row for row, score in scored if score > 0 and row not in {*right, *positives}]
         if positives:
             examples.append(Example(question.text, positives, tuple(wrong)))
     if not examples:
@@ -240,4 +241,9 @@ def train(
 
 def at_step(encoder: SidrEncoder, state: State, mesh: Mesh, number: int) -> SidrEncoder:
     """The encoder with the parameters of a state, on this process's first device."""
-    return encoder.with_params(pieces.apart(state.params, mesh)[0], f"step {number}")
+    return encoder.with_params(pieces.apart(state.params, mesh)[0], step_name(number))
+
+
+def step_name(number: int) -> str:
+    """What tells the parameters after so many steps from others, see `SidrEncoder.with_params`."""
+    return f"step {number}"

@@ -32,7 +32,7 @@ def reference(queries: np.ndarray, passages: np.ndarray) -> float:
 def wanted(queries: Embedded, passages: Embedded, form: str) -> float:
     (dense, sparse, tokens), (d, s, t) = map(np.asarray, queries), map(np.asarray, passages)
     if form == "paper":
-        return reference(dense, d) + 0.5 * reference(dense, t) + 0.5 * reference(tokens, d)
+        return reference(sparse, s) + 0.5 * reference(sparse, t) + 0.5 * reference(tokens, s)
     pairs = ((sparse, d), (dense, s), (tokens, d), (dense, t))
     return sum(reference(a, b) for a, b in pairs) / 4 / len(dense)
 

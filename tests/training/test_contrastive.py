@@ -29,17 +29,21 @@ def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
     """The loss of the whole batch at once, straight from its definition."""
     n = len(data.queries.ids)
     m = len(data.passages.ids) // n
+
+    def kept(dense: Any, own: Any) -> Any:
+        return keep_top(dense, settings.top, tokens=own) if settings.top else dense
+
     order = np.r_[np.arange(n) * m, [i for i in range(n * m) if i % m]].astype(int)
     passages = Text(data.passages.ids[order], data.passages.lengths[order])
     queries, own_q = vectors(module, tower(params, "query"), data.queries)
     found, own_d = vectors(module, tower(params, "passage"), passages)
     if settings.objective == "kl":
         place = np.argsort(order).reshape(n, m)  # where each question's passages went
-        scores = jnp.einsum("nv,nmv->nm", queries, found[place])
+        found = kept(found, own_d)[place]
+        scores = jnp.einsum("nv,nmv->nm", kept(queries, own_q), found)
         return distillation(scores, data.targets, temperature=settings.temperature)
     every = [
-        Embedded(dense, keep_top(dense, settings.top, tokens=own), own)
-        for dense, own in ((queries, own_q), (found, own_d))
+        Embedded(dense, kept(dense, own), own) for dense, own in ((queries, own_q), (found, own_d))
     ]
     value = sidr_loss(*every, form=settings.form)
     return value / n if settings.form == "paper" and settings.mean else value
@@ -48,9 +52,9 @@ def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
 @pytest.mark.parametrize(
     ("settings", "shared"),
     [
-        (Update(clip=0, learning_rate=0.1), False),
+        (Update(clip=0, top=0, learning_rate=0.1), False),
         (Update(form="released", top=6, learning_rate=0.1), True),
-        (Update(objective="kl", temperature=0.7, learning_rate=0.1), True),
+        (Update(objective="kl", temperature=0.7, top=6, learning_rate=0.1), True),
     ],
     ids=["paper", "released", "kl"],
 )
@@ -79,7 +83,7 @@ def test_a_step_is_that_of_the_loss(tmp_path: Path, settings: Update, shared: bo
 def train(directory: Path, devices: int, steps: int) -> tuple[list[float], Any]:
     module, params = small_sidr.towers(directory, shared=True)
     mesh = pieces.data_mesh(jax.devices()[:devices])
-    step = make_step(module, Update(learning_rate=5e-3), steps=steps, piece=4, mesh=mesh)
+    step = make_step(module, Update(learning_rate=5e-3, top=8), steps=steps, piece=4, mesh=mesh)
     state, losses = step.begin(params), []
     for number in range(steps):
         state, figures = step.update(state, batch(8, 2, seed=number % 2))
@@ -120,7 +124,7 @@ def test_texts_are_as_wide_as_the_longest_needs() -> None:
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"clip": -1.0}, "clip is -1.0"),
-        ({"top": 0}, "top is 0"),
+        ({"top": -1}, "top is -1"),
     ],
 )
 def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:

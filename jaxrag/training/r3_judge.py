@@ -1,0 +1,199 @@
+"""What a language model makes of a question and one passage: R3's environment.
+
+METHODS sections 3.3 and 3.4. All of it goes through the scheduler, so that the pairs of many
+questions are batched, and through the store, so that none is computed twice: not in the other
+phase, not after an interruption, not in another run with the same model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrag.engines.progress import progress
+from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store
+from jaxrag.functional.answers import contains
+from jaxrag.methods import prompts, steps
+from jaxrag.methods.tools import LanguageModelTool
+from jaxrag.retrieval.manifest import replacing
+from jaxrag.retrieval.passages import Passages
+from jaxrag.training import r3_labels
+from jaxrag.training.r3_labels import POSITIVE, Pool, Rules, make_pool
+from jaxrag.types import InputError, Passage, Question
+
+
+@dataclasses.dataclass(frozen=True)
+class Judge:
+    """The language model that answers, and how it is asked.
+
+    Attributes:
+      llm: the model.
+      reader: prompts and lengths; it reads one passage at a time.
+      live: most questions in progress at once.
+    """
+
+    llm: LanguageModelTool
+    reader: steps.Reader
+    live: int = 4096
+
+    async def passes(self, question: Question, passage: Passage) -> bool:
+        """S(y) = 1: whether what it writes from the passage holds a gold answer."""
+        reply = await steps.ask_from_passages(question, [passage], self.llm, self.reader, {})
+        return bool(contains(reply.raw, question.answers))
+
+    async def logprobs(self, question: Question, passage: Passage) -> tuple[float, ...]:
+        """log P(y|q,d), a sum over tokens without normalisation, of each possible answer y.
+
+        These are the gold answers; of a question with choices, all choices.
+        """
+        layout = prompts.load(self.reader.prompts)
+        template = layout.role("context")
+        text = steps.question_text(question)
+        prompt = template.prompt(question=text, passages=layout.render([passage]))
+        blank = "" if template.chat else " "  # plain text goes on within the line
+        parts = (self.llm.logprob(prompt, blank + y) for y in question.choices or question.answers)
+        return tuple(float(np.sum(part, dtype=np.float64)) for part in await gather(*parts))
+
+    def run(
+        self, store: Store, tasks: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
+    ) -> Iterable[tuple[Any, Any]]:
+        """Runs coroutines by the scheduler; pairs of id and value in the order they end.
+
+        Raises:
+          InputError: one of them failed; the message names its id.
+        """
+        for outcome in Scheduler(store, live=self.live).run(tasks):
+            if outcome.error is not None:
+                raise InputError(f"Question {outcome.id}: {outcome.error}") from outcome.error
+            yield outcome.id, outcome.value
+
+
+class Prepared(NamedTuple):
+    """A training question and its pool.
+
+    Attributes:
+      question: as it was.
+      pool: its passages before training, with thresholds.
+    """
+
+    question: Question
+    pool: Pool
+
+
+def gold_choice(question: Question) -> int:
+    """The number of the choice that is right.
+
+    Raises:
+      InputError: none is, or the question has no choices.
+    """
+    for number, choice in enumerate(question.choices):
+        if choice in question.answers:
+            return number
+    raise InputError(
+        f"Question {question.id}: none of its choices {list(question.choices)} is the gold answer "
+        f"{list(question.answers)}."
+    )
+
+
+def label(question: Question, logprobs: Sequence[float], pool: Pool, rules: Rules) -> int:
+    """What a passage is for a question: by thresholds, or among choices by the gold one."""
+    if question.choices:
+        return r3_labels.label_choice(logprobs, gold_choice(question))
+    return r3_labels.label(logprobs, pool, rules)
+
+
+def prepare(
+    questions: Sequence[Question],
+    found: Mapping[str, Sequence[int]],
+    passages: Passages,
+    judge: Judge,
+    store: Store,
+    path: Path,
+) -> list[Prepared]:
+    """R3's offline stage: generations and probabilities of every question's passages, and pools.
+
+    What came out, and why questions were left out, is written to ``path``, one JSON line a
+    question in their order: "passages" (rows, most relevant first), "passes", "logprobs" of each
+    answer, and "left_out" or "log_tau_plus" and "log_tau_minus".
+
+    Args:
+      questions: to train on, each with gold answers.
+      found: the passages of each question by its id, most relevant first.
+      passages: the corpus.
+      judge: the language model.
+      store: where its results are kept.
+      path: replaced.
+
+    Raises:
+      InputError: no question is left, with the reasons counted; or what `Judge.run` raises.
+    """
+
+    def task(question: Question) -> Callable[[], Coroutine[Any, Any, Any]]:
+        async def both() -> tuple[list[bool], list[tuple[float, ...]]]:
+            texts = passages.get(found[question.id])
+            verdicts = await gather(*(judge.passes(question, text) for text in texts))
+            logprobs = await gather(*(judge.logprobs(question, text) for text in texts))
+            return verdicts, logprobs
+
+        return both
+
+    _check(questions)
+    made: dict[str, Any] = {}
+    tasks = ((question.id, task(question)) for question in questions)
+    with progress(len(questions), "pools of passages") as advance:
+        for name, value in judge.run(store, tasks):
+            made[name] = value
+            advance(1)
+    lines, prepared = [], []
+    for question in questions:
+        verdicts, logprobs = made[question.id]
+        rows = list(found[question.id])
+        pool = _pool(question, rows, verdicts, logprobs)
+        line = {"question_id": question.id, "passages": rows, "passes": verdicts}
+        line["logprobs"] = [[round(value, 6) for value in row] for row in logprobs]
+        if isinstance(pool, Pool):
+            prepared.append(Prepared(question, pool))
+            line |= {"log_tau_plus": pool.above, "log_tau_minus": pool.below}
+        else:
+            line["left_out"] = pool
+        lines.append(line)
+    with replacing(path) as stream:
+        stream.writelines(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+    if not prepared:
+        reasons = Counter(line["left_out"] for line in lines)
+        listed = "; ".join(f"{reason}: {count}" for reason, count in reasons.most_common())
+        raise InputError(
+            f"No question is left to train on ({listed}): see {path}. Take a stronger language "
+            "model, prompts that it answers better from, or deeper pools."
+        )
+    return prepared
+
+
+def _check(questions: Sequence[Question]) -> None:
+    for question in questions:
+        if not question.answers:
+            raise InputError(f"Question {question.id} has no gold answer; R3 cannot train on it.")
+        if question.choices:
+            gold_choice(question)
+
+
+def _pool(
+    question: Question,
+    rows: Sequence[int],
+    verdicts: Sequence[bool],
+    logprobs: Sequence[Sequence[float]],
+) -> Pool | str:
+    """The pools by what was written; of questions with choices by which is most probable."""
+    if not question.choices:
+        return make_pool(rows, verdicts, logprobs)
+    gold = gold_choice(question)
+    labels = [r3_labels.label_choice(row, gold) == POSITIVE for row in logprobs]
+    return make_pool(rows, labels, [[row[gold]] for row in logprobs])
