@@ -43,7 +43,7 @@ def test_imports_point_upwards(path: Path) -> None:
             assert row(name) <= row(own), f"{own} imports {name} from a row below"
 
 
-SHARED = {"steps", "tools", "prompts", "gates", "candidates", "selectors"}
+SHARED = {"steps", "tools", "prompts", "gates", "candidates", "selectors", "tasks"}
 
 
 def test_methods_do_not_import_each_other() -> None:

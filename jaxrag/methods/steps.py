@@ -183,13 +183,16 @@ def question_text(question: Question) -> str:
 
 
 async def ask(
-    role: str, question: Question, llm: LanguageModelTool, reader: Reader, **fields: str
+    role: str, question: Question, llm: LanguageModelTool, reader: Reader, /, **fields: str
 ) -> Reply:
-    """Asks for one role of the reader's prompts and reads the answer."""
+    """Asks for one role of the reader's prompts and reads the answer.
+
+    ``fields`` fill in the role's prompt beside the question, or a question told in another way.
+    """
     template = prompts.load(reader.prompts).role(role)
     long = role in ("pseudo_context", "rationale")
     generation = await llm.generate(
-        template.prompt(question=question_text(question), **fields),
+        template.prompt(**{"question": question_text(question), **fields}),
         max_new_tokens=reader.passage_tokens if long else reader.answer_tokens,
         temperature=reader.temperature,
         stop=template.stop,
@@ -204,8 +207,28 @@ async def ask_from_passages(
     llm: LanguageModelTool,
     reader: Reader,
     trace: Trace,
+    /,
+    *,
+    role: str = "context",
+    **fields: str,
 ) -> Reply:
-    """Asks with passages (best first), or with a text that stands for them.
+    """Asks with passages (best first), or with a text that stands for them; see `show_passages`."""
+    shown = show_passages(question, passages, llm, reader, trace, role=role, **fields)
+    return await ask(role, question, llm, reader, passages=shown, **fields)
+
+
+def show_passages(
+    question: Question,
+    passages: Sequence[Passage] | str,
+    llm: LanguageModelTool,
+    reader: Reader,
+    trace: Trace,
+    /,
+    *,
+    role: str = "context",
+    **fields: str,
+) -> str:
+    """The passages as the prompt of a role shows them.
 
     Where ``reader.truncate`` had to cut them, ``trace["truncated"]`` tells how many ``passages``
     are shown (the last may be a part), ``of`` how many, and by how many tokens the prompt became
@@ -218,8 +241,8 @@ async def ask_from_passages(
         return shown[0].text if isinstance(passages, str) else layout.render(shown)
 
     def room(shown: Sequence[Passage]) -> int:
-        fields = {"question": question_text(question), "passages": render(shown)}
-        prompt = layout.role("context").prompt(**fields)
+        filled = {"question": question_text(question), **fields, "passages": render(shown)}
+        prompt = layout.role(role).prompt(**filled)
         return llm.room(prompt, max_new_tokens=reader.answer_tokens)
 
     shown = whole
@@ -227,7 +250,7 @@ async def ask_from_passages(
         shown = truncation.longest_fitting(whole, lambda some: room(some) >= 0)
         cut = room(shown) - left
         trace["truncated"] = {"passages": len(shown), "of": len(whole), "tokens_cut": cut}
-    return await ask("context", question, llm, reader, passages=render(shown))
+    return render(shown)
 
 
 async def answer_directly(question: Question, tools: Tools, reader: Reader, trace: Trace) -> Reply:
@@ -259,6 +282,27 @@ async def answer_from_passages(
     return reply
 
 
+async def retrieve(
+    question: Question,
+    tools: Tools,
+    config: Retrieval,
+    trace: Trace,
+    *,
+    pseudo: str | None = None,
+    pseudo_role: str = "pseudo_context",
+) -> tuple[int, ...]:
+    """Rows of the passages to read: finds candidates and selects, best first.
+
+    It writes a pseudo-context where one is needed and not given.
+    """
+    if pseudo is None and (config.candidates.uses_pseudo or config.select.uses_pseudo):
+        pseudo = await write_pseudo_context(question, tools, config.reader, trace, pseudo_role)
+    pool = await config.candidates(question.text, pseudo or "", tools, trace)
+    kept = await config.select(question.text, pseudo or "", pool, tools, trace)
+    trace.setdefault("selected", {})["ids"] = [p.id for p in tools.index.passages(kept)]
+    return kept
+
+
 async def retrieve_and_read(
     question: Question,
     tools: Tools,
@@ -268,12 +312,8 @@ async def retrieve_and_read(
     pseudo: str | None = None,
     pseudo_role: str = "pseudo_context",
 ) -> Answer:
-    """Finds candidates, selects, answers; writes a pseudo-context where one is needed."""
-    if pseudo is None and (config.candidates.uses_pseudo or config.select.uses_pseudo):
-        pseudo = await write_pseudo_context(question, tools, config.reader, trace, pseudo_role)
-    pool = await config.candidates(question.text, pseudo or "", tools, trace)
-    kept = await config.select(question.text, pseudo or "", pool, tools, trace)
-    trace.setdefault("selected", {})["ids"] = [p.id for p in tools.index.passages(kept)]
+    """Finds passages as `retrieve` does, and answers from them."""
+    kept = await retrieve(question, tools, config, trace, pseudo=pseudo, pseudo_role=pseudo_role)
     reply = await answer_from_passages(question, kept, tools, config.reader, trace)
     return Answer(question.id, reply.text, trace)
 

@@ -2,11 +2,14 @@
 
 A set has the roles ``direct`` (answer without passages), ``context`` (answer from passages),
 ``pseudo_context`` (write a passage that would answer), ``rationale`` (reason, then answer) and
-``judge`` (is retrieval needed?). A table holds ``user`` (with ``{question}`` and, for
-``context``, ``{passages}``), optionally ``system``, ``demonstrations`` (``user``/``assistant``
-pairs, shown as earlier turns), ``parse`` (how the answer is read: "tags", "first_line" or
-"text"), ``stop`` strings, and ``chat = false`` where the model is to continue plain text, one
-block after the other, rather than a chat. ``[passages]`` says how passages are laid out.
+``judge`` (is retrieval needed?); one that asks closed questions from passages in a way of their own
+has ``fact_checking`` (true or false?) and ``multiple_choice`` (the letter of which option?). A set
+may lack roles that no method asks of it. A table holds ``user`` (with ``{question}``; where
+passages are read, ``{passages}``; for ``multiple_choice``, ``{choices}``), optionally ``system``,
+``demonstrations`` (``user``/``assistant`` pairs, shown as earlier turns), ``parse`` (how the answer
+is read: "tags", "first_line" or "text"), ``stop`` strings, and ``chat = false`` where the model is
+to continue plain text, one block after the other, rather than a chat. ``[passages]`` says how
+passages are laid out.
 """
 
 from __future__ import annotations
@@ -21,7 +24,13 @@ from typing import Any
 from jaxrag.types import InputError, Message, Passage, Prompt
 
 ROLES = ("direct", "context", "pseudo_context", "rationale", "judge")
-_FIELDS = {"direct": ("question",), "context": ("question", "passages")}
+CLOSED_ROLES = ("fact_checking", "multiple_choice")
+_KNOWN = (*ROLES, *CLOSED_ROLES)
+_FIELDS = {
+    "context": ("question", "passages"),
+    "fact_checking": ("question", "passages"),
+    "multiple_choice": ("question", "passages", "choices"),
+}
 _PARSERS = ("tags", "first_line", "text")
 
 
@@ -96,10 +105,10 @@ def load(name: str) -> PromptSet:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no valid TOML file: {error}.") from error
     layout = tables.pop("passages", {})
-    unknown = [key for key in tables if key not in ROLES]
+    unknown = [key for key in tables if key not in _KNOWN]
     unknown += [f"passages.{key}" for key in layout if key not in ("passage", "joiner")]
     if unknown:
-        raise InputError(f"{path} has unknown keys {unknown}; roles are {', '.join(ROLES)}.")
+        raise InputError(f"{path} has unknown keys {unknown}; roles are {', '.join(_KNOWN)}.")
     return PromptSet(
         str(path), {role: _template(path, role, t) for role, t in tables.items()}, **layout
     )
@@ -116,7 +125,7 @@ def _template(path: Path, role: str, table: Mapping[str, Any]) -> Template:
     if table.get("parse", "text") not in _PARSERS:
         raise InputError(f"{path} [{role}] parse is {table['parse']!r}; allowed: {_PARSERS}.")
     try:
-        user.format_map(dict.fromkeys(("question", "passages"), ""))
+        user.format_map(dict.fromkeys({"question", "passages", *needed}, ""))
     except (KeyError, ValueError, IndexError) as error:
         raise InputError(f"{path} [{role}] user has a bad field: {error!r}.") from error
     demonstrations = []

@@ -1,0 +1,46 @@
+"""R3: a language model that was not trained reads what a retriever trained for it finds.
+
+METHODS sections 3.1 and 3.8. All that R3 trains is the retriever (`jaxrag.training`), so answering
+is plain: search, read one passage or ten, answer. Prompts depend on the kind of question: open,
+statement to check, or multiple choice; answers are scored by containment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrag.methods import steps, tasks
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Answer, InputError, Question
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The paper's settings with one passage; ten are ``candidates.n=10`` and ``select.k=10``.
+
+    Attributes:
+      candidates, select: which passages.
+      reader: how the model is asked; ``answer_tokens`` is for open questions.
+      closed_tokens: most new tokens for a statement to check, or a multiple choice.
+    """
+
+    candidates: steps.Candidates = OnePath(n=1)
+    select: steps.Selector = Top(k=1)
+    reader: steps.Reader = steps.Reader(prompts="r3", answer_tokens=100)
+    closed_tokens: int = 20
+
+    def __post_init__(self) -> None:
+        if self.closed_tokens < 1:
+            raise InputError(f"closed_tokens is {self.closed_tokens}; it must be at least 1.")
+
+
+async def answer(question: Question, tools: Tools, config: Config) -> Answer:
+    """Retrieves, then reads."""
+    trace: steps.Trace = {}
+    rows = await steps.retrieve(question, tools, config, trace)
+    reply = await tasks.answer_from_passages(
+        question, rows, tools, config.reader, trace, closed_tokens=config.closed_tokens
+    )
+    return Answer(question.id, reply.text, trace)

@@ -1,0 +1,116 @@
+"""R3's prompts in full, its lengths, and what it makes of answers."""
+
+import dataclasses
+
+import pytest
+
+from jaxrag.methods import r3
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.types import InputError, Question
+from tests.methods.scripted import ScriptedModel, run
+from tests.methods.test_text_retriever import WordIndex
+
+OPEN = Question("o", "Where is it?", ("Rome",))
+CLAIM = Question("f", "It is in Rome.", ("true",), task="fact_checking")
+CHOICE = Question("m", "What is red?", ("a rose",), ("the sea", "a rose", "the sky"))
+PREAMBLE = (
+    "What follows is an instruction that sets a task. Give a response that does what is asked.\n\n"
+)
+
+
+class Noting(ScriptedModel):
+    """Keeps the settings of its calls."""
+
+    def generate(self, prompts, **settings):
+        self.settings = settings
+        return super().generate(prompts, **settings)
+
+
+def index(count=2):
+    made = WordIndex(*(f"it is here {i}" for i in range(count)))
+    made.rows = [dataclasses.replace(p, title=f"Title {i}") for i, p in enumerate(made.rows)]
+    return made
+
+
+def ask(question, reply, config=None, passages=2):
+    model = Noting({"": reply})
+    return run(r3.answer, config or r3.Config(), model, index(passages), question=question), model
+
+
+def test_an_open_question_reads_one_passage():
+    outcome, model = ask(OPEN, "Rome\n\n### Explanation:\nIt is.")
+    assert model.prompts == [
+        "### Paragraph:\n[1] Title 0\nit is here 0\n\n### Instruction:\nWhere is it?\n\n"
+        "### Response:\n"
+    ]
+    assert model.settings["max_new_tokens"] == 100
+    assert model.settings["stop"] == ("### Paragraph", "### Instruction", "### Input")
+    # all of it counts, the explanation too
+    assert outcome.value.text == "Rome\n\n### Explanation:\nIt is."
+    assert outcome.value.trace["task"] == "open"
+    assert outcome.value.trace["selected"]["ids"] == ["p0"]
+    assert outcome.cost["llm_calls"] == 1 and outcome.cost["searches"] == 1
+
+
+def test_ten_passages_are_numbered_best_first():
+    config = r3.Config(OnePath(n=10), Top(k=10))
+    outcome, model = ask(OPEN, "Rome", config, passages=12)
+    assert outcome.value.trace["selected"]["ids"] == [f"p{i}" for i in range(10)]
+    (prompt,) = model.prompts
+    assert "\n\n[10] Title 9\nit is here 9\n\n### Instruction" in prompt
+    assert prompt.count("### Paragraph") == 1 and "[11]" not in prompt
+
+
+def test_a_statement_is_judged():
+    outcome, model = ask(CLAIM, "true, as it says")
+    assert model.prompts == [
+        f"{PREAMBLE}### Paragraph:\n[1] Title 0\nit is here 0\n\n### Instruction:\n"
+        "Judge the statement below: reply true where it is correct, and false where it is not.\n\n"
+        "### Input:\nIt is in Rome.\n\n### Response:\n"
+    ]
+    assert model.settings["max_new_tokens"] == 20
+    assert outcome.value.text == "true, as it says" and outcome.value.trace["task"] == CLAIM.task
+
+
+def test_a_multiple_choice_is_answered_by_a_letter():
+    outcome, model = ask(CHOICE, "B\n\n### Explanation:\nThat is so.")
+    (prompt,) = model.prompts
+    assert prompt.startswith(PREAMBLE)
+    end = "### Input:\nWhat is red?\nA: the sea\nB: a rose\nC: the sky\n\n### Response:\n"
+    assert prompt.endswith(end) and "Choices:" not in prompt
+    assert model.settings["max_new_tokens"] == 20
+    assert outcome.value.text == "a rose"
+    assert outcome.value.trace["answer"]["text"] == "a rose"
+    assert outcome.value.trace["answer"]["raw"].startswith("B\n")
+
+
+def test_the_search_is_by_the_question_alone():
+    words = index()
+    run(r3.answer, r3.Config(), Noting({"": "A"}), words, question=CHOICE)
+    assert words.asked == [(["What is red?"], 1)]
+
+
+def test_small_models_prompts_go_with_it():
+    config = r3.Config(reader=Reader(prompts="small", answer_tokens=16), closed_tokens=4)
+    for question, reply, text, tokens in (
+        (OPEN, " Rome", "Rome", 16),
+        (CLAIM, " true", "true", 4),
+        (CHOICE, " C", "the sky", 4),
+    ):
+        outcome, model = ask(question, reply, config)
+        assert outcome.value.text == text and model.settings["stop"] == ("\n",)
+        assert model.settings["max_new_tokens"] == tokens
+        assert "it is here 0" in model.prompts[0]
+
+
+def test_what_will_not_do_is_refused():
+    with pytest.raises(InputError, match="closed_tokens is 0"):
+        r3.Config(closed_tokens=0)
+    letters = dataclasses.replace(CHOICE, answers=("B",))
+    with pytest.raises(InputError, match=r"Question m: none of its options .*\['B'\]"):
+        ask(letters, "B")
+    with pytest.raises(InputError, match=r"dtr\.toml has no \[multiple_choice\]"):
+        ask(CHOICE, "B", r3.Config(reader=Reader(prompts="dtr")))
+    assert ask(dataclasses.replace(CHOICE, answers=()), "B")[0].value.text == "a rose"

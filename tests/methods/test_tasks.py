@@ -1,0 +1,178 @@
+"""Kinds of questions: told apart, asked, read, and scored by their options."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxrag.engines.local import LocalModel
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store
+from jaxrag.methods import prompts, tasks
+from jaxrag.methods.steps import Reader
+from jaxrag.methods.tools import LanguageModelTool, Tools
+from jaxrag.types import InputError, Passage, Question
+from tests.engines.tiny_model import write_tiny_model
+from tests.methods.scripted import ScriptedModel
+
+READER = Reader(prompts="r3")
+OPEN = Question("o", "Who is it?", ("Ada",))
+CLAIM = Question("f", "Ice is warm.", ("false",), task="fact_checking")
+CHOICE = Question("m", "What is red?", ("a rose",), ("the sea", "a rose", "the sky"))
+PASSAGES = [Passage("p", "Roses", "They are red."), Passage("s", "Sea", "It is blue.")]
+
+
+def finish(question, answer):
+    """What a coroutine of one question comes to, by the scheduler."""
+    (outcome,) = Scheduler(Store(None)).run([(question.id, answer)])
+    if outcome.error:
+        raise outcome.error
+    return outcome.value
+
+
+def logprobs(model, question, reader=READER, passages=PASSAGES):
+    tools = Tools(LanguageModelTool(model))
+    return finish(question, lambda: tasks.choice_logprobs(question, passages, tools, reader))
+
+
+@pytest.mark.parametrize(
+    "question, role, options",
+    [
+        (OPEN, "context", ()),
+        (CLAIM, "fact_checking", ("true", "false")),
+        (dataclasses.replace(OPEN, choices=("False", "True")), "fact_checking", ("true", "false")),
+        (CHOICE, "multiple_choice", ("A", "B", "C")),
+        (dataclasses.replace(CHOICE, task="multiple_choice"), "multiple_choice", ("A", "B", "C")),
+        (dataclasses.replace(OPEN, choices=("yes", "no")), "multiple_choice", ("A", "B")),
+    ],
+)
+def test_kinds_are_told_apart(question, role, options):
+    assert tasks.role_of(question) == role and tasks.options(question) == options
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"task": "essay"}, r"Question o: its task is 'essay'; there are open, fact_checking"),
+        ({"task": "multiple_choice"}, r"Question o has 0 choices; 2 to 26"),
+        ({"choices": ("yes",)}, r"has 1 choices"),
+        ({"choices": tuple(map(str, range(27)))}, r"has 27 choices"),
+    ],
+)
+def test_bad_questions_are_refused(changes, said):
+    with pytest.raises(InputError, match=said):
+        tasks.role_of(dataclasses.replace(OPEN, **changes))
+
+
+def test_the_gold_option():
+    assert tasks.gold_option(CHOICE) == 1
+    assert tasks.gold_option(CLAIM) == 1
+    assert tasks.gold_option(dataclasses.replace(CLAIM, answers=("True",))) == 0
+    letters = dataclasses.replace(CHOICE, answers=("B",))
+    for question in (letters, OPEN):
+        with pytest.raises(InputError, match="none of its options"):
+            tasks.gold_option(question)
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("B", "a rose"),
+        ("(B) because it is", "a rose"),
+        ("B: a rose", "a rose"),
+        ("The sky.", "the sky"),
+        ("the sky, so C", "the sky"),
+        ("A or C", "the sea; the sky"),  # both count, as where only occurrence is looked for
+        ("D", "D"),  # there is no such option
+        ("ABC", "ABC"),
+        ("It's a rosebush", "It's a rosebush"),
+        ("A's", "A's"),
+        ("", ""),
+    ],
+)
+def test_what_an_answer_names(text, said):
+    assert tasks.chosen(text, CHOICE) == said
+
+
+@given(st.sets(st.integers(0, 2)), st.text("xyz .,:\n", max_size=8))
+def test_letters_count_wherever_they_stand(numbers, filler):
+    text = "".join(f" {filler} {'ABC'[n]} {filler}" for n in sorted(numbers))
+    expected = "; ".join(CHOICE.choices[n] for n in sorted(numbers)) or text
+    assert tasks.chosen(text, CHOICE) == expected
+
+
+@pytest.mark.parametrize("name", ["r3", "small"])
+@pytest.mark.parametrize("role", prompts.CLOSED_ROLES)
+def test_sets_with_closed_roles(name, role):
+    asked = prompts.load(name).role(role).prompt(
+        question="CLAIM!", passages="PASSAGES!", choices="A: CHOICES!"
+    )  # fmt: skip
+    assert asked.count("CLAIM!") == asked.count("PASSAGES!") == 1
+    assert asked.count("CHOICES!") == (role == "multiple_choice")
+
+
+def test_a_closed_role_needs_its_fields(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('[multiple_choice]\nuser = "{passages} {question}"\n')
+    with pytest.raises(InputError, match=r"\[multiple_choice\] user must hold \{choices\}"):
+        prompts.load(str(file))
+    with pytest.raises(InputError, match=r"dtr\.toml has no \[fact_checking\]"):
+        logprobs(ScriptedModel({}), CLAIM, Reader(prompts="dtr"))
+
+
+class Tokens(ScriptedModel):
+    """Log-probabilities of each continuation's tokens, which tests write down."""
+
+    def __init__(self, given):
+        super().__init__({})
+        self.given = given
+
+    def logprob(self, asked, continuations):
+        self.prompts += asked
+        return [np.float32(self.given[text]) for text in continuations]
+
+
+def test_options_are_compared_by_their_first_token():
+    # summed over its tokens "true" would win by far
+    model = Tokens({"true": [-2.0, -0.1], "false": [-1.5, -9.0]})
+    assert logprobs(model, CLAIM) == (-2.0, -1.5)
+    model = Tokens({"A": [-3.0], "B": [-1.0], "C": [-2.0]})
+    assert logprobs(model, CHOICE) == (-3.0, -1.0, -2.0)
+    assert len(set(model.prompts)) == 1
+    within = Tokens({" A": [-3.0], " B": [-1.0], " C": [-2.0]})  # goes on after "Letter:"
+    assert logprobs(within, CHOICE, Reader(prompts="small")) == (-3.0, -1.0, -2.0)
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(InputError, match="Question o is open"):
+        logprobs(Tokens({}), OPEN)
+    with pytest.raises(InputError, match=r"the same probability, -2 .*such as a blank"):
+        logprobs(Tokens({"true": [-2.0, -1.0], "false": [-2.0, -0.1]}), CLAIM)
+
+
+def test_the_engines_probabilities_of_the_first_byte(tmp_path):
+    """One token a byte: the options' are those of their first letters in the same prompt."""
+    write_tiny_model(tmp_path, max_position_embeddings=1024)
+    model = LocalModel.load(str(tmp_path))
+    found = logprobs(model, CLAIM)
+    asked = tasks.prompt(CLAIM, PASSAGES, LanguageModelTool(model), READER, {})
+    alone = model.logprob([asked, asked], ["t", "f"])
+    np.testing.assert_allclose(found, [part[0] for part in alone], rtol=1e-5)
+    (reply,) = model.generate([asked], max_new_tokens=1)
+    assert reply.logprobs[0] >= max(found) - 1e-5  # the most probable byte of all
+    with pytest.raises(InputError, match="such as a blank"):
+        logprobs(model, CLAIM, Reader(prompts="small"))
+
+
+def test_closed_prompts_are_cut_like_others(tmp_path):
+    write_tiny_model(tmp_path, max_position_embeddings=1024)
+    model = LocalModel.load(str(tmp_path), max_length=480)
+    reader = Reader(prompts="r3", answer_tokens=20, truncate=True)
+    llm, trace = LanguageModelTool(model), {}
+    long = [Passage("p", "Roses", "They are red. " * 30), *PASSAGES]
+    asked = tasks.prompt(CHOICE, long, llm, reader, trace)
+    assert trace["truncated"]["passages"] == 1 and trace["truncated"]["of"] == 3
+    assert "They are red." in asked and "C: the sky\n\n### Response:\n" in asked
+    assert 0 <= llm.room(asked, max_new_tokens=20) < len(" They")
