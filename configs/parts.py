@@ -8,8 +8,8 @@ Variants of every config:
 - ``hotpotqa``, ``squad``, ``nq``: folders below ``$JAXRAG_DATA`` (by default ../shared/data),
   searched in the folder ``wiki_pool``.
 - ``paper-hotpotqa``, ``paper-squad``, ``paper-nq``: the same folders with the paper's settings and
-  models from the hub: Qwen2.5-7B-Instruct, bge-large-en-v1.5, bge-reranker-base. For a GPU or TPU;
-  not run by us yet.
+  models from the hub: Qwen2.5-7B-Instruct, bge-large-en-v1.5, bge-reranker-base; where a config
+  says so, others. For a GPU or TPU; not run by us yet.
 
 Any of them may end in ``+vllm`` (vLLM in this process instead of our decoder) or ``+server`` (give
 ``--config.model.model=NAME --config.model.urls=http://HOST:PORT/v1``); see docs/engines.md.
@@ -51,16 +51,13 @@ THRESHOLD = 0.4
 """DTR's for SmolLM2: accepts the surest eighth of the training questions without retrieval."""
 
 
-def _folder(name: str, corpus: str = "") -> Folder:
+def wiki(name: str, split: str = "queries") -> Folder:
+    """A folder of ``$JAXRAG_DATA``, searched in the folder wiki_pool."""
     root = os.environ.get("JAXRAG_DATA", "../shared/data")
-    return Folder(f"{root}/{name}", corpus=f"{root}/{corpus}" if corpus else "")
+    return Folder(f"{root}/{name}", split=split, corpus=f"{root}/wiki_pool")
 
 
-SETS = {
-    "hotpotqa": _folder("hotpotqa", "wiki_pool"),
-    "squad": _folder("squad", "wiki_pool"),
-    "nq": _folder("nq", "wiki_pool"),
-}
+SETS = {name: wiki(name) for name in ("hotpotqa", "squad", "nq")}
 DATA = {
     "tiny": (Factbook(countries=3), 8),
     "quickstart": (Factbook(countries=40), 100),
@@ -70,14 +67,16 @@ DATA = {
 }
 
 
-def variant_run(variant: str, *, small: Any, paper: Any) -> Run:
+def variant_run(
+    variant: str, *, small: Any, paper: Any, paper_model: str = "hub:Qwen/Qwen2.5-7B-Instruct"
+) -> Run:
     """The run of a variant: ``small`` or ``paper`` is the method's config.
 
     Raises:
       InputError: no such variant; the message lists them.
     """
     variant, plus, engine = variant.partition("+")
-    run = _on_local_engine(variant, small=small, paper=paper)
+    run = _on_local_engine(variant, small=small, paper=paper, paper_model=paper_model)
     return dataclasses.replace(run, model=_on(engine, run.model)) if plus else run
 
 
@@ -90,13 +89,13 @@ def _on(engine: str, model: Any) -> Any:
     return Server(tokenizer=model.checkpoint)
 
 
-def _on_local_engine(variant: str, *, small: Any, paper: Any) -> Run:
+def _on_local_engine(variant: str, *, small: Any, paper: Any, paper_model: str) -> Run:
     name = variant.removeprefix("paper-")
     if name != variant and name in SETS:
         return Run(
             method=paper,
             data=SETS[name],
-            model=Local("hub:Qwen/Qwen2.5-7B-Instruct"),
+            model=Local(paper_model),
             index=Scann(BiEncoder("hub:BAAI/bge-large-en-v1.5", pooling="cls", max_length=512)),
             reranker=CrossEncoder("hub:BAAI/bge-reranker-base"),
         )

@@ -27,18 +27,24 @@ from jaxrag.run import Run
 from jaxrag.types import InputError
 
 
-def parse(argv: Sequence[str], define: Callable[[flags.FlagValues], object]) -> tuple[Run, Any]:
-    """The run that a command line describes, and the script's own flags.
+def parse(
+    argv: Sequence[str],
+    define: Callable[[flags.FlagValues], object],
+    *,
+    kinds: tuple[type, ...] = (Run,),
+) -> tuple[Any, Any]:
+    """The run, or other job, that a command line describes, and the script's own flags.
 
     Args:
       argv: the program's name and its arguments.
       define: defines the script's flags on the given FlagValues.
+      kinds: what the script can execute.
 
     Raises:
       InputError: the file, the variant, a key or a value is wrong; the message says which.
     """
     arguments = list(argv[1:])
-    run = load(_take_config(arguments))
+    run = load(_take_config(arguments), kinds=kinds)
     values = flags.FlagValues()
     define(values)
     _check_keys(run, arguments)
@@ -67,7 +73,7 @@ def _parsed(values: flags.FlagValues, argv: Sequence[str], holder: Any) -> Any:
     return holder.value if holder is not None else None
 
 
-def _check_keys(run: Run, arguments: Sequence[str]) -> None:
+def _check_keys(run: Any, arguments: Sequence[str]) -> None:
     """Refuses a ``--config.`` key that does not exist, naming the nearest that does."""
     known = list(_keys(editable(run), "config"))
     for argument in arguments:
@@ -85,8 +91,8 @@ def _keys(config: config_dict.ConfigDict, prefix: str) -> list[str]:
     return keys
 
 
-def load(spec: str) -> Run:
-    """The run of a config file, ``PATH`` or ``PATH:VARIANT``.
+def load(spec: str, *, kinds: tuple[type, ...] = (Run,)) -> Any:
+    """The run, or other job, of a config file, ``PATH`` or ``PATH:VARIANT``.
 
     Raises:
       InputError: no such file, no ``get_config`` in it, or no such variant.
@@ -103,8 +109,9 @@ def load(spec: str) -> Run:
     if make is None:
         raise InputError(f"{path} defines no get_config(variant).")
     run = make(variant) if variant else make()
-    if not isinstance(run, Run):
-        raise InputError(f"get_config of {path} gave {type(run).__name__}, not a jaxrag.run.Run.")
+    if not isinstance(run, kinds):
+        wanted = " or ".join(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
+        raise InputError(f"get_config of {path} gave {type(run).__name__}, not a {wanted}.")
     return run
 
 

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROWS = (
     "types", "functional", "models", "engines", "retrieval", "methods", "training", "data",
-    "evaluation", "calls", "run", "settings", "plan", "__main__",
+    "evaluation", "calls", "run", "settings", "plan", "jobs", "__main__",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import importlib.metadata
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -85,6 +86,7 @@ def library() -> Any:
     _version("bm25s")
     import bm25s
 
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG for itself
     return bm25s
 
 

@@ -79,6 +79,16 @@ class SidrIndex:
             raise InputError(f"m is {m}; late search orders at least one passage.")
         return cls(encoder, passages, index, search, m, PassageVectors(encoder, passages))
 
+    def with_encoder(self, encoder: SidrEncoder, *, m: int | None = None) -> SidrIndex:
+        """The same with another encoder, or another ``m``.
+
+        Raises:
+          InputError: the index holds vectors, which are those of the encoder that made them.
+        """
+        if not isinstance(self.index, BagOfTokens):
+            raise InputError(f"{self.search} search goes with the encoder that made its vectors.")
+        return self.make(encoder, self.passages, self.index, search=self.search, m=m or self.m)
+
     @property
     def identity(self) -> str:
         """Canonical JSON of the search, the encoder and the index."""

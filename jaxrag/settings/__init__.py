@@ -12,6 +12,7 @@ from jaxrag.settings.indexes import (
 )
 from jaxrag.settings.lexical import Bm25
 from jaxrag.settings.models import Local, Server, Vllm
+from jaxrag.settings.sidr import Sidr
 
 __all__ = [
     "BiEncoder",
@@ -24,6 +25,7 @@ __all__ = [
     "QueryLikelihood",
     "Scann",
     "Server",
+    "Sidr",
     "Vllm",
     "contriever",
     "dpr",

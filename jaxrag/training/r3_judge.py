@@ -21,8 +21,8 @@ from jaxrag.engines.requests import gather
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
 from jaxrag.functional.answers import contains
-from jaxrag.methods import prompts, steps
-from jaxrag.methods.tools import LanguageModelTool
+from jaxrag.methods import steps, tasks
+from jaxrag.methods.tools import Tools
 from jaxrag.retrieval.manifest import replacing
 from jaxrag.retrieval.passages import Passages
 from jaxrag.training import r3_labels
@@ -35,32 +35,45 @@ class Judge:
     """The language model that answers, and how it is asked.
 
     Attributes:
-      llm: the model.
+      tools: its ``llm`` is the model; nothing else of it is used.
       reader: prompts and lengths; it reads one passage at a time.
+      closed_tokens: most new tokens of a closed question's answer.
       live: most questions in progress at once.
     """
 
-    llm: LanguageModelTool
+    tools: Tools
     reader: steps.Reader
+    closed_tokens: int = 20
     live: int = 4096
 
     async def passes(self, question: Question, passage: Passage) -> bool:
         """S(y) = 1: whether what it writes from the passage holds a gold answer."""
-        reply = await steps.ask_from_passages(question, [passage], self.llm, self.reader, {})
-        return bool(contains(reply.raw, question.answers))
+        role, reader = tasks.role_of(question), self.reader
+        if role != "context":
+            reader = dataclasses.replace(reader, answer_tokens=self.closed_tokens)
+        reply = await steps.ask_from_passages(
+            question, [passage], self.tools.llm, reader, {}, role=role, **tasks.fields(question)
+        )
+        choice = role == "multiple_choice"
+        text = tasks.chosen(reply.text, question) if choice else reply.text
+        return bool(contains(text, question.answers))
 
     async def logprobs(self, question: Question, passage: Passage) -> tuple[float, ...]:
-        """log P(y|q,d), a sum over tokens without normalisation, of each possible answer y.
+        """log P(y|q,d) of each possible answer y.
 
-        These are the gold answers; of a question with choices, all choices.
+        Of an open question these are its gold answers, with the sum over their tokens, without
+        normalisation; of a closed one all its options, by their first token.
         """
-        layout = prompts.load(self.reader.prompts)
-        template = layout.role("context")
-        text = steps.question_text(question)
-        prompt = template.prompt(question=text, passages=layout.render([passage]))
-        blank = "" if template.chat else " "  # plain text goes on within the line
-        parts = (self.llm.logprob(prompt, blank + y) for y in question.choices or question.answers)
-        return tuple(float(np.sum(part, dtype=np.float64)) for part in await gather(*parts))
+        if tasks.options(question):
+            return await tasks.choice_logprobs(question, [passage], self.tools, self.reader)
+        prompt = tasks.prompt(question, [passage], self.tools.llm, self.reader, {})
+        parts = await gather(
+            *(
+                self.tools.llm.logprob(prompt, tasks.continuation(prompt, answer))
+                for answer in question.answers
+            )
+        )
+        return tuple(float(np.sum(part, dtype=np.float64)) for part in parts)
 
     def run(
         self, store: Store, tasks: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
@@ -88,25 +101,10 @@ class Prepared(NamedTuple):
     pool: Pool
 
 
-def gold_choice(question: Question) -> int:
-    """The number of the choice that is right.
-
-    Raises:
-      InputError: none is, or the question has no choices.
-    """
-    for number, choice in enumerate(question.choices):
-        if choice in question.answers:
-            return number
-    raise InputError(
-        f"Question {question.id}: none of its choices {list(question.choices)} is the gold answer "
-        f"{list(question.answers)}."
-    )
-
-
 def label(question: Question, logprobs: Sequence[float], pool: Pool, rules: Rules) -> int:
     """What a passage is for a question: by thresholds, or among choices by the gold one."""
-    if question.choices:
-        return r3_labels.label_choice(logprobs, gold_choice(question))
+    if tasks.options(question):
+        return r3_labels.label_choice(logprobs, tasks.gold_option(question))
     return r3_labels.label(logprobs, pool, rules)
 
 
@@ -181,8 +179,8 @@ def _check(questions: Sequence[Question]) -> None:
     for question in questions:
         if not question.answers:
             raise InputError(f"Question {question.id} has no gold answer; R3 cannot train on it.")
-        if question.choices:
-            gold_choice(question)
+        if tasks.options(question):
+            tasks.gold_option(question)
 
 
 def _pool(
@@ -191,9 +189,9 @@ def _pool(
     verdicts: Sequence[bool],
     logprobs: Sequence[Sequence[float]],
 ) -> Pool | str:
-    """The pools by what was written; of questions with choices by which is most probable."""
-    if not question.choices:
+    """The pools by what was written; of closed questions by which option is most probable."""
+    if not tasks.options(question):
         return make_pool(rows, verdicts, logprobs)
-    gold = gold_choice(question)
+    gold = tasks.gold_option(question)
     labels = [r3_labels.label_choice(row, gold) == POSITIVE for row in logprobs]
     return make_pool(rows, labels, [[row[gold]] for row in logprobs])

@@ -1,0 +1,65 @@
+"""R3: SiDR trained by what its passages do to SmolLM2's answers about the World Factbook.
+
+    python -m experiments.train --config configs/train_r3.py:factbook --workdir runs/r3
+
+Variants:
+
+- ``tiny``: 3 countries, 4 steps; for tests.
+- ``factbook``: questions about 40 countries of the training split; watched on the quickstart's
+  questions, whose countries are others.
+- ``hotpotqa``: the 100 training questions of that folder below ``$JAXRAG_DATA``, over the folder
+  ``wiki_pool``; the small model reads that hardly at all.
+- ``paper``: the paper's settings, from a trained SiDR, ``--config.start.checkpoint=DIRECTORY``,
+  with Llama-3-8B from the hub, on the folder nq; for a GPU or TPU, not run by us yet.
+
+Ablations of the paper are settings: ``--config.training.phases=offline`` or "online";
+``--config.training.update.objective=kl``; ``--config.search=beta`` or "reindexed";
+``--config.training.rules.sampling=B`` or "C"; ``--config.model.checkpoint`` another model.
+"""
+
+from __future__ import annotations
+
+from configs.parts import SETS, SMALL, wiki
+from configs.train_sidr import SMALL as START
+from jaxrag.jobs.r3 import TrainR3
+from jaxrag.methods import r3
+from jaxrag.settings import Factbook, Local, Sidr
+from jaxrag.training.contrastive import Update
+from jaxrag.training.r3 import Training
+from jaxrag.types import InputError
+
+
+def get_config(variant: str = "factbook") -> TrainR3:
+    """The job of a variant.
+
+    Raises:
+      InputError: no such variant.
+    """
+    method = r3.Config(reader=SMALL)
+    update = Update(learning_rate=5e-5)
+    if variant == "tiny":
+        data = Factbook(split="train", countries=3)
+        training = Training(steps=4, batch=4, piece=2, update=update, watch_every=2, save_every=2)
+        return TrainR3(START, data, Factbook(countries=3), Local(), method, training,
+                       depth=6, limit=12, watched_limit=6)  # fmt: skip
+    if variant == "paper":
+        model = Local("hub:meta-llama/Meta-Llama-3-8B")
+        return TrainR3(Sidr(""), wiki("nq", "train"), SETS["nq"], model, r3.Config(),
+                       Training(watch_every=100))  # fmt: skip
+    if variant not in ("factbook", "hotpotqa"):
+        raise InputError(f"no variant {variant!r}; there are tiny, factbook, hotpotqa and paper.")
+    training = Training(steps=80, batch=32, piece=16, update=update, watch_every=20, save_every=10)
+    if variant == "hotpotqa":
+        return TrainR3(START, wiki("hotpotqa", "train"), SETS["hotpotqa"], Local(), method,
+                       training, depth=20, watched_limit=100)  # fmt: skip
+    return TrainR3(
+        START,
+        Factbook(split="train", countries=40),
+        Factbook(countries=40),
+        Local(),
+        method,
+        training,
+        depth=20,
+        limit=400,
+        watched_limit=100,
+    )

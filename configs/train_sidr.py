@@ -1,0 +1,48 @@
+"""SiDR from all-MiniLM-L6-v2: questions with gold or distant positives, negatives of BM25.
+
+    python -m experiments.train --config configs/train_sidr.py:wiki --workdir runs/sidr
+
+Variants:
+
+- ``tiny``: 3 countries of the World Factbook, 6 steps; for tests.
+- ``wiki``: nq (test questions with gold passages, training questions with distant ones) and
+  hotpotqa's training questions, folders below ``$JAXRAG_DATA``, over the folder ``wiki_pool``;
+  watched on hotpotqa and squad, none of whose questions is trained on.
+- ``paper``: BERT-base from the hub with the settings of the released code on the same data; for a
+  GPU or TPU, not run by us yet.
+"""
+
+from __future__ import annotations
+
+from configs.parts import SETS, wiki
+from jaxrag.jobs.sidr import TrainSidr
+from jaxrag.settings import Bm25, Factbook, Sidr
+from jaxrag.training.contrastive import Update
+from jaxrag.training.sidr import Training
+from jaxrag.types import InputError
+
+SMALL = Sidr(query_length=32, passage_length=128, shared=True, scale=0.25)
+"""all-MiniLM-L6-v2 as SiDR to begin with: its logits are large, and its passages fit."""
+
+
+def get_config(variant: str = "wiki") -> TrainSidr:
+    """The job of a variant.
+
+    Raises:
+      InputError: no such variant.
+    """
+    if variant == "tiny":
+        data = Factbook(split="train", countries=3)
+        update = Update(learning_rate=5e-5)
+        training = Training(steps=6, batch=8, piece=4, update=update, watch_every=3, save_every=3)
+        return TrainSidr(SMALL, (data,), Bm25(), training, (data,), watched_limit=8)
+    if variant not in ("wiki", "paper"):
+        raise InputError(f"no variant {variant!r}; there are tiny, wiki and paper.")
+    data = (wiki("nq"), wiki("nq", "train"), wiki("hotpotqa", "train"))
+    watched = (SETS["hotpotqa"], SETS["squad"])
+    if variant == "paper":
+        start = Sidr("hub:google-bert/bert-base-uncased")
+        return TrainSidr(start, data, Bm25(), Training(watch_every=100), watched)
+    update = Update(learning_rate=5e-5, warmup=10)
+    training = Training(epochs=2, batch=32, piece=16, update=update, save_every=20, watch_every=80)
+    return TrainSidr(SMALL, data, Bm25(), training, watched)

@@ -1,0 +1,172 @@
+"""Training R3 from settings: pools, training with a language model, accuracy on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxrag.data.dataset import Dataset
+from jaxrag.engines.store import Store
+from jaxrag.functional.answers import contains
+from jaxrag.jobs import recall
+from jaxrag.jobs.directory import job_directory
+from jaxrag.jobs.sidr import RETRIEVER
+from jaxrag.methods import r3 as method
+from jaxrag.methods.tools import LanguageModelTool, RetrieverTool, Tools
+from jaxrag.models.sidr_checkpoint import write_towers
+from jaxrag.retrieval.bag_of_tokens import BagOfTokens
+from jaxrag.retrieval.semi_parametric import SidrIndex
+from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.run import DataSettings, ModelSettings
+from jaxrag.settings.sidr import Sidr
+from jaxrag.training import r3
+from jaxrag.training.r3_judge import Judge, Prepared, prepare
+from jaxrag.training.r3_search import BetaSearch, LateSearch, VectorSearch
+from jaxrag.types import Answer, InputError, Question
+
+POOLS = "pools.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainR3:
+    """What R3 is trained on and from.
+
+    Attributes:
+      start: the retriever to begin with; its search must be "late".
+      data: questions to train on.
+      watched: questions whose accuracy is told on the way, over the same corpus or another.
+      model: the language model.
+      method: how questions are answered, in training from one passage.
+      training: how.
+      search: how passages are found in training: "late", R3's; "beta", without re-ranking;
+        "reindexed", by vectors that are made anew every ``reindex_every`` steps.
+      depth: passages of a pool.
+      limit, watched_limit: how many questions, from the first; 0 is all.
+      cache: where data sets, indexes and the store are kept.
+    """
+
+    start: Sidr
+    data: DataSettings
+    watched: DataSettings
+    model: ModelSettings
+    method: method.Config = method.Config()
+    training: r3.Training = r3.Training()
+    search: Literal["late", "beta", "reindexed"] = "late"
+    reindex_every: int = 1000
+    depth: int = 100
+    limit: int = 0
+    watched_limit: int = 0
+    cache: str = "runs/cache"
+
+    def __post_init__(self) -> None:
+        if self.start.search != "late":
+            raise InputError(f"start.search is {self.start.search!r}; R3 begins with 'late'.")
+        if self.search not in ("late", "beta", "reindexed"):
+            raise InputError(f"search is {self.search!r}; there are late, beta and reindexed.")
+        if self.depth < 2 or self.reindex_every < 1:
+            raise InputError(
+                f"depth is {self.depth} and reindex_every {self.reindex_every}: a pool has at "
+                "least 2 passages, and at least 1 step lies between two indexings."
+            )
+
+
+def execute(job: TrainR3, workdir: str | Path) -> Path:
+    """Trains, or goes on with, a retriever; returns the directory of the trained checkpoint.
+
+    Raises:
+      InputError: data or settings do not fit, no question can be trained on, ``workdir`` is
+        another job's, or the loss is NaN.
+    """
+    cache = Path(job.cache)
+    dataset, watched = job.data.load(cache / "data"), job.watched.load(cache / "data")
+    model = job.model.load(cache)
+    judge = Judge(Tools(llm=LanguageModelTool(model)), job.method.reader, job.method.closed_tokens)
+    index = job.start.open(dataset, cache)
+    record = {"training": recall.describe_all(job), "encoder": index.encoder.identity}
+    record |= {"language_model": model.identity, "data": [dataset.identity, watched.identity]}
+    with job_directory(workdir, record) as directory:
+        store = Store(cache / "store.sqlite")
+        try:
+            prepared = _pools(job, dataset, index, judge, store, directory / POOLS)
+            params = r3.train(
+                prepared,
+                dataset.passages,
+                index.encoder,
+                _searcher(job, index, directory),
+                judge,
+                store,
+                job.training,
+                directory,
+                watch=Watch(job, watched, job.start.open(watched, cache), judge.tools.llm, store),
+            )
+        finally:
+            store.close()
+        source = job.start.located()
+        write_towers(directory / RETRIEVER, index.encoder.module, params, begun_with=source)
+    return directory / RETRIEVER
+
+
+def _pools(
+    job: TrainR3, dataset: Dataset, index: SidrIndex, judge: Judge, store: Store, path: Path
+) -> list[Prepared]:
+    """The offline stage, over what the retriever finds before its training."""
+    questions = dataset.questions[: job.limit or None]
+    depth = min(job.depth, len(dataset.passages))
+    deep = index.with_encoder(index.encoder, m=depth)
+    rankings = deep.search_texts([question.text for question in questions], depth)
+    pairs = zip(questions, rankings, strict=True)
+    found = {question.id: ranking.ids for question, ranking in pairs}
+    return prepare(questions, found, dataset.passages, judge, store, path)
+
+
+def _searcher(job: TrainR3, index: SidrIndex, directory: Path) -> r3.Searcher:
+    tokens, m = index.index, min(job.start.m, len(index.passages))
+    assert isinstance(tokens, BagOfTokens)  # since start.search is late
+    if job.search == "beta":
+        return BetaSearch(tokens, m)
+    if job.search == "late":
+        return LateSearch(tokens, index.passages, m)
+    return VectorSearch(index.encoder, index.passages, directory / "indexes", job.reindex_every, m)
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """Tells how well questions are answered with an encoder; the store knows what was asked."""
+
+    job: TrainR3
+    dataset: Dataset
+    index: SidrIndex
+    llm: LanguageModelTool
+    store: Store
+
+    def __call__(self, encoder: SidrEncoder, step: int) -> Mapping[str, Any]:
+        """ "rag_accuracy" (the answer holds a gold answer) and "ir_accuracy" (the first passage
+        does), with every question's in their order."""
+        index = self.index.with_encoder(encoder)
+        tools = Tools(llm=self.llm, retriever=RetrieverTool(index))
+        questions = self.dataset.questions[: self.job.watched_limit or None]
+        judge = Judge(tools, self.job.method.reader)
+        answers = dict(judge.run(self.store, ((q.id, self._task(q, tools)) for q in questions)))
+        right = [int(contains(answers[q.id].text, q.answers)) for q in questions]
+        found = self._first_holds(index, questions)
+        return {
+            "rag_accuracy": round(float(np.mean(right)), 4),
+            "ir_accuracy": round(float(np.mean(found)), 4),
+            "right": right,
+            "found": found,
+        }
+
+    def _task(self, question: Question, tools: Tools) -> Callable[[], Coroutine[Any, Any, Answer]]:
+        return lambda: method.answer(question, tools, self.job.method)
+
+    def _first_holds(self, index: SidrIndex, questions: Sequence[Question]) -> list[int]:
+        rankings = index.search_texts([question.text for question in questions], 1)
+        passages = index.passages.get([ranking.ids[0] for ranking in rankings])
+        return [
+            int(contains(f"{passage.title} {passage.text}", question.answers))
+            for question, passage in zip(questions, passages, strict=True)
+        ]

