@@ -45,4 +45,4 @@ def get_config(variant: str = "wiki") -> TrainSidr:
         return TrainSidr(start, data, Bm25(), Training(watch_every=100), watched)
     update = Update(learning_rate=5e-5, warmup=10)
     training = Training(epochs=2, batch=32, piece=16, update=update, save_every=20, watch_every=80)
-    return TrainSidr(SMALL, data, Bm25(), training, watched)
+    return TrainSidr(SMALL, data, Bm25(), training, watched, watched_limit=40)

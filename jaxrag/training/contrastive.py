@@ -7,6 +7,7 @@ in where a batch comes from.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -132,8 +133,9 @@ class Step(NamedTuple):
     update: Callable[[State, Batch], tuple[State, dict[str, jax.Array]]]
 
 
+@functools.cache
 def make_step(module: Sidr, settings: Update, *, steps: int, piece: int, mesh: Mesh) -> Step:
-    """The step of a training of ``steps`` steps.
+    """The step of a training of ``steps`` steps; the same one, compiled once, for equal arguments.
 
     Args:
       module: the tower, or both of them.

@@ -1,0 +1,103 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from jaxrag.training.loop import METRICS, fit
+from jaxrag.types import InputError
+
+
+class Count:
+    """0, 1, 2, ..."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __next__(self) -> int:
+        self.at += 1
+        return self.at - 1
+
+    def get_state(self) -> Any:
+        return {"at": self.at}
+
+    def set_state(self, state: Any) -> None:
+        self.at = state["at"]
+
+
+def step(state: Any, item: int, number: int) -> tuple[Any, dict[str, Any]]:
+    assert item == number  # data and steps go on together
+    total = {"x": state["x"] * 0.5 + item}
+    return total, {"loss": total["x"].sum()}
+
+
+def run(directory: Path, steps: int = 7, step=step, **more: Any) -> Any:
+    settings: dict[str, Any] = {"steps": steps, "save_every": 2, "what": "test"} | more
+    return fit({"x": jnp.ones(3)}, Count(), step, directory=directory, **settings)
+
+
+def lines(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / METRICS).read_text().splitlines()]
+
+
+def test_figures_by_hand(tmp_path: Path) -> None:
+    # 1 -> 0.5 + 0 -> 0.25 + 1 = 1.25 -> 0.625 + 2 = 2.625; three of each
+    found = run(tmp_path, 3)
+    assert found["x"].tolist() == [2.625] * 3
+    assert [line["loss"] for line in lines(tmp_path)] == [1.5, 3.75, 7.875]
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 6])
+def test_a_run_that_broke_off_goes_on(tmp_path: Path, at: int) -> None:
+    def breaks(state: Any, item: int, number: int) -> Any:
+        if number == at:
+            raise KeyboardInterrupt
+        return step(state, item, number)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "broken", step=breaks)
+    with (tmp_path / "broken" / METRICS).open("a") as stream:
+        stream.write('{"step": 9')  # cut short by a kill
+    again, whole = run(tmp_path / "broken"), run(tmp_path / "whole")
+    assert again["x"].tolist() == whole["x"].tolist()
+    assert [line["loss"] for line in lines(tmp_path / "broken")] == [
+        line["loss"] for line in lines(tmp_path / "whole")
+    ]
+    assert run(tmp_path / "broken")["x"].tolist() == whole["x"].tolist()  # nothing is left to do
+
+
+def test_what_is_watched_and_when(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def watch(state: Any, number: int) -> dict[str, float]:
+        seen.append(number)
+        return {"first": float(state["x"][0])}
+
+    run(tmp_path, 7, watch=watch, watch_every=3)
+    assert seen == [0, 3, 6, 7]
+    assert [line["watched"] for line in lines(tmp_path) if "watched" in line][0] == {"first": 1.0}
+    run(tmp_path, 7, watch=watch, watch_every=3)
+    assert seen == [0, 3, 6, 7]
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+    def poisoned(state: Any, item: int, number: int) -> Any:
+        state, figures = step(state, item, number)
+        return state, figures | {"loss": figures["loss"] * (jnp.nan if number == 4 else 1)}
+
+    told = r"Step 5: loss is nan\. .* checkpoint is that of step 4"
+    with pytest.raises(InputError, match=told):
+        run(tmp_path, step=poisoned)
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4]
+    assert run(tmp_path)["x"].tolist() == run(tmp_path / "whole")["x"].tolist()
+    with pytest.raises(InputError, match=r"Step 1: loss is inf\..* none is saved"):
+        run(tmp_path / "at once", step=lambda s, i, n: (s, {"loss": float("inf")}))
+
+
+def test_settings_that_will_not_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="steps is 0"):
+        run(tmp_path, 0)
+    with pytest.raises(InputError, match="save_every 0"):
+        run(tmp_path, save_every=0)

@@ -1,0 +1,72 @@
+"""Trains a small SiDR and prints the hash of what came out: a process of its own for the tests.
+
+    python -m tests.training.train_small DIRECTORY STEPS [PROCESS PROCESSES PORT]
+
+DIRECTORY/made holds the data; checkpoints go to DIRECTORY/run.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+
+from jaxrag.engines.store import canonical, digest
+from jaxrag.retrieval.passages import Passages, write_passages
+from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.training import sidr
+from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.contrastive import Update
+from jaxrag.types import Passage
+from tests.models import small_bert
+from tests.models.small_bert import WORDS
+from tests.training import small_sidr
+
+QUESTIONS, PASSAGES = 24, 40
+
+
+def make(directory: Path) -> None:
+    """The data and the network to begin with."""
+    texts = [f"{WORDS[i % 18]} {WORDS[i * 5 % 17]} {WORDS[i * 7 % 13]}" for i in range(PASSAGES)]
+    write_passages(directory / "passages", (Passage(f"p{i}", "", t) for i, t in enumerate(texts)))
+    config = small_sidr.BERT | {"vocab_size": 4 + len(WORDS)}
+    small_bert.write(directory / "bert", config, classifier=False)
+
+
+def examples() -> list[sidr.Example]:
+    return [
+        sidr.Example(f"{WORDS[i % 18]} {WORDS[i * 5 % 17]}", (i,), tuple(range(30, 30 + i % 5)))
+        for i in range(QUESTIONS)
+    ]
+
+
+def train(directory: Path, steps: int, *, watch=None, save_every: int = 5, **devices) -> str:
+    """Trains in ``directory``/run; the hash of the parameters."""
+    made = directory / "made"
+    encoder = SidrEncoder.load(
+        str(made / "bert"), first=4, top=8, query_length=16, passage_length=16, scale=0.3
+    )
+    settings = sidr.Training(
+        steps=steps,
+        batch=16,
+        piece=2,
+        update=Update(learning_rate=2e-3, top=8, warmup=2),
+        save_every=save_every,
+        watch_every=save_every if watch else 0,
+    )
+    params = sidr.train(
+        examples(), Passages.open(made / "passages"), encoder, settings, directory / "run",
+        watch=watch, **devices,
+    )  # fmt: skip
+    return digest(canonical(hashes(flatten(params))))
+
+
+def main(directory: str, steps: str, process: str = "", processes: str = "", port: str = "") -> None:
+    if process:
+        jax.distributed.initialize(f"localhost:{port}", int(processes), int(process))
+    found = train(Path(directory), int(steps))
+    print(json.dumps({"hash": found, "devices": jax.device_count()}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
