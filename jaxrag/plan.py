@@ -271,6 +271,9 @@ def _index(run: Run, dataset: Dataset, cache: Path) -> IndexPlan:
     assert run.index is not None
     known = IndexPlan(run.index.name, len(dataset.passages), "what is there cannot be told")
     if isinstance(run.index, _Telling):
+        spec = getattr(run.index, "checkpoint", "")
+        if spec.startswith("hub:") and _on_disk(spec) is None:
+            return dataclasses.replace(known, state="not built; the run downloads its encoder")
         directory = run.index.directory(dataset, cache)
         return dataclasses.replace(
             known, state=run.index.state(dataset, cache), directory=directory

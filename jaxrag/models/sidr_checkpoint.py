@@ -53,7 +53,7 @@ def load_sidr(
             "the id of the first token that is one of words."
         )
     tensors = modern_names(read_tensors(path), config.family, body="bert.")
-    if "norm.weight" not in tensors:
+    if "norm.weight" not in tensors and _KEY not in whole:
         tensors["norm.weight"] = np.full(config.hidden_size, scale, np.float32)
         tensors["norm.bias"] = np.zeros(config.hidden_size, np.float32)
     module = Sidr(config, dtype, first, masked)

@@ -106,14 +106,14 @@ class SidrIndex:
         """
         if self.search == "alpha":
             return self.index.search(self.encoder.token_vectors(texts), k)
+        if self.search == "late" and not 1 <= k <= self.m:
+            raise InputError(
+                f"{k} passages are asked for, but late search orders {self.m}: raise m, or ask for "
+                "fewer, and for one at least."
+            )
         queries = self.encoder.embed(texts)
         if self.search != "late":
             return self.index.search(queries, k)
-        if k > self.m:
-            raise InputError(
-                f"{k} passages are asked for, but late search orders {self.m}: raise m, or ask for "
-                "fewer."
-            )
         return late(queries, self.index.search(queries, self.m), self.vectors, k)
 
 

@@ -7,8 +7,8 @@ from experiments.configuration import editable, load, parse, rebuilt
 from experiments.sweep import with_value
 from jaxrag.types import InputError
 
-CONFIGS = ["cot", "dpr_ais", "dtr", "hyde", "llm_judge", "no_retrieval", "pairs", "q2d", "rerank",
-           "standard_rag"]  # fmt: skip
+CONFIGS = ["cot", "dpr_ais", "dtr", "hyde", "llm_judge", "no_retrieval", "pairs", "q2d", "r3",
+           "rerank", "standard_rag"]  # fmt: skip
 
 
 def run_of(*arguments):

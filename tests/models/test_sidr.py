@@ -39,12 +39,16 @@ def texts(lengths: tuple[int, ...] = (20, 33, 1, 5)) -> tuple[np.ndarray, np.nda
 
 
 def reference(
-    tensors: dict[str, np.ndarray], ids: np.ndarray, segments: np.ndarray, where: np.ndarray
+    tensors: dict[str, np.ndarray],
+    ids: np.ndarray,
+    segments: np.ndarray,
+    where: np.ndarray,
+    config: dict[str, Any] = BERT,
 ) -> np.ndarray:
     """E(x) in float64: activated before the pooling, as the definition has it."""
-    hidden = small_bert.hidden_states(tensors, BERT, ids, segments, where)
+    hidden = small_bert.hidden_states(tensors, config, ids, segments, where)
     centred = hidden - hidden.mean(-1, keepdims=True)
-    hidden = centred / np.sqrt(hidden.var(-1, keepdims=True) + BERT["layer_norm_eps"])
+    hidden = centred / np.sqrt(hidden.var(-1, keepdims=True) + config["layer_norm_eps"])
     hidden = hidden * tensors["norm.weight"] + tensors["norm.bias"]
     logits = hidden @ np.float64(tensors["bert.embeddings.word_embeddings.weight"][FIRST:]).T
     weights = np.where(logits > 0, logits + 1, np.exp(np.minimum(logits, 0)))

@@ -6,13 +6,14 @@ from flax.traverse_util import unflatten_dict
 
 from jaxrag.models.bert import BertClassifier, BertEncoder
 from jaxrag.models.bert_checkpoint import parameter_shapes, read_bert_config
-from jaxrag.retrieval import encoder, rerank
+from jaxrag.models.sidr import Sidr
+from jaxrag.retrieval import encoder, rerank, sidr
 from tests.models.small_bert import BERT, XLM_ROBERTA
 
 
-def parameters(module: BertEncoder | BertClassifier):
+def parameters(module: BertEncoder | BertClassifier | Sidr):
     leaves = {
-        name: jax.ShapeDtypeStruct(shape, jnp.float32 if "LayerNorm" in name else module.dtype)
+        name: jax.ShapeDtypeStruct(shape, jnp.float32 if "norm" in name.lower() else module.dtype)
         for name, shape in parameter_shapes(module).items()
     }
     return unflatten_dict(leaves, sep=".")
@@ -34,7 +35,19 @@ def score_tokens():
     return rerank.score_tokens, (parameters(module), ids, ids, lengths), {"module": module}
 
 
+def sidr_tokens():
+    module = Sidr(read_bert_config(BERT, source="test"), jnp.dtype("bfloat16"), first=7)
+    settings = {"module": module, "top": 9, "own_tokens": True}
+    return sidr.embed_tokens, (parameters(module), *texts()), settings
+
+
+def sidr_entries():
+    return sidr._entries, (jax.ShapeDtypeStruct((8, 33), jnp.float32),), {"width": 20}
+
+
 CASES = {
+    "jaxrag.retrieval.sidr.embed_tokens": sidr_tokens,
+    "jaxrag.retrieval.sidr._entries": sidr_entries,
     "jaxrag.retrieval.encoder.embed_tokens": embed_tokens,
     "jaxrag.retrieval.rerank.score_tokens": score_tokens,
 }

@@ -1,0 +1,146 @@
+"""Runs of R3 over SiDR: told beforehand, built, answered, resumed, refused."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.configuration import load
+from jaxrag.engines.local import LocalModel
+from jaxrag.evaluation.records import read_run
+from jaxrag.methods import dtr, r3
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.models.sidr_checkpoint import write_towers
+from jaxrag.plan import plan
+from jaxrag.run import Run, asked, execute, open_index
+from jaxrag.settings import Sidr
+from jaxrag.types import InputError
+from tests.experiments.small_run import write_small_run
+from tests.retrieval import small_sidr
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: Any) -> Run:
+    """R3 over a random SiDR with a random model."""
+    here = tmp_path_factory.mktemp("sidr")
+    run = load(str(write_small_run(here, questions=12)))
+    reader = Reader(prompts=str(here / "prompts.toml"), answer_tokens=4)
+    method = r3.Config(OnePath(n=3), Top(k=2), reader)
+    index = Sidr(str(small_sidr.write(here)), m=5, top=6, query_length=16, passage_length=24)
+    return dataclasses.replace(run, method=method, index=index)
+
+
+def searching(run: Run, search: Any, **changes: Any) -> Run:
+    assert isinstance(run.index, Sidr)
+    return dataclasses.replace(run, index=dataclasses.replace(run.index, search=search, **changes))
+
+
+@pytest.mark.parametrize("search", ["late", "alpha"])
+def test_a_run_is_told_then_done_then_known(
+    small: Run, tmp_path: Path, monkeypatch: Any, search: Any
+) -> None:
+    run = dataclasses.replace(searching(small, search), cache=str(tmp_path / "cache"))
+    before = plan(run, tmp_path / "run").index
+    assert before is not None and before.directory is not None
+    assert (before.name, before.state) == (f"sidr-0, SiDR {search}", "not built yet")
+    assert not before.directory.exists()
+    assert execute(run, tmp_path / "run")["errors"] == 0
+    after = plan(run, tmp_path / "run")
+    assert after.index is not None and (after.index.state, after.answered) == ("built", 12)
+    found = read_run(tmp_path / "run")
+    about = found.config["retriever"]["sidr"]
+    assert about["search"] == search and about.get("m") == (5 if search == "late" else None)
+    for record in found.records:
+        (one,) = record["trace"]["searches"]
+        assert len(one["ids"]) == 3 and one["scores"] == sorted(one["scores"])[::-1]
+        assert record["trace"]["task"] == "open" and record["cost"]["searches"] == 1
+        assert record["trace"]["selected"]["ids"] == one["ids"][:2]
+    monkeypatch.setattr(LocalModel, "generate", None)  # the store answers a second run
+    assert execute(run, tmp_path / "again")["errors"] == 0
+    again = (tmp_path / "again" / "answers.jsonl").read_bytes()
+    assert again == (tmp_path / "run" / "answers.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("search", ["beta", "parametric"])
+def test_what_is_amiss_is_told(small: Run, tmp_path: Path, search: Any) -> None:
+    run = dataclasses.replace(searching(small, search), cache=str(tmp_path))
+    dataset, _ = asked(run, tmp_path)
+    index: Any = run.index
+    assert index.state(dataset, tmp_path) == "not built yet"
+    open_index(run, tmp_path)
+    assert index.state(dataset, tmp_path) == "built"
+    directory = index.directory(dataset, tmp_path)
+    (file,) = directory.glob("*.npy")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert f"{len(whole) - 1:,} bytes instead of" in index.state(dataset, tmp_path)
+    manifest = directory / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"complete": true', '"complete": false'))
+    assert index.state(dataset, tmp_path).startswith("unfinished, 1 of its files")
+    manifest.write_text("{")
+    assert "manifest.json is damaged" in index.state(dataset, tmp_path)
+
+
+def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
+    """Tokens serve every network with this tokenizer; vectors are of one network."""
+    dataset, _ = asked(small, Path(small.cache))
+
+    def directory(search: Any, **changes: Any) -> Path:
+        index: Any = searching(small, search, **changes).index
+        return index.directory(dataset, tmp_path)
+
+    bert, module, params = small_sidr.parts(tmp_path, seed=3)
+    trained = str(write_towers(tmp_path / "trained", module, params, begun_with=bert))
+    assert directory("late") == directory("beta") == directory("late", m=9, top=2)
+    assert directory("late", checkpoint=trained) == directory("late")
+    assert directory("late", bag_length=9) != directory("late")
+    assert directory("alpha") == directory("parametric") == directory("alpha", m=9, bag_length=9)
+    others = [directory("alpha", checkpoint=trained), directory("alpha", top=5)]
+    others += [directory("alpha", passage_length=9), directory("alpha", dtype="bfloat16")]
+    others += [directory("alpha", scale=0.5), directory("late"), directory("alpha")]
+    assert len(set(others)) == len(others)
+
+
+def test_the_index_of_vectors_leaves_the_texts_own_tokens_out(small: Run) -> None:
+    run = searching(small, "parametric")
+    index: Any = open_index(run, Path(run.cache))
+    assert index.index.manifest.settings["length"] == 6 < index.encoder.entries
+    assert index.encoder.own_tokens  # of questions they stay
+
+
+def test_what_will_not_do_is_told(small: Run, tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"search": "gamma"}, "search is 'gamma'; there are late, beta"),
+        ({"m": 0}, "m is 0"),
+    ]
+    for changes, said in cases:
+        with pytest.raises(InputError, match=said):
+            Sidr(**changes)
+    nameless = dataclasses.replace(small, index=Sidr(""))
+    with pytest.raises(InputError, match=r"give --config\.index.checkpoint=DIRECTORY"):
+        plan(nameless)
+    with pytest.raises(InputError, match="allows 3 to 64 tokens"):
+        execute(searching(small, "late", passage_length=65), tmp_path / "run")
+    vectors = dataclasses.replace(small, method=dtr.Config())
+    with pytest.raises(InputError, match=r"dtr selects .*\(AIS\), and the index sidr-0, SiDR late"):
+        plan(vectors)
+    deep = dataclasses.replace(small.method, candidates=OnePath(n=6))
+    found = execute(dataclasses.replace(small, method=deep), tmp_path / "deep")
+    assert found["errors"] == 12
+    (said,) = {record["error"] for record in read_run(tmp_path / "deep").records}
+    assert "6 passages are asked for, but late search orders 5: raise m" in said
+
+
+def test_a_checkpoint_of_the_hub_is_not_fetched_to_tell(small: Run, monkeypatch: Any) -> None:
+    import huggingface_hub
+
+    def fetch(*_: Any, local_files_only: bool = False, **__: Any) -> str:
+        assert local_files_only, "the network was asked"
+        raise OSError
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    told = plan(dataclasses.replace(small, index=Sidr("hub:none/of-these"))).index
+    assert told is not None and told.state == "not built; the run downloads its encoder"

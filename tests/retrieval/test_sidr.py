@@ -1,0 +1,221 @@
+"""SiDR's encoder against float64, its sparsity, its towers on disk."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrag.models.sidr_checkpoint import load_towers, write_towers
+from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.types import InputError, Passage
+from tests.models import small_bert
+from tests.models.test_sidr import FIRST, FLOAT32
+
+from . import small_sidr
+from .small_sidr import DIMENSION, own, tokens, vector
+
+LENGTHS: dict[str, Any] = {"query_length": 32, "passage_length": 48}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory) -> Path:
+    return small_sidr.write(tmp_path_factory.mktemp("sidr"))
+
+
+@pytest.fixture(scope="module")
+def encoder(directory) -> SidrEncoder:
+    """One that leaves nothing out."""
+    return SidrEncoder.load(str(directory), top=DIMENSION, **LENGTHS)
+
+
+def kept(full: np.ndarray, top: int, also: np.ndarray) -> np.ndarray:
+    """The ``top`` largest entries and those of ``also``."""
+    mask = np.isin(np.arange(len(full)), np.argsort(-full, kind="stable")[:top]) | (also > 0)
+    return np.where(mask, full, 0)
+
+
+def test_questions_equal_the_float64_reference(encoder, directory):
+    texts = small_sidr.texts(9)
+    found = encoder.embed(texts)
+    assert found.dtype == np.float32 and found.shape == (9, DIMENSION)
+    want = np.stack([vector(directory / "query", tokens(text)) for text in texts])
+    np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+
+
+def test_passages_equal_the_float64_reference(encoder, directory):
+    passages = small_sidr.passages(9)
+    shown = [f"{p.title} [SEP] {p.text}" if p.title else p.text for p in passages]
+    assert tokens(shown[1]).count(tokens("")[-1]) == 2  # the separator is a token of its own
+    found = encoder.embed_passages(passages)
+    want = np.stack([vector(directory / "passage", tokens(text)) for text in shown])
+    np.testing.assert_allclose(small_sidr.dense(found), want, rtol=2e-5, atol=2e-5)
+    of_query = np.stack([vector(directory / "query", tokens(text)) for text in shown])
+    assert np.abs(of_query - want).max() > 0.1  # the towers are not the same
+
+
+@pytest.mark.parametrize("own_tokens", [True, False])
+def test_the_largest_entries_stay_and_the_texts_own(directory, own_tokens):
+    encoder = SidrEncoder.load(str(directory), top=3, own_tokens=own_tokens, **LENGTHS)
+    texts, passages = small_sidr.texts(6), small_sidr.passages(6)
+    for text, found in zip(texts, encoder.embed(texts), strict=True):
+        ids = tokens(text)
+        want = kept(vector(directory / "query", ids), 3, own(ids) * own_tokens)
+        np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+        assert (found > 0).sum() >= 3
+    sparse = encoder.embed_passages(passages)
+    assert sparse.ids.shape == sparse.values.shape == (6, encoder.entries)
+    assert encoder.entries == (DIMENSION if own_tokens else 3)  # at most 3 + 48 of them, or 3
+    for passage, found in zip(passages, small_sidr.dense(sparse), strict=True):
+        ids = tokens(encoder.passage_text(passage))
+        want = kept(vector(directory / "passage", ids), 3, own(ids) * own_tokens)
+        np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+    assert (np.diff(sparse.values, axis=1) <= 0).all()  # largest first
+    np.testing.assert_array_equal(sparse.ids[sparse.values == 0], DIMENSION)
+
+
+def test_a_vector_does_not_depend_on_its_company(encoder):
+    texts, passages = small_sidr.texts(40), small_sidr.passages(40)
+    order = np.random.default_rng(5).permutation(40)
+    whole, sparse = encoder.embed(texts), encoder.embed_passages(passages)
+    np.testing.assert_array_equal(encoder.embed([texts[i] for i in order]), whole[order])
+    moved = encoder.embed_passages([passages[i] for i in order])
+    np.testing.assert_array_equal(moved.ids, sparse.ids[order])
+    np.testing.assert_array_equal(moved.values, sparse.values[order])
+    for i in (0, 13, 39):
+        np.testing.assert_array_equal(encoder.embed([texts[i]])[0], whole[i])
+        np.testing.assert_array_equal(encoder.embed_passages([passages[i]]).values[0],
+                                      sparse.values[i])  # fmt: skip
+
+
+def test_no_texts(encoder):
+    assert encoder.embed([]).shape == (0, DIMENSION)
+    assert encoder.embed_passages([]).ids.shape == (0, encoder.entries)
+
+
+def test_eight_devices_give_what_one_gives(directory, encoder):
+    texts = small_sidr.texts(20)
+    spread = SidrEncoder.load(
+        str(directory), top=DIMENSION, mesh=jax.make_mesh((8,), ("data",)), **LENGTHS
+    )
+    assert all(len(leaf.sharding.device_set) == 8 for leaf in jax.tree.leaves(spread.params))
+    np.testing.assert_allclose(spread.embed(texts), encoder.embed(texts), rtol=1e-5, atol=1e-5)
+
+
+def test_titles_and_lengths(directory):
+    encoder = SidrEncoder.load(str(directory), top=4, query_length=5, passage_length=7)
+    assert encoder.passage_text(Passage("1", "Cat", "on rug")) == "Cat [SEP] on rug"
+    assert encoder.passage_text(Passage("1", "", "on rug")) == "on rug"
+    # 5 tokens are [CLS], three words, [SEP]; of 7 the title and its separator take two
+    np.testing.assert_array_equal(
+        encoder.embed(["cat sat on mat rug bank"]), encoder.embed(["cat sat on"])
+    )
+    cut, whole = encoder.embed_passages(
+        [Passage("1", "cat", "sat on mat"), Passage("2", "cat", "sat on mat rug bank")]
+    ).values
+    np.testing.assert_array_equal(cut, whole)
+
+
+def test_sets_of_tokens(encoder):
+    # the first token that counts is the fourth word: "feline"
+    assert small_bert.WORDS[FIRST - 4] == "feline"
+    found = encoder.token_vectors(["the feline sat on the feline", "the unknowable cat", "rome"])
+    assert found.shape == (3, DIMENSION)
+    assert [np.flatnonzero(row).tolist() for row in found] == [[0, 1, 2], [], [DIMENSION - 1]]
+    assert set(np.unique(found)) == {0.0, 1.0}
+
+
+def test_the_identity_is_of_all_that_matters(directory, encoder, tmp_path):
+    def identity(spec=directory, **changes):
+        settings = {"top": DIMENSION, **LENGTHS, **changes}
+        return SidrEncoder.load(str(spec), **settings).identity
+
+    same = shutil.copytree(directory, tmp_path / "copy")
+    assert identity(same) == identity(batch_tokens=64) == encoder.identity
+    others = [identity(top=3), identity(own_tokens=False), identity(query_length=9)]
+    others += [
+        identity(passage_length=9),
+        identity(dtype="bfloat16"),
+        identity(top=2, first=FIRST + 1),
+    ]
+    others += [identity(scale=0.5), identity(small_sidr.write(tmp_path, seed=1))]
+    moved = encoder.with_params(encoder.params, "step 7")
+    others += [moved.identity, encoder.with_params(encoder.params, "step 8").identity]
+    assert len({encoder.identity, *others}) == 1 + len(others)
+    np.testing.assert_array_equal(moved.embed(["rome"]), encoder.embed(["rome"]))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_towers_are_read_back_as_they_were_written(tmp_path, shared):
+    bert, module, params = small_sidr.parts(tmp_path, shared=shared)
+    path = write_towers(tmp_path / "out", module, params, begun_with=bert)
+    read, found = load_towers(path, dtype=FLOAT32)
+    assert read == module and sorted(found) == (["both"] if shared else ["passage", "query"])
+    jax.tree.map(np.testing.assert_array_equal, found, params)
+    write_towers(path, module, jax.tree.map(lambda x: x + 1, params), begun_with=bert)  # replaces
+    _, again = load_towers(path, dtype=FLOAT32)
+    jax.tree.map(np.testing.assert_array_equal, again, jax.tree.map(lambda x: x + 1, params))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bert-0", "out"]  # nothing left over
+
+
+def test_one_tower_embeds_both(tmp_path):
+    path = small_sidr.write(tmp_path, shared=True)
+    encoder = SidrEncoder.load(str(path), top=DIMENSION, **LENGTHS)
+    question = encoder.embed(["cat sat on mat"])
+    passage = encoder.embed_passages([Passage("1", "", "cat sat on mat")])
+    np.testing.assert_array_equal(small_sidr.dense(passage), question)
+
+
+def _without_a_tensor(path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    file = path / "passage" / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["norm.weight"]  # which a plain BERT may lack, but not a trained SiDR
+    save_file(tensors, file)
+
+
+def _cut_short(path: Path) -> None:
+    file = path / "query" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def _other_first(path: Path) -> None:
+    file = path / "passage" / "config.json"
+    config = json.loads(file.read_text())
+    config["sidr"]["first"] += 1
+    file.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    "harm, said",
+    [
+        (_without_a_tensor, r"(?s)passage does not fit.*missing: norm\.weight"),
+        (_cut_short, r"query.*safetensors"),
+        (_other_first, "the towers for questions and passages differ in their settings"),
+        (lambda path: shutil.rmtree(path / "passage"), "config.json"),
+    ],
+)
+def test_damage_is_told(directory, tmp_path, harm, said):
+    path = shutil.copytree(directory, tmp_path / "harmed")
+    harm(path)
+    with pytest.raises(InputError, match=said):
+        SidrEncoder.load(str(path), top=DIMENSION, **LENGTHS)
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"top": 0}, f"top is 0; .* has 1 to {DIMENSION} entries"),
+        ({"top": DIMENSION + 1}, f"has 1 to {DIMENSION}"),
+        ({"top": 2, "query_length": 2}, "query_length is 2; .* allows 3 to 64 tokens"),
+        ({"top": 2, "passage_length": 65}, "passage_length is 65"),
+        ({"top": 2, "batch_tokens": 0}, "batch_tokens is 0"),
+    ],
+)
+def test_settings_that_will_not_do(directory, settings, said):
+    with pytest.raises(InputError, match=said):
+        SidrEncoder.load(str(directory), **{**LENGTHS, **settings})
