@@ -1,0 +1,301 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrag.engines.store import Store
+from jaxrag.methods.steps import Reader
+from jaxrag.methods.tools import LanguageModelTool, Tools
+from jaxrag.retrieval.bag_of_tokens import BagOfTokens, build_bag_of_tokens
+from jaxrag.retrieval.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.passages import Passages
+from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.training import pieces, r3
+from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.contrastive import Update
+from jaxrag.training.r3 import Training
+from jaxrag.training.r3_judge import Judge, Prepared, prepare
+from jaxrag.training.r3_labels import Rules
+from jaxrag.training.r3_search import BetaSearch, LateSearch, VectorSearch
+from jaxrag.types import InputError, Question
+from tests.models.small_bert import WORDS
+from tests.training import train_small
+
+PROMPTS = """
+[context]
+chat = false
+user = "{passages}\\nQ: {question}\\nA:"
+parse = "first_line"
+
+[fact_checking]
+chat = false
+user = "{passages}\\nQ: {question}\\nA:"
+
+[multiple_choice]
+chat = false
+user = "{passages}\\nQ: {question}\\n{choices}\\nA:"
+"""
+
+
+class Reads:
+    """Answers "rome" where the passage has an odd first word; sure of it by the passage's length.
+
+    What it says of a passage can thus be worked out by hand, and so can the labels.
+    """
+
+    identity = '{"model":"reads"}'
+
+    def __init__(self, passages: Passages) -> None:
+        self.texts = [passage.text for passage in passages]
+        self.generated, self.scored = 0, 0
+
+    def number(self, prompt: str) -> int:
+        shown = str(prompt).split("\n")[0].removeprefix(": ")
+        return self.texts.index(shown)
+
+    def generate(self, prompts: Any, **settings: Any) -> Any:
+        from jaxrag.types import Generation
+
+        self.generated += len(prompts)
+        texts = ["rome" if self.number(p) % 2 else "paris" for p in prompts]
+        return [Generation(t, (1,), (-1.0,), "stop", 3) for t in texts]
+
+    def logprob(self, prompts: Any, continuations: Any) -> Any:
+        self.scored += len(prompts)
+        found = []
+        for prompt, text in zip(prompts, continuations, strict=True):
+            number = self.number(prompt)
+            value = -3.0 + 0.05 * number + (1.0 if number % 2 else 0.0)
+            found.append(np.float32([value if "rome" in text else -9.0]))
+        return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("r3")
+    train_small.make(directory / "made")
+    (directory / "prompts.toml").write_text(PROMPTS)
+    return directory / "made"
+
+
+@pytest.fixture
+def passages(made: Path) -> Passages:
+    return Passages.open(made / "passages")
+
+
+def judge_of(made: Path, model: Any, **changes: Any) -> Judge:
+    reader = Reader(prompts=str(made.parent / "prompts.toml"), answer_tokens=4)
+    return Judge(Tools(llm=LanguageModelTool(model)), reader, **changes)
+
+
+def question(number: int, **changes: Any) -> Question:
+    fields: dict[str, Any] = {"id": f"q{number}", "text": f"{WORDS[number % 18]} {number}"}
+    return Question(**fields | {"answers": ("rome",)} | changes)
+
+
+def test_pools_by_hand(made: Path, passages: Passages, tmp_path: Path) -> None:
+    model, store = Reads(passages), Store(None)
+    questions = [question(0), question(1), question(2)]
+    found = {"q0": [4, 3, 7, 2], "q1": [2, 4], "q2": [1, 3]}
+    path = tmp_path / "pools.jsonl"
+    [kept] = prepare(questions, found, passages, judge_of(made, model), store, path)
+    assert kept.question.id == "q0"
+    assert kept.pool.positives == (3, 7) and kept.pool.negatives == (4, 2)
+    # of the negatives 4 is likelier: -3 + 0.05 * 4; of the positives 3 is less likely: -2 + 0.15
+    np.testing.assert_allclose(kept.pool.above, [-2.8], rtol=1e-6)
+    np.testing.assert_allclose(kept.pool.below, [-1.85], rtol=1e-6)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["question_id"] for line in lines] == ["q0", "q1", "q2"]
+    assert lines[0]["passes"] == [False, True, True, False]
+    assert lines[1]["left_out"] == "no passage gives a right answer"
+    assert lines[2]["left_out"] == "every passage gives a right answer"
+    counted = model.generated, model.scored
+    prepare(questions, found, passages, judge_of(made, model), store, path)
+    assert (model.generated, model.scored) == counted  # the store knew
+    with pytest.raises(InputError, match=r"left to train on \(every .* answer: 1\): see .*pools"):
+        prepare(questions[2:], found, passages, judge_of(made, model), store, path)
+    with pytest.raises(InputError, match="q9 has no gold answer"):
+        prepare([question(9, answers=())], found, passages, judge_of(made, model), store, path)
+
+
+def test_closed_questions_go_by_their_options(
+    made: Path, passages: Passages, tmp_path: Path
+) -> None:
+    class Chooses(Reads):
+        def logprob(self, prompts: Any, continuations: Any) -> Any:
+            # says A from odd passages, B from others
+            likely = ["A" if self.number(p) % 2 else "B" for p in prompts]
+            pairs = zip(continuations, likely, strict=True)
+            return [np.float32([-0.1 if c.strip() == one else -2.0]) for c, one in pairs]
+
+    asked = question(0, choices=("rome", "paris"))
+    judge = judge_of(made, Chooses(passages))
+    [kept] = prepare([asked], {"q0": [4, 3, 7]}, passages, judge, Store(None), tmp_path / "pools")
+    assert kept.pool.positives == (3, 7) and kept.pool.negatives == (4,)
+
+
+def prepared(passages: Passages, made: Path, directory: Path, count: int = 8) -> list[Prepared]:
+    questions = [question(i) for i in range(count)]
+    found = {q.id: [i, i + 9, i + 10, i + 15] for i, q in enumerate(questions)}
+    judge = judge_of(made, Reads(passages))
+    return prepare(questions, found, passages, judge, Store(None), directory / "pools.jsonl")
+
+
+def encoder_of(made: Path) -> SidrEncoder:
+    return SidrEncoder.load(
+        str(made / "bert"), first=4, top=8, query_length=16, passage_length=16, scale=0.3
+    )
+
+
+def index_of(made: Path, passages: Passages, directory: Path) -> BagOfTokens:
+    tokenizer = BagTokenizer.load(made / "bert", first=4, max_length=16)
+    return build_bag_of_tokens(passages, tokenizer, directory / "bags")
+
+
+SETTINGS: dict[str, Any] = {
+    "steps": 4, "batch": 4, "piece": 2, "save_every": 1,
+    "update": Update(learning_rate=2e-3, top=8),
+}  # fmt: skip
+
+
+def train(
+    made: Path, corpus: Passages, directory: Path, *, model: Any = None, searcher: Any = None,
+    watch: Any = None, **changes: Any,
+) -> tuple[str, list[dict[str, Any]]]:  # fmt: skip
+    """Trains in ``directory``; the parameters' hash, and the figures of the steps."""
+    directory.mkdir(exist_ok=True)
+    encoder = encoder_of(made)
+    params = r3.train(
+        prepared(corpus, made, directory),
+        corpus,
+        encoder,
+        searcher or LateSearch(index_of(made, corpus, directory), corpus, 6),
+        judge_of(made, model or Reads(corpus)),
+        Store(None),
+        Training(**SETTINGS | changes),
+        directory / "run",
+        watch=watch,
+        mesh=pieces.data_mesh(jax.devices()[:1]),
+    )
+    lines = (directory / "run" / "metrics.jsonl").read_text().splitlines()
+    figures = [json.loads(line) for line in lines]
+    return json.dumps(hashes(flatten(params)), sort_keys=True), figures
+
+
+def timeless(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in line.items() if "seconds" not in k} for line in figures]
+
+
+def test_half_from_the_pools_and_half_from_what_is_found(
+    made: Path, passages: Passages, tmp_path: Path
+) -> None:
+    model = Reads(passages)
+    whole, figures = train(made, passages, tmp_path / "whole", model=model)
+    assert [line["online"] for line in figures] == [False, False, True, True]
+    assert [line["asked"] for line in figures[:2]] == [0, 0]
+    assert 0 < figures[2]["asked"] <= figures[3]["asked"]
+    assert sum(line["online_negatives"] for line in figures[:2]) == 0
+    assert all(line["online_positives"] <= 4 for line in figures)
+    assert {"search_seconds", "rerank_seconds", "scoring_seconds", "update_seconds"} <= {
+        *figures[3]
+    }
+    # asking about more at once learns the same, and asks no less
+    eager = Reads(passages)
+    found, more = train(made, passages, tmp_path / "eager", model=eager, ahead=6)
+    assert found == whole and eager.scored >= model.scored
+    assert [line["loss"] for line in more] == [line["loss"] for line in figures]
+
+
+def test_a_run_continued_is_one_that_never_stopped(
+    made: Path, passages: Passages, tmp_path: Path
+) -> None:
+    class Dies(Reads):
+        def logprob(self, prompts: Any, continuations: Any) -> Any:
+            if self.scored > 12:
+                raise ConnectionError("gone")
+            return super().logprob(prompts, continuations)
+
+    whole, figures = train(made, passages, tmp_path / "whole")
+    with pytest.raises(InputError, match="gone"):
+        train(made, passages, tmp_path / "broken", model=Dies(passages))
+    done = len((tmp_path / "broken" / "run" / "metrics.jsonl").read_text().splitlines())
+    assert 2 <= done < 4
+    again, more = train(made, passages, tmp_path / "broken")
+    assert again == whole and timeless(more) == timeless(figures)
+
+
+@pytest.mark.parametrize(
+    ("changes", "online"),
+    [({"phases": "offline"}, [False] * 4), ({"phases": "online"}, [True] * 4)],
+)
+def test_phases(
+    made: Path, passages: Passages, tmp_path: Path, changes: dict[str, Any], online: list[bool]
+) -> None:
+    _, figures = train(made, passages, tmp_path, **changes)
+    assert [line["online"] for line in figures] == online
+
+
+def test_imitation_learns_from_all_that_is_found(
+    made: Path, passages: Passages, tmp_path: Path
+) -> None:
+    update = Update(objective="kl", learning_rate=2e-3, top=8)
+    model = Reads(passages)
+    _, figures = train(made, passages, tmp_path, model=model, update=update, passages=4)
+    assert all(0 <= line["loss"] < math.inf for line in figures)
+    assert model.scored > 0
+
+
+@pytest.mark.parametrize("kind", ["beta", "reindexed"])
+def test_other_searches(made: Path, passages: Passages, tmp_path: Path, kind: str) -> None:
+    searcher: Any = BetaSearch(index_of(made, passages, tmp_path), 6)
+    if kind == "reindexed":
+        searcher = VectorSearch(encoder_of(made), passages, tmp_path / "indexes", 1, 6)
+    _, figures = train(made, passages, tmp_path / "run", searcher=searcher)
+    assert figures[3]["online"]
+    made_indexes = sorted(path.name for path in tmp_path.glob("indexes/*"))
+    assert made_indexes == ([] if kind == "beta" else ["2", "3"])
+
+
+def test_searches_agree_where_they_must(made: Path, passages: Passages, tmp_path: Path) -> None:
+    """Late search over the whole corpus is the order of E(q) . E(d), as is that by vectors."""
+    encoder, texts = encoder_of(made), ["the cat", "rome river bank", "paris"]
+    index = index_of(made, passages, tmp_path)
+    deep, figures = LateSearch(index, passages, len(passages))(encoder, texts, 0)
+    assert figures["reranked"] == len(passages)
+    vectors = VectorSearch(encoder, passages, tmp_path / "indexes", 5, len(passages))
+    at_zero = encoder.with_params(encoder.params, "step 0")
+    stored, _ = vectors(at_zero, texts, 0)
+    sparse = encoder.embed_passages(passages)
+    full = np.zeros((len(passages), encoder.dimension + 1))
+    np.put_along_axis(full, np.asarray(sparse.ids, np.int64), sparse.values, axis=1)
+    exact = encoder.embed(texts).astype(np.float64) @ full[:, :-1].T
+    for row, (ranking, by_vectors) in enumerate(zip(deep, stored, strict=True)):
+        order = np.lexsort((np.arange(len(passages)), -exact[row].astype(np.float32)))
+        assert ranking.ids == tuple(order)
+        # float16 keeps 11 bits
+        np.testing.assert_allclose(by_vectors.scores, np.sort(exact[row])[::-1], rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"phases": "some"}, "phases is 'some'"),
+        ({"warmup": 1.5}, "warmup is 1.5"),
+        ({"ahead": 0}, "ahead is 0"),
+        ({"epochs": -1.0}, "epochs -1.0"),
+        ({"passages": 1}, "passages 1"),
+    ],
+)
+def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Training(**wrong)
+
+
+def test_too_few_questions_are_told(made: Path, passages: Passages, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="8 questions are left to train on, fewer than a batch"):
+        train(made, passages, tmp_path, batch=16, piece=8)
+    assert Rules().sampling == "A"
