@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import importlib.metadata
+import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
