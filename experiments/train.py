@@ -5,12 +5,18 @@
 The same command again goes on where it was stopped, and ends in the same bits. The directory holds
 the settings, metrics.jsonl with a line for each step, the checkpoints, and at the end the trained
 retriever in ``retriever``, which ``--config.index.checkpoint`` of `experiments.answer` takes.
+
+Of several devices all are used; the result is the same to the bit. SiDR can be trained by several
+processes that share a file system: start the command in each with ``--distributed
+HOST:PORT,PROCESSES,PROCESS`` (the first one's address, how many there are, and which this is, from
+0), or ``--distributed auto`` where JAX finds that out, as on TPU pods and under Slurm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
 from absl import flags
 
 from experiments.configuration import parse, script
@@ -20,6 +26,9 @@ from jaxrag.types import InputError
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", "", "directory of the job", flag_values=values)
+    flags.DEFINE_string(
+        "distributed", "", "auto, or HOST:PORT,PROCESSES,PROCESS", flag_values=values
+    )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -27,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
     job, values = parse(argv, _define, kinds=(sidr.TrainSidr, r3.TrainR3))
     if not values.workdir:
         raise InputError("give --workdir=DIRECTORY, such as --workdir=runs/r3")
+    _join(values.distributed)
     trained = (
         sidr.execute(job, values.workdir)
         if isinstance(job, sidr.TrainSidr)
@@ -34,6 +44,20 @@ def main(argv: Sequence[str]) -> int:
     )
     print(f"trained: {trained}")
     return 0
+
+
+def _join(distributed: str) -> None:
+    """Makes this process one of several."""
+    if distributed == "auto":
+        jax.distributed.initialize()
+    elif distributed:
+        address, *numbers = distributed.split(",")
+        if ":" not in address or len(numbers) != 2 or not all(n.isdigit() for n in numbers):
+            raise InputError(
+                f"--distributed is {distributed!r}: give auto, or HOST:PORT,PROCESSES,PROCESS such "
+                "as localhost:1234,2,0"
+            )
+        jax.distributed.initialize(address, int(numbers[0]), int(numbers[1]))
 
 
 if __name__ == "__main__":

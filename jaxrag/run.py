@@ -15,7 +15,7 @@ import itertools
 import json
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from jaxrag.engines.progress import progress
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Outcome, Scheduler
 from jaxrag.engines.store import Store, canonical, digest
+from jaxrag.evaluation.metrics import holds_answer
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.run_log import run_log
 from jaxrag.evaluation.tally import Tally
@@ -32,7 +33,7 @@ from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool,
 from jaxrag.retrieval.manifest import enough_space
 from jaxrag.retrieval.rerank import Reranker
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import Answer, InputError, Passage, Question
 
 _log = logging.getLogger("jaxrag")
 _WRITTEN = 64  # answers that are written to the run directory at a time
@@ -152,21 +153,24 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 
 
 @functools.cache
-def _load_data(settings: DataSettings, cache: Path) -> Dataset:
+def load_data(settings: DataSettings, cache: Path) -> Dataset:
+    """The data set of some settings, read once; built on first use, by one process at a time."""
     with _one_at_a_time(cache / "data.lock"):
         return settings.load(cache / "data")
 
 
 @functools.cache
-def _load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
+def load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
+    """The model of some settings, loaded once."""
     return settings.load(cache)
 
 
 @functools.cache
-def _open_index(
+def open_index_over(
     settings: IndexSettings, data: DataSettings, cache: Path
 ) -> Retriever | TextRetriever:
-    dataset = _load_data(data, cache)
+    """The index of a data set's passages, opened once; built as `load_data` builds."""
+    dataset = load_data(data, cache)
     with _one_at_a_time(cache / "indexes.lock"):
         return settings.open(dataset, cache)
 
@@ -179,7 +183,7 @@ def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
     """
     if run.index is None:
         raise InputError(f"{run.name} has no index: set config.index.")
-    return _open_index(run.index, run.data, cache)
+    return open_index_over(run.index, run.data, cache)
 
 
 def describe(value: Any) -> Any:
@@ -219,7 +223,7 @@ def asked(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
     Raises:
       InputError: the data cannot be had, or holds no question.
     """
-    dataset = _load_data(run.data, cache)
+    dataset = load_data(run.data, cache)
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
     if not questions:
         raise InputError(f"{dataset.name} has no questions under these settings.")
@@ -271,8 +275,8 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
     """
     gives_vectors(run)
     dataset, questions = asked(run, cache)
-    model = _load_model(run.model, cache)
-    judge = _load_model(run.judge, cache) if run.judge else None
+    model = load_model(run.model, cache)
+    judge = load_model(run.judge, cache) if run.judge else None
     if _decides_by_logprobs(run) and not getattr(model, "gives_logprobs", True):
         raise InputError(
             f"{run.name} decides by the log-probabilities of the model's answers, and "
@@ -350,7 +354,8 @@ def _write(
             name = outcome.id.id
             fields = {"question_id": name}
             _log.warning("question %s failed: %s", name, outcome.error, extra={"fields": fields})
-    lines = [_line(outcome, dataset) for outcome in outcomes]
+    tops = _top_passages(outcomes, dataset)
+    lines = [_line(outcome, dataset, tops) for outcome in outcomes]
     timings = [
         {"question_id": o.id.id, "seconds": o.seconds, "store_hits": o.store_hits} for o in outcomes
     ]
@@ -359,7 +364,18 @@ def _write(
     _log.info("progress", extra={"fields": tally.fields()})
 
 
-def _line(outcome: Outcome, dataset: Dataset) -> dict[str, Any]:
+def _top_passages(outcomes: list[Outcome], dataset: Dataset) -> dict[str, Passage]:
+    """The first passage that each reader was given, by id, read at once."""
+    names = {name for outcome in outcomes for name in _selected(outcome)[:1]}
+    return {passage.id: passage for passage in dataset.passages.find(sorted(names))}
+
+
+def _selected(outcome: Outcome) -> Sequence[str]:
+    trace = {} if outcome.error is not None else outcome.value.trace
+    return trace.get("selected", {}).get("ids", ())
+
+
+def _line(outcome: Outcome, dataset: Dataset, tops: Mapping[str, Passage]) -> dict[str, Any]:
     question: Question = outcome.id
     line: dict[str, Any] = {
         "question_id": question.id,
@@ -371,6 +387,10 @@ def _line(outcome: Outcome, dataset: Dataset) -> dict[str, Any]:
         return {**line, "error": f"{type(outcome.error).__name__}: {outcome.error}"}
     # Branches may have written into the trace in any order; sorted keys make the bytes the same.
     trace = json.loads(canonical(outcome.value.trace))
+    if "ids" in trace.get("selected", {}):
+        top = next((tops[name] for name in _selected(outcome)), None)
+        if (holds := holds_answer(question, top)) is not None:
+            line["top_holds_answer"] = holds
     return {**line, "prediction": outcome.value.text, "trace": trace, "cost": outcome.cost}
 
 

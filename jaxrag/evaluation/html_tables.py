@@ -13,7 +13,7 @@ from jaxrag.evaluation.summary import Row, name_of
 
 GROUPS = {
     "accuracy": ("f1", "contains"),
-    "retrieval": ("recall", "coverage", "hit", "pool_recall", "trigger"),
+    "retrieval": ("recall", "coverage", "hit", "pool_recall", "ir_accuracy", "trigger"),
     "cost per question": metrics.COSTS + metrics.TIMINGS,
 }
 HEADINGS = {
@@ -23,6 +23,7 @@ HEADINGS = {
     "coverage": "coverage<br>%",
     "hit": "hit<br>%",
     "pool_recall": "in pool<br>%",
+    "ir_accuracy": "IR<br>%",
     "trigger": "trigger<br>%",
     "llm_calls": "LLM<br>calls",
     "prompt_tokens": "prompt<br>tokens",

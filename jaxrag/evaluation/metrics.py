@@ -13,12 +13,14 @@ recall                    share of the gold passages that are among those given 
 coverage                  1 when all gold passages are among those given to the reader
 hit                       1 when at least one is
 pool_recall               share of the gold passages that any search found, selected or not
+ir_accuracy               1 when the first passage given to the reader holds a gold answer (R3)
 trigger                   1 when the gate, or a method without one, chose to retrieve
 retriever_activation      1 when at least one search was made
 ========================  =====================================================================
 
-The four retrieval metrics are defined for questions that know their gold passages and for which
-something was searched: a question answered directly says nothing about the retriever. Costs
+The first four retrieval metrics are defined for questions that know their gold passages and for
+which something was searched: a question answered directly says nothing about the retriever.
+``ir_accuracy`` needs gold answers instead, open ones (see `holds_answer`). Costs
 (``llm_calls``, ``prompt_tokens``, ``new_tokens``, ``searches``, ``seconds``, ``store_hits``) are
 per question as well. Questions that ended in an error define nothing.
 """
@@ -32,16 +34,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.functional.answers import contains, exact_match, token_f1
+from jaxrag.functional.answers import contains, exact_match, normalize, token_f1
+from jaxrag.types import Passage, Question
 
 Record = Mapping[str, Any]
 """A line of answers.jsonl, as ``jaxrag.evaluation.records`` describes it."""
 
 ACCURACY = ("exact_match", "f1", "f1_mean_over_aliases", "contains")
-RETRIEVAL = ("recall", "coverage", "hit", "pool_recall")
+RETRIEVAL = ("recall", "coverage", "hit", "pool_recall", "ir_accuracy")
 GATE = ("trigger", "retriever_activation")
 COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches")
 TIMINGS = ("seconds", "store_hits")
+_CLOSED = frozenset({"yes", "no", "true", "false"})
 COLUMNS = (*ACCURACY, *RETRIEVAL, *GATE, *COSTS, *TIMINGS)
 
 
@@ -61,7 +65,10 @@ def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, fl
     answers = accuracy(record["prediction"], record["gold_answers"])
     costs = {name: float(record["cost"].get(name, 0)) for name in COSTS if "cost" in record}
     times = {name: float(timing[name]) for name in TIMINGS if timing.get(name) is not None}
-    return answers | retrieval(record) | gate(record) | costs | times
+    found = retrieval(record)
+    if "top_holds_answer" in record:
+        found["ir_accuracy"] = float(record["top_holds_answer"])
+    return answers | found | gate(record) | costs | times
 
 
 def accuracy(prediction: str, answers: Sequence[str]) -> dict[str, float]:
@@ -93,6 +100,19 @@ def retrieval(record: Record) -> dict[str, float]:
         "hit": float(found > 0),
         "pool_recall": len(pool) / len(gold),
     }
+
+
+def holds_answer(question: Question, passage: Passage | None) -> bool | None:
+    """Whether title or text of a passage holds a gold answer; of no passage, none does.
+
+    None where that says nothing about a retriever: without gold answers, with choices (METHODS
+    section 3.8 gives no figure for them either), and of answers that are yes, no, true or false.
+    """
+    closed = question.choices or question.task != "open"
+    answers = [answer for answer in question.answers if normalize(answer) not in _CLOSED]
+    if closed or not answers:
+        return None
+    return passage is not None and bool(contains(f"{passage.title} {passage.text}", answers))
 
 
 def recall_at_k(ranked: Sequence[str], gold: frozenset[str], *, k: int) -> float:

@@ -5,10 +5,13 @@
                     ``environments``
 ``answers.jsonl``   a line per question, appended as questions finish: ``question_id``,
                     ``question``, ``gold_answers``, ``gold_passages`` (ids, where known),
-                    ``prediction``, ``trace``, ``cost``; or ``error`` in place of the last three
+                    ``top_holds_answer`` (where passages were read for an open answer: whether the
+                    first holds it), ``prediction``, ``trace``, ``cost``; or ``error`` in place of
+                    the last four
 ``timings.jsonl``   ``question_id``, ``seconds``, ``store_hits``: what may differ between two runs
                     of the same command, kept apart so that answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
+``explanations.jsonl``  which tokens matched, for some questions (see `explanations`; optional)
 ``metrics.json``    written at the end
 ``log.jsonl``       what happened when, all processes that worked on the run (see `run_log`)
 """

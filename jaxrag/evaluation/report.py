@@ -28,7 +28,9 @@ READING = (
     "in an error count in no mean. Seconds are each question's share of the time that the engines "
     "worked; what a run found in the store cost it none.",
     "Recall: share of the gold passages that the reader was given. Coverage: all of them; hit: at "
-    "least one. Trigger: share of questions sent to retrieval.",
+    "least one. IR: whether the first passage that the reader was given holds a gold answer, title "
+    "and text compared as strings; not of closed questions. Trigger: share of questions sent to "
+    "retrieval.",
     "The uncertainty u of an answer is the mean negative log-likelihood of its tokens, in nats; an "
     "empty answer is infinitely uncertain.",
 )

@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.evaluation import figures, metrics, tables, uncertainty_figures
+from jaxrag.evaluation import explanations, figures, metrics, tables, uncertainty_figures
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
 from jaxrag.evaluation.html_tables import main_table, mark, papers_table
 from jaxrag.evaluation.records import Run
@@ -31,7 +31,8 @@ def dataset_section(runs: Sequence[Run], rows: Sequence[Row]) -> str:
         f'<p class="finding">{escape(finding(rows))}</p>{_warnings(rows)}'
         f'<div class="wide">{main_table(rows)}</div>'
         f'<div class="legend" aria-hidden="true">{legend}</div>'
-        f'<div class="figures">{"".join(drawn)}</div>{papers_table(runs, rows)}</section>'
+        f'<div class="figures">{"".join(drawn)}</div>{_matches(runs, rows)}'
+        f"{papers_table(runs, rows)}</section>"
     )
 
 
@@ -98,6 +99,19 @@ def _uncertainty(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
         uncertainty_figures.uncertainty_histogram(u[asked], right[asked], gates),
         uncertainty_figures.em_by_uncertainty(u[asked], right[asked]),
     ]
+
+
+def _matches(runs: Sequence[Run], rows: Sequence[Row]) -> str:
+    """Which tokens carried the matches that `experiments.explain` kept; empty without any."""
+    parts = []
+    for run, row in zip(runs, rows, strict=True):
+        drawn = "".join(map(explanations.figure, explanations.read(run.path)))
+        if drawn:
+            parts.append(
+                f"<h3>Which tokens matched: {escape(row.label)}</h3>"
+                f'<div class="figures">{drawn}</div>'
+            )
+    return "".join(parts)
 
 
 def _thresholds(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[int, str, float]]:

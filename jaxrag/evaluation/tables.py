@@ -63,12 +63,16 @@ TERMINAL = {
     "F1 %": ("f1",),
     "contains": ("contains",),
     "recall": ("recall",),
+    "IR": ("ir_accuracy",),
     "trigger": ("trigger",),
     "calls\nsearches": ("llm_calls", "searches"),
     "tokens\nin, out": ("prompt_tokens", "new_tokens"),
     "s": ("seconds",),
 }
 """Columns of the terminal's table: heading, and a share with its interval or costs, a line each."""
+
+OPTIONAL = ("ir_accuracy",)
+"""Metrics that are left out where no run defines them."""
 
 MARKDOWN = {
     "exact_match": "EM %",
@@ -77,6 +81,7 @@ MARKDOWN = {
     "recall": "recall %",
     "coverage": "coverage %",
     "hit": "hit %",
+    "ir_accuracy": "IR %",
     "trigger": "trigger %",
     "llm_calls": "LLM calls",
     "prompt_tokens": "prompt tokens",
@@ -89,9 +94,14 @@ MARKDOWN = {
 
 NOTE = (
     "Brackets: 95 % bootstrap intervals over questions; costs are means per question. Recall, "
-    "coverage and hit are over the questions that searched. ΔEM is paired with the baseline on "
-    "the same questions; p: sign-flip test, not adjusted for several comparisons."
+    "coverage and hit are over the questions that searched; IR: the first passage read holds an "
+    "answer. ΔEM is paired with the baseline on the same questions; p: sign-flip test, not "
+    "adjusted for several comparisons."
 )
+
+
+def _shown(names: Sequence[str], rows: Sequence[Row]) -> bool:
+    return names[0] not in OPTIONAL or any(row.means[names[0]].n for row in rows)
 
 
 def terminal_table(rows: Sequence[Row]) -> Table:
@@ -99,14 +109,15 @@ def terminal_table(rows: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, caption=NOTE)
     table.caption_justify = "left"
     table.add_column("method", overflow="fold")
-    for heading in (*TERMINAL, "ΔEM"):
+    columns = {heading: names for heading, names in TERMINAL.items() if _shown(names, rows)}
+    for heading in (*columns, "ΔEM"):
         table.add_column(heading, justify="right", overflow="fold")
     for dataset in dict.fromkeys(row.dataset for row in rows):
         table.add_section()
         table.add_row(f"[bold]{escape(dataset)}[/bold]")
         for row in (row for row in rows if row.dataset == dataset):
             delta = "\n".join(difference_text(row.differences.get("exact_match")))
-            cells = [_stacked(row, names) for names in TERMINAL.values()]
+            cells = [_stacked(row, names) for names in columns.values()]
             last = delta.replace(" p", "\np") if row.baseline else "baseline"
             count = count_text(row).replace(" (", "\n(")
             table.add_row(f"{escape(row.label)}\nn = {count}", *cells, last)
@@ -123,14 +134,15 @@ def _stacked(row: Row, names: Sequence[str]) -> str:
 def markdown_table(rows: Sequence[Row]) -> str:
     """The rows as GitHub-flavoured Markdown, a table per data set and the note on how to read."""
     parts = []
+    columns = {name: heading for name, heading in MARKDOWN.items() if _shown([name], rows)}
     for dataset in dict.fromkeys(row.dataset for row in rows):
         members = [row for row in rows if row.dataset == dataset]
         baseline = next((row.baseline for row in members if row.baseline), "")
         delta = [f"ΔEM vs {_escape(baseline)}"] if baseline else []
-        heading = ["method", "n", *MARKDOWN.values(), *delta]
+        heading = ["method", "n", *columns.values(), *delta]
         lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
         for row in members:
-            cells = [_inline(row, name) for name in MARKDOWN]
+            cells = [_inline(row, name) for name in columns]
             compared = difference_text(row.differences.get("exact_match"))
             shown = " ".join(compared) if row.baseline else "baseline"
             lines.append([_escape(row.label), count_text(row), *cells, *[shown] * len(delta)])

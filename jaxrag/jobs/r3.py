@@ -21,7 +21,7 @@ from jaxrag.models.sidr_checkpoint import write_towers
 from jaxrag.retrieval.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.run import DataSettings, ModelSettings
+from jaxrag.run import DataSettings, ModelSettings, load_data, load_model, open_index_over
 from jaxrag.settings.sidr import Sidr
 from jaxrag.training import r3
 from jaxrag.training.r3_judge import Judge, Prepared, prepare
@@ -82,10 +82,11 @@ def execute(job: TrainR3, workdir: str | Path) -> Path:
         another job's, or the loss is NaN.
     """
     cache = Path(job.cache)
-    dataset, watched = job.data.load(cache / "data"), job.watched.load(cache / "data")
-    model = job.model.load(cache)
+    dataset, watched = load_data(job.data, cache), load_data(job.watched, cache)
+    model = load_model(job.model, cache)
     judge = Judge(Tools(llm=LanguageModelTool(model)), job.method.reader, job.method.closed_tokens)
-    index = job.start.open(dataset, cache)
+    index: Any = open_index_over(job.start, job.data, cache)
+    test_index: Any = open_index_over(job.start, job.watched, cache)
     record = {"training": recall.describe_all(job), "encoder": index.encoder.identity}
     record |= {"language_model": model.identity, "data": [dataset.identity, watched.identity]}
     with job_directory(workdir, record) as directory:
@@ -101,7 +102,7 @@ def execute(job: TrainR3, workdir: str | Path) -> Path:
                 store,
                 job.training,
                 directory,
-                watch=Watch(job, watched, job.start.open(watched, cache), judge.tools.llm, store),
+                watch=Watch(job, watched, test_index, judge.tools.llm, store),
             )
         finally:
             store.close()

@@ -17,7 +17,7 @@ from jaxrag.evaluation.significance import intervals
 from jaxrag.functional.answers import contains
 from jaxrag.jobs.directory import job_directory
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.run import DataSettings, IndexSettings, describe
+from jaxrag.run import DataSettings, IndexSettings, describe, load_data, open_index_over
 from jaxrag.types import InputError, Question, Ranking
 
 
@@ -99,10 +99,10 @@ def execute(job: Recall, workdir: str | Path) -> list[dict[str, Any]]:
     with job_directory(workdir, {"recall": describe_all(job)}) as directory:
         rows = []
         for data in job.data:
-            dataset = data.load(cache / "data")
+            dataset = load_data(data, cache)
             questions = known(dataset, job.limit)
             for settings in job.indexes:
-                index = settings.open(dataset, cache)
+                index = open_index_over(settings, data, cache)
                 found = intervals(scores(index, dataset, questions, job.depths))
                 row: dict[str, Any] = {"data": dataset.name, "index": settings.name}
                 row["questions"] = len(questions)

@@ -17,7 +17,7 @@ from jaxrag.models.sidr_checkpoint import write_towers
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.run import DataSettings, IndexSettings
+from jaxrag.run import DataSettings, IndexSettings, load_data, open_index_over
 from jaxrag.settings.sidr import Sidr
 from jaxrag.training import sidr
 from jaxrag.types import InputError
@@ -64,7 +64,7 @@ def execute(job: TrainSidr, workdir: str | Path) -> Path:
       InputError: data or settings do not fit, ``workdir`` is another job's, or the loss is NaN.
     """
     cache = Path(job.cache)
-    datasets = [settings.load(cache / "data") for settings in job.data]
+    datasets = [load_data(settings, cache) for settings in job.data]
     encoder = job.start.encoder()
     record = {"training": recall.describe_all(job), "encoder": encoder.identity}
     record["data"] = [dataset.identity for dataset in datasets]
@@ -84,7 +84,7 @@ def _examples(job: TrainSidr, datasets: Sequence[Dataset], cache: Path) -> list[
     if len({dataset.passages.identity for dataset in datasets}) > 1:
         names = ", ".join(dataset.name for dataset in datasets)
         raise InputError(f"The data sets {names} are over different corpora; give them one.")
-    retriever = job.negatives.open(datasets[0], cache)
+    retriever = open_index_over(job.negatives, job.data[0], cache)
     if not isinstance(retriever, TextRetriever):
         raise InputError(f"Negatives come from a retriever of texts; {job.negatives.name} is none.")
     examples = []
@@ -107,9 +107,11 @@ class Watch:
     @classmethod
     def over(cls, job: TrainSidr, cache: Path) -> Watch:
         """Opens the indexes of the data sets that a job watches."""
-        datasets = [settings.load(cache / "data") for settings in job.watched]
-        sets = tuple((dataset, job.start.open(dataset, cache)) for dataset in datasets)
-        return cls(sets, job.watched_limit)
+        sets = []
+        for settings in job.watched:
+            index: Any = open_index_over(job.start, settings, cache)
+            sets.append((load_data(settings, cache), index))
+        return cls(tuple(sets), job.watched_limit)
 
     def __call__(self, encoder: SidrEncoder, step: int) -> Mapping[str, Any]:
         """Means of recall@1, 5 and 20 and of IR accuracy by data set."""

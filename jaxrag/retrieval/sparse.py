@@ -95,6 +95,21 @@ class SparseIndex:
             }
         )
 
+    def vectors(self, rows: Sequence[int]) -> tuple[UInt16[np.ndarray, "n l"], Any]:
+        """Ids and values (float16 [n l]) of some rows; entries with value 0 are none.
+
+        Raises:
+          InputError: a row that is none of the corpus.
+        """
+        wanted = np.asarray(rows, np.int64)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
+            raise InputError(
+                f"rows {wanted.min()} to {wanted.max()} were asked for, but {self.directory} holds "
+                f"rows 0 to {len(self) - 1}"
+            )
+        ids, bits = np.split(self.searcher.entries(wanted), 2, axis=1)
+        return ids, np.ascontiguousarray(bits).view(np.float16)
+
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
 

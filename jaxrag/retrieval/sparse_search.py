@@ -117,7 +117,7 @@ class SparseSearch:
         step = max(1, _CELLS // length)
         for query, rows, into in zip(queries, candidates, scores, strict=True):
             for start in range(0, len(rows), step):
-                entries = self._entries(rows[start : start + step])
+                entries = self.entries(rows[start : start + step])
                 weights = query[np.minimum(entries[:, :length], len(query) - 1)].astype(np.float64)
                 products = weights * entries[:, length:].view(np.float16)
                 # column by column: NumPy's own sum adds in an order that depends on the shape
@@ -125,7 +125,8 @@ class SparseSearch:
         order = np.lexsort((candidates, -scores), axis=1)
         return Ranked(*(np.take_along_axis(x, order, axis=1) for x in (candidates, scores)))
 
-    def _entries(self, rows: Int[np.ndarray, " m"]) -> UInt16[np.ndarray, "m 2*l"]:
+    def entries(self, rows: Int[np.ndarray, " m"]) -> UInt16[np.ndarray, "m 2*l"]:
+        """What is stored of some rows: ids, then the bits of values."""
         file_of, at = np.divmod(rows, len(self.files[0]))
         entries = np.empty((len(rows), self.files[0].shape[1]), np.uint16)
         for file in np.unique(file_of):

@@ -169,9 +169,8 @@ def train(
     mesh = mesh or pieces.data_mesh()
     pieces.check_batch(settings.batch, settings.piece, mesh)
     steps = settings.steps_over(len(prepared))
-    change = make_step(
-        encoder.module, settings.update, steps=steps, piece=settings.piece, mesh=mesh
-    )
+    module: Any = encoder.module  # of which a type checker does not know that it can be hashed
+    change = make_step(module, settings.update, steps=steps, piece=settings.piece, mesh=mesh)
     order = _Order(len(prepared), settings)
     teacher = _Teacher(prepared, passages, encoder, searcher, judge, store, settings, order.asked)
 

@@ -218,7 +218,8 @@ def train(
     mesh = mesh or pieces.data_mesh()
     pieces.check_batch(settings.batch, settings.piece, mesh)
     steps = settings.steps_over(len(examples))
-    step = make_step(encoder.module, settings.update, steps=steps, piece=settings.piece, mesh=mesh)
+    module: Any = encoder.module  # of which a type checker does not know that it can be hashed
+    step = make_step(module, settings.update, steps=steps, piece=settings.piece, mesh=mesh)
     data = batches(examples, passages, encoder, settings)
 
     def watched(state: State, number: int) -> Mapping[str, Any]:

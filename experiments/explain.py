@@ -1,0 +1,104 @@
+"""Tells which tokens carried what SiDR found.
+
+    python -m experiments.explain --config configs/r3.py:factbook \
+        --question "What is the currency of the Bahamas?"
+
+prints the best passages and their tokens (``--passages ID``, once for each, names others). With
+``--workdir runs/r3`` instead of a question, some questions of that run are explained, each with the
+first passage that its reader was given, and kept beside the run, for `experiments.report` to draw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from rich.console import Console
+
+from experiments.configuration import parse, script
+from jaxrag.evaluation import explanations
+from jaxrag.evaluation.records import differences, read_run
+from jaxrag.retrieval.explain import explain
+from jaxrag.retrieval.semi_parametric import SidrIndex
+from jaxrag.run import Run, open_index
+from jaxrag.types import InputError
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("question", "", "what is asked", flag_values=values)
+    flags.DEFINE_multi_string(
+        "passages", [], "id of a passage; by default the best", flag_values=values
+    )
+    flags.DEFINE_integer("k", 3, "how many of the best", 1, flag_values=values)
+    flags.DEFINE_integer("tokens", 15, "how many of a match's tokens", 1, flag_values=values)
+    flags.DEFINE_string("workdir", "", "run directory to explain", flag_values=values)
+    flags.DEFINE_integer("questions", 4, "how many of its questions", 1, flag_values=values)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Explains a question, or some of a run."""
+    run, values = parse(argv, _define)
+    if bool(values.question) == bool(values.workdir):
+        raise InputError("give --question=TEXT, or --workdir=DIRECTORY of a run, one of the two.")
+    index = _index(run)
+    if values.workdir:
+        lines = _of_run(Path(values.workdir), index, values)
+        explanations.write(Path(values.workdir), lines)
+    else:
+        lines = _of_question(index, values)
+    console = Console(width=max(Console().width, 104))
+    for line in lines:
+        console.print(f"\n{line['question']}", style="italic", markup=False, highlight=False)
+        console.print(explanations.table(line))
+    if values.workdir:
+        print(f"wrote {Path(values.workdir) / explanations.NAME}")
+    return 0
+
+
+def _index(run: Run) -> SidrIndex:
+    index = open_index(run, Path(run.cache))
+    if not isinstance(index, SidrIndex):
+        name = run.index.name if run.index else ""
+        raise InputError(f"{name} is no index of SiDR, whose scores are sums over tokens.")
+    return index
+
+
+def _of_question(index: SidrIndex, values: Any) -> list[dict[str, Any]]:
+    if values.passages:
+        rows = [_row(index, name) for name in values.passages]
+    else:
+        rows = index.search_texts([values.question], values.k)[0].ids
+    matches = explain(index, values.question, rows)
+    return [explanations.line("", index.search, match, most=values.tokens) for match in matches]
+
+
+def _row(index: SidrIndex, name: str) -> int:
+    try:
+        return index.passages.row_of(name)
+    except KeyError:
+        raise InputError(f"The corpus has no passage {name!r}.") from None
+
+
+def _of_run(workdir: Path, index: SidrIndex, values: Any) -> list[dict[str, Any]]:
+    run = read_run(workdir)
+    recorded = {k: v for k, v in (run.config.get("retriever") or {}).items() if k != "name"}
+    if changed := differences(recorded, json.loads(index.identity), "retriever"):
+        listed = "\n".join(f"  {line}" for line in changed)
+        raise InputError(f"{workdir} searched another index:\n{listed}")
+    lines = []
+    for record in run.records:
+        found = record.get("trace", {}).get("selected", {}).get("ids", ())
+        if found and len(lines) < values.questions:
+            (match,) = explain(index, record["question"], [_row(index, found[0])])
+            name = record["question_id"]
+            lines.append(explanations.line(name, index.search, match, most=values.tokens))
+    if not lines:
+        raise InputError(f"{workdir} has no question yet that passages were read for.")
+    return lines
+
+
+if __name__ == "__main__":
+    script(main)

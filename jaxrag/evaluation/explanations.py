@@ -1,0 +1,114 @@
+"""Which tokens carried a match of SiDR: kept beside a run, printed, and drawn in its report.
+
+``explanations.jsonl`` of a run directory has a line for some of its questions: ``question_id``,
+``question``, ``search``, ``passage`` (``id``, ``title``), ``score``, ``tokens`` (the largest terms:
+``token``, ``query``, ``passage``, ``share``, ``in_query``, ``in_passage``) and ``others``, the
+number of terms that are not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from jaxrag.evaluation import figures, jsonl, svg
+from jaxrag.retrieval.explain import Match
+
+NAME = "explanations.jsonl"
+DRAWN = 12  # tokens of a figure
+_LEFT, _STEP, _THICK = 118, 19, 13  # of a figure: where bars begin, from one to the next, height
+
+
+def line(question_id: str, search: str, match: Match, *, most: int) -> dict[str, Any]:
+    """A line of the file, with the ``most`` largest terms."""
+    return {
+        "question_id": question_id,
+        "question": match.question,
+        "search": search,
+        "passage": {"id": match.passage.id, "title": match.passage.title},
+        "score": match.score,
+        "tokens": [term._asdict() for term in match.terms[:most]],
+        "others": len(match.terms[most:]),
+    }
+
+
+def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Puts the lines in a run directory in place of earlier ones."""
+    jsonl.replace(path / NAME, "".join(jsonl.encode(one["question_id"], one) for one in lines))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run directory; none where nothing was explained."""
+    return jsonl.read(path / NAME)
+
+
+def table(explained: Mapping[str, Any]) -> Table:
+    """A line as a table for ``rich``."""
+    passage = explained["passage"]
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        pad_edge=False,
+        title=f"[bold]{escape(passage['title'] or passage['id'])}[/bold] ({escape(passage['id'])})",
+        title_justify="left",
+        caption=escape(_note(explained, len(explained["tokens"]))),
+        caption_justify="left",
+    )
+    shown.add_column("token")
+    for heading in ("in question", "in passage"):
+        shown.add_column(heading, justify="center")
+    for heading in ("weight in question", "weight in passage", "share %"):
+        shown.add_column(heading, justify="right")
+    for term in explained["tokens"]:
+        marks = ("yes" if term[side] else "" for side in ("in_query", "in_passage"))
+        weights = (f"{term[side]:.4g}" for side in ("query", "passage"))
+        shown.add_row(escape(term["token"]), *marks, *weights, f"{100 * term['share']:.2f}")
+    return shown
+
+
+def _note(explained: Mapping[str, Any], count: int) -> str:
+    """Score and how much of it ``count`` tokens are."""
+    carried = sum(term["share"] for term in explained["tokens"][:count])
+    rest = len(explained["tokens"][count:]) + explained["others"]
+    others = f"; {rest:,} others the rest" if rest else ""
+    start = f"Score {explained['score']:,.1f} ({explained['search']} search): "
+    return f"{start}these {count} tokens make {100 * carried:.0f} % of it{others}."
+
+
+def figure(explained: Mapping[str, Any]) -> str:
+    """The largest terms as bars, dark where both texts hold the token."""
+    terms = explained["tokens"][:DRAWN]
+    if not terms:
+        return ""
+    x = svg.Scale(0, 100 * svg.nice_top(terms[0]["share"]), _LEFT, svg.RIGHT - 44)
+    bottom = svg.TOP + _STEP * len(terms)
+    parts = [svg.line(_LEFT, svg.TOP - 4, _LEFT, bottom, kind="axis")]
+    parts.append(svg.text(_LEFT, 14, "share of the score, %", kind="label"))
+    for number, term in enumerate(terms):
+        top, share = svg.TOP + _STEP * number, 100 * term["share"]
+        kind = "right" if term["in_query"] and term["in_passage"] else "wrong"
+        tip = f"{term['token']}: {term['query']:.3g} × {term['passage']:.3g}, in {_where(term)}"
+        base = top + _THICK - 3
+        name = term["token"] if len(term["token"]) <= 16 else term["token"][:15] + "…"
+        parts.append(svg.text(_LEFT - 7, base, name, anchor="end", kind="name"))
+        parts.append(svg.rect(_LEFT, top, x(share) - _LEFT, _THICK, kind=kind, tip=tip))
+        parts.append(svg.text(x(share) + 5, base, f"{share:.2g}", kind="tick"))
+    says = f"Tokens that matched for the question: {explained['question']}"
+    drawing = svg.drawing(parts, says=says, height=bottom + 8)
+    passage = explained["passage"]
+    note = (
+        f"Found: {passage['title'] or passage['id']}. {_note(explained, len(terms))} Dark: tokens "
+        "that stand in question and passage; light: others."
+    )
+    return figures.figure(explained["question"], drawing, note)
+
+
+def _where(term: Mapping[str, Any]) -> str:
+    """Which of the texts hold a token."""
+    sides = [("question", term["in_query"]), ("passage", term["in_passage"])]
+    return " and ".join(name for name, held in sides if held) or "neither text"
