@@ -3,6 +3,7 @@
 PYTHON ?= python3.11
 VENV ?= .venv
 VLLM ?= .venv-vllm
+VLLM_TESTS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -43,7 +44,7 @@ $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 	touch $@
 
 test-vllm: $(VLLM)/.done  ## vLLM on the CPU, in the process and as a server, against our engine
-	$(VLLM)/bin/python -m pytest -m vllm
+	$(VLLM)/bin/python -m pytest -m vllm $(VLLM_TESTS)
 
 parity: $(VENV)/.parity  ## only the comparisons against torch
 	$(BIN)/python -m pytest -m parity
