@@ -81,11 +81,11 @@ def _note(explained: Mapping[str, Any], count: int) -> str:
 
 
 def figure(explained: Mapping[str, Any]) -> str:
-    """The largest terms as bars, dark where both texts hold the token."""
+    """The largest terms as bars, in colour where both texts hold the token."""
     terms = explained["tokens"][:DRAWN]
     if not terms:
         return ""
-    x = svg.Scale(0, 100 * svg.nice_top(terms[0]["share"]), _LEFT, svg.RIGHT - 44)
+    x = svg.Scale(0, 100 * terms[0]["share"], _LEFT, svg.RIGHT - 44)
     bottom = svg.TOP + _STEP * len(terms)
     parts = [svg.line(_LEFT, svg.TOP - 4, _LEFT, bottom, kind="axis")]
     parts.append(svg.text(_LEFT, 14, "share of the score, %", kind="label"))
@@ -97,13 +97,13 @@ def figure(explained: Mapping[str, Any]) -> str:
         name = term["token"] if len(term["token"]) <= 16 else term["token"][:15] + "…"
         parts.append(svg.text(_LEFT - 7, base, name, anchor="end", kind="name"))
         parts.append(svg.rect(_LEFT, top, x(share) - _LEFT, _THICK, kind=kind, tip=tip))
-        parts.append(svg.text(x(share) + 5, base, f"{share:.2g}", kind="tick"))
+        parts.append(svg.text(x(share) + 5, base, f"{share:.2f}", kind="tick"))
     says = f"Tokens that matched for the question: {explained['question']}"
     drawing = svg.drawing(parts, says=says, height=bottom + 8)
     passage = explained["passage"]
     note = (
-        f"Found: {passage['title'] or passage['id']}. {_note(explained, len(terms))} Dark: tokens "
-        "that stand in question and passage; light: others."
+        f"Found: {passage['title'] or passage['id']}. {_note(explained, len(terms))} In "
+        "colour: tokens that stand in question and passage; pale: the others."
     )
     return figures.figure(explained["question"], drawing, note)
 

@@ -62,17 +62,16 @@ TERMINAL = {
     "EM %": ("exact_match",),
     "F1 %": ("f1",),
     "contains": ("contains",),
-    "recall": ("recall",),
-    "IR": ("ir_accuracy",),
+    "recall\nIR": ("recall", "ir_accuracy"),
     "trigger": ("trigger",),
     "calls\nsearches": ("llm_calls", "searches"),
     "tokens\nin, out": ("prompt_tokens", "new_tokens"),
     "s": ("seconds",),
 }
-"""Columns of the terminal's table: heading, and a share with its interval or costs, a line each."""
+"""Columns of the terminal's table: heading, and shares with their intervals or costs, in lines."""
 
 OPTIONAL = ("ir_accuracy",)
-"""Metrics that are left out where no run defines them."""
+"""Metrics that are left out, with their line of a heading, where no run defines them."""
 
 MARKDOWN = {
     "exact_match": "EM %",
@@ -100,8 +99,16 @@ NOTE = (
 )
 
 
-def _shown(names: Sequence[str], rows: Sequence[Row]) -> bool:
-    return names[0] not in OPTIONAL or any(row.means[names[0]].n for row in rows)
+def _shown(name: str, rows: Sequence[Row]) -> bool:
+    return name not in OPTIONAL or any(row.means[name].n for row in rows)
+
+
+def _terminal_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
+    columns = {}
+    for heading, names in TERMINAL.items():
+        kept = [name for name in names if _shown(name, rows)]
+        columns[heading if len(kept) == len(names) else heading.partition("\n")[0]] = kept
+    return columns
 
 
 def terminal_table(rows: Sequence[Row]) -> Table:
@@ -109,7 +116,7 @@ def terminal_table(rows: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, caption=NOTE)
     table.caption_justify = "left"
     table.add_column("method", overflow="fold")
-    columns = {heading: names for heading, names in TERMINAL.items() if _shown(names, rows)}
+    columns = _terminal_columns(rows)
     for heading in (*columns, "ΔEM"):
         table.add_column(heading, justify="right", overflow="fold")
     for dataset in dict.fromkeys(row.dataset for row in rows):
@@ -125,16 +132,19 @@ def terminal_table(rows: Sequence[Row]) -> Table:
 
 
 def _stacked(row: Row, names: Sequence[str]) -> str:
-    if len(names) == 1 and names[0] in PERCENT:
-        mean, ends = with_interval(names[0], row.means[names[0]])
-        return f"{mean}\n[dim]{ends[1:-1].replace(', ', '–')}[/dim]"
-    return "\n".join(number(name, row.means[name].mean) for name in names)
+    lines = []
+    for name in names:
+        mean, ends = with_interval(name, row.means[name])
+        lines.append(mean if name in PERCENT else number(name, row.means[name].mean))
+        if name in PERCENT:
+            lines.append(f"[dim]{ends[1:-1].replace(', ', '–')}[/dim]")
+    return "\n".join(lines)
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
     """The rows as GitHub-flavoured Markdown, a table per data set and the note on how to read."""
     parts = []
-    columns = {name: heading for name, heading in MARKDOWN.items() if _shown([name], rows)}
+    columns = {name: heading for name, heading in MARKDOWN.items() if _shown(name, rows)}
     for dataset in dict.fromkeys(row.dataset for row in rows):
         members = [row for row in rows if row.dataset == dataset]
         baseline = next((row.baseline for row in members if row.baseline), "")

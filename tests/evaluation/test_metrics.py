@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxrag.evaluation import metrics
+from jaxrag.types import Passage, Question
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -103,3 +104,33 @@ def test_direct_answers_and_the_empty_one() -> None:
     u, right = metrics.direct_answers([record(), empty, none, failed])
     np.testing.assert_array_equal(u, [0.25, np.inf, np.nan, np.nan])
     np.testing.assert_array_equal(right, [1, 0, np.nan, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("question", "holds"),
+    [
+        (Question("1", "Which river?", ("the Nile",)), True),  # articles do not count
+        (Question("1", "Which river?", ("Rhine", "Blue Nile")), True),  # one of them suffices
+        (Question("1", "Which river?", ("Khartoum",)), True),  # a title is part of it
+        (Question("1", "Which river?", ("Nil",)), False),  # whole tokens only
+        (Question("1", "Which river?", ("yes", "Rhine")), False),
+        (Question("1", "Is it long?", ("yes",)), None),
+        (Question("1", "Is it long?", ("True",)), None),
+        (Question("1", "Which river?", ()), None),
+        (Question("1", "Which river?", ("the Nile",), choices=("the Nile", "the Rhine")), None),
+        (Question("1", "It is long.", ("long",), task="fact_checking"), None),
+    ],
+)
+def test_whether_a_passage_holds_an_answer(question: Question, holds: bool | None) -> None:
+    passage = Passage("p", "Khartoum", "The Blue Nile flows here, yes.")
+    assert metrics.holds_answer(question, passage) is holds
+    assert metrics.holds_answer(question, None) is (None if holds is None else False)
+
+
+def test_ir_accuracy_is_what_was_recorded() -> None:
+    for holds in (True, False):
+        found = metrics.question_scores(record(top_holds_answer=holds), {})
+        assert found["ir_accuracy"] == float(holds)
+    assert "ir_accuracy" not in metrics.question_scores(record(), {})
+    without_gold = record(top_holds_answer=True, gold_passages=[])
+    assert metrics.question_scores(without_gold, {})["ir_accuracy"] == 1

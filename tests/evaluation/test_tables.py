@@ -1,5 +1,6 @@
 """The printed tables."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -84,3 +85,15 @@ def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
     RunDirectory.open(tmp_path, config, environment={}).close()
     rows = summarise([tmp_path])
     assert "unfinished" in _render(rows) and "0 (unfinished)" in markdown_table(rows)
+
+
+def test_ir_accuracy_has_its_column_where_it_is_defined(rows: list[Row]) -> None:
+    assert "IR %" not in markdown_table(rows) and " IR " not in _render(rows)
+    means = {**rows[0].means, "ir_accuracy": Interval(0.375, 0.25, 1.0, 60)}
+    some = [dataclasses.replace(rows[0], means=means), *rows[1:]]
+    lines = [line for line in markdown_table(some).split("\n") if line.startswith("|")]
+    assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
+    assert "| IR % |" in lines[0] and "| 37.5 [25.0, 100.0] |" in lines[2] and "| – |" in lines[3]
+    text = _render(some)
+    assert " IR " in text and "25.0–100.0" in text and "standard_rag" in text
+    assert max(len(line.rstrip()) for line in text.split("\n")[:-5]) <= 104

@@ -58,6 +58,8 @@ def test_a_run_is_told_then_done_then_known(
         assert len(one["ids"]) == 3 and one["scores"] == sorted(one["scores"])[::-1]
         assert record["trace"]["task"] == "open" and record["cost"]["searches"] == 1
         assert record["trace"]["selected"]["ids"] == one["ids"][:2]
+        # every question's gold answer is "a", an article, which normalising takes away
+        assert record["top_holds_answer"] is False
     monkeypatch.setattr(LocalModel, "generate", None)  # the store answers a second run
     assert execute(run, tmp_path / "again")["errors"] == 0
     again = (tmp_path / "again" / "answers.jsonl").read_bytes()

@@ -190,3 +190,20 @@ def test_refusals(tmp_path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"damaged.*run its build again"):
         SparseIndex.open(tmp_path / "i", numbered(20), IDENTITY)
+
+
+def test_stored_vectors(tmp_path):
+    """Across files of 4 rows; 0.1 becomes the float16 next to it, 0.0999755859375."""
+    rng = np.random.default_rng(4)
+    ids, values = entries(rng, 11)
+    values[values == 0.5] = 0.1
+    index = build(tmp_path, ids, values, shard_rows=4)
+    rows = [10, 0, 3, 4, 0]
+    found_ids, found = index.vectors(rows)
+    assert found.dtype == np.float16 and 0.0999755859375 in found.astype(float)
+    np.testing.assert_array_equal(found_ids, ids[rows])
+    np.testing.assert_array_equal(found, values[rows].astype(np.float16))
+    assert [part.shape for part in index.vectors([])] == [(0, L), (0, L)]
+    for row in (-1, 11):
+        with pytest.raises(InputError, match="holds rows 0 to 10"):
+            index.vectors([0, row])

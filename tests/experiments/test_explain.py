@@ -1,0 +1,113 @@
+"""`experiments.explain` on a question, on passages, and on a run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import explain, report
+from experiments.configuration import load
+from jaxrag.evaluation import explanations
+from jaxrag.evaluation.records import read_run
+from jaxrag.run import execute
+from jaxrag.types import InputError
+from tests.experiments.small_run import write_small_run
+from tests.retrieval import small_sidr
+
+CONFIG = """
+from jaxrag.methods import r3
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.run import Run
+from jaxrag.settings import BiEncoder, Exact, Folder, Local, Sidr
+
+HERE = {here!r}
+
+
+def get_config(kind="sidr"):
+    reader = Reader(prompts=HERE + "/prompts.toml", answer_tokens=4)
+    sidr = Sidr({sidr!r}, top=6, query_length=16, passage_length=24)
+    return Run(
+        method=r3.Config(OnePath(n=3), Top(k=2), reader),
+        data=Folder(HERE + "/data"),
+        model=Local(HERE + "/model"),
+        index=sidr if kind == "sidr" else Exact(BiEncoder(HERE + "/encoder", max_length=32)),
+        cache=HERE + "/cache",
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: Any) -> str:
+    here = tmp_path_factory.mktemp("explain")
+    write_small_run(here, questions=6)
+    file = here / "r3.py"
+    file.write_text(CONFIG.format(here=str(here), sidr=str(small_sidr.write(here))))
+    return str(file)
+
+
+def call(config: str, *arguments: str) -> int:
+    return explain.main(["explain", f"--config={config}", *arguments])
+
+
+def test_a_question(config: str, capsys: Any) -> None:
+    assert call(config, "--question=is paris in france", "--k=2", "--tokens=3") == 0
+    text = capsys.readouterr().out
+    assert text.count("is paris in france") == 2 and text.count("late search): these 3") == 2
+    index: Any = explain._index(load(config))
+    best = index.search_texts(["is paris in france"], 2)[0]
+    ids = [passage.id for passage in index.passages.get(list(best.ids))]
+    assert text.index(f"({ids[0]})") < text.index(f"({ids[1]})")
+    assert f"Score {best.scores[0]:,.1f}" in text
+
+
+def test_passages_by_name(config: str, capsys: Any) -> None:
+    assert call(config, "--question=rome", "--passages=p7", "--passages=p3") == 0
+    text = capsys.readouterr().out
+    assert text.index("(p7)") < text.index("(p3)") and text.count("Score ") == 2
+
+
+def test_a_run_and_its_report(config: str, tmp_path: Path, capsys: Any) -> None:
+    run = str(tmp_path / "run")
+    assert execute(load(config), run)["errors"] == 0
+    assert call(config, f"--workdir={run}", "--questions=2", "--tokens=3") == 0
+    assert f"wrote {run}/explanations.jsonl" in capsys.readouterr().out
+    kept = explanations.read(Path(run))
+    records = read_run(run).records[:2]
+    assert [one["question_id"] for one in kept] == [r["question_id"] for r in records]
+    for one, record in zip(kept, records, strict=True):
+        assert one["passage"]["id"] == record["trace"]["selected"]["ids"][0]
+        assert one["score"] == pytest.approx(record["trace"]["selected"]["scores"][0], rel=1e-6)
+        assert 0 < len(one["tokens"]) <= 3 and one["others"] >= 0
+        assert sum(term["share"] for term in one["tokens"]) <= 1 + 1e-9
+    assert report.main(["report", f"--runs={run}", f"--out={tmp_path}/report.html"]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("share of the score, %") == 2
+    # the same run is not explained with another network
+    with pytest.raises(InputError, match=r"(?s)searched another index:.*retriever\.sidr\.m: 20"):
+        call(config, f"--workdir={run}", "--config.index.m=9")
+    (tmp_path / "run" / "answers.jsonl").write_text("")
+    with pytest.raises(InputError, match="no question yet that passages were read for"):
+        call(config, f"--workdir={run}")
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ((), "one of the two"),
+        (("--question=a", "--workdir=b"), "one of the two"),
+        (("--question=a", "--passages=nowhere"), "no passage 'nowhere'"),
+        (("--question=a", "--k=0"), "k"),
+        (("--question=a", "--k=21"), "21 passages are asked for, but late search orders 20"),
+        (("--workdir=nowhere",), "nowhere is not a run directory"),
+    ],
+)
+def test_what_will_not_do(config: str, arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        call(config, *arguments)
+
+
+def test_another_index_is_refused(config: str) -> None:
+    with pytest.raises(InputError, match=r"exact is no index of SiDR"):
+        call(f"{config}:exact", "--question=a")

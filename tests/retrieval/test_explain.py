@@ -1,0 +1,79 @@
+"""The terms of a match: their sum is the score, their tokens are those of the texts."""
+
+import numpy as np
+import pytest
+
+from jaxrag.retrieval.explain import explain
+from jaxrag.retrieval.semi_parametric import SidrIndex
+from tests.models.small_bert import WORDS
+from tests.models.test_sidr import FIRST
+
+from . import small_sidr
+from .small_sidr import own, tokens, vector
+from .test_semi_parametric import QUESTIONS, Corpus, bags, encoder, vectors, where
+
+__all__ = ["bags", "encoder", "vectors", "where"]  # fixtures
+NAMES = [*(f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP")), *WORDS][FIRST:]
+
+
+@pytest.mark.parametrize("search", ["late", "beta", "alpha", "parametric"])
+def test_the_terms_add_up_to_the_score(encoder, bags, vectors, search):
+    over = bags if search in ("late", "beta") else vectors
+    index = SidrIndex.make(encoder, Corpus(), over, search=search)
+    for question in QUESTIONS:
+        (ranking,) = index.search_texts([question], 4)
+        found = explain(index, question, ranking.ids)
+        assert [match.passage.id for match in found] == [f"p{row}" for row in ranking.ids]
+        for match, score in zip(found, ranking.scores, strict=True):
+            assert match.score == pytest.approx(score, rel=1e-6)
+            products = [term.query * term.passage for term in match.terms]
+            assert sum(products) == pytest.approx(match.score)
+            assert products == sorted(products, reverse=True)
+            assert all(product > 0 for product in products)
+            shares = [term.share * match.score for term in match.terms]
+            np.testing.assert_allclose(shares, products, rtol=1e-12)
+            read, held = tokens(question), tokens(index.encoder.passage_text(match.passage))
+            for term in match.terms:
+                token = NAMES.index(term.token) + FIRST
+                assert (term.in_query, term.in_passage) == (token in read, token in held)
+                if search == "beta":
+                    assert term.passage == 1 and term.in_passage
+                if search == "alpha":
+                    assert term.query == 1 and term.in_query
+
+
+def test_weights_are_those_of_float64(encoder, bags, where):
+    """Of late search: the largest entries and the text's own, which the networks give."""
+    index = SidrIndex.make(encoder, Corpus(), bags)
+    question, passage = QUESTIONS[0], Corpus().rows[7]
+    (match,) = explain(index, question, [7])
+
+    def kept(side, ids):
+        full = vector(where / "sidr-0" / side, ids)
+        largest = np.isin(np.arange(len(full)), np.argsort(-full)[: encoder.top])
+        return np.where(largest | (own(ids) > 0), full, 0)
+
+    query = kept("query", tokens(question))
+    weights = kept("passage", tokens(encoder.passage_text(passage)))
+    want = {NAMES[i]: (query[i], weights[i]) for i in np.flatnonzero(query * weights)}
+    found = {term.token: (term.query, term.passage) for term in match.terms}
+    assert found.keys() == want.keys() and len(found) > encoder.top // 2
+    for name, pair in found.items():
+        np.testing.assert_allclose(pair, want[name], rtol=1e-4)
+
+
+def test_texts_count_as_far_as_they_are_read(encoder, bags):
+    """query_length is 16: the tokens of a question behind it are none of its own."""
+    index = SidrIndex.make(encoder, Corpus(), bags, search="beta")
+    long = " ".join(["cat"] * 14 + ["rome"])
+    row = next(i for i, p in enumerate(Corpus().rows) if "rome" in p.text.split())
+    (match,) = explain(index, long, [row])
+    assert not any(term.in_query for term in match.terms if term.token == "rome")
+
+
+def test_no_term_at_all(encoder, vectors):
+    """T(q) of words that do not count is empty: alpha search scores 0 for every passage."""
+    index = SidrIndex.make(encoder, Corpus(), vectors, search="alpha")
+    (match,) = explain(index, "the a cat unheard", [3])
+    assert match.score == 0 and match.terms == ()
+    assert small_sidr.own(tokens("the a cat unheard")).sum() == 0
