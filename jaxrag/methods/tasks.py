@@ -130,16 +130,17 @@ async def choice_logprobs(
 
 
 def chosen(text: str, question: Question) -> str:
-    """The choices that an answer names, by a letter that stands alone or by their whole text.
+    """The choices that an answer names, by a letter that stands alone or by a text of several words.
 
-    The answer itself where it names none. Naming several counts for each, as in the paper, which
+    The answer itself where it names none: it may be a choice of one word, which is not looked for,
+    since "C" may be one, too. Naming several counts for each, as in the paper, which
     looks only whether the right letter occurs.
     """
     letters = {_LETTERS.index(letter) for letter in _LONE_LETTER.findall(text)}
     named = [
         choice
         for number, choice in enumerate(question.choices)
-        if number in letters or contains(text, (choice,))
+        if number in letters or (" " in choice and contains(text, (choice,)))
     ]
     return "; ".join(named) or text
 

@@ -96,6 +96,12 @@ def test_what_an_answer_names(text, said):
     assert tasks.chosen(text, CHOICE) == said
 
 
+def test_a_letter_that_is_also_a_choice_is_a_letter():
+    gases = dataclasses.replace(CHOICE, answers=("O2",), choices=("C", "NO2", "O2", "CO"))
+    assert tasks.chosen("C", gases) == "O2" and tasks.chosen("A", gases) == "C"
+    assert tasks.chosen("It is O2.", gases) == "It is O2."
+
+
 @given(st.sets(st.integers(0, 2)), st.text("xyz .,:\n", max_size=8))
 def test_letters_count_wherever_they_stand(numbers, filler):
     text = "".join(f" {filler} {'ABC'[n]} {filler}" for n in sorted(numbers))
