@@ -162,6 +162,7 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     Ctrl-C and SIGTERM (what a cluster sends) stop it within seconds; codes 130 and 143.
     """
     signal.signal(signal.SIGTERM, _terminated)
+    sys.unraisablehook = _unraisable
     try:
         sys.exit(main(sys.argv))
     except InputError as error:
@@ -177,3 +178,20 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
 
 def _terminated(*_: object) -> None:
     raise KeyboardInterrupt("SIGTERM")
+
+
+def _unraisable(what: Any) -> None:
+    """Interrupts again where an interrupt was lost.
+
+    Python drops what is raised in a callback of its garbage collector, and JAX has one.
+    """
+    lost = what.exc_value
+    if not isinstance(lost, KeyboardInterrupt):
+        sys.__unraisablehook__(what)
+        return
+
+    def again(*_: object) -> None:
+        raise KeyboardInterrupt(*lost.args)
+
+    signal.signal(signal.SIGALRM, again)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)  # by then the callback is over

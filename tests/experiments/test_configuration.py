@@ -1,4 +1,6 @@
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 from absl import flags
@@ -107,3 +109,32 @@ def test_every_ablation_of_the_papers_has_a_config(name, where):
 def test_an_unknown_ablation_lists_the_known():
     with pytest.raises(InputError, match="dtr_wo_ugt"):
         load("configs/ablations.py:dtr_wo_luck@tiny")
+
+
+LOSES_ONE = """
+import gc, os, signal, sys, time
+from experiments.configuration import script
+
+def collected(phase, info):
+    if lost:
+        os.kill(os.getpid(), lost.pop())
+
+def main(argv):
+    gc.callbacks.append(collected)
+    gc.collect()  # the interrupt comes within its callback, where Python drops it
+    time.sleep(20)
+    return 0
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+lost = [getattr(signal, sys.argv[1])] * int(sys.argv[2])
+script(main)
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_that_python_dropped_comes_again(name: str, code: int, times: int) -> None:
+    words = [sys.executable, "-c", LOSES_ONE, name, str(times)]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert found.returncode == code, found.stderr
+    assert "interrupted: run the same command again" in found.stderr
