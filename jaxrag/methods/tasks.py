@@ -130,7 +130,7 @@ async def choice_logprobs(
 
 
 def chosen(text: str, question: Question) -> str:
-    """The choices that an answer names, by a letter that stands alone or by a text of several words.
+    """The choices that an answer names by a lone letter, or by a text of several words.
 
     The answer itself where it names none: it may be a choice of one word, which is not looked for,
     since "C" may be one, too. Naming several counts for each, as in the paper, which
