@@ -61,7 +61,9 @@ def train(directory: Path, steps: int, *, watch=None, save_every: int = 5, **dev
     return digest(canonical(hashes(flatten(params))))
 
 
-def main(directory: str, steps: str, process: str = "", processes: str = "", port: str = "") -> None:
+def main(
+    directory: str, steps: str, process: str = "", processes: str = "", port: str = ""
+) -> None:
     if process:
         jax.distributed.initialize(f"localhost:{port}", int(processes), int(process))
     found = train(Path(directory), int(steps))
