@@ -77,7 +77,7 @@ def test_what_is_watched_and_when(tmp_path: Path) -> None:
 
     run(tmp_path, 7, watch=watch, watch_every=3)
     assert seen == [0, 3, 6, 7]
-    assert [line["watched"] for line in lines(tmp_path) if "watched" in line][0] == {"first": 1.0}
+    assert next(line["watched"] for line in lines(tmp_path) if "watched" in line) == {"first": 1.0}
     run(tmp_path, 7, watch=watch, watch_every=3)
     assert seen == [0, 3, 6, 7]
 

@@ -16,7 +16,7 @@ import pytest
 from jaxrag.retrieval.bm25 import Bm25Index
 from jaxrag.retrieval.passages import Passages, write_passages
 from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.training import pieces, sidr
+from jaxrag.training import pieces
 from jaxrag.training.sidr import Example, Training, batches, mine
 from jaxrag.types import InputError, Passage, Question
 from tests.models import small_bert
