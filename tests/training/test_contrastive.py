@@ -91,6 +91,7 @@ def train(directory: Path, devices: int, steps: int) -> tuple[list[float], Any]:
     return losses, state
 
 
+@pytest.mark.slow
 def test_two_devices_train_to_the_bits_of_one_and_the_loss_falls(tmp_path: Path) -> None:
     losses, one = train(tmp_path, 1, 30)
     again, two = train(tmp_path, 2, 30)

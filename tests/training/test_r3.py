@@ -239,6 +239,7 @@ def test_phases(
     assert [line["online"] for line in figures] == online
 
 
+@pytest.mark.slow
 def test_imitation_learns_from_all_that_is_found(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
