@@ -28,7 +28,7 @@ per question as well. Questions that ended in an error define nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,7 @@ def holds_answer(question: Question, passage: Passage | None) -> bool | None:
     return passage is not None and bool(contains(f"{passage.title} {passage.text}", answers))
 
 
-def recall_at_k(ranked: Sequence[str], gold: frozenset[str], *, k: int) -> float:
+def recall_at_k(ranked: Sequence[Hashable], gold: frozenset[Hashable], *, k: int) -> float:
     """Share of the gold passages among the first ``k`` ids of a ranking (NaN without gold)."""
     return len(gold.intersection(ranked[:k])) / len(gold) if gold else math.nan
 

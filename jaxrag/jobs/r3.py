@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,29 +145,25 @@ class Watch:
     store: Store
 
     def __call__(self, encoder: SidrEncoder, step: int) -> Mapping[str, Any]:
-        """ "rag_accuracy" (the answer holds a gold answer) and "ir_accuracy" (the first passage
-        does), with every question's in their order."""
-        index = self.index.with_encoder(encoder)
-        tools = Tools(llm=self.llm, retriever=RetrieverTool(index))
+        """Means of "rag_accuracy" (the answer holds a gold answer) and "ir_accuracy" (the first
+        passage does, where that says something), and "right", the first of every question."""
+        tools = Tools(llm=self.llm, retriever=RetrieverTool(self.index.with_encoder(encoder)))
         questions = self.dataset.questions[: self.job.watched_limit or None]
         judge = Judge(tools, self.job.method.reader)
         answers = dict(judge.run(self.store, ((q.id, self._task(q, tools)) for q in questions)))
         right = [int(contains(answers[q.id].text, q.answers)) for q in questions]
-        found = self._first_holds(index, questions)
+        first = self.dataset.passages.find([_first(answers[q.id]) for q in questions])
+        held = recall.ir_accuracy(questions, first)
         return {
             "rag_accuracy": round(float(np.mean(right)), 4),
-            "ir_accuracy": round(float(np.mean(found)), 4),
+            "ir_accuracy": None if np.isnan(held).all() else round(float(np.nanmean(held)), 4),
             "right": right,
-            "found": found,
         }
 
     def _task(self, question: Question, tools: Tools) -> Callable[[], Coroutine[Any, Any, Answer]]:
         return lambda: method.answer(question, tools, self.job.method)
 
-    def _first_holds(self, index: SidrIndex, questions: Sequence[Question]) -> list[int]:
-        rankings = index.search_texts([question.text for question in questions], 1)
-        passages = index.passages.get([ranking.ids[0] for ranking in rankings])
-        return [
-            int(contains(f"{passage.title} {passage.text}", question.answers))
-            for question, passage in zip(questions, passages, strict=True)
-        ]
+
+def _first(answer: Answer) -> str:
+    """The id of the first passage that was read."""
+    return answer.trace["selected"]["ids"][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from jaxtyping import Float
 
 from jaxrag.data.dataset import Dataset
 from jaxrag.evaluation import jsonl
+from jaxrag.evaluation.metrics import holds_answer, recall_at_k
 from jaxrag.evaluation.significance import intervals
-from jaxrag.functional.answers import contains
 from jaxrag.jobs.directory import job_directory
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.run import DataSettings, IndexSettings, describe, load_data, open_index_over
-from jaxrag.types import InputError, Question, Ranking
+from jaxrag.types import InputError, Passage, Question, Ranking
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,21 +73,23 @@ def scores(
     questions: Sequence[Question],
     depths: Sequence[int],
 ) -> dict[str, Float[np.ndarray, " q"]]:
-    """Of each question: "recall@k", the share of its gold passages among the k first, and
-    "ir_accuracy", whether the first holds a gold answer."""
+    """Of each question, "recall@k": the share of gold passages in the k first; `ir_accuracy`."""
     rankings = search(index, [question.text for question in questions], max(depths))
     row_of = {i: dataset.passages.row_of(i) for q in questions for i in dataset.gold[q.id]}
     columns: dict[str, list[float]] = {f"recall@{k}": [] for k in depths}
     first = dataset.passages.get([ranking.ids[0] for ranking in rankings])
     for question, ranking in zip(questions, rankings, strict=True):
-        gold = {row_of[passage] for passage in dataset.gold[question.id]}
+        gold = frozenset(row_of[passage] for passage in dataset.gold[question.id])
         for k in depths:
-            columns[f"recall@{k}"].append(len(gold & {*ranking.ids[:k]}) / len(gold))
-    columns["ir_accuracy"] = [
-        contains(f"{passage.title} {passage.text}", question.answers)
-        for question, passage in zip(questions, first, strict=True)
-    ]
-    return {name: np.array(values) for name, values in columns.items()}
+            columns[f"recall@{k}"].append(recall_at_k(ranking.ids, gold, k=k))
+    found = {name: np.array(values) for name, values in columns.items()}
+    return found | {"ir_accuracy": ir_accuracy(questions, first)}
+
+
+def ir_accuracy(questions: Sequence[Question], first: Sequence[Passage]) -> Float[np.ndarray, " q"]:
+    """1 where a question's first passage holds a gold answer; NaN where that says nothing."""
+    holds = map(holds_answer, questions, first)
+    return np.array([math.nan if one is None else float(one) for one in holds])
 
 
 def execute(job: Recall, workdir: str | Path) -> list[dict[str, Any]]:

@@ -121,6 +121,6 @@ class Watch:
             questions = recall.known(dataset, self.limit)
             columns = recall.scores(here, dataset, questions, (1, 5, 20))
             found[dataset.name] = {
-                name: round(float(np.mean(values)), 4) for name, values in columns.items()
+                name: round(float(np.nanmean(values)), 4) for name, values in columns.items()
             }
         return found

@@ -22,7 +22,7 @@ from jaxrag.engines.store import canonical
 from jaxrag.retrieval.bag_search import BagSearch, check_weights
 from jaxrag.retrieval.bag_tokenizer import BagTokenizer
 from jaxrag.retrieval.builds import build_shards, check_sizes
-from jaxrag.retrieval.manifest import File, Manifest, check_files, check_settings, read_manifest
+from jaxrag.retrieval.manifest import File, Manifest, open_manifest
 from jaxrag.retrieval.token_rows import MOST_ROWS, TokenFile, tile_size, write_tokens
 from jaxrag.types import InputError, Ranking
 
@@ -67,10 +67,7 @@ class BagOfTokens:
           InputError: no index there, or it is incomplete, damaged, or made from something else.
         """
         directory = Path(directory).absolute()
-        manifest = read_manifest(directory, KIND)
-        wanted = _source(passages, tokenizer)
-        check_settings(directory, {key: manifest.settings.get(key) for key in wanted}, wanted)
-        check_files(directory, manifest, verify=verify)
+        manifest = open_manifest(directory, KIND, _source(passages, tokenizer), verify=verify)
         files = tuple(_files(directory, manifest))
         searcher = BagSearch.of(files, devices)
         return cls(directory, manifest, files, tokenizer.vocabulary, searcher)

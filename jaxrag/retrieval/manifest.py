@@ -91,6 +91,22 @@ def check_settings(directory: Path, found: Mapping[str, Any], wanted: Mapping[st
         )
 
 
+def open_manifest(
+    directory: Path, kind: str, wanted: Mapping[str, Any], *, verify: bool | None
+) -> Manifest:
+    """The manifest of a whole, sound index that was made from ``wanted``.
+
+    Settings that are not in ``wanted``, such as those of the layout, may be any.
+
+    Raises:
+      InputError: see `read_manifest`, `check_settings` and `check_files`.
+    """
+    manifest = read_manifest(directory, kind)
+    check_settings(directory, {key: manifest.settings.get(key) for key in wanted}, wanted)
+    check_files(directory, manifest, verify=verify)
+    return manifest
+
+
 def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         for key in sorted(found.keys() | wanted.keys()):

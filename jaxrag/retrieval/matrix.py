@@ -16,9 +16,7 @@ from jaxrag.retrieval.builds import build_shards, check_sizes
 from jaxrag.retrieval.manifest import (
     File,
     Manifest,
-    check_files,
-    check_settings,
-    read_manifest,
+    open_manifest,
 )
 from jaxrag.retrieval.retriever import TextEncoder
 from jaxrag.retrieval.shards import write_shard
@@ -102,10 +100,7 @@ def open_matrix(
       InputError: no matrix there, or it is incomplete, damaged, or made from something else.
     """
     directory = Path(directory).absolute()
-    manifest = read_manifest(directory, KIND)
-    wanted = _source(passages, encoder)
-    check_settings(directory, {key: manifest.settings.get(key) for key in wanted}, wanted)
-    check_files(directory, manifest, verify=verify)
+    manifest = open_manifest(directory, KIND, _source(passages, encoder), verify=verify)
     shards = tuple(
         np.load(directory / file.name, mmap_mode="r", allow_pickle=False).view(np.ndarray)
         for file in sorted(manifest.files)

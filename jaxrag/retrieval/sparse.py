@@ -20,7 +20,7 @@ from jaxtyping import Float, UInt16
 from jaxrag.engines.store import canonical
 from jaxrag.retrieval.bag_search import check_weights
 from jaxrag.retrieval.builds import build_shards, check_sizes
-from jaxrag.retrieval.manifest import File, Manifest, check_files, check_settings, read_manifest
+from jaxrag.retrieval.manifest import File, Manifest, open_manifest
 from jaxrag.retrieval.shards import write_shard
 from jaxrag.retrieval.sparse_search import SparseSearch
 from jaxrag.types import InputError, Passage, Ranking
@@ -64,10 +64,7 @@ class SparseIndex:
           InputError: no index there, or it is incomplete, damaged, or made from something else.
         """
         directory = Path(directory).absolute()
-        manifest = read_manifest(directory, KIND)
-        wanted = _source(passages, identity)
-        check_settings(directory, {key: manifest.settings.get(key) for key in wanted}, wanted)
-        check_files(directory, manifest, verify=verify)
+        manifest = open_manifest(directory, KIND, _source(passages, identity), verify=verify)
         files = tuple(
             np.load(directory / file.name, mmap_mode="r", allow_pickle=False).view(np.ndarray)
             for file in sorted(manifest.files)

@@ -29,7 +29,7 @@ from jaxrag.training.contrastive import Batch, State, Update, make_step
 from jaxrag.training.loop import fit
 from jaxrag.training.r3_judge import Judge, Prepared, label
 from jaxrag.training.r3_labels import Drawn, Rules, draw, enough
-from jaxrag.training.sidr import at_step, make_batch
+from jaxrag.training.sidr import at_step, by_weights, make_batch
 from jaxrag.types import InputError, Ranking
 
 Phases = Literal["both", "offline", "online"]
@@ -197,7 +197,7 @@ def train(
         directory=directory,
         what="training R3",
         save_every=settings.save_every,
-        watch=(lambda state, at: watch(at_step(encoder, state, mesh, at), at)) if watch else None,
+        watch=(lambda state, at: watch(by_weights(encoder, state, mesh), at)) if watch else None,
         watch_every=settings.watch_every,
     )
     return pieces.apart(state.params, mesh)[0]

@@ -17,12 +17,14 @@ import grain
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxrag.engines.store import canonical, digest
 from jaxrag.functional.answers import contains
 from jaxrag.models.sidr import Towers
 from jaxrag.retrieval.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.training import pieces
+from jaxrag.training.checkpoints import flatten, hashes
 from jaxrag.training.contrastive import Batch, State, Update, make_step, tokenize
 from jaxrag.training.loop import Data, fit
 from jaxrag.types import InputError, Question
@@ -224,7 +226,7 @@ def train(
 
     def watched(state: State, number: int) -> Mapping[str, Any]:
         assert watch is not None
-        return watch(at_step(encoder, state, mesh, number), number)
+        return watch(by_weights(encoder, state, mesh), number)
 
     state = fit(
         step.begin(encoder.params),
@@ -241,8 +243,20 @@ def train(
 
 
 def at_step(encoder: SidrEncoder, state: State, mesh: Mesh, number: int) -> SidrEncoder:
-    """The encoder with the parameters of a state, on this process's first device."""
+    """The encoder with the parameters of a state, on this process's first device.
+
+    Its identity tells the steps of one training apart, not those of two: see `by_weights`.
+    """
     return encoder.with_params(pieces.apart(state.params, mesh)[0], step_name(number))
+
+
+def by_weights(encoder: SidrEncoder, state: State, mesh: Mesh) -> SidrEncoder:
+    """As `at_step`, told by a hash of the parameters: for what a store keeps beyond this training.
+
+    The same step of two trainings is two encoders.
+    """
+    params = pieces.apart(state.params, mesh)[0]
+    return encoder.with_params(params, digest(canonical(hashes(flatten(params)))))
 
 
 def step_name(number: int) -> str:

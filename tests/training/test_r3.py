@@ -300,3 +300,20 @@ def test_too_few_questions_are_told(made: Path, passages: Passages, tmp_path: Pa
     with pytest.raises(InputError, match="8 questions are left to train on, fewer than a batch"):
         train(made, passages, tmp_path, batch=16, piece=8)
     assert Rules().sampling == "A"
+
+
+def test_two_trainings_are_two_retrievers_to_a_store(
+    made: Path, passages: Passages, tmp_path: Path
+) -> None:
+    """What is watched at one step of two seeds must not be taken for the same."""
+    seen: dict[int, list[str]] = {0: [], 1: []}
+    for seed, names in seen.items():
+
+        def watch(encoder: SidrEncoder, step: int, names: list[str] = names) -> dict[str, Any]:
+            names.append(encoder.identity)
+            return {}
+
+        train(made, passages, tmp_path / str(seed), watch=watch, watch_every=2, seed=seed)
+    assert len(seen[0]) == len(seen[1]) == 3
+    assert seen[0][0] == seen[1][0]  # both begin with the same network
+    assert len({*seen[0], *seen[1]}) == 5
