@@ -5,8 +5,8 @@
 Variants:
 
 - ``tiny``: 3 countries, 4 steps; for tests.
-- ``factbook``: questions about 40 countries of the training split; watched on the quickstart's
-  questions, whose countries are others.
+- ``factbook``: 200 questions about 40 countries of the training split; watched on 100 of the
+  quickstart's questions, whose countries are others.
 - ``hotpotqa``: the 100 training questions of that folder below ``$JAXRAG_DATA``, over the folder
   ``wiki_pool``; the small model reads that hardly at all.
 - ``paper``: the paper's settings, from a trained SiDR, ``--config.start.checkpoint=DIRECTORY``,
@@ -48,10 +48,10 @@ def get_config(variant: str = "factbook") -> TrainR3:
                        Training(watch_every=100))  # fmt: skip
     if variant not in ("factbook", "hotpotqa"):
         raise InputError(f"no variant {variant!r}; there are tiny, factbook, hotpotqa and paper.")
-    training = Training(steps=80, batch=32, piece=16, update=update, watch_every=20, save_every=10)
+    training = Training(steps=60, batch=16, piece=8, update=update, watch_every=15, save_every=10)
     if variant == "hotpotqa":
         return TrainR3(START, wiki("hotpotqa", "train"), SETS["hotpotqa"], Local(), method,
-                       training, depth=20, watched_limit=100)  # fmt: skip
+                       training, depth=10, watched_limit=100)  # fmt: skip
     return TrainR3(
         START,
         Factbook(split="train", countries=40),
@@ -59,7 +59,7 @@ def get_config(variant: str = "factbook") -> TrainR3:
         Local(),
         method,
         training,
-        depth=20,
-        limit=400,
+        depth=10,
+        limit=200,
         watched_limit=100,
     )

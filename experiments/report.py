@@ -1,6 +1,9 @@
 """Turns run directories into one HTML page and a Markdown table.
 
-python -m experiments.report --runs runs/standard_rag --runs runs/dtr --out report.html
+    python -m experiments.report --runs runs/standard_rag --runs runs/dtr --out report.html
+
+Directories of `experiments.train` in their place give a page of their own: loss and accuracy by
+step, what changed with intervals, and where the time went.
 """
 
 from __future__ import annotations
@@ -15,13 +18,24 @@ from experiments.configuration import parse_plain, script
 from jaxrag.evaluation.report import write_report
 from jaxrag.evaluation.summary import BASELINE
 from jaxrag.evaluation.tables import terminal_table
+from jaxrag.evaluation.training_log import is_training
+from jaxrag.evaluation.training_report import write_training_report
+from jaxrag.types import InputError
 
 
 def main(argv: Sequence[str]) -> int:
     """Writes the report and prints its table."""
     values = parse_plain(argv, _define)
-    rows = write_report(values.runs, values.out, baseline=values.baseline)
-    Console(width=max(Console().width, 104)).print(terminal_table(rows))
+    console = Console(width=max(Console().width, 104))
+    trainings = [is_training(path) for path in values.runs]
+    if any(trainings) and not all(trainings):
+        raise InputError("Give --runs of methods or of trainings: a page shows one or the other.")
+    if any(trainings):
+        for table in write_training_report(values.runs, values.out):
+            console.print(table.terminal())
+    else:
+        rows = write_report(values.runs, values.out, baseline=values.baseline)
+        console.print(terminal_table(rows))
     page = Path(values.out)
     print(f"wrote {page} and {page.with_suffix('.md')}")
     return 0

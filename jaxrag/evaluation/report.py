@@ -1,20 +1,18 @@
 """Turns run directories into one self-contained HTML page and a Markdown table.
 
-The page asks nothing of the network: style, script, figures and the traces of all questions are
-inside it. Text from runs is escaped here, or written by the page's script as text, never as HTML.
+Style, script, figures and the traces of all questions are inside it. Text from runs is escaped, or
+written by the page's script as text, never as HTML.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from html import escape
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from jaxrag.evaluation import sections
+from jaxrag.evaluation.document import configs, document, machines, once, part
 from jaxrag.evaluation.jsonl import replace
 from jaxrag.evaluation.records import Run, read_run
 from jaxrag.evaluation.summary import BASELINE, Row, by_dataset, name_of, rows
@@ -65,26 +63,27 @@ def write_report(
 
 def page(runs: Sequence[Run], table: Sequence[Row]) -> str:
     """The HTML of the report."""
-    parts = {
-        name: resources.files("jaxrag.evaluation").joinpath("page", name).read_text("utf-8")
-        for name in ("page.html", "style.css", "browser.js")
-    }
     body = [
         sections.dataset_section(members, [row for row in table if row.dataset == name])
         for name, members in by_dataset(runs).items()
     ]
-    return Template(parts["page.html"]).substitute(
-        title=escape(_title(runs)),
-        lede=escape(_lede(runs, table)),
-        facts="".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(runs)),
-        sections="\n".join(body),
-        reading="".join(f"<p>{escape(part)}</p>" for part in READING),
-        markdown=escape(markdown_table(table)),
-        configs="".join(map(_config, runs)),
-        traces=packed(runs),
-        style=parts["style.css"],
-        script=parts["browser.js"],
+    scripts = Template(part("scripts.html")).substitute(
+        traces=packed(runs), script=part("browser.js")
     )
+    return document(
+        title=_title(runs),
+        lede=_lede(runs, table),
+        facts=facts(runs),
+        sections="\n".join([*body, part("questions.html")]),
+        reading=READING,
+        markdown=markdown_table(table),
+        configs=configs((_name(run), run.config, run.environments) for run in runs),
+        scripts=scripts,
+    )
+
+
+def _name(run: Run) -> str:
+    return f"{name_of(run.config, 'method')} on {name_of(run.config, 'dataset')}"
 
 
 def _title(runs: Sequence[Run]) -> str:
@@ -104,29 +103,12 @@ def _lede(runs: Sequence[Run], table: Sequence[Row]) -> str:
 
 def facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """What the page's head says of models, data, machine and software; each value once."""
-    environments = [environment for run in runs for environment in run.environments]
     found = {
         "Language model": [_brief(run.config.get("language_model")) for run in runs],
         "Retriever": [_brief(run.config.get("retriever")) for run in runs],
         "Data": [_data(run.config.get("dataset")) for run in runs],
-        "Device": [_device(environment) for environment in environments],
-        "Software": [_software(environment) for environment in environments],
-        "Commit": [str(environment.get("commit") or "none")[:12] for environment in environments],
     }
-    once = {name: [v for v in dict.fromkeys(values) if v] for name, values in found.items()}
-    return [(name, "; ".join(values)) for name, values in once.items() if values]
-
-
-def _device(environment: Mapping[str, Any]) -> str:
-    devices = environment.get("devices", {})
-    return ", ".join(
-        [*(f"{n} × {kind}" for kind, n in devices.items()), environment.get("system", "")]
-    )
-
-
-def _software(environment: Mapping[str, Any]) -> str:
-    packages = {"jaxrag": environment.get("jaxrag", ""), **environment.get("packages", {})}
-    return ", ".join(f"{name} {packages[name]}" for name in ("jaxrag", "jax") if name in packages)
+    return once(found) + machines([e for run in runs for e in run.environments])
 
 
 def _brief(value: Any) -> str:
@@ -145,10 +127,3 @@ def _data(value: Any) -> str:
         f"{value[k]:,} {k}" for k in ("questions", "passages") if isinstance(value.get(k), int)
     ]
     return ": ".join([str(value.get("name", "unnamed")), *[", ".join(counts)] * bool(counts)])
-
-
-def _config(run: Run) -> str:
-    name = f"{name_of(run.config, 'method')} on {name_of(run.config, 'dataset')}"
-    text = json.dumps({"config": run.config, "environments": run.environments}, indent=2)
-    head = f"<summary>Settings of {escape(name)}</summary>"
-    return f"<details>{head}<pre>{escape(text)}</pre></details>"

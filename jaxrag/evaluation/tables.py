@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from jaxrag.evaluation import metrics
+from jaxrag.evaluation.grid import cell_text
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
 
@@ -148,23 +149,19 @@ def markdown_table(rows: Sequence[Row]) -> str:
     for dataset in dict.fromkeys(row.dataset for row in rows):
         members = [row for row in rows if row.dataset == dataset]
         baseline = next((row.baseline for row in members if row.baseline), "")
-        delta = [f"ΔEM vs {_escape(baseline)}"] if baseline else []
+        delta = [f"ΔEM vs {cell_text(baseline)}"] if baseline else []
         heading = ["method", "n", *columns.values(), *delta]
         lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
         for row in members:
             cells = [_inline(row, name) for name in columns]
             compared = difference_text(row.differences.get("exact_match"))
             shown = " ".join(compared) if row.baseline else "baseline"
-            lines.append([_escape(row.label), count_text(row), *cells, *[shown] * len(delta)])
+            lines.append([cell_text(row.label), count_text(row), *cells, *[shown] * len(delta)])
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"**{_escape(dataset)}**\n\n{body}\n")
+        parts.append(f"**{cell_text(dataset)}**\n\n{body}\n")
     return "\n".join([*parts, NOTE, ""])
 
 
 def _inline(row: Row, name: str) -> str:
     mean, ends = with_interval(name, row.means[name])
     return f"{mean} {ends}".strip() if name in PERCENT else mean
-
-
-def _escape(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.run import DataSettings, ModelSettings, load_data, load_model, open_index_over
 from jaxrag.settings.sidr import Sidr
 from jaxrag.training import r3
+from jaxrag.training.loop import Watched
 from jaxrag.training.r3_judge import Judge, Prepared, prepare
 from jaxrag.training.r3_search import BetaSearch, LateSearch, VectorSearch
 from jaxrag.types import Answer, InputError, Question
@@ -144,20 +145,17 @@ class Watch:
     llm: LanguageModelTool
     store: Store
 
-    def __call__(self, encoder: SidrEncoder, step: int) -> Mapping[str, Any]:
-        """Means of "rag_accuracy" (the answer holds a gold answer) and "ir_accuracy" (the first
-        passage does, where that says something), and "right", the first of every question."""
+    def __call__(self, encoder: SidrEncoder, step: int) -> Watched:
+        """Of each question "rag_accuracy", whether the answer holds a gold answer, and
+        "ir_accuracy", whether the first passage does."""
         tools = Tools(llm=self.llm, retriever=RetrieverTool(self.index.with_encoder(encoder)))
         questions = self.dataset.questions[: self.job.watched_limit or None]
         judge = Judge(tools, self.job.method.reader)
         answers = dict(judge.run(self.store, ((q.id, self._task(q, tools)) for q in questions)))
-        right = [int(contains(answers[q.id].text, q.answers)) for q in questions]
         first = self.dataset.passages.find([_first(answers[q.id]) for q in questions])
-        held = recall.ir_accuracy(questions, first)
         return {
-            "rag_accuracy": round(float(np.mean(right)), 4),
-            "ir_accuracy": None if np.isnan(held).all() else round(float(np.nanmean(held)), 4),
-            "right": right,
+            "rag_accuracy": np.array([contains(answers[q.id].text, q.answers) for q in questions]),
+            "ir_accuracy": recall.ir_accuracy(questions, first),
         }
 
     def _task(self, question: Question, tools: Tools) -> Callable[[], Coroutine[Any, Any, Answer]]:

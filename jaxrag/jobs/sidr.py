@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrag.data.dataset import Dataset
 from jaxrag.jobs import recall
@@ -20,6 +19,7 @@ from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.run import DataSettings, IndexSettings, load_data, open_index_over
 from jaxrag.settings.sidr import Sidr
 from jaxrag.training import sidr
+from jaxrag.training.loop import Watched
 from jaxrag.types import InputError
 
 RETRIEVER = "retriever"
@@ -113,14 +113,11 @@ class Watch:
             sets.append((load_data(settings, cache), index))
         return cls(tuple(sets), job.watched_limit)
 
-    def __call__(self, encoder: SidrEncoder, step: int) -> Mapping[str, Any]:
-        """Means of recall@1, 5 and 20 and of IR accuracy by data set."""
+    def __call__(self, encoder: SidrEncoder, step: int) -> Watched:
+        """Recall@1, 5 and 20 and IR accuracy of each question, by data set."""
         found: dict[str, Any] = {}
         for dataset, index in self.sets:
             here = index.with_encoder(encoder)
-            questions = recall.known(dataset, self.limit)
-            columns = recall.scores(here, dataset, questions, (1, 5, 20))
-            found[dataset.name] = {
-                name: round(float(np.nanmean(values)), 4) for name, values in columns.items()
-            }
+            columns = recall.scores(here, dataset, recall.known(dataset, self.limit), (1, 5, 20))
+            found |= {f"{dataset.name} {name}": values for name, values in columns.items()}
         return found

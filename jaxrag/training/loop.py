@@ -15,15 +15,20 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import jax
+import numpy as np
+from jaxtyping import Float
 
 from jaxrag.engines.progress import progress
-from jaxrag.retrieval.manifest import enough_space
+from jaxrag.retrieval.manifest import enough_space, replacing
 from jaxrag.training.checkpoints import Checkpoints
 from jaxrag.types import InputError
 
 METRICS = "metrics.jsonl"
 
 S = TypeVar("S")
+
+Watched = Mapping[str, Float[np.ndarray, " q"]]
+"""Figures by name, each with a value for every question; NaN where it says nothing."""
 
 
 class Data(Protocol):
@@ -51,7 +56,7 @@ def fit(
     directory: Path,
     what: str,
     save_every: int,
-    watch: Callable[[S, int], Mapping[str, Any]] | None = None,
+    watch: Callable[[S, int], Watched] | None = None,
     watch_every: int = 0,
 ) -> S:
     """Trains, from the newest checkpoint in ``directory`` where there is one.
@@ -65,7 +70,9 @@ def fit(
       directory: of the run: checkpoints, and metrics.jsonl with a line for each step.
       what: for the progress line.
       save_every: steps from checkpoint to checkpoint; the last step is always saved.
-      watch: figures of a state that are worth knowing now and then, such as recall.
+      watch: what is worth knowing of a state now and then, such as recall: of each figure its
+        value for every question, or NaN. The means are logged under "watched", the values, with
+        which two steps are compared question by question, under "each".
       watch_every: steps from one watching to the next; 0 never watches. Before the first step and
         after the last it is watched in any case.
 
@@ -86,7 +93,7 @@ def fit(
             data.set_state(saved.data)
         log = _Log(directory / METRICS, start)
         if watching and not start:
-            log.write(0, {"watched": watching(state, 0)})
+            log.write(0, _watched(watching(state, 0)))
         with progress(steps, what, done=start) as advance:
             for number in range(start, steps):
                 began = time.monotonic()
@@ -94,12 +101,23 @@ def fit(
                 figures = _finite(figures, number + 1, checkpoints.newest)
                 done = number + 1
                 if watching and (done % watch_every == 0 or done == steps):
-                    figures["watched"] = watching(state, done)
+                    figures |= _watched(watching(state, done))
                 log.write(done, {**figures, "seconds": round(time.monotonic() - began, 3)})
                 advance(1, f"loss {figures['loss']:.4g}")
                 if done % save_every == 0 or done == steps:
                     checkpoints.save(done, state, data.get_state())
     return state
+
+
+def _watched(found: Watched) -> dict[str, Any]:
+    """Means and values as they are logged: null where they are undefined."""
+    known = {name: values[~np.isnan(values)] for name, values in found.items()}
+    means = {name: round(float(v.mean()), 4) if len(v) else None for name, v in known.items()}
+    each = {
+        name: [None if math.isnan(value) else round(value, 4) for value in values.tolist()]
+        for name, values in found.items()
+    }
+    return {"watched": means, "each": each}
 
 
 def _finite(figures: Mapping[str, Any], step: int, saved: int | None) -> dict[str, Any]:
@@ -127,8 +145,8 @@ class _Log:
         if self._writes:
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = [line for line in _lines(path) if start and json.loads(line)["step"] <= start]
-            with enough_space(path):
-                path.write_text("".join(f"{line}\n" for line in kept))
+            with replacing(path) as stream:
+                stream.writelines(f"{line}\n".encode() for line in kept)
 
     def write(self, step: int, figures: Mapping[str, Any]) -> None:
         if self._writes:

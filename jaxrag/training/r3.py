@@ -26,7 +26,7 @@ from jaxrag.retrieval.passages import Passages
 from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.training import pieces
 from jaxrag.training.contrastive import Batch, State, Update, make_step
-from jaxrag.training.loop import fit
+from jaxrag.training.loop import Watched, fit
 from jaxrag.training.r3_judge import Judge, Prepared, label
 from jaxrag.training.r3_labels import Drawn, Rules, draw, enough
 from jaxrag.training.sidr import at_step, by_weights, make_batch
@@ -139,7 +139,7 @@ def train(
     settings: Training,
     directory: Path,
     *,
-    watch: Callable[[SidrEncoder, int], Mapping[str, Any]] | None = None,
+    watch: Callable[[SidrEncoder, int], Watched] | None = None,
     mesh: Mesh | None = None,
 ) -> Towers:
     """Trains from an encoder's parameters; goes on where an earlier call in ``directory`` stopped.
@@ -157,7 +157,8 @@ def train(
       store: where its results are kept.
       settings: how.
       directory: for checkpoints and figures.
-      watch: (encoder with the parameters of that step, step) -> figures, such as accuracy.
+      watch: (encoder with the parameters of that step, step) -> each question's figures, such as
+        accuracy.
       mesh: as of `pieces.data_mesh`; by default all devices.
 
     Raises:

@@ -26,7 +26,7 @@ from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.training import pieces
 from jaxrag.training.checkpoints import flatten, hashes
 from jaxrag.training.contrastive import Batch, State, Update, make_step, tokenize
-from jaxrag.training.loop import Data, fit
+from jaxrag.training.loop import Data, Watched, fit
 from jaxrag.types import InputError, Question
 
 
@@ -200,7 +200,7 @@ def train(
     settings: Training,
     directory: Path,
     *,
-    watch: Callable[[SidrEncoder, int], Mapping[str, Any]] | None = None,
+    watch: Callable[[SidrEncoder, int], Watched] | None = None,
     mesh: Mesh | None = None,
 ) -> Towers:
     """Trains from an encoder's parameters; goes on where an earlier call in ``directory`` stopped.
@@ -211,7 +211,8 @@ def train(
       encoder: what training begins with; its lengths are those of training.
       settings: how.
       directory: for checkpoints and figures.
-      watch: (encoder with the parameters of that step, step) -> figures, such as recall.
+      watch: (encoder with the parameters of that step, step) -> each question's figures, such as
+        recall.
       mesh: as of `pieces.data_mesh`; by default all devices.
 
     Raises:
@@ -224,7 +225,7 @@ def train(
     step = make_step(module, settings.update, steps=steps, piece=settings.piece, mesh=mesh)
     data = batches(examples, passages, encoder, settings)
 
-    def watched(state: State, number: int) -> Mapping[str, Any]:
+    def watched(state: State, number: int) -> Watched:
         assert watch is not None
         return watch(by_weights(encoder, state, mesh), number)
 

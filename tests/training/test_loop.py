@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jaxrag.training.loop import METRICS, fit
@@ -71,13 +72,15 @@ def test_a_run_that_broke_off_goes_on(tmp_path: Path, at: int) -> None:
 def test_what_is_watched_and_when(tmp_path: Path) -> None:
     seen: list[int] = []
 
-    def watch(state: Any, number: int) -> dict[str, float]:
+    def watch(state: Any, number: int) -> dict[str, np.ndarray]:
         seen.append(number)
-        return {"first": float(state["x"][0])}
+        return {"first": np.array([state["x"][0], np.nan, 0]), "none": np.array([np.nan])}
 
     run(tmp_path, 7, watch=watch, watch_every=3)
     assert seen == [0, 3, 6, 7]
-    assert next(line["watched"] for line in lines(tmp_path) if "watched" in line) == {"first": 1.0}
+    (first,) = [line for line in lines(tmp_path) if line["step"] == 0]
+    assert first["watched"] == {"first": 0.5, "none": None}  # (1 + 0) / 2
+    assert first["each"] == {"first": [1.0, None, 0.0], "none": [None]}
     run(tmp_path, 7, watch=watch, watch_every=3)
     assert seen == [0, 3, 6, 7]
 

@@ -141,11 +141,11 @@ def test_a_run_continued_ends_in_the_bits_of_one_that_never_stopped(
     """Stopped after step 5 of 8, on two devices; started again on one; and never stopped."""
     seen: list[int] = []
 
-    def watch(encoder: SidrEncoder, step: int) -> dict[str, float]:
+    def watch(encoder: SidrEncoder, step: int) -> dict[str, np.ndarray]:
         seen.append(step)
         if len(seen) == 3:
             raise Stop
-        return {"norm": float(np.linalg.norm(encoder.embed(["the cat"])))}
+        return {"norm": np.linalg.norm(encoder.embed(["the cat"]), axis=1)}
 
     stopped, whole = (fresh(made, tmp_path / name) for name in ("stopped", "whole") if not
                       (tmp_path / name).mkdir())  # fmt: skip

@@ -1,0 +1,97 @@
+"""The page that reports are written on: one file that asks nothing of the network.
+
+Text is escaped here; sections, and what follows them, are HTML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from string import Template
+from typing import Any
+
+
+def part(name: str) -> str:
+    """A file of the folder ``page``."""
+    return resources.files("jaxrag.evaluation").joinpath("page", name).read_text("utf-8")
+
+
+def document(
+    *,
+    title: str,
+    lede: str,
+    facts: Sequence[tuple[str, str]],
+    sections: str,
+    reading: Sequence[str],
+    markdown: str,
+    configs: str,
+    scripts: str = "",
+) -> str:
+    """The whole page.
+
+    Args:
+      title: its heading.
+      lede: the sentence below.
+      facts: names and values of its head.
+      sections: HTML.
+      reading: paragraphs on how to read it.
+      markdown: the tables as text.
+      configs: HTML of the settings, see `configs`.
+      scripts: HTML at its end.
+    """
+    return Template(part("page.html")).substitute(
+        title=escape(title),
+        lede=escape(lede),
+        facts="".join(f"<div><dt>{name}</dt><dd>{escape(told)}</dd></div>" for name, told in facts),
+        sections=sections,
+        reading="".join(f"<p>{escape(paragraph)}</p>" for paragraph in reading),
+        markdown=escape(markdown),
+        configs=configs,
+        scripts=scripts,
+        style=part("style.css"),
+    )
+
+
+def configs(
+    of: Iterable[tuple[str, Mapping[str, Any], Sequence[Mapping[str, Any]]]],
+) -> str:
+    """HTML of settings that open on a click: of each its name, config and environments."""
+    parts = []
+    for name, config, environments in of:
+        text = json.dumps({"config": config, "environments": environments}, indent=2)
+        head = f"<summary>Settings of {escape(name)}</summary>"
+        parts.append(f"<details>{head}<pre>{escape(text)}</pre></details>")
+    return "".join(parts)
+
+
+def machines(environments: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What a page's head says of machine, software and commit."""
+    return once(
+        {
+            "Device": [_device(environment) for environment in environments],
+            "Software": [_software(environment) for environment in environments],
+            "Commit": [
+                str(environment.get("commit") or "none")[:12] for environment in environments
+            ],
+        }
+    )
+
+
+def once(found: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """Facts with each value once; those without one are left out."""
+    known = {name: [v for v in dict.fromkeys(values) if v] for name, values in found.items()}
+    return [(name, "; ".join(values)) for name, values in known.items() if values]
+
+
+def _device(environment: Mapping[str, Any]) -> str:
+    devices = environment.get("devices", {})
+    return ", ".join(
+        [*(f"{n} × {kind}" for kind, n in devices.items()), environment.get("system", "")]
+    )
+
+
+def _software(environment: Mapping[str, Any]) -> str:
+    packages = {"jaxrag": environment.get("jaxrag", ""), **environment.get("packages", {})}
+    return ", ".join(f"{name} {packages[name]}" for name in ("jaxrag", "jax") if name in packages)

@@ -1,0 +1,115 @@
+"""The training report's figures: the loss, what was watched, passages asked about, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxrag.evaluation import svg
+from jaxrag.evaluation.figures import figure
+from jaxrag.evaluation.significance import interval
+from jaxrag.evaluation.training_log import Training, first_online, seconds, watched
+
+_STEP, _THICK, _LEFT = 34, 16, 4
+
+
+def curves(
+    trainings: Sequence[Training], column: str, *, title: str, y_title: str, note: str
+) -> str:
+    """A figure of every step as one line a training; empty where no training has it."""
+    lines = [
+        [(line["step"], float(line[column])) for line in one.steps if column in line]
+        for one in trainings
+    ]
+    if not any(lines):
+        return ""
+    top = svg.nice_top(max(value for points in lines for _, value in points))
+    x, y = _scales(trainings, top)
+    parts = [svg.axes(x, y, x_title="step", y_title=y_title), *_phases(trainings, x)]
+    for i, points in enumerate(lines):
+        if points:
+            places = [(x(step), y(value)) for step, value in points]
+            parts.append(svg.path(places, kind=f"curve c{i % svg.COLOURS}"))
+    return figure(title, svg.drawing(parts, says=f"{title} by step"), note + _told(trainings))
+
+
+def progress(trainings: Sequence[Training], name: str) -> str:
+    """What was watched, with intervals, by step."""
+    found = [watched(one).get(name, []) for one in trainings]
+    means = [[(step, interval(values)) for step, values in points] for points in found]
+    known = [[(step, at) for step, at in points if at.n] for points in means]
+    if not any(known):
+        return ""
+    top = 100 * svg.nice_top(max(at.high for points in known for _, at in points))
+    x, y = _scales(trainings, top)
+    parts = [svg.axes(x, y, x_title="step", y_title="%"), *_phases(trainings, x)]
+    aside = 6.0  # so that intervals of several trainings do not cover each other
+    for i, points in enumerate(known):
+        kind, moved = f"c{i % svg.COLOURS}", aside * (i - (len(known) - 1) / 2)
+        places = [(x(step) + moved, y(100 * at.mean)) for step, at in points]
+        parts.append(svg.path(places, kind=f"curve {kind}"))
+        for (px, py), (step, at) in zip(places, points, strict=True):
+            ends = y(100 * at.low), y(100 * at.high)
+            parts.append(svg.line(px, ends[0], px, ends[1], kind=f"bar {kind}"))
+            tip = f"step {step}: {100 * at.mean:.1f} % [{100 * at.low:.1f}, {100 * at.high:.1f}]"
+            parts.append(svg.marker(px, py, i, size=4, tip=tip))
+    questions = max(at.n for points in known for _, at in points)
+    note = f"Mean over {questions:,} questions that are not trained on, with 95 % intervals."
+    return figure(name, svg.drawing(parts, says=f"{name} by step"), note + _told(trainings))
+
+
+def shares(trainings: Sequence[Training]) -> str:
+    """Where the time went: a bar a training, its parts from left to right."""
+    spent = [seconds(one) for one in trainings]
+    names = list(dict.fromkeys(name for one in spent for name in one))
+    if len(names) < 2:
+        return ""
+    x = svg.Scale(0, 100, _LEFT, svg.RIGHT)
+    parts, base = [], svg.TOP + 20 * -(-len(names) // 3)
+    for place, name in enumerate(names):
+        left, top = _LEFT + 128 * (place % 3), 4 + 20 * (place // 3)
+        parts.append(svg.rect(left, top, 12, 12, kind=f"win c{place + 1}"))
+        parts.append(svg.text(left + 18, top + 10, name, kind="name"))
+    for row, (one, here) in enumerate(zip(trainings, spent, strict=True)):
+        top, at, total = base + _STEP * row, 0.0, sum(here.values())
+        parts.append(svg.text(_LEFT, top - 4, one.label, kind="name"))
+        for place, name in enumerate(names):
+            share = 100 * here.get(name, 0) / total if total else 0.0
+            tip = f"{name}: {share:.1f} %, {here.get(name, 0):,.0f} s"
+            width = x(at + share) - x(at)
+            parts.append(svg.rect(x(at), top, width, _THICK, kind=f"win c{place + 1}", tip=tip))
+            if width > 26:
+                middle = x(at) + width / 2
+                told = f"{share:.0f}"
+                parts.append(svg.text(middle, top + 12, told, anchor="middle", kind="name halo"))
+            at += share
+    height = base + _STEP * len(trainings) + 4
+    drawing = svg.drawing(parts, says="Share of time in each part", height=height)
+    note = "Percent of the steps' seconds. The rest: making batches, and what was watched."
+    return figure("Where the time went", drawing, note)
+
+
+def _scales(trainings: Sequence[Training], top: float) -> tuple[svg.Scale, svg.Scale]:
+    last = max(one.steps[-1]["step"] for one in trainings)
+    return svg.x_scale(0, max(last, 1)), svg.y_scale(0, top)
+
+
+def _phases(trainings: Sequence[Training], x: svg.Scale) -> list[str]:
+    """A rule where each training begins to learn from what it finds."""
+    places = sorted({step - 0.5 for one in trainings if (step := first_online(one)) is not None})
+    return [svg.line(x(at), svg.TOP, x(at), svg.BOTTOM, kind="rule") for at in places]
+
+
+def _told(trainings: Sequence[Training]) -> str:
+    online = any(first_online(one) is not None for one in trainings)
+    return " Left of the dotted rule: warm-up; right: online." * online
+
+
+def losses(training: Training) -> tuple[float, float]:
+    """Medians of the loss in the first and the last tenth of the steps."""
+    values = [float(line["loss"]) for line in training.steps if "loss" in line]
+    if not values:
+        return float("nan"), float("nan")
+    tenth = max(1, len(values) // 10)
+    return float(np.median(values[:tenth])), float(np.median(values[-tenth:]))

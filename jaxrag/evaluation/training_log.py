@@ -1,0 +1,160 @@
+"""What a training's directory tells: its steps, what was watched, and where the time went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.evaluation.records import read_run
+from jaxrag.evaluation.significance import Difference, Interval, interval, paired_difference
+from jaxrag.training.loop import METRICS
+from jaxrag.types import InputError
+
+PARTS = {
+    "search_seconds": "search",
+    "rerank_seconds": "re-ranking",
+    "scoring_seconds": "scoring",
+    "update_seconds": "update",
+}
+"""Parts of a step that are timed, as metrics.jsonl and as a reader call them."""
+
+REST = "the rest"
+
+
+class Training(NamedTuple):
+    """A training as it was read.
+
+    Attributes:
+      path: its directory, after whose name it is called.
+      config: what determines it.
+      environments: of the processes that worked on it.
+      steps: the lines of metrics.jsonl; the one of step 0 has only what was watched.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    environments: list[dict[str, Any]]
+    steps: tuple[dict[str, Any], ...]
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return self.path.name
+
+    @property
+    def seed(self) -> Any:
+        """The seed of its order and draws."""
+        return _training(self.config).get("seed")
+
+
+class Change(NamedTuple):
+    """How a watched figure moved from the first to the last time that it was watched.
+
+    Attributes:
+      label: the training, or how many of them are taken together.
+      name: the figure.
+      before, after: its mean over the questions.
+      difference: the latter less the former, question by question.
+    """
+
+    label: str
+    name: str
+    before: Interval
+    after: Interval
+    difference: Difference
+
+
+def is_training(path: str | Path) -> bool:
+    """Whether a directory is a training's, rather than a run's."""
+    return (Path(path) / METRICS).is_file()
+
+
+def read_training(path: str | Path) -> Training:
+    """Reads a directory of `experiments.train`, finished or not, without changing it.
+
+    Raises:
+      InputError: it is none, or has no step yet, or a line is corrupt.
+    """
+    head, file = read_run(path), Path(path) / METRICS
+    if not file.is_file():
+        raise InputError(f"{path} is not a training's directory: it holds no {METRICS}")
+    steps = []
+    for number, line in enumerate(file.read_text("utf-8").split("\n")[:-1], 1):
+        try:
+            steps.append(json.loads(line))
+            int(steps[-1]["step"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{file}:{number}: not a step of a training ({error}); remove the line"
+            ) from error
+    if not steps:
+        raise InputError(f"{path} has no step yet.")
+    return Training(Path(path), head.config, head.environments, tuple(steps))
+
+
+def _training(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config.get("training", {}).get("training", {})
+
+
+def watched(training: Training) -> dict[str, list[tuple[int, Float[np.ndarray, " q"]]]]:
+    """Of each watched figure, when and what it was for every question."""
+    found: dict[str, list[tuple[int, Any]]] = {}
+    for line in training.steps:
+        for name, values in line.get("each", {}).items():
+            found.setdefault(name, []).append((line["step"], np.array(values, np.float64)))
+    return found
+
+
+def changes(trainings: Sequence[Training]) -> list[Change]:
+    """First against last of everything watched: of each training, and of those alike together.
+
+    Trainings whose settings differ in the seed alone are taken together by the mean of each
+    question over them: the interval is then one over questions, for these seeds.
+    """
+    found = [change for one in trainings for change in _changes(one.label, [watched(one)])]
+    for group in alike(trainings):
+        if len(group) > 1:
+            found += _changes(f"{len(group)} seeds", [watched(one) for one in group])
+    return found
+
+
+def alike(trainings: Sequence[Training]) -> list[list[Training]]:
+    """The trainings in groups whose settings differ in the seed alone."""
+    groups: dict[str, list[Training]] = {}
+    for one in trainings:
+        plain = json.loads(json.dumps(one.config))
+        _training(plain).pop("seed", None)  # pyright: ignore[reportAttributeAccessIssue]
+        groups.setdefault(json.dumps(plain, sort_keys=True), []).append(one)
+    return list(groups.values())
+
+
+def _changes(label: str, found: Sequence[Mapping[str, Any]]) -> list[Change]:
+    lines = []
+    for name in found[0]:
+        if all(len(one.get(name, ())) > 1 for one in found):
+            before = np.mean([one[name][0][1] for one in found], axis=0)
+            after = np.mean([one[name][-1][1] for one in found], axis=0)
+            difference = paired_difference(after, before)
+            lines.append(Change(label, name, interval(before), interval(after), difference))
+    return lines
+
+
+def seconds(training: Training) -> dict[str, float]:
+    """Seconds of its steps in all, by part; `REST` is what is not timed, such as watching."""
+    found = {
+        told: sum(float(line.get(name, 0)) for line in training.steps)
+        for name, told in PARTS.items()
+    }
+    known = {name: value for name, value in found.items() if value}
+    total = sum(float(line.get("seconds", 0)) for line in training.steps)
+    return {**known, REST: max(0.0, total - sum(known.values()))}
+
+
+def first_online(training: Training) -> int | None:
+    """The first step that learned from what the retriever found; None where none did."""
+    return next((line["step"] for line in training.steps if line.get("online")), None)
