@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 Pooling = Literal["mean", "cls"]
-
-_WINDOW = 8192  # texts that are tokenised and sorted at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,18 +187,16 @@ class Encoder:
         return (title, passage.text) if self.title_pair else f"{title} {passage.text}"
 
     def _embed(self, texts: Iterable[buckets.Text]) -> Float[np.ndarray, "n d"]:
-        blocks = [self._embed_window(window) for window in _windows(texts)]
-        return np.concatenate(blocks) if blocks else np.zeros((0, self.dimension), np.float32)
-
-    def _embed_window(self, texts: Sequence[buckets.Text]) -> Float[np.ndarray, "n d"]:
-        cut = buckets.batches(
-            buckets.tokenize_each(self.tokenizer, texts, limit=self.max_length),
+        return buckets.through(
+            texts,
+            self._compute,
+            tokenizer=self.tokenizer,
             limit=self.max_length,
             batch_tokens=self.batch_tokens,
             pad_id=self.module.config.pad_token_id,
             mesh=self.mesh,
+            features=self.dimension,
         )
-        return buckets.run(self._compute, cut, count=len(texts), features=self.dimension)
 
     def _compute(self, batch: buckets.Batch) -> Float[Array, "b d"]:
         return embed_tokens(
@@ -231,9 +226,3 @@ def embed_tokens(
     if not normalise:
         return vectors
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-
-
-def _windows(texts: Iterable[buckets.Text]) -> Iterator[list[buckets.Text]]:
-    source = iter(texts)
-    while window := list(islice(source, _WINDOW)):
-        yield window

@@ -134,11 +134,11 @@ class SidrEncoder:
 
     def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q v"]:
         """E(q) of questions, float32."""
-        return self._run(list(texts), "query", self.query_length, _dense)
+        return self._run(texts, "query", self.query_length, _dense)
 
     def embed_passages(self, passages: Iterable[Passage]) -> Sparse:
         """E(d) of passages."""
-        texts = [self.passage_text(passage) for passage in passages]
+        texts = (self.passage_text(passage) for passage in passages)
         width = self.entries
         both = self._run(texts, "passage", self.passage_length, partial(_entries, width=width))
         # ids go through the same float32 array as values: they are below 2^24
@@ -160,21 +160,11 @@ class SidrEncoder:
 
     def _run(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         side: Literal["query", "passage"],
         limit: int,
         finish: Callable[..., Array],
     ) -> np.ndarray:
-        tokens = buckets.tokenize(self.tokenizer, texts, limit=limit)
-        tokens = [buckets.Tokens(text.ids, (0,) * len(text.ids)) for text in tokens]
-        cut = buckets.batches(
-            tokens,
-            limit=limit,
-            batch_tokens=self.batch_tokens,
-            pad_id=self.module.config.pad_token_id,
-            mesh=self.mesh,
-        )
-
         def compute(batch: buckets.Batch) -> Array:
             vectors = embed_tokens(
                 tower(self.params, side),
@@ -187,7 +177,16 @@ class SidrEncoder:
             return finish(vectors)
 
         features = jax.eval_shape(finish, jnp.zeros((1, self.dimension))).shape[1]
-        return buckets.run(compute, cut, count=len(texts), features=features)
+        return buckets.through(
+            texts,
+            compute,
+            tokenizer=self.tokenizer,
+            limit=limit,
+            batch_tokens=self.batch_tokens,
+            pad_id=self.module.config.pad_token_id,
+            mesh=self.mesh,
+            features=features,
+        )
 
 
 @partial(jax.jit, static_argnames=("module", "top", "own_tokens"))

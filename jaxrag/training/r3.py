@@ -25,10 +25,11 @@ from jaxrag.models.sidr import Towers
 from jaxrag.retrieval.passages import Passages
 from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.training import pieces
-from jaxrag.training.contrastive import Batch, State, Update, make_step
+from jaxrag.training.contrastive import Batch, State, make_step
 from jaxrag.training.loop import Watched, fit
 from jaxrag.training.r3_judge import Judge, Prepared, label
 from jaxrag.training.r3_labels import Drawn, Rules, draw, enough
+from jaxrag.training.schedule import Schedule
 from jaxrag.training.sidr import at_step, by_weights, make_batch
 from jaxrag.types import InputError, Ranking
 
@@ -46,56 +47,38 @@ class Searcher(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class Training(Schedule):
     """How R3 is trained; the defaults are the paper's.
 
     Attributes:
-      steps: how many; 0 takes ``epochs``.
-      epochs: how often each question comes up.
-      batch: questions of a step, on all devices together.
-      piece: questions that go through the network at a time, see `jaxrag.training.sidr.Training`.
       phases: "both"; "offline" draws from the pools throughout (plain contrastive learning);
         "online" has no warm-up.
       warmup: share of the steps that draw from the pools.
       rules: labels and draws.
       ahead: passages of a question that the model is asked about at once; more fill its batches,
         fewer ask less of it. What is learned is the same.
-      update: loss and optimiser; with the objective "kl" the passages found are all learned from.
-      passages: most of them, and of a question's pools in the warm-up, that "kl" learns from.
-      seed: of the order and of the draws.
-      save_every, watch_every: as for SiDR.
+      passages: most of them, and of a question's pools in the warm-up, that the objective "kl"
+        learns from; it takes all that were found.
     """
 
-    steps: int = 0
     epochs: float = 80.0
-    batch: int = 128
-    piece: int = 8
+    save_every: int = 50
     phases: Phases = "both"
     warmup: float = 0.5
     rules: Rules = Rules()
     ahead: int = 2
-    update: Update = Update()
     passages: int = 20
-    seed: int = 0
-    save_every: int = 50
-    watch_every: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.phases not in ("both", "offline", "online"):
             raise InputError(f"phases is {self.phases!r}; allowed are both, offline and online.")
-        if not 0 <= self.warmup <= 1 or not self.epochs > 0 or self.steps < 0:
-            raise InputError(
-                f"warmup is {self.warmup}, epochs {self.epochs} and steps {self.steps}: warmup is "
-                "a share from 0 to 1, epochs above 0, steps 0 or more."
-            )
+        if not 0 <= self.warmup <= 1:
+            raise InputError(f"warmup is {self.warmup}; it is a share from 0 to 1.")
         if self.ahead < 1 or self.passages < 2:
             raise InputError(
                 f"ahead is {self.ahead} and passages {self.passages}: at least 1, and at least 2."
             )
-
-    def steps_over(self, questions: int) -> int:
-        """Steps of a training on so many questions."""
-        return self.steps or max(1, round(self.epochs * questions / self.batch))
 
     def is_online(self, step: int, steps: int) -> bool:
         """Whether step ``step``, from 0, learns from what the retriever finds."""

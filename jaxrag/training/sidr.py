@@ -25,8 +25,9 @@ from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.training import pieces
 from jaxrag.training.checkpoints import flatten, hashes
-from jaxrag.training.contrastive import Batch, State, Update, make_step, tokenize
+from jaxrag.training.contrastive import Batch, State, make_step, tokenize
 from jaxrag.training.loop import Data, Watched, fit
+from jaxrag.training.schedule import Schedule
 from jaxrag.types import InputError, Question
 
 
@@ -45,43 +46,19 @@ class Example(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
-    """How SiDR is trained.
+class Training(Schedule):
+    """How SiDR is trained; the defaults are the paper's.
 
     Attributes:
-      steps: how many; 0 takes ``epochs``.
-      epochs: how often each question comes up.
-      batch: questions of a step, on all devices together.
-      piece: questions that go through the network at a time, with their passages; a batch is 1, 2,
-        4, 8, ... of these. Memory goes with it, and so do the last bits, but not the number of
-        devices.
       negatives: hard negatives of a question.
-      update: loss and optimiser.
-      seed: of the order and of the draws.
-      save_every, watch_every: steps between checkpoints, and between evaluations; 0 never
-        evaluates.
     """
 
-    steps: int = 0
-    epochs: float = 40.0
-    batch: int = 128
-    piece: int = 8
     negatives: int = 1
-    update: Update = Update()
-    seed: int = 0
-    save_every: int = 100
-    watch_every: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or not self.epochs > 0 or self.negatives < 0 or self.seed < 0:
-            raise InputError(
-                f"steps is {self.steps}, epochs {self.epochs}, negatives {self.negatives} and seed "
-                f"{self.seed}: epochs is to be above 0, the others 0 or more."
-            )
-
-    def steps_over(self, examples: int) -> int:
-        """Steps of a training on so many questions."""
-        return self.steps or max(1, round(self.epochs * examples / self.batch))
+        super().__post_init__()
+        if self.negatives < 0:
+            raise InputError(f"negatives is {self.negatives}; 0 or more hard ones are drawn.")
 
 
 def mine(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxrag.models.checkpoint import fingerprint, locate, read_tensors
-from jaxrag.retrieval import encoder as encoder_module
+from jaxrag.retrieval import buckets
 from jaxrag.retrieval.encoder import Encoder
 from jaxrag.types import InputError, Passage
 from tests.models import small_bert
@@ -59,7 +59,7 @@ def test_windows_change_nothing(checkpoint, monkeypatch):
     encoder = Encoder.load(checkpoint)
     texts = sentences(30, longest=14)
     whole = encoder.embed(texts)
-    monkeypatch.setattr(encoder_module, "_WINDOW", 7)
+    monkeypatch.setattr(buckets, "_WINDOW", 7)
     np.testing.assert_array_equal(encoder.embed(text for text in texts), whole)
 
 
