@@ -25,7 +25,7 @@ from jaxrag.jobs.r3 import TrainR3
 from jaxrag.methods import r3
 from jaxrag.settings import Factbook, Local, Sidr
 from jaxrag.training.contrastive import Update
-from jaxrag.training.r3 import Training
+from jaxrag.training.r3_settings import Training
 from jaxrag.types import InputError
 
 

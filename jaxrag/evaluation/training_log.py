@@ -16,6 +16,7 @@ from jaxrag.training.loop import METRICS
 from jaxrag.types import InputError
 
 PARTS = {
+    "index_seconds": "indexing",
     "search_seconds": "search",
     "rerank_seconds": "re-ranking",
     "scoring_seconds": "scoring",

@@ -25,8 +25,10 @@ from jaxrag.run import DataSettings, ModelSettings, load_data, load_model, open_
 from jaxrag.settings.sidr import Sidr
 from jaxrag.training import r3
 from jaxrag.training.loop import Watched
+from jaxrag.training.r3_batches import Searcher
 from jaxrag.training.r3_judge import Judge, Prepared, prepare
 from jaxrag.training.r3_search import BetaSearch, LateSearch, VectorSearch
+from jaxrag.training.r3_settings import Training
 from jaxrag.types import Answer, InputError, Question
 
 POOLS = "pools.jsonl"
@@ -55,7 +57,7 @@ class TrainR3:
     watched: DataSettings
     model: ModelSettings
     method: method.Config = method.Config()
-    training: r3.Training = r3.Training()
+    training: Training = Training()
     search: Literal["late", "beta", "reindexed"] = "late"
     reindex_every: int = 1000
     depth: int = 100
@@ -125,7 +127,7 @@ def _pools(
     return prepare(questions, found, dataset.passages, judge, store, path)
 
 
-def _searcher(job: TrainR3, index: SidrIndex, directory: Path) -> r3.Searcher:
+def _searcher(job: TrainR3, index: SidrIndex, directory: Path) -> Searcher:
     tokens, m = index.index, min(job.start.m, len(index.passages))
     assert isinstance(tokens, BagOfTokens)  # since start.search is late
     if job.search == "beta":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxrag.retrieval.bag_of_tokens import BagOfTokens
@@ -21,11 +21,15 @@ from jaxrag.training.sidr import step_name
 from jaxrag.types import InputError, Ranking
 
 Found = tuple[list[Ranking], dict[str, float]]
+"""Rankings of some texts, and figures such as the seconds of their parts."""
+
+Search = Callable[[Sequence[str]], Found]
+"""Finds passages with an encoder as it is at one step; may be called for parts of a batch."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LateSearch:
-    """The ``m`` best by tokens, ordered by vectors; each passage of a batch is embedded once.
+    """The ``m`` best by tokens, ordered by vectors; each passage of a step is embedded once.
 
     Attributes:
       index: the corpus's tokens.
@@ -37,19 +41,23 @@ class LateSearch:
     passages: Passages
     m: int = 20
 
-    def __call__(self, encoder: SidrEncoder, texts: Sequence[str], step: int) -> Found:
+    def at(self, encoder: SidrEncoder, step: int) -> Search:
         """Rankings of the ``m`` passages, and the seconds of both parts."""
-        began = time.monotonic()
-        queries = encoder.embed(texts)
-        found = self.index.search(queries, self.m)
-        middle = time.monotonic()
         vectors = PassageVectors(encoder, self.passages)
-        rankings = late(queries, found, vectors, self.m)
-        return rankings, {
-            "search_seconds": round(middle - began, 3),
-            "rerank_seconds": round(time.monotonic() - middle, 3),
-            "reranked": vectors.embedded,
-        }
+
+        def search(texts: Sequence[str]) -> Found:
+            began, before = time.monotonic(), vectors.embedded
+            queries = encoder.embed(texts)
+            found = self.index.search(queries, self.m)
+            middle = time.monotonic()
+            rankings = late(queries, found, vectors, self.m)
+            return rankings, {
+                "search_seconds": middle - began,
+                "rerank_seconds": time.monotonic() - middle,
+                "reranked": vectors.embedded - before,
+            }
+
+        return search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +67,15 @@ class BetaSearch:
     index: BagOfTokens
     m: int = 20
 
-    def __call__(self, encoder: SidrEncoder, texts: Sequence[str], step: int) -> Found:
+    def at(self, encoder: SidrEncoder, step: int) -> Search:
         """Rankings of the ``m`` passages, and the seconds."""
-        began = time.monotonic()
-        rankings = self.index.search(encoder.embed(texts), self.m)
-        return rankings, {"search_seconds": round(time.monotonic() - began, 3)}
+
+        def search(texts: Sequence[str]) -> Found:
+            began = time.monotonic()
+            rankings = self.index.search(encoder.embed(texts), self.m)
+            return rankings, {"search_seconds": time.monotonic() - began}
+
+        return search
 
 
 @dataclasses.dataclass
@@ -89,16 +101,20 @@ class VectorSearch:
         if self.every < 1:
             raise InputError(f"every is {self.every}; it is to be at least 1 step.")
 
-    def __call__(self, encoder: SidrEncoder, texts: Sequence[str], step: int) -> Found:
+    def at(self, encoder: SidrEncoder, step: int) -> Search:
         """Rankings of the ``m`` passages, and the seconds of searching and of indexing."""
-        began = time.monotonic()
-        index = self._index(encoder, step)
-        middle = time.monotonic()
-        rankings = index.search(encoder.embed(texts), self.m)
-        return rankings, {
-            "index_seconds": round(middle - began, 3),
-            "search_seconds": round(time.monotonic() - middle, 3),
-        }
+
+        def search(texts: Sequence[str]) -> Found:
+            began = time.monotonic()
+            index = self._index(encoder, step)
+            middle = time.monotonic()
+            rankings = index.search(encoder.embed(texts), self.m)
+            return rankings, {
+                "index_seconds": middle - began,
+                "search_seconds": time.monotonic() - middle,
+            }
+
+        return search
 
     def _index(self, encoder: SidrEncoder, step: int) -> SparseIndex:
         """That of the last multiple of ``every``; of the first step asked about, where later."""

@@ -17,10 +17,10 @@ from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.training import pieces, r3
 from jaxrag.training.checkpoints import flatten, hashes
 from jaxrag.training.contrastive import Update
-from jaxrag.training.r3 import Training
 from jaxrag.training.r3_judge import Judge, Prepared, prepare
 from jaxrag.training.r3_labels import Rules
 from jaxrag.training.r3_search import BetaSearch, LateSearch, VectorSearch
+from jaxrag.training.r3_settings import Training
 from jaxrag.types import InputError, Question
 from tests.models.small_bert import WORDS
 from tests.training import train_small
@@ -208,6 +208,13 @@ def test_half_from_the_pools_and_half_from_what_is_found(
     found, more = train(made, passages, tmp_path / "eager", model=eager, ahead=6)
     assert found == whole and eager.scored >= model.scored
     assert [line["loss"] for line in more] == [line["loss"] for line in figures]
+    # as does searching for a part of the batch while the model is asked about another
+    found, more = train(made, passages, tmp_path / "parts", parts=3)
+    assert found == whole
+    same = ("loss", "asked", "reranked", "online_positives", "online_negatives")
+    assert [[line.get(name) for name in same] for line in more] == [
+        [line.get(name) for name in same] for line in figures
+    ]
 
 
 def test_a_run_continued_is_one_that_never_stopped(
@@ -265,11 +272,15 @@ def test_searches_agree_where_they_must(made: Path, passages: Passages, tmp_path
     """Late search over the whole corpus is the order of E(q) . E(d), as is that by vectors."""
     encoder, texts = encoder_of(made), ["the cat", "rome river bank", "paris"]
     index = index_of(made, passages, tmp_path)
-    deep, figures = LateSearch(index, passages, len(passages))(encoder, texts, 0)
+    search = LateSearch(index, passages, len(passages)).at(encoder, 0)
+    deep, figures = search(texts)
     assert figures["reranked"] == len(passages)
+    parts = [search(texts[:1]), search(texts[1:])]  # those of a step embed nothing twice
+    assert [ranking for some, _ in parts for ranking in some] == deep
+    assert [more["reranked"] for _, more in parts] == [0, 0]
     vectors = VectorSearch(encoder, passages, tmp_path / "indexes", 5, len(passages))
     at_zero = encoder.with_params(encoder.params, "step 0")
-    stored, _ = vectors(at_zero, texts, 0)
+    stored, _ = vectors.at(at_zero, 0)(texts)
     sparse = encoder.embed_passages(passages)
     full = np.zeros((len(passages), encoder.dimension + 1))
     np.put_along_axis(full, np.asarray(sparse.ids, np.int64), sparse.values, axis=1)
@@ -287,6 +298,7 @@ def test_searches_agree_where_they_must(made: Path, passages: Passages, tmp_path
         ({"phases": "some"}, "phases is 'some'"),
         ({"warmup": 1.5}, "warmup is 1.5"),
         ({"ahead": 0}, "ahead is 0"),
+        ({"parts": 0}, "parts 0"),
         ({"epochs": -1.0}, "epochs -1.0"),
         ({"passages": 1}, "passages 1"),
     ],
