@@ -5,7 +5,7 @@
 Variants:
 
 - ``tiny``: 3 countries, 4 steps; for tests.
-- ``factbook``: 150 questions about 40 countries of the training split; watched on 100 of the
+- ``factbook``: 100 questions about 40 countries of the training split; watched on 100 of the
   quickstart's questions, whose countries are others.
 - ``hotpotqa``: the 100 training questions of that folder below ``$JAXRAG_DATA``, over the folder
   ``wiki_pool``; the small model reads that hardly at all.
@@ -60,6 +60,6 @@ def get_config(variant: str = "factbook") -> TrainR3:
         method,
         training,
         depth=10,
-        limit=150,
+        limit=100,
         watched_limit=100,
     )
