@@ -36,7 +36,7 @@ def get_config(variant: str = "factbook") -> TrainR3:
       InputError: no such variant.
     """
     method = r3.Config(reader=SMALL)
-    update = Update(learning_rate=5e-5)
+    update = Update(learning_rate=5e-5, temperature=25)
     if variant == "tiny":
         data = Factbook(split="train", countries=3)
         training = Training(steps=4, batch=4, piece=2, update=update, watch_every=2, save_every=2)

@@ -33,7 +33,7 @@ def get_config(variant: str = "wiki") -> TrainSidr:
     """
     if variant == "tiny":
         data = Factbook(split="train", countries=3)
-        update = Update(learning_rate=5e-5)
+        update = Update(learning_rate=5e-5, temperature=25)
         training = Training(steps=6, batch=8, piece=4, update=update, watch_every=3, save_every=3)
         return TrainSidr(SMALL, (data,), Bm25(), training, (data,), watched_limit=8)
     if variant not in ("wiki", "paper"):
@@ -43,6 +43,6 @@ def get_config(variant: str = "wiki") -> TrainSidr:
     if variant == "paper":
         start = Sidr("hub:google-bert/bert-base-uncased")
         return TrainSidr(start, data, Bm25(), Training(watch_every=100), watched)
-    update = Update(learning_rate=5e-5, warmup=10)
-    training = Training(epochs=2, batch=32, piece=16, update=update, save_every=20, watch_every=80)
+    update = Update(learning_rate=5e-5, warmup=10, temperature=25)
+    training = Training(epochs=1, batch=32, piece=16, update=update, save_every=20, watch_every=44)
     return TrainSidr(SMALL, data, Bm25(), training, watched, watched_limit=40)

@@ -67,7 +67,11 @@ class Update:
     Attributes:
       objective: "contrastive", SiDR's and R3's; "kl", RePlug's and R3's ablation.
       form: of the contrastive loss, see `jaxrag.functional.losses.sidr_loss`.
-      temperature: of the targets of "kl".
+      temperature: of E(q) . E(d) in the loss; vectors are divided by its root, so that it acts on
+        E . T by its root. Search, which orders, is the same at any. The paper's is 1, from a BERT
+        that took thousands of steps to fit it; where inner products begin in the hundreds, a
+        passage that is wrong costs hundreds of nats, and a few noisy ones undo the network.
+      target_temperature: of the targets of "kl".
       top: entries, besides those of the text's own tokens, that sparsified vectors keep; 0
         sparsifies nothing.
       learning_rate: the highest.
@@ -82,6 +86,7 @@ class Update:
     objective: Objective = "contrastive"
     form: Form = "paper"
     temperature: float = 1.0
+    target_temperature: float = 1.0
     top: int = 768
     learning_rate: float = 2e-5
     warmup: int = 0
@@ -95,7 +100,7 @@ class Update:
             raise InputError(f"objective is {self.objective!r}; allowed are contrastive and kl.")
         if self.form not in ("paper", "released"):
             raise InputError(f"form is {self.form!r}; allowed are 'paper' and 'released'.")
-        for name in ("temperature", "learning_rate"):
+        for name in ("temperature", "target_temperature", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it is to be above 0.")
         for name in ("top", "warmup", "weight_decay", "clip"):
@@ -214,8 +219,12 @@ def _loss(module: Sidr, settings: Update) -> pieces.Loss:
     def embedded(dense: Float[Array, "n v"], text: Text) -> Embedded:
         return Embedded(dense, sparsified(dense, text), tokens(text))
 
-    def contrastive(vectors: tuple[Array, Array], batch: Batch) -> jax.Array:
+    def softened(vectors: tuple[Array, Array]) -> tuple[Array, Array]:
         queries, passages = vectors
+        return queries * settings.temperature**-0.5, passages * settings.temperature**-0.5
+
+    def contrastive(vectors: tuple[Array, Array], batch: Batch) -> jax.Array:
+        queries, passages = softened(vectors)
         every = Text(*map(_positives_first, batch.passages))
         loss = sidr_loss(
             embedded(queries, batch.queries),
@@ -225,12 +234,12 @@ def _loss(module: Sidr, settings: Update) -> pieces.Loss:
         return loss / len(queries) if settings.mean and not released else loss
 
     def imitation(vectors: tuple[Array, Array], batch: Batch) -> jax.Array:
-        queries, passages = vectors
+        queries, passages = softened(vectors)
         q = sparsified(queries, batch.queries)
         d = sparsified(passages.reshape(-1, q.shape[1]), _flat(batch.passages))
         d = d.reshape(passages.shape)
         scores = jnp.einsum("nv,nmv->nm", q, d, precision=jax.lax.Precision.HIGHEST)
-        return distillation(scores, batch.targets, temperature=settings.temperature)
+        return distillation(scores, batch.targets, temperature=settings.target_temperature)
 
     released = settings.form == "released"
     return contrastive if settings.objective == "contrastive" else imitation

@@ -37,11 +37,12 @@ def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
     passages = Text(data.passages.ids[order], data.passages.lengths[order])
     queries, own_q = vectors(module, tower(params, "query"), data.queries)
     found, own_d = vectors(module, tower(params, "passage"), passages)
+    queries, found = (x / settings.temperature**0.5 for x in (queries, found))
     if settings.objective == "kl":
         place = np.argsort(order).reshape(n, m)  # where each question's passages went
         found = kept(found, own_d)[place]
         scores = jnp.einsum("nv,nmv->nm", kept(queries, own_q), found)
-        return distillation(scores, data.targets, temperature=settings.temperature)
+        return distillation(scores, data.targets, temperature=settings.target_temperature)
     every = [
         Embedded(dense, kept(dense, own), own) for dense, own in ((queries, own_q), (found, own_d))
     ]
@@ -53,8 +54,13 @@ def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
     ("settings", "shared"),
     [
         (Update(clip=0, top=0, learning_rate=0.1), False),
-        (Update(form="released", top=6, learning_rate=0.1), True),
-        (Update(objective="kl", temperature=0.7, top=6, learning_rate=0.1), True),
+        (Update(form="released", top=6, learning_rate=0.1, temperature=3.0), True),
+        (
+            Update(
+                objective="kl", target_temperature=0.7, temperature=2.0, top=6, learning_rate=0.1
+            ),
+            True,
+        ),
     ],
     ids=["paper", "released", "kl"],
 )
@@ -124,6 +130,7 @@ def test_texts_are_as_wide_as_the_longest_needs() -> None:
         ({"form": "mine"}, "form is 'mine'"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"temperature": 0.0}, "temperature is 0.0"),
         ({"clip": -1.0}, "clip is -1.0"),
         ({"top": -1}, "top is -1"),
     ],
