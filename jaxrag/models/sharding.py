@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -37,6 +39,25 @@ def automatic(mesh: Mesh) -> Mesh:
             f"(parameters), not {', '.join(map(repr, sorted(unknown)))}."
         )
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * mesh.devices.ndim)
+
+
+def grid(*, data: int, model: int) -> Mesh | None:
+    """The first ``data`` x ``model`` devices as a mesh with these axes; None for one device.
+
+    Raises:
+      InputError: there are fewer devices.
+    """
+    if data < 1 or model < 1:
+        raise InputError(f"data_parallel is {data} and tensor_parallel {model}: at least 1 each.")
+    devices = jax.devices()
+    if data * model > len(devices):
+        raise InputError(
+            f"data_parallel {data} x tensor_parallel {model} is {data * model} devices; there "
+            f"{'is 1' if len(devices) == 1 else f'are {len(devices)}'} ({devices[0].platform})."
+        )
+    if data * model == 1:
+        return None
+    return Mesh(np.array(devices[: data * model]).reshape(data, model), ("data", "model"))
 
 
 def parameter_sharding(

@@ -11,6 +11,7 @@ from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local import LocalModel, use_compile_cache
 from jaxrag.engines.server import ServerModel
 from jaxrag.engines.vllm import VllmModel
+from jaxrag.models.sharding import grid
 from jaxrag.settings.checkpoints import DType, short_name
 from jaxrag.types import InputError
 
@@ -43,6 +44,8 @@ class Local:
       max_length: tokens of prompt and answer; 0 is what the model allows.
       rows: answers that are written at once; 0 chooses for the device.
       cache_gib: memory for their keys and values; 0 chooses for the device.
+      data_parallel: devices that share the rows.
+      tensor_parallel: devices that share the parameters, for each of those.
       template_options: JSON that the chat template gets, such as '{"enable_thinking": false}'.
     """
 
@@ -51,6 +54,8 @@ class Local:
     max_length: int = 0
     rows: int = 0
     cache_gib: float = 0.0
+    data_parallel: int = 1
+    tensor_parallel: int = 1
     template_options: str = ""
 
     @property
@@ -64,6 +69,7 @@ class Local:
         return LocalModel.load(
             self.checkpoint,
             dtype=self.dtype or None,
+            mesh=grid(data=self.data_parallel, model=self.tensor_parallel),
             max_length=self.max_length or None,
             decode_rows=self.rows or None,
             cache_bytes=int(self.cache_gib * 2**30) or None,
