@@ -4,8 +4,8 @@
         --config.index.checkpoint=DIRECTORY
 
 Variants: see `configs.parts`. DIRECTORY is a trained SiDR. The small variants do without: their
-retriever is then all-MiniLM-L6-v2 as training would begin with it, whose weights over the
-vocabulary mean little. The variants ``paper-*`` ask Llama-3-8B, the base model, and need one.
+retriever is then all-MiniLM-L6-v2 as training begins with it. The variants ``paper-*`` ask
+Llama-3-8B, the base model, and need one.
 
 Ten passages instead of one: ``--config.method.candidates.n=10 --config.method.select.k=10``. Other
 searches of SiDR: ``--config.index.search=beta``, "alpha" or "parametric".
@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 
 from configs.parts import SMALL, K, variant_run
+from configs.train_sidr import SMALL as START
 from jaxrag.methods import r3
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.selectors import Top
@@ -31,4 +32,4 @@ def get_config(variant: str = "factbook") -> Run:
         paper=r3.Config(),
         paper_model="hub:meta-llama/Meta-Llama-3-8B",
     )
-    return dataclasses.replace(run, index=Sidr("") if variant.startswith("paper-") else Sidr())
+    return dataclasses.replace(run, index=Sidr("") if variant.startswith("paper-") else START)

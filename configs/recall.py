@@ -34,7 +34,7 @@ def get_config(variant: str = "wiki") -> Recall:
     if name != "wiki":
         raise InputError(f"no variant {variant!r}; there are tiny, wiki and wiki@DIRECTORY.")
     after = tuple(
-        dataclasses.replace(SMALL, checkpoint=trained, scale=1.0, search=search)
+        dataclasses.replace(SMALL, checkpoint=trained, search=search)
         for search in ("late", "beta", "alpha", "parametric")
     )
     indexes = (Bm25(), Exact(), *beginning, *(after if trained else ()))

@@ -83,7 +83,7 @@ def load_towers(
     float32 = jnp.dtype("float32")
     if not has_towers(path):
         module, params = load_sidr(path, dtype=float32, first=first, scale=scale)
-        one = _KEY in read_config(path)
+        one = is_trained(path)
         towers: Towers = {"both": params}
         if not (shared or one):
             towers = {"query": params, "passage": params}
@@ -93,6 +93,11 @@ def load_towers(
     if module != other:
         raise InputError(f"{path}: the towers for questions and passages differ in their settings.")
     return module.clone(dtype=dtype), {"query": query, "passage": passage}
+
+
+def is_trained(path: Path) -> bool:
+    """Whether a checkpoint is SiDR's, and no plain BERT with which a training begins."""
+    return has_towers(path) or _KEY in read_config(path)
 
 
 def has_towers(path: Path) -> bool:

@@ -22,7 +22,12 @@ from jaxrag.engines.store import canonical
 from jaxrag.models.checkpoint import locate
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.sidr import Sidr, Towers, bag_of_tokens, keep_top, tower
-from jaxrag.models.sidr_checkpoint import load_towers, tokenizer_path, towers_fingerprint
+from jaxrag.models.sidr_checkpoint import (
+    is_trained,
+    load_towers,
+    tokenizer_path,
+    towers_fingerprint,
+)
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
 from jaxrag.types import InputError, Passage
@@ -106,7 +111,7 @@ class SidrEncoder:
                 limit = module.config.max_tokens
                 raise InputError(f"{name} is {settings[name]}; {spec} allows 3 to {limit} tokens.")
         about = {"weights": towers_fingerprint(path), "dtype": of.name, "first": module.first}
-        about |= {} if scale == 1.0 else {"scale": scale}
+        about |= {} if scale == 1.0 or is_trained(path) else {"scale": scale}
         return cls(
             identity=canonical({"sidr": {**settings, **about, "towers": sorted(params)}}),
             module=module,

@@ -13,6 +13,7 @@ from jaxrag.models.precision import compute_dtype
 from jaxrag.models.sidr_checkpoint import (
     first_token,
     has_towers,
+    is_trained,
     tokenizer_path,
     towers_fingerprint,
 )
@@ -107,7 +108,7 @@ class Sidr:
             lengths = {"top": self.top, "passage_length": self.passage_length}
             dtype = compute_dtype(self.dtype or None).name
             about = {"weights": towers_fingerprint(path), "dtype": dtype, **lengths}
-            about |= {} if self.scale == 1.0 else {"scale": self.scale}
+            about |= {} if self.scale == 1.0 or is_trained(path) else {"scale": self.scale}
             what = canonical({sparse.KIND: about})
         return index_directory(cache, what, dataset.passages.identity)
 

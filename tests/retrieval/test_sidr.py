@@ -141,7 +141,10 @@ def test_the_identity_is_of_all_that_matters(directory, encoder, tmp_path):
         identity(dtype="bfloat16"),
         identity(top=2, first=FIRST + 1),
     ]
-    others += [identity(scale=0.5), identity(small_sidr.write(tmp_path, seed=1))]
+    assert identity(scale=0.5) == encoder.identity  # a trained one has its own
+    bert, _, _ = small_sidr.parts(tmp_path / "bert")
+    others += [identity(bert, first=FIRST), identity(bert, first=FIRST, scale=0.5)]
+    others += [identity(small_sidr.write(tmp_path, seed=1))]
     moved = encoder.with_params(encoder.params, "step 7")
     others += [moved.identity, encoder.with_params(encoder.params, "step 8").identity]
     assert len({encoder.identity, *others}) == 1 + len(others)
