@@ -25,9 +25,9 @@ class Grid(NamedTuple):
         """For ``rich``."""
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         for place, heading in enumerate(self.headings):
-            table.add_column(
-                heading, justify="right" if place else "left", no_wrap=not place, overflow="fold"
-            )
+            least = max(map(len, heading.split()))
+            justify = "right" if place else "left"
+            table.add_column(heading, justify=justify, min_width=least, overflow="fold")
         for row in self.rows:
             table.add_row(*(markup.escape(cell) for cell in row))
         return table

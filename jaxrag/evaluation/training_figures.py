@@ -42,11 +42,13 @@ def progress(trainings: Sequence[Training], name: str) -> str:
     if not any(known):
         return ""
     top = 100 * svg.nice_top(max(at.high for points in known for _, at in points))
-    x, y = _scales(trainings, top)
-    parts = [svg.axes(x, y, x_title="step", y_title="%"), *_phases(trainings, x)]
-    aside = 6.0  # so that intervals of several trainings do not cover each other
+    shown = [one for one, points in zip(trainings, known, strict=True) if points]
+    x, y = _scales(shown, top)
+    parts = [svg.axes(x, y, x_title="step", y_title="%"), *_phases(shown, x)]
+    aside = 5.0  # so that intervals of several trainings do not cover each other
     for i, points in enumerate(known):
-        kind, moved = f"c{i % svg.COLOURS}", aside * (i - (len(known) - 1) / 2)
+        place = sum(map(bool, known[:i])) - (len(shown) - 1) / 2
+        kind, moved = f"c{i % svg.COLOURS}", aside * place
         places = [(x(step) + moved, y(100 * at.mean)) for step, at in points]
         parts.append(svg.path(places, kind=f"curve {kind}"))
         for (px, py), (step, at) in zip(places, points, strict=True):
@@ -56,7 +58,7 @@ def progress(trainings: Sequence[Training], name: str) -> str:
             parts.append(svg.marker(px, py, i, size=4, tip=tip))
     questions = max(at.n for points in known for _, at in points)
     note = f"Mean over {questions:,} questions that are not trained on, with 95 % intervals."
-    return figure(name, svg.drawing(parts, says=f"{name} by step"), note + _told(trainings))
+    return figure(name, svg.drawing(parts, says=f"{name} by step"), note + _told(shown))
 
 
 def shares(trainings: Sequence[Training]) -> str:
@@ -92,7 +94,8 @@ def shares(trainings: Sequence[Training]) -> str:
 
 def _scales(trainings: Sequence[Training], top: float) -> tuple[svg.Scale, svg.Scale]:
     last = max(one.steps[-1]["step"] for one in trainings)
-    return svg.x_scale(0, max(last, 1)), svg.y_scale(0, top)
+    aside = max(last, 1) / 20  # room for marks that stand beside each other
+    return svg.x_scale(-aside, max(last, 1) + aside), svg.y_scale(0, top)
 
 
 def _phases(trainings: Sequence[Training], x: svg.Scale) -> list[str]:

@@ -88,11 +88,18 @@ def time_spent(trainings: Sequence[Training]) -> Grid:
                 " → ".join(f"{loss:.3g}" for loss in training_figures.losses(one)),
                 f"{asked[-1]:.2f}" if asked else "–",
                 number("seconds", total / count if count else float("nan")),
-                *(f"{100 * here.get(name, 0) / total:.1f}" if total else "–" for name in names),
+                *(
+                    f"{100 * here[name] / total:.1f}" if total and name in here else "–"
+                    for name in names
+                ),
             )
         )
-    told = tuple(f"{name} %" for name in names)
-    return Grid(("training", "steps", "loss", "asked", "s a step", *told), rows)
+    told = tuple(f"{name}\n%" for name in names)
+    return Grid(("training", "steps", "loss", "asked", "s a\nstep", *told), rows)
+
+
+def _share(part: float | None, total: float) -> str:
+    return "–" if part is None or not total else f"{100 * part / total:.1f}"
 
 
 def _page(trainings: Sequence[Training], tables: Sequence[Grid]) -> str:
