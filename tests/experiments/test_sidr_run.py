@@ -102,8 +102,11 @@ def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
     assert directory("alpha") == directory("parametric") == directory("alpha", m=9, bag_length=9)
     others = [directory("alpha", checkpoint=trained), directory("alpha", top=5)]
     others += [directory("alpha", passage_length=9), directory("alpha", dtype="bfloat16")]
-    others += [directory("alpha", scale=0.5), directory("late"), directory("alpha")]
+    begun = {"checkpoint": str(bert)}
+    others += [directory("alpha", **begun), directory("alpha", scale=0.5, **begun)]
+    others += [directory("late"), directory("alpha")]
     assert len(set(others)) == len(others)
+    assert directory("alpha", scale=0.5) == directory("alpha")  # a trained one has its own
 
 
 def test_the_index_of_vectors_leaves_the_texts_own_tokens_out(small: Run) -> None:
