@@ -1,22 +1,37 @@
-"""Eight CPU devices for every test, set before JAX wakes up, and programs compiled once a process.
+"""Eight CPU devices for every test, set before JAX wakes up, and programs compiled once a session.
 
 Many tests build the same small network anew; what one of them compiled, the next reads from a
-folder of this process (two processes that share one may read what is half written).
+folder that all processes of a session share. A bound on its size makes JAX lock it; without one, a
+process could read what another has half written.
 """
 
 import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+
+import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 flags = os.environ.get("XLA_FLAGS", "")
 if "device_count" not in flags:
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count=8".strip()
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a worker has it from the process above it
+    compiled = tempfile.mkdtemp(prefix="jaxrag-tests-")
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+    os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 * 2**30)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
 
 import jax  # noqa: E402
+from jax.experimental.compilation_cache import compilation_cache  # noqa: E402
 
-compiled = tempfile.mkdtemp(prefix="jaxrag-tests-")
-atexit.register(shutil.rmtree, compiled, ignore_errors=True)
-jax.config.update("jax_compilation_cache_dir", compiled)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+
+@pytest.fixture(autouse=True, scope="module")
+def shared_programs() -> Iterator[None]:
+    """Back to that folder after tests of runs, which keep theirs elsewhere."""
+    yield
+    if os.environ["JAX_COMPILATION_CACHE_DIR"] != jax.config.jax_compilation_cache_dir:  # pyright: ignore
+        compilation_cache.reset_cache()
+        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])

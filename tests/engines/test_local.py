@@ -89,15 +89,26 @@ def test_beginnings_are_computed_once(model: LocalModel, monkeypatch: Any) -> No
     assert min(chunks) == 64
 
 
-def test_sizes_and_mesh_change_no_token(directory: Path, answers: list[Generation]) -> None:
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
-    sizes: list[dict[str, Any]] = [{"chunk": 16}, {"prefill_rows": 2, "decode_rows": 4}]
-    stacked = {"stacked": True}
-    for options in (*sizes, {"mesh": mesh}, stacked, {"mesh": mesh, **stacked}):
-        found = LocalModel.load(directory, **options).generate(CHATS, max_new_tokens=12)
-        for one, other in zip(found, answers, strict=True):
-            assert one.tokens == other.tokens
-            np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chunk": 16, "prefill_rows": 2, "decode_rows": 4},
+        {"mesh": True, "stacked": True},
+        pytest.param({"mesh": True}, marks=pytest.mark.slow),
+        pytest.param({"stacked": True}, marks=pytest.mark.slow),
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_sizes_and_mesh_change_no_token(
+    directory: Path, answers: list[Generation], options: dict[str, Any]
+) -> None:
+    if "mesh" in options:
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+        options = {**options, "mesh": mesh}
+    found = LocalModel.load(directory, **options).generate(CHATS, max_new_tokens=12)
+    for one, other in zip(found, answers, strict=True):
+        assert one.tokens == other.tokens
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
 
 
 def test_a_mesh_holds_parts_of_the_parameters(tmp_path: Path) -> None:

@@ -91,7 +91,10 @@ def test_some_questions_retrieve_and_some_do_not(uninterrupted):
     assert retrieved == {True, False}  # or the test above would say little
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)],
+)
 def test_a_stopped_run_ends_in_seconds_and_goes_on(uninterrupted, number, code):
     config, expected, total = uninterrupted
     drop_store(config.parent)

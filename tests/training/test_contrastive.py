@@ -54,7 +54,11 @@ def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
     ("settings", "shared"),
     [
         (Update(clip=0, top=0, learning_rate=0.1), False),
-        (Update(form="released", top=6, learning_rate=0.1, temperature=3.0), True),
+        pytest.param(
+            Update(form="released", top=6, learning_rate=0.1, temperature=3.0),
+            True,
+            marks=pytest.mark.slow,
+        ),
         (
             Update(
                 objective="kl", target_temperature=0.7, temperature=2.0, top=6, learning_rate=0.1

@@ -157,7 +157,7 @@ def index_of(made: Path, passages: Passages, directory: Path) -> BagOfTokens:
 
 
 SETTINGS: dict[str, Any] = {
-    "steps": 4, "batch": 4, "piece": 2, "save_every": 1,
+    "steps": 4, "batch": 4, "piece": 2, "save_every": 4,
     "update": Update(learning_rate=2e-3, top=8),
 }  # fmt: skip
 
@@ -228,7 +228,7 @@ def test_a_run_continued_is_one_that_never_stopped(
 
     whole, figures = train(made, passages, tmp_path / "whole")
     with pytest.raises(InputError, match="gone"):
-        train(made, passages, tmp_path / "broken", model=Dies(passages))
+        train(made, passages, tmp_path / "broken", model=Dies(passages), save_every=1)
     done = len((tmp_path / "broken" / "run" / "metrics.jsonl").read_text().splitlines())
     assert 2 <= done < 4
     again, more = train(made, passages, tmp_path / "broken")
