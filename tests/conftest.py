@@ -9,9 +9,6 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-
-import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 flags = os.environ.get("XLA_FLAGS", "")
@@ -23,15 +20,3 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a worker has it from the pr
     os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
     os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 * 2**30)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
-
-import jax  # noqa: E402
-from jax.experimental.compilation_cache import compilation_cache  # noqa: E402
-
-
-@pytest.fixture(autouse=True, scope="module")
-def shared_programs() -> Iterator[None]:
-    """Back to that folder after tests of runs, which keep theirs elsewhere."""
-    yield
-    if os.environ["JAX_COMPILATION_CACHE_DIR"] != jax.config.jax_compilation_cache_dir:  # pyright: ignore
-        compilation_cache.reset_cache()
-        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])

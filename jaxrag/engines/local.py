@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,12 @@ _SCORED = 64  # tokens scored in one call
 
 
 def use_compile_cache(directory: str | Path) -> None:
-    """Keeps compiled programs in ``directory``, so that the next process need not compile them."""
+    """Keeps compiled programs in ``directory``, so that the next process need not compile them.
+
+    Where the user has told JAX of another, by JAX_COMPILATION_CACHE_DIR, they are kept there.
+    """
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
     directory = str(Path(directory).absolute())
     if jax.config.jax_compilation_cache_dir != directory:  # pyright: ignore[reportAttributeAccessIssue]
         compilation_cache.reset_cache()  # JAX would go on with the directory it used first

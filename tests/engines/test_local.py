@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.experimental.compilation_cache import compilation_cache
 
 from jaxrag.engines.local import LocalModel, use_compile_cache
 from jaxrag.engines.sizes import Sizes
@@ -269,16 +270,20 @@ def test_meshes_with_other_axes_are_refused(directory: Path) -> None:
         LocalModel.load(directory, mesh=jax.make_mesh((8,), ("tensor",)))
 
 
-def test_compiled_programs_are_kept(tmp_path: Path) -> None:
+def test_compiled_programs_are_kept(tmp_path: Path, monkeypatch: Any) -> None:
     before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    use_compile_cache(tmp_path / "other")  # the tests have told JAX of one
+    assert jax.config.jax_compilation_cache_dir == before  # type: ignore[attr-defined]
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     try:
         use_compile_cache(tmp_path / "programs")
         jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, y: jax.numpy.sort(y @ y), x))(
             np.ones((64, 64))
         )
     finally:
+        compilation_cache.reset_cache()
         jax.config.update("jax_compilation_cache_dir", before)
-    assert (tmp_path / "programs").exists()
+    assert list((tmp_path / "programs").iterdir()) and not (tmp_path / "other").exists()
 
 
 def test_out_of_device_memory_halves_the_batch_and_goes_on(

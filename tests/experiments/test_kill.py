@@ -21,6 +21,8 @@ def start(config, workdir):
     command = [sys.executable, "-m", "experiments.answer", f"--config={config}",
                f"--workdir={workdir}"]  # fmt: skip
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    # killed as it writes a program, it would leave half of one to the other tests
+    del environment["JAX_COMPILATION_CACHE_DIR"]
     # where tests run in a shell's background Ctrl-C is ignored, and the run would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with workdir.with_suffix(".log").open("w") as log:

@@ -201,8 +201,10 @@ def free_port() -> int:
 
 @pytest.mark.slow
 def test_devices_processes_and_kills_change_nothing_in_200_steps(
-    made: Path, tmp_path: Path
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # what is killed as it writes a program would leave half of one to the other tests
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
     places = {}
     for name in ("one", "eight", "two processes", "killed"):
         (tmp_path / name).mkdir()
