@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.data.dataset import Dataset
+from jaxrag.engines.progress import progress
 from jaxrag.evaluation import jsonl
 from jaxrag.evaluation.metrics import holds_answer, recall_at_k
 from jaxrag.evaluation.significance import intervals
@@ -20,6 +20,8 @@ from jaxrag.jobs.directory import job_directory
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.run import DataSettings, IndexSettings, describe, load_data, open_index_over
 from jaxrag.types import InputError, Passage, Question, Ranking
+
+_TOGETHER = 32  # questions searched for at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,18 +74,27 @@ def scores(
     dataset: Dataset,
     questions: Sequence[Question],
     depths: Sequence[int],
+    *,
+    done: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Float[np.ndarray, " q"]]:
-    """Of each question, "recall@k": the share of gold passages in the k first; `ir_accuracy`."""
-    rankings = search(index, [question.text for question in questions], max(depths))
+    """Of each question, "recall@k": the share of gold passages in the k first; `ir_accuracy`.
+
+    ``done`` is told how many questions have been searched for since the last call.
+    """
+    rankings: list[Ranking] = []
+    for first in range(0, len(questions), _TOGETHER):
+        some = questions[first : first + _TOGETHER]
+        rankings += search(index, [question.text for question in some], max(depths))
+        done(len(some))
     row_of = {i: dataset.passages.row_of(i) for q in questions for i in dataset.gold[q.id]}
     columns: dict[str, list[float]] = {f"recall@{k}": [] for k in depths}
-    first = dataset.passages.get([ranking.ids[0] for ranking in rankings])
+    best = dataset.passages.get([ranking.ids[0] for ranking in rankings])
     for question, ranking in zip(questions, rankings, strict=True):
         gold = frozenset(row_of[passage] for passage in dataset.gold[question.id])
         for k in depths:
             columns[f"recall@{k}"].append(recall_at_k(ranking.ids, gold, k=k))
     found = {name: np.array(values) for name, values in columns.items()}
-    return found | {"ir_accuracy": ir_accuracy(questions, first)}
+    return found | {"ir_accuracy": ir_accuracy(questions, best)}
 
 
 def ir_accuracy(questions: Sequence[Question], first: Sequence[Passage]) -> Float[np.ndarray, " q"]:
@@ -93,27 +104,36 @@ def ir_accuracy(questions: Sequence[Question], first: Sequence[Passage]) -> Floa
 
 
 def execute(job: Recall, workdir: str | Path) -> list[dict[str, Any]]:
-    """Compares the retrievers; the rows of the table, which recall.json in ``workdir`` holds, too.
+    """Compares the retrievers; the rows of the table, which recall.jsonl in ``workdir`` holds, too.
+
+    Each row is kept when it is known: the same call again makes those that are missing.
 
     Raises:
       InputError: data or an index cannot be had, or ``workdir`` is another job's.
     """
     cache = Path(job.cache)
     with job_directory(workdir, {"recall": describe_all(job)}) as directory:
-        rows = []
-        for data in job.data:
-            dataset = load_data(data, cache)
-            questions = known(dataset, job.limit)
-            for settings in job.indexes:
-                index = open_index_over(settings, data, cache)
-                found = intervals(scores(index, dataset, questions, job.depths))
-                row: dict[str, Any] = {"data": dataset.name, "index": settings.name}
-                row["questions"] = len(questions)
-                row |= {name: list(one[:3]) for name, one in found.items()}
-                rows.append(row)
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        jsonl.replace(directory / "recall.jsonl", text)
+        file = directory / "recall.jsonl"
+        jsonl.cut_torn_line(file)
+        rows = jsonl.read(file, key="index")
+        pairs = [(data, index) for data in job.data for index in job.indexes]
+        for data, settings in pairs[len(rows) :]:
+            row = _row(
+                settings, load_data(data, cache), open_index_over(settings, data, cache), job
+            )
+            jsonl.append(file, [jsonl.encode("recall", row)])
+            rows.append(row)
     return rows
+
+
+def _row(
+    settings: IndexSettings, dataset: Dataset, index: Retriever | TextRetriever, job: Recall
+) -> dict[str, Any]:
+    questions = known(dataset, job.limit)
+    with progress(len(questions), f"searching {dataset.name}, {settings.name}") as advance:
+        found = intervals(scores(index, dataset, questions, job.depths, done=advance))
+    row = {"data": dataset.name, "index": settings.name, "questions": len(questions)}
+    return row | {name: list(one[:3]) for name, one in found.items()}
 
 
 def describe_all(job: Any) -> dict[str, Any]:
