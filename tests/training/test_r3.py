@@ -17,6 +17,7 @@ from jaxrag.retrieval.sidr import SidrEncoder
 from jaxrag.training import pieces, r3
 from jaxrag.training.checkpoints import flatten, hashes
 from jaxrag.training.contrastive import Update
+from jaxrag.training.r3_batches import Teacher
 from jaxrag.training.r3_judge import Judge, Prepared, prepare
 from jaxrag.training.r3_labels import Rules
 from jaxrag.training.r3_search import BetaSearch, LateSearch, VectorSearch
@@ -244,6 +245,40 @@ def test_phases(
 ) -> None:
     _, figures = train(made, passages, tmp_path, **changes)
     assert [line["online"] for line in figures] == online
+
+
+def teacher_of(made: Path, passages: Passages, directory: Path, **changes: Any) -> Teacher:
+    searcher: Any = None  # what follows searches for nothing
+    judge, settings = judge_of(made, Reads(passages)), Training(**SETTINGS | changes)
+    known = prepared(passages, made, directory)
+    return Teacher(known, passages, encoder_of(made), searcher, judge, Store(None), settings, {})
+
+
+def test_asked_are_passages_beyond_the_pools(
+    made: Path, passages: Passages, tmp_path: Path
+) -> None:
+    teacher = teacher_of(made, passages, tmp_path)
+    pool = teacher.prepared[0].pool
+    mine = pool.positives[0]
+    teacher._ask([0, 1], [[mine, 38, 39], [38]], everything=True)
+    teacher._ask([0], [[39, 37]], everything=True)
+    assert teacher.asked == {0: {37, 38, 39}, 1: {38}}
+
+
+def test_draws_are_the_seeds(made: Path, passages: Passages, tmp_path: Path) -> None:
+    def drawn(seed: int) -> list[list[int]]:
+        teacher = teacher_of(made, passages, tmp_path / str(seed), seed=seed)
+        batches = [
+            teacher.batch(lambda: teacher.encoder, np.arange(4), step, online=False)[0]
+            for step in range(6)
+        ]
+        return [np.asarray(batch.passages.ids).ravel().tolist() for batch in batches]
+
+    for seed in (0, 1):
+        (tmp_path / str(seed)).mkdir()
+    first = drawn(0)
+    assert first == drawn(0) != drawn(1)
+    assert len({str(batch) for batch in first}) > 1  # nor is one step another's
 
 
 @pytest.mark.slow
