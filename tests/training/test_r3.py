@@ -123,6 +123,19 @@ def test_pools_by_hand(made: Path, passages: Passages, tmp_path: Path) -> None:
         prepare([question(9, answers=())], found, passages, judge_of(made, model), store, path)
 
 
+def test_an_answers_tokens_are_added_up(made: Path, passages: Passages) -> None:
+    class Spells(Reads):
+        def logprob(self, prompts: Any, continuations: Any) -> Any:
+            # -0.5 for the first letter, then -0.25 for each
+            return [np.float32([-0.5] + [-0.25] * (len(c.strip()) - 1)) for c in continuations]
+
+    judge = judge_of(made, Spells(passages))
+    asked = question(0, answers=("rome", "paris"))
+    tasks = [(0, lambda: judge.logprobs(asked, passages[3]))]
+    [(_, found)] = judge.run(Store(None), tasks)
+    np.testing.assert_allclose(found, [-1.25, -1.5], rtol=1e-6)
+
+
 def test_closed_questions_go_by_their_options(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
