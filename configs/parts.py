@@ -57,6 +57,12 @@ def wiki(name: str, split: str = "queries") -> Folder:
     return Folder(f"{root}/{name}", split=split, corpus=f"{root}/wiki_pool")
 
 
+def own(name: str, **settings: Any) -> Folder:
+    """A folder of ``$JAXRAG_DATA``, searched in its own passages."""
+    root = os.environ.get("JAXRAG_DATA", "../shared/data")
+    return Folder(f"{root}/{name}", **settings)
+
+
 SETS = {name: wiki(name) for name in ("hotpotqa", "squad", "nq")}
 DATA = {
     "tiny": (Factbook(countries=3), 8),

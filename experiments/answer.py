@@ -53,7 +53,7 @@ def _tell(found: Plan, workdir: str) -> None:
     if found.index is not None:
         lines.append(("index", _index(found.index)))
     held = "not there yet" if found.entries is None else f"{found.entries:,} results"
-    lines.append(("store", f"{found.store}: {held}"))
+    lines.append(("store", f"{found.store}: {held}" if found.store else "in memory"))
     for calls in found.calls:
         all_ = _range(left * calls.least, left * calls.most)
         each = _range(calls.least, calls.most)

@@ -19,7 +19,13 @@ import numpy as np
 
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store, canonical
-from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
+from jaxrag.methods.tools import (
+    LanguageModelTool,
+    RerankerTool,
+    RetrieverTool,
+    SelectorTool,
+    Tools,
+)
 from jaxrag.types import Answer, Generation, InputError, Passage, Prompt, Question, Ranking
 
 if TYPE_CHECKING:
@@ -27,7 +33,10 @@ if TYPE_CHECKING:
 
 Start = Callable[[Question, Tools], Coroutine[Any, Any, Answer]]
 
-_TEXTS = ("yes", "no", "", "42", "{number}")  # the last is another one for every prompt
+_TEXTS = (
+    "yes", "no", "", "42", "So the answer is no.",
+    "{number}",  # another one for every prompt
+)  # fmt: skip
 _SURENESS = (0.0, -20.0)  # natural-log probability of every token
 _MIXED = 8  # models that draw text and sureness anew for every prompt
 _QUESTIONS = 4  # of the data set, spread over it
@@ -63,6 +72,8 @@ def bounds(
     vectors: bool = True,
     reranks: bool = False,
     judges: bool = False,
+    ranks: bool = False,
+    arms: int = 0,
 ) -> list[Calls]:
     """Least and most calls of each kind for one question, by name.
 
@@ -73,7 +84,9 @@ def bounds(
       questions: some are tried.
       passages: the corpus; None for a run without an index.
       vectors: whether the index has vectors of passages.
-      reranks, judges: whether the run has a reranker, and a judge of its own.
+      reranks, judges, ranks: whether the run has a reranker, a judge of its own, and a ranker of
+        rewrites.
+      arms: most rewrites that the run's selector keeps; 0 where it has none.
 
     Raises:
       InputError: the method refuses the run's settings, or fails whatever the models say.
@@ -88,6 +101,8 @@ def bounds(
             retriever=RetrieverTool(index if vectors else _TextIndex(index)) if index else None,
             reranker=RerankerTool(_Reranker(world)) if reranks else None,
             judge=LanguageModelTool(_Model(world)) if judges else None,
+            rewrite_ranker=RerankerTool(_Reranker(world)) if ranks else None,
+            count_selector=SelectorTool(_Selector(world, arms)) if arms else None,
         )
         starts = ((q, lambda q=q, tools=tools: start(q, tools)) for q in questions[::step])
         with contextlib.closing(Store(None)) as store:
@@ -201,6 +216,19 @@ class _TextIndex:
 
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         return self._index.search(self._index.embed(texts), k)
+
+
+class _Selector:
+    """A selector that draws how many."""
+
+    identity = canonical({"selector": "made up"})
+
+    def __init__(self, world: _World, arms: int) -> None:
+        self._world, self.arms = world, arms
+
+    def choose(self, contexts: np.ndarray) -> np.ndarray:
+        drawn = [self._world.draw("count", context.tolist()) for context in contexts]
+        return np.array([1 + number % self.arms for number in drawn], np.int32)
 
 
 class _Reranker:

@@ -19,6 +19,7 @@ from jaxrag.data.dataset import Dataset
 from jaxrag.engines.store import Store
 from jaxrag.evaluation.jsonl import encode
 from jaxrag.evaluation.records import check_config, read_run
+from jaxrag.loading import ModelSettings
 from jaxrag.models.checkpoint import locate, read_config, read_json
 from jaxrag.models.decoder_config import read_decoder_config
 from jaxrag.models.gguf_file import open_gguf
@@ -26,13 +27,13 @@ from jaxrag.models.precision import compute_dtype
 from jaxrag.retrieval.manifest import read_manifest
 from jaxrag.retrieval.matrix import KIND, Matrix
 from jaxrag.run import (
-    ModelSettings,
     Run,
     answer_function,
     asked,
     gives_vectors,
     searches,
     settings_record,
+    store_path,
 )
 from jaxrag.settings import BiEncoder, matrix_directory
 from jaxrag.types import InputError, Question
@@ -103,7 +104,7 @@ class Plan:
     models: tuple[ModelPlan, ...]
     index: IndexPlan | None
     calls: tuple[Calls, ...]
-    store: Path
+    store: Path | None
     entries: int | None
 
 
@@ -152,8 +153,13 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
         vectors=vectors,
         reranks=run.reranker is not None and corpus is not None,
         judges=run.judge is not None,
+        ranks=run.rewrite_ranker is not None,
+        arms=run.method.rewriter.n if run.count_selector is not None else 0,
     )
-    store = cache / "store.sqlite"
+    for trained in (run.rewrite_ranker, run.count_selector):
+        if trained is not None:
+            trained.directory()
+    store = store_path(run)
     return Plan(
         method=run.name,
         settings=record["method"]["is"],
@@ -165,7 +171,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
         index=_index(run, dataset, cache) if corpus is not None else None,
         calls=tuple(calls),
         store=store,
-        entries=_entries(store) if store.is_file() else None,
+        entries=_entries(store) if store is not None and store.is_file() else None,
     )
 
 

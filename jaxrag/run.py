@@ -6,9 +6,7 @@ A `Run` is a tree of frozen dataclasses; `execute` does what it says. The script
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import functools
 import inspect
 import itertools
@@ -17,71 +15,42 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.progress import progress
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Outcome, Scheduler
-from jaxrag.engines.store import Store, canonical, digest
+from jaxrag.engines.store import Store, canonical
 from jaxrag.evaluation.metrics import holds_answer
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.run_log import run_log
 from jaxrag.evaluation.tally import Tally
-from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
-from jaxrag.retrieval.manifest import enough_space
-from jaxrag.retrieval.rerank import Reranker
+from jaxrag.loading import (
+    CountSelectorSettings,
+    DataSettings,
+    IndexSettings,
+    ModelSettings,
+    RerankerSettings,
+    RewriteRankerSettings,
+    describe,
+    load_data,
+    load_model,
+    open_index_over,
+)
+from jaxrag.methods.tools import (
+    LanguageModelTool,
+    RerankerTool,
+    RetrieverTool,
+    SelectorTool,
+    Tools,
+)
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.types import Answer, InputError, Passage, Question
 
 _log = logging.getLogger("jaxrag")
 _WRITTEN = 64  # answers that are written to the run directory at a time
-
-
-class DataSettings(Protocol):
-    """Which questions and passages; see `jaxrag.settings`."""
-
-    def load(self, cache: Path) -> Dataset:
-        """Reads the data, building it under ``cache`` on first use."""
-        ...
-
-
-class ModelSettings(Protocol):
-    """Which language model."""
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        ...
-
-    def load(self, cache: Path) -> LanguageModel:
-        """Loads the model; compiled programs go under ``cache``."""
-        ...
-
-
-class IndexSettings(Protocol):
-    """Which encoder and index.
-
-    One whose index is a `TextRetriever` says so by an attribute ``gives_vectors``, False.
-    """
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        ...
-
-    def open(self, dataset: Dataset, cache: Path) -> Retriever | TextRetriever:
-        """Opens the index of the data's passages, building it on first use."""
-        ...
-
-
-class RerankerSettings(Protocol):
-    """Which reranker."""
-
-    def load(self, model: LanguageModel, cache: Path) -> Reranker:
-        """Loads the reranker; ``model`` is the run's language model."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,11 +63,15 @@ class Run:
       model: the language model that reads (and writes pseudo-contexts).
       index: the retriever; None for a method that never searches.
       reranker: for methods that rerank.
-      judge: the model that judges in LLM Judge; None is ``model``.
+      judge: the model that judges, in LLM Judge and of ARS-RAG's passages; None is ``model``.
+      rewrite_ranker: for methods that rank rewrites.
+      count_selector: for methods that choose how many rewrites to keep.
       label: name in tables; by default the method's file.
       limit: how many questions, from the first; 0 is all.
       live: most questions in progress at once.
       cache: where data sets, indexes and the store are kept between runs.
+      store: where results of models and searches are kept: "" is the cache's, "memory" none that
+        outlasts the run (so that its seconds are those of computing everything), else a file.
     """
 
     method: Any
@@ -107,10 +80,13 @@ class Run:
     index: IndexSettings | None = None
     reranker: RerankerSettings | None = None
     judge: ModelSettings | None = None
+    rewrite_ranker: RewriteRankerSettings | None = None
+    count_selector: CountSelectorSettings | None = None
     label: str = ""
     limit: int = 0
     live: int = 4096
     cache: str = "runs/cache"
+    store: str = ""
 
     def __post_init__(self) -> None:
         if self.limit < 0 or self.live < 1:
@@ -137,44 +113,6 @@ def answer_function(run: Run) -> Callable[[Question, Tools, Any], Coroutine[Any,
     return function
 
 
-@contextlib.contextmanager
-def _one_at_a_time(lock: Path) -> Iterator[None]:
-    """Waits for other processes that prepare the same, and finds done what they did."""
-    with enough_space(lock):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        stream = lock.open("w")
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _log.warning("another process is building here: waiting until it lets go of %s", lock)
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
-
-
-@functools.cache
-def load_data(settings: DataSettings, cache: Path) -> Dataset:
-    """The data set of some settings, read once; built on first use, by one process at a time."""
-    with _one_at_a_time(cache / "data.lock"):
-        return settings.load(cache / "data")
-
-
-@functools.cache
-def load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
-    """The model of some settings, loaded once."""
-    return settings.load(cache)
-
-
-@functools.cache
-def open_index_over(
-    settings: IndexSettings, data: DataSettings, cache: Path
-) -> Retriever | TextRetriever:
-    """The index of a data set's passages, opened once; built as `load_data` builds."""
-    dataset = load_data(data, cache)
-    with _one_at_a_time(cache / "indexes.lock"):
-        return settings.open(dataset, cache)
-
-
 def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
     """The index of the run's corpus, built where it is not there yet.
 
@@ -186,18 +124,10 @@ def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
     return open_index_over(run.index, run.data, cache)
 
 
-def describe(value: Any) -> Any:
-    """Settings as plain JSON; a dataclass tells its own name beside its fields."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        kind = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}"
-        return {"is": kind, **fields}
-    return value
-
-
 def searches(run: Run) -> bool:
     """Whether the run's method is given an index: wherever there is one, or one is needed."""
-    return run.index is not None or hasattr(run.method, "candidates")
+    needs = hasattr(run.method, "candidates") or hasattr(run.method, "search")
+    return run.index is not None or needs
 
 
 def gives_vectors(run: Run) -> bool:
@@ -250,7 +180,9 @@ def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -
 
 
 def _decides_by_logprobs(run: Run) -> bool:
-    return getattr(getattr(run.method, "gate", None), "needs_logprobs", False)
+    parts = (run.method, getattr(run.method, "gate", None))
+    closed = getattr(run.method, "by", "text") == "logprob"
+    return closed or any(getattr(part, "needs_logprobs", False) for part in parts)
 
 
 def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
@@ -285,18 +217,31 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
     limit = _limit(run, model)
     retriever = open_index(run, cache) if searches(run) else None
     reranker = run.reranker.load(model, cache) if run.reranker and searches(run) else None
+    ranker = run.rewrite_ranker.load() if run.rewrite_ranker else None
+    selector = run.count_selector.load(retriever) if run.count_selector and retriever else None
     tools = Tools(
         llm=LanguageModelTool(model),
         retriever=RetrieverTool(retriever) if retriever else None,
         reranker=RerankerTool(reranker) if reranker else None,
         judge=LanguageModelTool(judge) if judge else None,
+        rewrite_ranker=RerankerTool(ranker) if ranker else None,
+        count_selector=SelectorTool(selector) if selector else None,
     )
     record = settings_record(run, dataset, questions)
     record["language_model"] |= json.loads(model.identity) | limit
-    for name, part in (("judge", judge), ("retriever", retriever), ("reranker", reranker)):
+    parts = {"judge": judge, "retriever": retriever, "reranker": reranker}
+    parts |= {"rewrite_ranker": ranker, "count_selector": selector}
+    for name, part in parts.items():
         if part is not None:
-            record[name] |= json.loads(part.identity)
+            record[name] = (record.get(name) or {}) | json.loads(part.identity)
     return dataset, questions, tools, record
+
+
+def store_path(run: Run) -> Path | None:
+    """Where the run's store lies; None keeps it in memory."""
+    if run.store == "memory":
+        return None
+    return Path(run.store) if run.store else Path(run.cache) / "store.sqlite"
 
 
 def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
@@ -313,7 +258,7 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
         run_log(directory.path / "log.jsonl"),
     ):
         todo = [q for q in questions if q.id not in directory.finished]
-        store = Store(cache / "store.sqlite")
+        store = Store(store_path(run))
         try:
             _answer_all(run, answer, todo, len(questions), dataset, tools, store, directory)
         finally:
@@ -392,8 +337,3 @@ def _line(outcome: Outcome, dataset: Dataset, tops: Mapping[str, Passage]) -> di
         if (holds := holds_answer(question, top)) is not None:
             line["top_holds_answer"] = holds
     return {**line, "prediction": outcome.value.text, "trace": trace, "cost": outcome.cost}
-
-
-def index_directory(cache: Path, *identities: str) -> Path:
-    """Where an index with these identities (encoder, passages, settings) is kept."""
-    return cache / "indexes" / digest(*identities)[:16]

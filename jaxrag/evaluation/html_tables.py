@@ -12,13 +12,15 @@ from jaxrag.evaluation.records import Run
 from jaxrag.evaluation.summary import Row, name_of
 
 GROUPS = {
-    "accuracy": ("f1", "contains"),
+    "accuracy": ("f1", "contains", "precision_positive", "precision_macro"),
     "retrieval": ("recall", "coverage", "hit", "pool_recall", "ir_accuracy", "trigger"),
     "cost per question": metrics.COSTS + metrics.TIMINGS,
 }
 HEADINGS = {
     "f1": "F1 %",
     "contains": "contains<br>%",
+    "precision_positive": "precision<br>of yes %",
+    "precision_macro": "macro<br>precision %",
     "recall": "recall<br>%",
     "coverage": "coverage<br>%",
     "hit": "hit<br>%",
@@ -144,17 +146,21 @@ def _paper_line(run: Run, row: Row, number: PaperNumber) -> str:
     def ours(name: str) -> str:
         return tables.number(name, row.means[name].mean)
 
-    trigger = "–" if number.trigger is None else f"{number.trigger:.1f}"
+    def theirs(value: float | None) -> str:
+        return "–" if value is None else f"{value:.1f}"
+
     model = name_of(run.config, "language_model")
     retriever = f", {number.retriever}, {number.passages} passages" if number.retriever else ""
+    precise = f"; precision {theirs(number.precision)}, of which kind it does not say"
     setting = (
         f"{number.paper} {number.table} ({number.method}): {number.generator} (here {model})"
         f"{retriever}; {number.questions:,} questions (here {row.answered:,})"
+        f"{'' if number.precision is None else precise}"
     )
     return (
         f'<tr><td><span class="method">{_breakable(row.label)}</span></td>'
-        f"<td><b>{ours('exact_match')}</b></td><td>{number.exact_match:.1f}</td>"
-        f"<td><b>{ours('f1')}</b></td><td>{number.f1:.1f}</td>"
-        f"<td><b>{ours('trigger')}</b></td><td>{trigger}</td>"
+        f"<td><b>{ours('exact_match')}</b></td><td>{theirs(number.exact_match)}</td>"
+        f"<td><b>{ours('f1')}</b></td><td>{theirs(number.f1)}</td>"
+        f"<td><b>{ours('trigger')}</b></td><td>{theirs(number.trigger)}</td>"
         f"<td class='long'>{escape(setting)}</td></tr>"
     )

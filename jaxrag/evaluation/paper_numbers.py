@@ -1,8 +1,9 @@
 """What the papers print for a method on a data set, to stand beside a run's numbers.
 
-``paper_numbers.json`` holds the cells of the main comparisons of PAIRS (arXiv 2508.04057, table 2)
-and DTR (Decide Then Retrieve, table 2): exact match, F1 and trigger ratio in percent, with the
-generator, the retriever and the number of passages that they belong to.
+``paper_numbers.json`` holds the cells of the main comparisons of PAIRS (arXiv 2508.04057, table 2),
+DTR (Decide Then Retrieve, table 2) and ARS-RAG (table 1, and the ablations of table 2): exact match
+(of closed questions accuracy), F1, precision and trigger ratio in percent, with the generator, the
+retriever and the number of passages that they belong to.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ class PaperNumber(NamedTuple):
     retriever: str | None
     passages: int
     questions: int
-    exact_match: float
-    f1: float
+    exact_match: float | None
+    f1: float | None
     trigger: float | None
+    precision: float | None
 
 
 def printed(dataset: str, method: str) -> list[PaperNumber]:
@@ -61,9 +63,10 @@ def _numbers() -> tuple[PaperNumber, ...]:
             retriever=cell["retriever"],
             passages=cell["passages"],
             questions=content["papers"][cell["paper"]]["questions"][cell["dataset"]],
-            exact_match=cell["exact_match"],
-            f1=cell["f1"],
+            exact_match=cell.get("exact_match"),
+            f1=cell.get("f1"),
             trigger=cell.get("trigger"),
+            precision=cell.get("precision"),
         )
         for cell in content["cells"]
     )

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrag.evaluation import jsonl, metrics
+from jaxrag.evaluation import jsonl, metrics, precision
 from jaxrag.evaluation.environment import describe_environment
 from jaxrag.evaluation.significance import intervals
 from jaxrag.retrieval.manifest import enough_space
@@ -190,7 +190,7 @@ def summary(run: Run, *, asked: int) -> dict[str, Any]:
         "missing": asked - len(run.records),
         "means": {
             name: {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
-            for name, found in intervals(columns).items()
+            for name, found in (intervals(columns) | precision.intervals(run.records)).items()
             if found.n
         },
         "totals": metrics.totals(columns),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.evaluation import metrics
+from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.records import Run, read_run
 from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
 from jaxrag.types import InputError
@@ -82,7 +82,7 @@ def rows(runs: Sequence[Run], *, baseline: str = BASELINE) -> list[Row]:
                     method=name_of(run.config, "method"),
                     dataset=name_of(run.config, "dataset"),
                     path=run.path,
-                    means=intervals(own),
+                    means=intervals(own) | precision.intervals(run.records),
                     totals=metrics.totals(own),
                     answered=len(run.records) - errors,
                     errors=errors,

@@ -9,12 +9,12 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from jaxrag.evaluation import metrics
+from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.grid import cell_text
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
 
-PERCENT = (*metrics.ACCURACY, *metrics.RETRIEVAL, *metrics.GATE)
+PERCENT = (*metrics.ACCURACY, *precision.NAMES, *metrics.RETRIEVAL, *metrics.GATE)
 
 
 def number(name: str, value: float) -> str:
@@ -63,6 +63,8 @@ TERMINAL = {
     "EM %": ("exact_match",),
     "F1 %": ("f1",),
     "contains": ("contains",),
+    "precision\nof yes": ("precision_positive",),
+    "macro\nprecision": ("precision_macro",),
     "recall\nIR": ("recall", "ir_accuracy"),
     "trigger": ("trigger",),
     "calls\nsearches": ("llm_calls", "searches"),
@@ -71,13 +73,15 @@ TERMINAL = {
 }
 """Columns of the terminal's table: heading, and shares with their intervals or costs, in lines."""
 
-OPTIONAL = ("ir_accuracy",)
+OPTIONAL = ("ir_accuracy", *precision.NAMES)
 """Metrics that are left out, with their line of a heading, where no run defines them."""
 
 MARKDOWN = {
     "exact_match": "EM %",
     "f1": "F1 %",
     "contains": "contains %",
+    "precision_positive": "precision of yes %",
+    "precision_macro": "macro precision %",
     "recall": "recall %",
     "coverage": "coverage %",
     "hit": "hit %",
@@ -108,7 +112,8 @@ def _terminal_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
     columns = {}
     for heading, names in TERMINAL.items():
         kept = [name for name in names if _shown(name, rows)]
-        columns[heading if len(kept) == len(names) else heading.partition("\n")[0]] = kept
+        if kept:
+            columns[heading if len(kept) == len(names) else heading.partition("\n")[0]] = kept
     return columns
 
 

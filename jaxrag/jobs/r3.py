@@ -15,13 +15,13 @@ from jaxrag.functional.answers import contains
 from jaxrag.jobs import recall
 from jaxrag.jobs.directory import job_directory
 from jaxrag.jobs.sidr import RETRIEVER
+from jaxrag.loading import DataSettings, ModelSettings, load_data, load_model, open_index_over
 from jaxrag.methods import r3 as method
 from jaxrag.methods.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.models.sidr_checkpoint import write_towers
 from jaxrag.retrieval.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.run import DataSettings, ModelSettings, load_data, load_model, open_index_over
 from jaxrag.settings.sidr import Sidr
 from jaxrag.training import r3
 from jaxrag.training.loop import Watched

@@ -17,8 +17,8 @@ from jaxrag.evaluation import jsonl
 from jaxrag.evaluation.metrics import holds_answer, recall_at_k
 from jaxrag.evaluation.significance import intervals
 from jaxrag.jobs.directory import job_directory
+from jaxrag.loading import DataSettings, IndexSettings, describe, load_data, open_index_over
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.run import DataSettings, IndexSettings, describe, load_data, open_index_over
 from jaxrag.types import InputError, Passage, Question, Ranking
 
 _TOGETHER = 32  # questions searched for at a time

@@ -12,11 +12,11 @@ import jax
 from jaxrag.data.dataset import Dataset
 from jaxrag.jobs import recall
 from jaxrag.jobs.directory import job_directory
+from jaxrag.loading import DataSettings, IndexSettings, load_data, open_index_over
 from jaxrag.models.sidr_checkpoint import write_towers
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.run import DataSettings, IndexSettings, load_data, open_index_over
 from jaxrag.settings.sidr import Sidr
 from jaxrag.training import sidr
 from jaxrag.training.loop import Watched

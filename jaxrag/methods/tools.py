@@ -11,9 +11,10 @@ import functools
 import io
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from jaxrag.engines.language_model import LanguageModel, StreamingModel
 from jaxrag.engines.prompts import PromptEncoder, encoder_of
@@ -216,8 +217,52 @@ class RerankerTool:
 
     async def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """The reranker's score of each passage (title and text) for ``query``."""
-        texts = (f"{p.title}. {p.text}" if p.title else p.text for p in passages)
+        return await self.text_scores(
+            query, [f"{p.title}. {p.text}" if p.title else p.text for p in passages]
+        )
+
+    async def text_scores(self, query: str, texts: Sequence[str]) -> list[float]:
+        """The reranker's score of each text for ``query``."""
         return await gather(*(Request(self._operation, (query, text)) for text in texts))
+
+
+class CountSelector(Protocol):
+    """Chooses how many rewrites a question gets; see `jaxrag.training.selector`."""
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines the choices."""
+        ...
+
+    @property
+    def arms(self) -> int:
+        """The most that it chooses."""
+        ...
+
+    def choose(self, contexts: Float[np.ndarray, "q d"]) -> Int[np.ndarray, " q"]:
+        """K of each question, from 1, by its embedding."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectorTool:
+    """A trained selector of how many rewrites, asked about one question."""
+
+    selector: CountSelector
+
+    async def count(self, text: str, n: int, index: RetrieverTool) -> int:
+        """K of a question.
+
+        Raises:
+          InputError: the selector was trained for another number of rewrites.
+        """
+        if self.selector.arms != n:
+            raise InputError(
+                f"The selector was trained for {self.selector.arms} rewrites, and the question has "
+                f"{n}: set method.rewriter.n={self.selector.arms}, or train another selector."
+            )
+        context = await index.embed(text)
+        return int(self.selector.choose(np.asarray(context)[None])[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +273,8 @@ class Tools:
     retriever: RetrieverTool | None = None
     reranker: RerankerTool | None = None
     judge: LanguageModelTool | None = None
+    rewrite_ranker: RerankerTool | None = None
+    count_selector: SelectorTool | None = None
 
     @property
     def index(self) -> RetrieverTool:
@@ -252,6 +299,34 @@ class Tools:
                 "This method reranks, but the run has no reranker: set config.reranker."
             )
         return self.reranker
+
+    @property
+    def rewrites(self) -> RerankerTool:
+        """The ranker of rewrites, which must be there.
+
+        Raises:
+          InputError: the run has none.
+        """
+        if self.rewrite_ranker is None:
+            raise InputError(
+                "This method ranks rewrites, but the run has no trained ranker: set "
+                "config.rewrite_ranker.checkpoint, or method.order to another order."
+            )
+        return self.rewrite_ranker
+
+    @property
+    def selector(self) -> SelectorTool:
+        """The selector of how many rewrites, which must be there.
+
+        Raises:
+          InputError: the run has none.
+        """
+        if self.count_selector is None:
+            raise InputError(
+                "This method chooses how many rewrites to keep, but the run has no trained "
+                "selector: set config.count_selector.checkpoint, or method.count to a fixed one."
+            )
+        return self.count_selector
 
 
 def _prompt_size(prompt: Prompt) -> int:

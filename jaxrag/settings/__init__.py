@@ -1,7 +1,9 @@
 """The parts that a `Run` is put together from: data, language models, indexes, rerankers."""
 
+from jaxrag.settings.ars import CountSelector, RewriteRanker
 from jaxrag.settings.baselines import contriever, dpr, e5
 from jaxrag.settings.data import Factbook, Folder
+from jaxrag.settings.draws import Draw
 from jaxrag.settings.indexes import (
     BiEncoder,
     CrossEncoder,
@@ -17,12 +19,15 @@ from jaxrag.settings.sidr import Sidr
 __all__ = [
     "BiEncoder",
     "Bm25",
+    "CountSelector",
     "CrossEncoder",
+    "Draw",
     "Exact",
     "Factbook",
     "Folder",
     "Local",
     "QueryLikelihood",
+    "RewriteRanker",
     "Scann",
     "Server",
     "Sidr",

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from jaxrag.data import factbook, folder
 from jaxrag.data.dataset import Dataset
+from jaxrag.engines.store import digest
+from jaxrag.methods.tasks import TASKS, role_of
+from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +41,29 @@ class Folder:
       path: the directory.
       split: "queries" or "train".
       corpus: another directory whose passages are searched instead.
+      task: of all its questions: "yes_no", "fact_checking" or, where they differ, "open".
     """
 
     path: str
     split: str = "queries"
     corpus: str = ""
+    task: str = "open"
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise InputError(f"data.task is {self.task!r}; allowed: {', '.join(TASKS)}.")
 
     def load(self, cache: Path) -> Dataset:
-        """Reads it, converting it on first use."""
-        return folder.load(self.path, cache, split=self.split, corpus=self.corpus or None)
+        """Reads it, converting it on first use.
+
+        Raises:
+          InputError: the folder is not as it must be, or has a gold answer that its task forbids.
+        """
+        found = folder.load(self.path, cache, split=self.split, corpus=self.corpus or None)
+        if self.task == "open":
+            return found
+        questions = tuple(dataclasses.replace(q, task=self.task) for q in found.questions)
+        for question in questions:
+            role_of(question)
+        identity = digest(f"{found.identity} {self.task}")
+        return found._replace(questions=questions, identity=identity)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.language_model import LanguageModel
+from jaxrag.loading import index_directory
 from jaxrag.retrieval import rerank
 from jaxrag.retrieval.encoder import Description, Encoder, Pooling, describe
 from jaxrag.retrieval.exact import ExactIndex
@@ -16,7 +17,6 @@ from jaxrag.retrieval.retriever import Retriever, TextEncoder
 from jaxrag.retrieval.scann import ScannIndex, ScannSettings
 from jaxrag.retrieval.scann_training import folder_of, is_sound, source_of
 from jaxrag.retrieval.two_towers import TwoTowers, describe_towers
-from jaxrag.run import index_directory
 from jaxrag.settings.checkpoints import DType, short_name
 
 

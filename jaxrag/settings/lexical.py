@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.store import canonical
+from jaxrag.loading import index_directory
 from jaxrag.retrieval import bm25
 from jaxrag.retrieval.bm25_words import Bm25Settings, Variant
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.run import index_directory
 
 
 @dataclasses.dataclass(frozen=True)

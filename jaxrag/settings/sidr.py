@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.store import canonical
+from jaxrag.loading import index_directory
 from jaxrag.models.checkpoint import locate
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.sidr_checkpoint import (
@@ -23,7 +24,6 @@ from jaxrag.retrieval.manifest import check_files, read_manifest
 from jaxrag.retrieval.passages import Passages
 from jaxrag.retrieval.semi_parametric import Search, SidrIndex
 from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.run import index_directory
 from jaxrag.settings.checkpoints import DType, short_name
 from jaxrag.types import InputError
 

@@ -21,6 +21,16 @@ def test_a_family_of_thresholds() -> None:
     assert {number.method for number in printed("nq", "dpr_ais")} == {"dpr_ais"}
 
 
+def test_ars_rag() -> None:
+    found = printed("boolq", "ars")
+    assert [number.generator for number in found] == ["Gemma2 9B", "Qwen2.5 32B", "Llama3.3 70B"]
+    assert (found[2].exact_match, found[2].f1, found[2].table) == (88.75, None, "Table 1")
+    assert found[0].precision is not None and found[0].questions == 400
+    (ablation,) = printed("hotpotqa", "bandit")
+    assert ablation.table == "Table 2" and ablation.exact_match is None and ablation.f1
+    assert len(printed("hotpotqa", "ars")) == 3 and printed("factbook", "ars") == []
+
+
 def test_only_what_is_printed() -> None:
     assert printed("factbook", "dtr") == [] and printed("nq", "mine") == []
     assert printed("2wiki", "dtr") == [] and printed("average", "dtr") == []

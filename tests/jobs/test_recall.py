@@ -9,7 +9,7 @@ import pytest
 
 from experiments import recall as script
 from jaxrag.jobs import recall
-from jaxrag.run import load_data, open_index_over
+from jaxrag.loading import load_data, open_index_over
 from jaxrag.settings import Bm25, Factbook, Sidr
 from jaxrag.types import InputError
 from tests.retrieval import small_sidr

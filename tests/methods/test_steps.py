@@ -70,12 +70,30 @@ def test_mean_nll_does_not_depend_on_padding(logprobs):
 @pytest.mark.parametrize("name", ["dtr", "pairs", "small"])
 def test_every_set_has_every_role(name):
     loaded = prompts.load(name)
-    for role in prompts.ROLES:
+    for role in ("direct", "context", "pseudo_context", "rationale", "judge"):
         prompt = loaded.role(role).prompt(question="QUESTION?", passages="PASSAGES!")
         asked = prompt if isinstance(prompt, str) else prompt[-1].content
         assert asked.count("QUESTION?") == 1
         assert asked.count("PASSAGES!") == (role == "context")
     assert "Title: " in loaded.render([Passage("1", "Title", "text")]) or name == "small"
+
+
+def test_a_set_may_extend_another(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "small"\n[direct]\nuser = "My {question}"\n')
+    found, base = prompts.load(str(mine)), prompts.load("small")
+    assert found.role("direct").user == "My {question}"
+    assert found.role("context") == base.role("context")
+    assert (found.passage, found.joiner) == (base.passage, base.joiner)
+    own = tmp_path / "own.toml"
+    own.write_text('extends = "small"\n[passages]\njoiner = "|"\n')
+    assert (prompts.load(str(own)).passage, prompts.load(str(own)).joiner) == (base.passage, "|")
+    for name, said in (('"own"', "extends 'own': name another set"), ("3", "extends 3"),
+                       ('"none"', "No prompts named 'none'")):  # fmt: skip
+        own.write_text(f"extends = {name}\n")
+        prompts.load.cache_clear()
+        with pytest.raises(InputError, match=said):
+            prompts.load(str(own))
 
 
 def test_passages_are_numbered_and_joined():

@@ -15,7 +15,7 @@ from jaxrag.methods.steps import Reader
 from jaxrag.methods.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Passage, Question
 from tests.engines.tiny_model import write_tiny_model
-from tests.methods.scripted import ScriptedModel
+from tests.methods.scripted import ScriptedModel, run
 
 READER = Reader(prompts="r3")
 OPEN = Question("o", "Who is it?", ("Ada",))
@@ -110,7 +110,7 @@ def test_letters_count_wherever_they_stand(numbers, filler):
 
 
 @pytest.mark.parametrize("name", ["r3", "small"])
-@pytest.mark.parametrize("role", prompts.CLOSED_ROLES)
+@pytest.mark.parametrize("role", ["fact_checking", "multiple_choice"])
 def test_sets_with_closed_roles(name, role):
     asked = prompts.load(name).role(role).prompt(
         question="CLAIM!", passages="PASSAGES!", choices="A: CHOICES!"
@@ -182,3 +182,84 @@ def test_closed_prompts_are_cut_like_others(tmp_path):
     assert trace["truncated"]["passages"] == 1 and trace["truncated"]["of"] == 3
     assert "They are red." in asked and "C: the sky\n\n### Response:\n" in asked
     assert 0 <= llm.room(asked, max_new_tokens=20) < len(" They")
+
+
+YES_NO = Question("q", "is it so", ("yes",), task="yes_no")
+
+
+def test_yes_or_no_is_a_task():
+    assert tasks.role_of(YES_NO) == "yes_no" and tasks.options(YES_NO) == ("yes", "no")
+    assert tasks.gold_option(YES_NO) == 0
+    assert tasks.gold_option(dataclasses.replace(YES_NO, answers=("No",))) == 1
+    with pytest.raises(InputError, match=r"answered by yes or no.*\['Rome'\]"):
+        tasks.role_of(dataclasses.replace(YES_NO, answers=("Rome",)))
+
+
+def test_a_prompt_may_have_words_of_its_own():
+    template = prompts.Template("{question}", words=("true", "false"))
+    assert tasks.words(YES_NO, template) == ("true", "false")
+    assert tasks.verdict("That is False.", YES_NO, template) == "no"
+    assert tasks.verdict("truely", YES_NO, template) == "truely"  # no word of its own
+    assert tasks.verdict("yes", YES_NO, template) == "yes"  # not a word of this prompt, left alone
+    assert tasks.words(CHOICE, template) == ("A", "B", "C")
+    with pytest.raises(InputError, match=r"has the words \['a'\].*there are to be 2"):
+        tasks.words(YES_NO, prompts.Template("{question}", words=("a",)))
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [("Yes.", "yes"), ("no, since yes is wrong", "no"), ("It is: NO", "no"), ("nobody", "nobody"),
+     ("", ""), ("maybe", "maybe")],
+)  # fmt: skip
+def test_the_first_word_is_the_verdict(text, said):
+    assert tasks.verdict(text, YES_NO, prompts.Template("{question}")) == said
+
+
+class Options(ScriptedModel):
+    """Prefers the option that it is told to."""
+
+    def __init__(self, best, script=None):
+        super().__init__(script or {"": ""})
+        self.best, self.asked = best, []
+
+    def logprob(self, asked, continuations):
+        self.asked += asked
+        return [np.array([-0.1 if c.strip() == self.best else -3.0], np.float32)
+                for c in continuations]  # fmt: skip
+
+
+async def _directly(question, tools, by):
+    trace: dict = {}
+    reader = Reader(prompts="small")
+    reply = await tasks.answer_directly(question, tools, reader, trace, closed_tokens=4, by=by)
+    return reply, trace
+
+
+@pytest.mark.parametrize("question, best, wanted", [(YES_NO, "no", "no"), (CHOICE, "C", "the sky")])
+def test_the_most_probable_option_without_passages(question, best, wanted):
+    model = Options(best)
+    reply, trace = run(_directly, "logprob", model, question=question).value
+    assert reply.text == wanted
+    number = tasks.options(question).index(best)
+    assert trace["option"] == {
+        "said": number,
+        "gold": tasks.gold_option(question),
+        "positive": question is YES_NO,
+    }
+    assert trace["answer"]["option_logprobs"][number] == pytest.approx(-0.1)
+    assert not model.prompts and all("Passage" not in asked for asked in model.asked)
+
+
+@pytest.mark.parametrize(
+    "question, text, wanted, said",
+    [(YES_NO, "Yes indeed", "yes", 0), (YES_NO, "hm", "hm", None), (CHOICE, "B", "a rose", 1),
+     (CHOICE, "nothing", "nothing", None)],
+)  # fmt: skip
+def test_written_answers_without_passages(question, text, wanted, said):
+    reply, trace = run(_directly, "text", Options("", {"": text}), question=question).value
+    assert reply.text == wanted == trace["answer"]["text"] and trace["option"]["said"] == said
+
+
+def test_open_questions_have_no_option():
+    reply, trace = run(_directly, "logprob", Options("", {"": "Rome"}), question=OPEN).value
+    assert reply.text == "Rome" and trace["task"] == "open" and "option" not in trace

@@ -1,15 +1,13 @@
 """Prompts as data: one TOML file a set, one table a role.
 
-A set has the roles ``direct`` (answer without passages), ``context`` (answer from passages),
-``pseudo_context`` (write a passage that would answer), ``rationale`` (reason, then answer) and
-``judge`` (is retrieval needed?); one that asks closed questions from passages in a way of their own
-has ``fact_checking`` (true or false?) and ``multiple_choice`` (the letter of which option?). A set
-may lack roles that no method asks of it. A table holds ``user`` (with ``{question}``; where
-passages are read, ``{passages}``; for ``multiple_choice``, ``{choices}``), optionally ``system``,
+`FIELDS` names the roles and what the prompt of each is filled in with; a set may lack roles that no
+method asks of it. A table holds ``user`` (with the role's fields in braces), optionally ``system``,
 ``demonstrations`` (``user``/``assistant`` pairs, shown as earlier turns), ``parse`` (how the answer
-is read: "tags", "first_line" or "text"), ``stop`` strings, and ``chat = false`` where the model is
-to continue plain text, one block after the other, rather than a chat. ``[passages]`` says how
-passages are laid out.
+is read: "tags", "first_line" or "text"), ``stop`` strings, ``words`` (what the model says for each
+option, where it chooses between words: yes and no, relevant and irrelevant), and ``chat = false``
+where the model is to continue plain text, one block after the other, rather than a chat.
+``[passages]`` says how passages are laid out. ``extends = "small"`` at the top takes what the file
+lacks, roles and layout, from another set.
 """
 
 from __future__ import annotations
@@ -23,14 +21,35 @@ from typing import Any
 
 from jaxrag.types import InputError, Message, Passage, Prompt
 
-ROLES = ("direct", "context", "pseudo_context", "rationale", "judge")
-CLOSED_ROLES = ("fact_checking", "multiple_choice")
-_KNOWN = (*ROLES, *CLOSED_ROLES)
-_FIELDS = {
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    # answers of the model's own knowledge, and from passages
+    "direct": ("question",),
     "context": ("question", "passages"),
+    # closed questions: a statement to check, yes or no, the letter of a choice
     "fact_checking": ("question", "passages"),
+    "yes_no": ("question", "passages"),
     "multiple_choice": ("question", "passages", "choices"),
+    "direct_fact_checking": ("question",),
+    "direct_yes_no": ("question",),
+    "direct_multiple_choice": ("question", "choices"),
+    # reasoning first, the answer last
+    "chain_of_thought": ("question",),
+    "chain_of_thought_yes_no": ("question",),
+    "chain_of_thought_multiple_choice": ("question", "choices"),
+    # what is searched for: a passage that would answer, reasoning, other wordings
+    "pseudo_context": ("question",),
+    "rationale": ("question",),
+    "rewrite": ("question",),
+    # judgements: is retrieval needed, is this passage relevant, which passages are reliable
+    "judge": ("question",),
+    "relevance": ("question", "passage"),
+    "rank_ids": ("question", "passages"),
+    # the next sentence of an answer, without passages and with some
+    "continue_direct": ("question", "so_far"),
+    "continue": ("question", "passages", "so_far"),
 }
+
+_OPTIONAL = {"rewrite": ("count",)}
 _PARSERS = ("tags", "first_line", "text")
 
 
@@ -43,6 +62,7 @@ class Template:
     demonstrations: tuple[tuple[str, str], ...] = ()
     parse: str = "text"
     stop: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     chat: bool = True
 
     def prompt(self, **fields: str) -> Prompt:
@@ -104,28 +124,40 @@ def load(name: str) -> PromptSet:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no valid TOML file: {error}.") from error
+    base = _base(path, tables.pop("extends", None))
     layout = tables.pop("passages", {})
-    unknown = [key for key in tables if key not in _KNOWN]
+    unknown = [key for key in tables if key not in FIELDS]
     unknown += [f"passages.{key}" for key in layout if key not in ("passage", "joiner")]
     if unknown:
-        raise InputError(f"{path} has unknown keys {unknown}; roles are {', '.join(_KNOWN)}.")
-    return PromptSet(
-        str(path), {role: _template(path, role, t) for role, t in tables.items()}, **layout
-    )
+        raise InputError(f"{path} has unknown keys {unknown}; roles are {', '.join(FIELDS)}.")
+    roles = {role: _template(path, role, table) for role, table in tables.items()}
+    if base is None:
+        return PromptSet(str(path), roles, **layout)
+    layout = {"passage": base.passage, "joiner": base.joiner, **layout}
+    return PromptSet(str(path), {**base.roles, **roles}, **layout)
+
+
+def _base(path: Path, name: object) -> PromptSet | None:
+    """The set that a file extends; one that extends another cannot be extended itself."""
+    if name is None:
+        return None
+    if not isinstance(name, str) or name in (path.stem, str(path)):
+        raise InputError(f"{path} extends {name!r}: name another set.")
+    return load(name)
 
 
 def _template(path: Path, role: str, table: Mapping[str, Any]) -> Template:
     names = {field.name for field in dataclasses.fields(Template)}
     if unknown := sorted(set(table) - names):
         raise InputError(f"{path} [{role}] has unknown keys {unknown}; allowed: {sorted(names)}.")
-    needed = _FIELDS.get(role, ("question",))
+    needed = FIELDS[role]
     user = table.get("user", "")
     if missing := [field for field in needed if f"{{{field}}}" not in user]:
         raise InputError(f"{path} [{role}] user must hold {{{missing[0]}}}.")
     if table.get("parse", "text") not in _PARSERS:
         raise InputError(f"{path} [{role}] parse is {table['parse']!r}; allowed: {_PARSERS}.")
     try:
-        user.format_map(dict.fromkeys({"question", "passages", *needed}, ""))
+        user.format_map(dict.fromkeys({*_OPTIONAL.get(role, ()), *needed}, ""))
     except (KeyError, ValueError, IndexError) as error:
         raise InputError(f"{path} [{role}] user has a bad field: {error!r}.") from error
     demonstrations = []
@@ -139,5 +171,6 @@ def _template(path: Path, role: str, table: Mapping[str, Any]) -> Template:
         demonstrations=tuple(demonstrations),
         parse=table.get("parse", "text"),
         stop=tuple(table.get("stop", ())),
+        words=tuple(table.get("words", ())),
         chat=table.get("chat", True),
     )

@@ -1,0 +1,78 @@
+"""The test functions of the NeuralUCB paper: rewards that are known, for regret curves.
+
+Zhou et al. (2020) section 7.1, d = 20 and 4 arms: contexts x uniform on the unit sphere, standard
+normal noise on the rewards that are seen, and for the reward itself one of
+
+- linear: 10 x'a (not in the paper; what LinUCB assumes),
+- quadratic: 10 (x'a)^2,
+- matrix: x' A' A x,
+- cosine: cos(3 x'a),
+
+a uniform on the unit sphere, A of standard normal entries. In the paper every arm shows a context
+of its own to one such function; here, as a retrieval question is one context for all arms, every
+arm has a function of its own, an a or A drawn for it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxrag.types import InputError
+
+Kind = Literal["linear", "quadratic", "matrix", "cosine"]
+
+
+class Problem(NamedTuple):
+    """Rounds of a bandit whose rewards are known.
+
+    Attributes:
+      contexts: of every round.
+      expected: reward of every arm without noise: regret is counted in it.
+      rewards: with noise: what a policy sees.
+    """
+
+    contexts: Float[Array, "t d"]
+    expected: Float[Array, "t a"]
+    rewards: Float[Array, "t a"]
+
+
+def problem(
+    kind: Kind, key: jax.Array, *, rounds: int, d: int = 20, arms: int = 4, noise: float = 1.0
+) -> Problem:
+    """Draws a problem: its functions, contexts and noise.
+
+    Args:
+      kind: the reward function.
+      key: decides everything drawn.
+      rounds: t.
+      d: features of a context.
+      arms: how many.
+      noise: standard deviation of what is added to the rewards.
+
+    Raises:
+      InputError: an unknown kind.
+    """
+    if kind not in get_args(Kind):
+        raise InputError(f"kind is {kind!r}; allowed are {', '.join(get_args(Kind))}.")
+    for_x, for_h, for_noise = jax.random.split(key, 3)
+    contexts = on_sphere(for_x, (rounds, d))
+    if kind == "matrix":
+        through = jnp.einsum("ade,te->tad", jax.random.normal(for_h, (arms, d, d)), contexts)
+        expected = jnp.sum(through**2, axis=-1)
+    else:
+        along = contexts @ on_sphere(for_h, (arms, d)).T
+        expected = {"linear": 10 * along, "quadratic": 10 * along**2, "cosine": jnp.cos(3 * along)}[
+            kind
+        ]
+    rewards = expected + noise * jax.random.normal(for_noise, expected.shape)
+    return Problem(contexts, expected, rewards)
+
+
+def on_sphere(key: jax.Array, shape: tuple[int, int]) -> Float[Array, "n d"]:
+    """Rows uniform on the unit sphere."""
+    rows = jax.random.normal(key, shape)
+    return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)

@@ -1,0 +1,124 @@
+"""The file of labelled rewrites that a ranker is trained on: one question a line, checked.
+
+``labels.jsonl`` has for each question ``question_id``, ``question``, ``rewrites`` (N texts) and for
+each of these how many of its passages are relevant (y_i, METHODS section 5.2): by the model's
+word (``labels``), by its log-probabilities (``labels_logprob``, or null) and by the gold
+passages (``labels_gold``, or null). Other fields, such as the judgements themselves, are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from jaxrag.data.lines import Line, read_lines
+from jaxrag.training.ranker_data import Example
+from jaxrag.types import InputError
+
+FILE = "labels.jsonl"
+
+Label = Literal["model", "logprob", "gold"]
+"""By what passages were judged: the model's word, its log-probabilities, or the gold passages."""
+
+FIELDS: dict[str, str] = {"model": "labels", "logprob": "labels_logprob", "gold": "labels_gold"}
+
+
+class Labelled(NamedTuple):
+    """A question's rewrites with their labels by kind (see `Label`), those that the line has."""
+
+    question_id: str
+    question: str
+    rewrites: tuple[str, ...]
+    labels: Mapping[str, tuple[int, ...]]
+
+    def example(self, label: str) -> Example:
+        """What is trained on, with labels of one kind."""
+        return Example(self.question_id, self.question, self.rewrites, self.labels[label])
+
+
+def locate_labels(labels: str) -> Path:
+    """The file that ``labels``, it or its directory, names.
+
+    Raises:
+      InputError: there is none.
+    """
+    if not labels:
+        raise InputError(
+            f"No labels to train on: give --config.labels=DIRECTORY, one that holds {FILE}."
+        )
+    path = Path(labels).expanduser()
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise InputError(f"{path} is no file: labels is a directory that holds {FILE}, or the file")
+    return path
+
+
+def read_labels(path: Path, *, label: str) -> list[Labelled]:
+    """All questions of a file.
+
+    Args:
+      path: see `locate_labels`.
+      label: the kind that is trained on, which every line must have.
+
+    Raises:
+      InputError: naming file, line and field, where a line will not do; or the file is empty, or
+        has no question whose rewrites differ in their labels.
+    """
+    if label not in FIELDS:
+        raise InputError(f"label is {label!r}; allowed are {', '.join(FIELDS)}.")
+    found: list[Labelled] = []
+    lines: dict[str, int] = {}
+    for line in read_lines(path):
+        one = _labelled(line, label)
+        if one.question_id in lines:
+            earlier = lines[one.question_id]
+            raise line.error("question_id", f"is {one.question_id!r}, as in line {earlier}")
+        lines[one.question_id] = line.number
+        found.append(one)
+    if not found:
+        raise InputError(f"{path} is empty: there is no question to train a ranker on.")
+    check_varied([one.example(label) for one in found], f"{path}, field {FIELDS[label]!r}")
+    return found
+
+
+def check_varied(examples: Sequence[Example], where: str) -> None:
+    """Whether there is anything to learn.
+
+    Raises:
+      InputError: naming ``where``, if no question has rewrites of different labels.
+    """
+    if not any(len({*example.labels}) > 1 for example in examples):
+        raise InputError(
+            f"{where}: in none of the {len(examples)} questions do two rewrites differ in their "
+            "labels, so there is no order to learn. Label more questions, or take other labels "
+            f"(label is one of {', '.join(FIELDS)})."
+        )
+
+
+def _labelled(line: Line, label: str) -> Labelled:
+    rewrites = line.texts("rewrites")
+    if len(rewrites) < 2:
+        raise line.error("rewrites", "has 1 item; two or more are ranked")
+    labels = {
+        kind: _counts(line, field, len(rewrites))
+        for kind, field in FIELDS.items()
+        if kind == label or line.fields.get(field) is not None
+    }
+    return Labelled(line.text("question_id"), line.text("question"), rewrites, labels)
+
+
+def _counts(line: Line, field: str, rewrites: int) -> tuple[int, ...]:
+    """A field with one whole number from 0 up for each rewrite."""
+    if field not in line.fields:
+        raise line.error(field, f"is missing; the line has {', '.join(line.fields)}")
+    values = line.fields[field]
+    if values is None:
+        raise line.error(field, "is null: these rewrites were not judged so; choose another label")
+    if not isinstance(values, list) or len(values) != rewrites:
+        held = f"{len(values)} items" if isinstance(values, list) else "no list"
+        raise line.error(field, f"has {held}; there are {rewrites} rewrites, one number for each")
+    for place, value in enumerate(values, 1):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise line.error(field, f"item {place} is {value!r}; a whole number from 0 is needed")
+    return tuple(values)

@@ -1,0 +1,84 @@
+"""ARS-RAG: rewrites of a question, a ranker that orders them, a bandit that says how many to keep.
+
+METHODS section 5: ten rewrites from one generation, ordered; the K first are searched for; their
+passages become one list, from which the question is answered. ``order`` and ``count`` make the
+paper's strategies and ablations: see `configs/ars.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrag.methods import steps, tasks
+from jaxrag.methods.rewrite_steps import (
+    Chosen,
+    Count,
+    Judged,
+    Order,
+    Ranked,
+    Search,
+    record_searches,
+    record_selected,
+)
+from jaxrag.methods.rewrites import Rewriter, rewrite
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Answer, InputError, Question
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The paper's settings.
+
+    Attributes:
+      rewriter: how rewrites are asked for.
+      order: which come first.
+      count: how many are kept.
+      search: how they are searched for, and how many passages are read.
+      reader: how the model is asked.
+      closed_tokens: most new tokens of a closed question's answer.
+      by: what answers a closed question: what the model writes, or its options' probabilities.
+    """
+
+    rewriter: Rewriter = Rewriter()
+    order: Order = Ranked()
+    count: Count = Chosen()
+    search: Search = Search()
+    reader: steps.Reader = steps.Reader(prompts="ars")
+    closed_tokens: int = 20
+    by: tasks.By = "text"
+
+    @property
+    def needs_logprobs(self) -> bool:
+        """Whether the model must tell log-probabilities: to judge by them."""
+        return isinstance(self.order, Judged) and self.order.judge.by == "logprob"
+
+    def __post_init__(self) -> None:
+        if self.closed_tokens < 1 or self.by not in ("text", "logprob"):
+            raise InputError(
+                f"closed_tokens is {self.closed_tokens} and by {self.by!r}: at least 1, and text "
+                "or logprob."
+            )
+
+
+async def answer(question: Question, tools: Tools, config: Config) -> Answer:
+    """Rewrites, orders, keeps K, searches, reads."""
+    trace: steps.Trace = {}
+    written = await rewrite(question, tools.llm, config.reader, config.rewriter, trace)
+    ordered = await config.order(question, written.texts, tools, config.search, trace)
+    k = await config.count(question, len(written.texts), tools)
+    trace["kept"] = {"k": k, "numbers": list(ordered.numbers), "scores": list(ordered.scores)}
+    kept = [written.texts[number] for number in ordered.numbers[:k]]
+    rankings = await config.search.of_all(kept, tools)
+    record_searches(kept, rankings, tools, trace)
+    pool = config.search.merged(rankings)
+    record_selected(pool, tools, trace)
+    reply = await tasks.answer_from_passages(
+        question,
+        pool.rows,
+        tools,
+        config.reader,
+        trace,
+        closed_tokens=config.closed_tokens,
+        by=config.by,
+    )
+    return Answer(question.id, reply.text, trace)

@@ -1,0 +1,69 @@
+"""What a question earns under every number of rewrites: the rows of a reward table.
+
+METHODS section 5.4. The bandit then learns from the table, without a language model: the reward of
+arm k is that of the answer from the k first rewrites.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrag.engines.requests import gather
+from jaxrag.methods import steps, tasks
+from jaxrag.methods.rewrite_steps import Order, Ranked, Search, record_searches
+from jaxrag.methods.rewrites import Rewriter, rewrite
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Answer, Question, Ranking
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """As `jaxrag.methods.ars.Config`, without a count: every K is tried."""
+
+    rewriter: Rewriter = Rewriter()
+    order: Order = Ranked()
+    search: Search = Search()
+    reader: steps.Reader = steps.Reader(prompts="ars")
+    closed_tokens: int = 20
+    by: tasks.By = "text"
+
+
+async def answer(question: Question, tools: Tools, config: Config) -> Answer:
+    """Answers from the passages of the first rewrite, of the first two, ..., of all.
+
+    The answer's own text is that of all rewrites; the trace has each under "answers", with the ids
+    of its passages under "read".
+    """
+    trace: steps.Trace = {}
+    written = await rewrite(question, tools.llm, config.reader, config.rewriter, trace)
+    ordered = await config.order(question, written.texts, tools, config.search, trace)
+    trace["kept"] = {"numbers": list(ordered.numbers), "scores": list(ordered.scores)}
+    texts = [written.texts[number] for number in ordered.numbers]
+    rankings = await config.search.of_all(texts, tools)
+    record_searches(texts, rankings, tools, trace)
+    found = await gather(
+        *(_read(question, rankings[:k], tools, config) for k in range(1, len(texts) + 1))
+    )
+    role = tasks.role_of(question)
+    trace["task"] = "open" if role == "context" else role
+    trace["answers"] = [text for text, _ in found]
+    trace["read"] = [ids for _, ids in found]
+    trace["selected"] = {"ids": trace["read"][-1]}
+    return Answer(question.id, trace["answers"][-1], trace)
+
+
+async def _read(
+    question: Question, rankings: list[Ranking], tools: Tools, config: Config
+) -> tuple[str, list[str]]:
+    """The answer from some rewrites, and the passages that it was read from."""
+    pool = config.search.merged(rankings)
+    reply = await tasks.answer_from_passages(
+        question,
+        pool.rows,
+        tools,
+        config.reader,
+        {},
+        closed_tokens=config.closed_tokens,
+        by=config.by,
+    )
+    return reply.text, [passage.id for passage in tools.index.passages(pool.rows)]

@@ -1,0 +1,59 @@
+"""Chain of thought (Wei et al. 2022), the row COT of ARS-RAG's table: reasoning, then the answer.
+
+No retrieval, one greedy generation with demonstrations of reasoning. It is not the query expansion
+of `cot`. The answer is what the text says "the answer is" (see `jaxrag.functional.conclusions`); a
+text that says none is junk, is marked as such in the trace, and its last sentence stands for the
+answer. The prompts of ARS-RAG's authors are not known; ours are shorter than those of Wei et al.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxrag.functional.conclusions import conclusion, last_sentence
+from jaxrag.methods import prompts, steps, tasks
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Answer, InputError, Question
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """How the model is asked.
+
+    Attributes:
+      reader: prompts and decoding; its ``answer_tokens`` are not used.
+      reasoning_tokens: most new tokens of reasoning and answer together.
+    """
+
+    reader: steps.Reader = steps.Reader(prompts="baselines")
+    reasoning_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        if self.reasoning_tokens < 1:
+            raise InputError(f"reasoning_tokens is {self.reasoning_tokens}; at least 1 is needed.")
+
+
+async def answer(question: Question, tools: Tools, config: Config) -> Answer:
+    """Asks once and reads the answer at the end."""
+    task, role = _asked(question)
+    reader = dataclasses.replace(config.reader, answer_tokens=config.reasoning_tokens)
+    reply = await steps.ask(role, question, tools.llm, reader, **tasks.fields(question))
+    stated = conclusion(reply.text)
+    template = prompts.load(reader.prompts).role(role)
+    text = tasks.read(stated or last_sentence(reply.text), question, template)
+    record = {**reply._replace(text=text).record(), "junk": stated is None}
+    return Answer(question.id, text, {"task": task, "answer": record})
+
+
+def _asked(question: Question) -> tuple[str, str]:
+    """The kind of question, and the role of its prompt."""
+    role = tasks.role_of(question)
+    if role == "fact_checking":
+        raise InputError(
+            f"Question {question.id} is a statement to check, for which chain of thought has no "
+            "prompt: set the data's task to yes_no, or take questions of another kind."
+        )
+    if role == "multiple_choice" and question.answers:
+        tasks.gold_option(question)  # an answer that is no choice could never be met
+    task = "open" if role == "context" else role
+    return task, "chain_of_thought" if task == "open" else f"chain_of_thought_{task}"

@@ -1,0 +1,115 @@
+"""The stochastic retriever of Fair RAG (Kim & Diaz 2024), the row FairRAG of ARS-RAG's table.
+
+Of the n best passages k are drawn without replacement, in random order, by the Plackett-Luce model
+over the retrieval scores, so that items of like relevance get like exposure over many draws; the
+model reads them in the order of the draw. As in the released code, log-weights are (1 + s)^alpha
+with scores s brought to [0, 1]; ``temperature`` divides them further (1 changes nothing).
+
+The original draws 100 rankings a question, to measure expected exposure and expected utility of
+personalised generation. Here, as a method that answers has to, one is drawn: by ``seed`` and the
+question's id, so every run of the same settings draws the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+
+from jaxrag.functional import plackett_luce
+from jaxrag.methods import steps, tasks
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Answer, InputError, Question
+
+_SPREAD = 80.0  # natural logarithm of the largest log-weight; float32 ends at 88
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Five passages, as in the released code, which draws them from all items of a user.
+
+    Attributes:
+      candidates: the passages among which is drawn.
+      k: how many are drawn (all, where there are fewer candidates).
+      alpha: the larger, the more the scores count; 0 draws without regard to them.
+      temperature: towards 0 the draw becomes the ``k`` best in order.
+      seed: of all draws.
+      reader: how the model is asked; ``answer_tokens`` is for open questions.
+      closed_tokens: most new tokens of the answer to a closed question.
+      by: what answers a closed question: what the model writes ("text"), or which of its options is
+        most probable ("logprob").
+    """
+
+    candidates: steps.Candidates = OnePath(n=20)
+    k: int = 5
+    alpha: float = 2.0
+    temperature: float = 1.0
+    seed: int = 0
+    reader: steps.Reader = steps.Reader(prompts="baselines")
+    closed_tokens: int = 8
+    by: tasks.By = "text"
+
+    def __post_init__(self) -> None:
+        if self.by not in get_args(tasks.By):
+            raise InputError(f"by is {self.by!r}; allowed: {', '.join(get_args(tasks.By))}.")
+        if self.k < 1 or self.closed_tokens < 1:
+            raise InputError(
+                f"k is {self.k} and closed_tokens {self.closed_tokens}; both must be at least 1."
+            )
+        if not (self.alpha >= 0 and self.temperature > 0 and self._spread < _SPREAD):
+            raise InputError(
+                f"alpha is {self.alpha} and temperature {self.temperature}: alpha must be at least "
+                "0, temperature above 0, and 2^alpha / temperature within float32. For the k best "
+                "without chance take standard_rag."
+            )
+
+    @property
+    def _spread(self) -> float:
+        return self.alpha * math.log(2) - math.log(self.temperature)
+
+
+async def answer(question: Question, tools: Tools, config: Config) -> Answer:
+    """Draws passages, then reads."""
+    trace: steps.Trace = {}
+    pseudo = ""
+    if config.candidates.uses_pseudo:
+        pseudo = await steps.write_pseudo_context(question, tools, config.reader, trace)
+    pool = await config.candidates(question.text, pseudo, tools, trace)
+    rows = _drawn(question, pool, tools, config, trace)
+    reply = await tasks.answer_from_passages(
+        question,
+        rows,
+        tools,
+        config.reader,
+        trace,
+        closed_tokens=config.closed_tokens,
+        by=config.by,
+    )
+    return Answer(question.id, reply.text, trace)
+
+
+def _drawn(
+    question: Question, pool: steps.Pool, tools: Tools, config: Config, trace: steps.Trace
+) -> tuple[int, ...]:
+    """Rows of the drawn passages; the trace tells how probable their order was."""
+    weights = plackett_luce.log_weights(
+        jnp.asarray(pool.scores, jnp.float32), alpha=config.alpha, temperature=config.temperature
+    )
+    key = jax.random.fold_in(jax.random.key(config.seed), zlib.crc32(question.id.encode()))
+    order = plackett_luce.sample(key, weights, k=min(config.k, len(pool.rows)))
+    places = [int(place) for place in order]
+    ids = [passage.id for passage in tools.index.passages(pool.rows)]
+    trace["selected"] = {
+        "candidates": [
+            {"id": name, "score": score} for name, score in zip(ids, pool.scores, strict=True)
+        ],
+        "ids": [ids[place] for place in places],
+        "scores": [pool.scores[place] for place in places],
+        "logprob": float(plackett_luce.log_probability(weights, order)),
+    }
+    return tuple(pool.rows[place] for place in places)

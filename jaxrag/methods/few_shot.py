@@ -1,0 +1,51 @@
+"""The row LLM of ARS-RAG's table (METHODS 5.8): demonstrations, then the question; no retrieval.
+
+The answer comes from what the model knows. `no_retrieval` is the same without demonstrations and
+for open questions only; here closed ones (yes or no, choices) are asked as such. Which and how many
+demonstrations the paper shows, it does not say; ours are those of the prompts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import get_args
+
+from jaxrag.methods import steps, tasks
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Answer, InputError, Question
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """How the model is asked.
+
+    Attributes:
+      reader: its prompts hold the demonstrations; ``answer_tokens`` is for open questions.
+      closed_tokens: most new tokens of the answer to a closed question.
+      by: what answers a closed question: what the model writes ("text"), or which of its options is
+        most probable ("logprob").
+    """
+
+    reader: steps.Reader = steps.Reader(prompts="baselines")
+    closed_tokens: int = 8
+    by: tasks.By = "text"
+
+    def __post_init__(self) -> None:
+        if self.by not in get_args(tasks.By):
+            raise InputError(f"by is {self.by!r}; allowed: {', '.join(get_args(tasks.By))}.")
+        if self.closed_tokens < 1:
+            raise InputError(f"closed_tokens is {self.closed_tokens}; it must be at least 1.")
+
+
+async def answer(question: Question, tools: Tools, config: Config) -> Answer:
+    """Asks once."""
+    trace: steps.Trace = {}
+    reply = await tasks.answer_directly(
+        question,
+        tools,
+        config.reader,
+        trace,
+        closed_tokens=config.closed_tokens,
+        by=config.by,
+    )
+    return Answer(question.id, reply.text, trace)

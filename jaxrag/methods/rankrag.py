@@ -1,0 +1,110 @@
+"""RankRAG's selection (Yu et al. 2024) by prompting: the model that answers first ranks passages.
+
+The same language model is asked of each of n passages whether it is relevant to the question, and
+scores it by the probability of the word that says so ("True"); the k best, in that order, are read.
+
+It is not RankRAG: there one model was fine-tuned on instructions to rank and to answer, and its
+checkpoint is needed for its figures. Here an untuned model is prompted for both, so only the way of
+inference is RankRAG's. The word's probability is scored (the sum over its tokens), never sampled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import get_args
+
+import numpy as np
+
+from jaxrag.engines.requests import gather
+from jaxrag.methods import prompts, steps, tasks
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Answer, InputError, Passage, Prompt, Question
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """How many passages are judged and read.
+
+    Attributes:
+      candidates: the passages that are scored, one prompt each.
+      k: how many are read.
+      reader: how the model is asked; the first of ``words`` of its prompt [relevance] says that a
+        passage is relevant. ``answer_tokens`` is for open questions.
+      closed_tokens: most new tokens of the answer to a closed question.
+      by: what answers a closed question: what the model writes ("text"), or which of its options is
+        most probable ("logprob").
+    """
+
+    candidates: steps.Candidates = OnePath(n=20)
+    k: int = 5
+    reader: steps.Reader = steps.Reader(prompts="baselines")
+    closed_tokens: int = 8
+    by: tasks.By = "text"
+
+    def __post_init__(self) -> None:
+        if self.by not in get_args(tasks.By):
+            raise InputError(f"by is {self.by!r}; allowed: {', '.join(get_args(tasks.By))}.")
+        if self.k < 1 or self.closed_tokens < 1:
+            raise InputError(
+                f"k is {self.k} and closed_tokens {self.closed_tokens}; both must be at least 1."
+            )
+
+    @property
+    def needs_logprobs(self) -> bool:
+        """Passages are ranked by a probability."""
+        return True
+
+
+async def answer(question: Question, tools: Tools, config: Config) -> Answer:
+    """Scores the candidates, then reads the best."""
+    trace: steps.Trace = {}
+    pseudo = ""
+    if config.candidates.uses_pseudo:
+        pseudo = await steps.write_pseudo_context(question, tools, config.reader, trace)
+    pool = await config.candidates(question.text, pseudo, tools, trace)
+    passages = tools.index.passages(pool.rows)
+    pairs = _judged(question, passages, config.reader)
+    found = await gather(*(tools.llm.logprob(prompt, word) for prompt, word in pairs))
+    scores = [float(np.sum(logprobs, dtype=np.float64)) for logprobs in found]
+    best = sorted(range(len(scores)), key=lambda i: -scores[i])[: config.k]  # ties: search's order
+    trace["selected"] = {
+        "candidates": [
+            {"id": passage.id, "retrieval": similar, "score": score}
+            for passage, similar, score in zip(passages, pool.scores, scores, strict=True)
+        ],
+        "ids": [passages[i].id for i in best],
+        "scores": [scores[i] for i in best],
+    }
+    rows = tuple(pool.rows[i] for i in best)
+    reply = await tasks.answer_from_passages(
+        question,
+        rows,
+        tools,
+        config.reader,
+        trace,
+        closed_tokens=config.closed_tokens,
+        by=config.by,
+    )
+    return Answer(question.id, reply.text, trace)
+
+
+def _judged(
+    question: Question, passages: Sequence[Passage], reader: steps.Reader
+) -> list[tuple[Prompt, str]]:
+    """For each passage what asks about it, and the word for relevant as it would follow.
+
+    Raises:
+      InputError: the prompts do not say which word that is.
+    """
+    layout = prompts.load(reader.prompts)
+    template = layout.role("relevance")
+    if not template.words:
+        raise InputError(
+            f"{layout.path} [relevance] has no words: give them with the one for relevant first, "
+            'as words = ["relevant", "irrelevant"].'
+        )
+    told = steps.question_text(question)
+    asked = [template.prompt(question=told, passage=layout.render([one])) for one in passages]
+    return [(prompt, tasks.continuation(prompt, template.words[0])) for prompt in asked]

@@ -1,0 +1,210 @@
+"""What ARS-RAG's ways of answering share: the order of rewrites, how many, and their search.
+
+METHODS sections 5.1, 5.5 and 5.9. ``order`` and ``count`` compose: the strategies and ablations of
+the paper are combinations of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol
+
+from jaxrag.engines.requests import gather
+from jaxrag.methods import relevance, steps
+from jaxrag.methods.merging import Merge, check_merge, merged
+from jaxrag.methods.steps import Pool, Trace
+from jaxrag.methods.tools import Tools
+from jaxrag.types import InputError, Question, Ranking
+
+
+class Ordered(NamedTuple):
+    """Rewrites in the order in which they are taken.
+
+    Attributes:
+      numbers: of the rewrites as generated, from 0, first taken first.
+      scores: what they were ordered by, in that order; empty where by nothing.
+    """
+
+    numbers: tuple[int, ...]
+    scores: tuple[float, ...] = ()
+
+
+class Order(Protocol):
+    """Which rewrites are taken first."""
+
+    def __call__(
+        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
+    ) -> Awaitable[Ordered]:
+        """Orders a question's rewrites."""
+        ...
+
+
+class Count(Protocol):
+    """How many rewrites are kept."""
+
+    def __call__(self, question: Question, n: int, tools: Tools) -> Awaitable[int]:
+        """K, from 1 to ``n``."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """How rewrites are searched for, and what of it is read.
+
+    Attributes:
+      m: passages of each rewrite.
+      merge: how the results of the kept rewrites become one list (the paper does not say).
+      read: most passages that the reader gets, best first; 0 is all of them.
+    """
+
+    m: int = 5
+    merge: Merge = "fusion"
+    read: int = 0
+
+    def __post_init__(self) -> None:
+        check_merge(self.merge)
+        if self.m < 1 or self.read < 0:
+            raise InputError(
+                f"search.m is {self.m} and read {self.read}: at least 1 passage of a rewrite, and "
+                "0 (all) or more that are read."
+            )
+
+    async def of(self, text: str, tools: Tools) -> Ranking:
+        """The passages of one rewrite."""
+        return await tools.index.search(text, self.m)
+
+    async def of_all(self, texts: Sequence[str], tools: Tools) -> list[Ranking]:
+        """The passages of each of several rewrites, searched for side by side."""
+        return await gather(*(self.of(text, tools) for text in texts))
+
+    def merged(self, rankings: Sequence[Ranking]) -> Pool:
+        """The passages that are read, best first, from the searches of the kept rewrites."""
+        rows, scores = merged(rankings, self.merge)
+        return Pool(rows[: self.read or None], scores[: self.read or None])
+
+
+@dataclasses.dataclass(frozen=True)
+class Generated:
+    """As the model wrote them: the ablations without a ranker."""
+
+    async def __call__(
+        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
+    ) -> Ordered:
+        """Leaves them as they are."""
+        return Ordered(tuple(range(len(texts))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Shuffled:
+    """In random order (Random-K), another one for every question and seed."""
+
+    seed: int = 0
+
+    async def __call__(
+        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
+    ) -> Ordered:
+        """Shuffles; the same question and seed give the same order on any machine."""
+        numbers = list(range(len(texts)))
+        random.Random(f"{self.seed} {question.id}").shuffle(numbers)
+        return Ordered(tuple(numbers))
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """By the trained ranker, best first; the worst first with ``reverse`` (Worse-K)."""
+
+    reverse: bool = False
+
+    async def __call__(
+        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
+    ) -> Ordered:
+        """Scores every rewrite beside the question."""
+        return _by(await tools.rewrites.text_scores(question.text, texts), self.reverse)
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """By how many of a rewrite's passages the model finds relevant: the original pipeline.
+
+    Every rewrite is searched for and every passage judged, at each question (METHODS Fig 8).
+    """
+
+    judge: relevance.Judge = relevance.Judge()
+
+    async def __call__(
+        self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
+    ) -> Ordered:
+        """Counts relevant passages; more come first, equals as generated."""
+        rankings = await search.of_all(texts, tools)
+        verdicts = await judge_all(question, rankings, tools, self.judge)
+        counts = [sum(verdicts[row].relevant for row in ranking.ids) for ranking in rankings]
+        trace["judged"] = {"passages": len(verdicts), "relevant": counts}
+        return _by(counts, False)
+
+
+def _by(scores: Sequence[float], reverse: bool) -> Ordered:
+    numbers = sorted(range(len(scores)), key=lambda i: scores[i] if reverse else -scores[i])
+    return Ordered(tuple(numbers), tuple(float(scores[i]) for i in numbers))
+
+
+async def judge_all(
+    question: Question, rankings: Sequence[Ranking], tools: Tools, judge: relevance.Judge
+) -> dict[int, relevance.Judgement]:
+    """The verdict on every passage that was found, each judged once, by row."""
+    rows = list(dict.fromkeys(row for ranking in rankings for row in ranking.ids))
+    passages, llm = tools.index.passages(rows), tools.judge or tools.llm
+    found = await gather(*(relevance.judge(question.text, p, llm, judge) for p in passages))
+    return dict(zip(rows, found, strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    """K = ``k`` for every question."""
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise InputError(f"count.k is {self.k}; it must be at least 1.")
+
+    async def __call__(self, question: Question, n: int, tools: Tools) -> int:
+        """The setting.
+
+        Raises:
+          InputError: there are fewer rewrites.
+        """
+        if self.k > n:
+            raise InputError(f"count.k is {self.k}, and there are {n} rewrites.")
+        return self.k
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """K by the trained selector from the question's embedding: Adaptive-K."""
+
+    async def __call__(self, question: Question, n: int, tools: Tools) -> int:
+        """Asks the run's selector, which has as many arms as there are rewrites."""
+        return await tools.selector.count(question.text, n, tools.index)
+
+
+def record_searches(
+    texts: Sequence[str], rankings: Sequence[Ranking], tools: Tools, trace: Trace
+) -> None:
+    """Writes searches into the trace, as the candidates of other methods do."""
+    trace["searches"] = [
+        {
+            "path": f"r{number}",
+            "query": text,
+            "ids": [passage.id for passage in tools.index.passages(ranking.ids)],
+            "scores": list(ranking.scores),
+        }
+        for number, (text, ranking) in enumerate(zip(texts, rankings, strict=True), start=1)
+    ]
+
+
+def record_selected(pool: Pool, tools: Tools, trace: steps.Trace) -> None:
+    """Writes the passages that are read into the trace."""
+    ids = [passage.id for passage in tools.index.passages(pool.rows)]
+    trace["selected"] = {"ids": ids, "scores": list(pool.scores)}

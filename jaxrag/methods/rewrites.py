@@ -1,0 +1,128 @@
+"""Ten wordings of a question from one generation, read out of whatever the model wrote.
+
+ARS-RAG; METHODS sections 5.2 and 5.6.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from typing import NamedTuple
+
+from jaxrag.methods import prompts, steps
+from jaxrag.methods.tools import LanguageModelTool
+from jaxrag.types import InputError, Question
+
+# "1." "1)" "(1)" "[1]" "1:" "1 -" "**1.**" "Q1:" "Question 1:" "Rewrite 1." at a line's beginning
+_NUMBER = re.compile(
+    r"^\W*(?:(?:rewrite|rewritten question|version|question|query|q)\W*)?"
+    r"(\d{1,2})(?:\W*[.):\]–—-])+\s*",
+    re.I,
+)
+_WITHIN = re.compile(r"(?<=[?.!\"”])\s+(?=\(?\d{1,2}[.)]\s)")  # "... written? 2. Which ..."
+_BULLET = re.compile(r"^\s*[-*•–]\s+")
+_QUOTES = "\"'“”‘’*` \t"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewriter:
+    """How wordings are asked for.
+
+    Attributes:
+      n: how many.
+      tokens: most new tokens of all of them together.
+      temperature: small models repeat themselves without one (the paper gives none).
+      seed: of the draws, where there is a temperature.
+      prompts: the set whose role "rewrite" asks; "" takes the reader's.
+    """
+
+    n: int = 10
+    tokens: int = 400
+    temperature: float = 0.0
+    seed: int = 0
+    prompts: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n <= 99 or self.tokens < 1 or not self.temperature >= 0:
+            raise InputError(
+                f"rewriter.n is {self.n}, tokens {self.tokens} and temperature "
+                f"{self.temperature}: 1 to 99 rewrites, at least 1 token, and 0 or more."
+            )
+
+
+class Rewrites(NamedTuple):
+    """The wordings of a question.
+
+    Attributes:
+      texts: as many as were asked for, in the order of the generation.
+      filled: how many of them, the last ones, the model did not give.
+    """
+
+    texts: tuple[str, ...]
+    filled: int
+
+
+def parse_rewrites(raw: str, question: str, n: int, *, cut: bool = False) -> Rewrites:
+    """Reads ``n`` rewrites out of a generation.
+
+    Numbered lines are rewrites, in any usual style; where no line is numbered, every line is one,
+    but for those that end in a colon. Preambles, afterwords, quotes and empty items are left out,
+    and so is a rewrite that only differs in case, blanks or punctuation from one before it. Where
+    fewer than ``n`` are left, the question itself is added, unless it is among them, and then the
+    rewrites again from the first.
+
+    Args:
+      raw: the generation.
+      question: what was rewritten.
+      n: how many are wanted.
+      cut: the generation ran out of tokens, so that its last line may not be whole.
+    """
+    lines = [part for line in raw.splitlines() for part in _WITHIN.split(line) if part.strip()]
+    numbered = [line for line in lines if _NUMBER.match(line)]
+    found = numbered or [line for line in lines if not line.rstrip().endswith(":")]
+    if cut and found and found[-1] == lines[-1]:
+        found = found[:-1]
+    given: dict[str, str] = {}
+    for line in found:
+        text = _BULLET.sub("", _NUMBER.sub("", line, count=1)).strip(_QUOTES)
+        if _same(text):
+            given.setdefault(_same(text), text)
+    texts = tuple(given.values())[:n]
+    itself = () if _same(question) in given else (question,)
+    filled = itertools.chain(texts, itself, itertools.cycle(texts or (question,)))
+    return Rewrites(tuple(itertools.islice(filled, n)), n - len(texts))
+
+
+async def rewrite(
+    question: Question,
+    llm: LanguageModelTool,
+    reader: steps.Reader,
+    rewriter: Rewriter,
+    trace: steps.Trace,
+) -> Rewrites:
+    """Asks for all rewrites of a question in one generation.
+
+    The trace gets them, how many were filled in, and what the model wrote where some were.
+    """
+    template = prompts.load(rewriter.prompts or reader.prompts).role("rewrite")
+    asked = template.prompt(question=question.text, count=str(rewriter.n))
+    generation = await llm.generate(
+        asked,
+        max_new_tokens=rewriter.tokens,
+        temperature=rewriter.temperature,
+        stop=template.stop,
+        seed=rewriter.seed,
+    )
+    begun = "1. " if isinstance(asked, str) and asked.rstrip().endswith("1.") else ""
+    cut = generation.finish_reason == "length"
+    found = parse_rewrites(begun + generation.text.lstrip(), question.text, rewriter.n, cut=cut)
+    trace["rewrites"] = {"texts": list(found.texts), "filled": found.filled}
+    if found.filled:
+        trace["rewrites"]["raw"] = generation.text
+    return found
+
+
+def _same(text: str) -> str:
+    """What two wordings have in common that differ in case, blanks and punctuation only."""
+    return " ".join(re.findall(r"\w+", text.casefold()))

@@ -1,0 +1,213 @@
+"""ARS-RAG from labels to answers: every part of it on small files, as a user would run them."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from configs import ars as ars_config
+from configs import ars_tables
+from experiments.configuration import load
+from jaxrag.evaluation.records import read_run
+from jaxrag.jobs import ranker, selector, tables
+from jaxrag.methods import ars, ars_labels, ars_rewards
+from jaxrag.methods.relevance import Judge
+from jaxrag.methods.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Search
+from jaxrag.methods.rewrites import Rewriter
+from jaxrag.methods.steps import Reader
+from jaxrag.plan import plan
+from jaxrag.run import Run, answer_function, execute
+from jaxrag.settings import BiEncoder, Bm25, CountSelector, Draw, Exact, RewriteRanker
+from jaxrag.training import ranker_settings, selector_settings
+from jaxrag.types import InputError
+from tests.experiments.small_run import PROMPTS, write_small_run
+from tests.models import small_bert
+
+MORE = """
+[rewrite]
+chat = false
+user = "Q: {question}\\n1."
+
+[relevance]
+chat = false
+user = "{question} {passage}:"
+words = ["a", "the"]
+"""
+
+
+class Made(NamedTuple):
+    """What the steps before answering made."""
+
+    root: Path
+    run: Run
+    ranker: Path
+    selector: Path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    root = tmp_path_factory.mktemp("ars")
+    run = load(str(write_small_run(root, questions=20)))
+    (root / "prompts.toml").write_text(PROMPTS + MORE)
+    common = shared(root)
+    judge = Judge(prompts=common["reader"].prompts)
+    labels = dataclasses.replace(
+        run,
+        method=ars_labels.Config(judge=judge, **common),
+        data=Draw(run.data, None, "train", 12, 4),
+    )
+    file = tables.tabulate(labels, root / "labels")
+    _varied(file)
+    training = ranker_settings.Training(steps=2, batch=8, piece=1, save_every=2)
+    trained = ranker.execute(
+        ranker.TrainRanker(
+            str(file), str(root / "encoder"), training, "logprob", 0.25, max_length=32
+        ),
+        root / "ranker",
+    )
+    rewards = dataclasses.replace(
+        run,
+        method=ars_rewards.Config(order=Ranked(), **common),
+        data=Draw(run.data, None, "both", 8, 4),
+        rewrite_ranker=RewriteRanker(str(trained)),
+    )
+    table = tables.tabulate(rewards, root / "ranked").parent
+    job = selector.TrainSelector(
+        (str(table),),
+        arms=4,
+        learner=selector_settings.NeuralUcb(width=4),
+        training=selector_settings.Training(epochs=2, batch=4),
+        penalties=(),
+        seeds=1,
+    )
+    selector.execute(job, root / "selector")
+    (chooser,) = (path.parent for path in (root / "selector" / "selectors").rglob("config.json"))
+    return Made(root, run, trained, chooser)
+
+
+def _varied(file: Path) -> None:
+    """Other rewrites and labels: a model with random weights writes nothing to learn from."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    words = small_bert.WORDS
+    for number, line in enumerate(lines):
+        line["rewrites"] = [f"{words[number]} {words[i]}" for i in range(4)]
+        line["labels_logprob"] = [number % 4, 1, 2, 3]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def shared(root: Path) -> dict[str, Any]:
+    reader = Reader(prompts=str(root / "prompts.toml"), answer_tokens=3)
+    return {"rewriter": Rewriter(n=4, tokens=30), "search": Search(m=3), "reader": reader}
+
+
+def full(made: Made, **changes: Any) -> Run:
+    return dataclasses.replace(
+        made.run,
+        method=ars.Config(**shared(made.root)),
+        data=Draw(made.run.data, None, "test", 8, 4),
+        rewrite_ranker=RewriteRanker(str(made.ranker)),
+        count_selector=CountSelector(str(made.selector)),
+        **changes,
+    )
+
+
+def test_the_whole_method(made: Made, tmp_path: Path) -> None:
+    run = full(made)
+    told = plan(run)
+    found = execute(run, tmp_path / "run")
+    assert found["answered"] == 4 and not found["errors"]
+    records = read_run(tmp_path / "run")
+    assert {"rewrite_ranker", "count_selector"} <= records.config.keys()
+    counts = {calls.kind: calls for calls in told.calls}
+    for line in records.records:
+        kept = line["trace"]["kept"]
+        assert 1 <= kept["k"] <= 4 and sorted(kept["numbers"]) == [0, 1, 2, 3]
+        assert kept["scores"] == sorted(kept["scores"], reverse=True)
+        assert line["cost"]["searches"] == kept["k"] and line["cost"]["rerank_pairs"] == 4
+        for kind in ("llm_calls", "searches"):
+            assert counts[kind].least <= line["cost"][kind] <= counts[kind].most
+    # the table of rewards has the same answers
+    rewards = (made.root / "ranked" / "rewards.jsonl").read_text().splitlines()
+    earned = {line["question_id"]: line for line in map(json.loads, rewards)}
+    for line in records.records:
+        k = line["trace"]["kept"]["k"]
+        assert line["prediction"] == earned[line["question_id"]]["predictions"][k - 1]
+
+
+def test_a_store_in_memory_leaves_nothing(made: Made, tmp_path: Path) -> None:
+    before = execute(full(made), tmp_path / "stored")
+    run = full(made, store="memory")
+    found = execute(run, tmp_path / "run")
+    for timing in read_run(tmp_path / "run").timings.values():
+        assert timing["seconds"] > 0
+    assert found["means"]["exact_match"] == before["means"]["exact_match"]
+    assert read_run(tmp_path / "run").records == read_run(tmp_path / "stored").records
+    execute(full(made, store=str(tmp_path / "other.sqlite")), tmp_path / "again")
+    assert (tmp_path / "other.sqlite").is_file()
+
+
+def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
+    run = full(made)
+    none = dataclasses.replace(run, rewrite_ranker=RewriteRanker())
+    for use in (plan, lambda run: execute(run, tmp_path / "a")):
+        with pytest.raises(InputError, match=r"give --config.rewrite_ranker.checkpoint=DIRECTORY"):
+            use(none)
+        with pytest.raises(InputError, match=r"nowhere is no directory\. This run chooses"):
+            use(dataclasses.replace(run, count_selector=CountSelector("nowhere")))
+    bm25 = dataclasses.replace(run, index=Bm25())
+    with pytest.raises(InputError, match="the run's index has no encoder"):
+        execute(bm25, tmp_path / "b")
+    fewer = dataclasses.replace(run.method, rewriter=Rewriter(n=3, tokens=30))
+    found = execute(dataclasses.replace(run, method=fewer), tmp_path / "c")
+    assert found["errors"] == 4
+    error = read_run(tmp_path / "c").records[0]["error"]
+    assert "trained for 4 rewrites, and the question has 3" in error
+    small_bert.write(tmp_path / "encoder", small_bert.BERT, classifier=False, seed=5)
+    other = dataclasses.replace(
+        run, index=Exact(BiEncoder(str(tmp_path / "encoder"), max_length=32))
+    )
+    with pytest.raises(InputError, match="is a selector for encoder"):
+        execute(other, tmp_path / "d")
+
+
+@pytest.mark.parametrize("strategy", ars_config.STRATEGIES)
+@pytest.mark.parametrize("data", ["tiny", "boolq", "paper-hotpotqa"])
+def test_every_strategy_has_a_config(strategy: str, data: str) -> None:
+    run = ars_config.get_config(f"{strategy}@{data}")
+    assert run.name == strategy and answer_function(run)
+    assert (run.index is None) == (strategy == "llm")
+    assert (run.rewrite_ranker is not None) == (strategy in ("top", "worst", "ars"))
+    assert (run.count_selector is not None) == (strategy in ("bandit", "ars"))
+    assert run.data.part == "test"
+
+
+def test_the_configs_of_tables() -> None:
+    for kind, part in (("labels", "train"), ("gold", "train"), ("rewards", "both")):
+        run = ars_tables.get_config(f"{kind}@factbook")
+        assert run.data.part == part and run.rewrite_ranker is None
+    assert ars_tables.get_config("gold@boolq").method.judge is None
+    assert ars_tables.get_config("ranked@boolq").rewrite_ranker == RewriteRanker()
+    paper = ars_tables.get_config("rewards@paper-boolq")
+    assert (paper.data.train, paper.data.test) == (1600, 400)
+    assert paper.method.search == Search() and paper.method.rewriter == Rewriter()
+    for bad, said in (("ars@nowhere", "no data 'nowhere'"), ("best@tiny", "no strategy 'best'")):
+        with pytest.raises(InputError, match=said):
+            ars_config.get_config(bad)
+    with pytest.raises(InputError, match="no table 'scores'"):
+        ars_tables.get_config("scores@tiny")
+
+
+def test_the_strategies_of_the_paper() -> None:
+    orders = {
+        "rewriter5": (Generated, Fixed(5)),
+        "worst": (Ranked, Fixed(5)),
+        "judge": (Judged, Fixed(5)),
+        "ars": (Ranked, Chosen()),
+    }
+    for strategy, (order, count) in orders.items():
+        method = ars_config.get_config(f"{strategy}@tiny").method
+        assert isinstance(method.order, order) and method.count == count
+    assert ars_config.get_config("worst@tiny").method.order.reverse
+    assert not ars_config.get_config("top@tiny").method.order.reverse

@@ -1,0 +1,176 @@
+"""The replay buffer, what steps learn from, and when a fit ends."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxrag.functional.bandit_fit import (
+    append,
+    empty,
+    everything,
+    half_sum_squared,
+    newest,
+    replay_fit,
+    shuffled,
+)
+from jaxrag.functional.bandit_networks import mlp
+from jaxrag.types import InputError
+from tests.functional import bandit_references as references
+
+KEY = jax.random.key(0)
+D, ARMS = 2, 3
+
+
+def filled(plays: int, capacity: int):
+    """Play i has context (i, i), arm i % 3 and reward i."""
+    buffer = empty(capacity, D)
+    for i in range(plays):
+        buffer = append(
+            buffer, jnp.full((1, D), float(i)), jnp.array([i % ARMS]), jnp.array([float(i)])
+        )
+    return buffer
+
+
+def test_the_ring_keeps_the_newest() -> None:
+    assert filled(3, 4).rewards.tolist() == [0.0, 1.0, 2.0, 0.0]
+    assert filled(3, 4).held == 3
+    full = filled(6, 4)
+    assert full.rewards.tolist() == [4.0, 5.0, 2.0, 3.0]
+    assert full.arms.tolist() == [1, 2, 2, 0]
+    assert full.contexts[:, 1].tolist() == [4.0, 5.0, 2.0, 3.0]
+    assert (full.held, full.count) == (4, 6)
+    two = append(filled(3, 4), jnp.ones((2, D)), jnp.array([0, 1]), jnp.array([8.0, 9.0]))
+    assert two.rewards.tolist() == [9.0, 1.0, 2.0, 8.0]
+    with pytest.raises(InputError, match="a batch of 5 rounds"):
+        append(filled(3, 4), jnp.ones((5, D)), jnp.zeros(5), jnp.zeros(5))
+
+
+def drawn(sampler, buffer, step: int) -> list[float]:
+    """Rewards of the plays that a step learns from."""
+    rows, where = sampler(buffer, KEY).rows(jnp.asarray(step))
+    return buffer.rewards[rows][where].tolist()
+
+
+def test_what_a_step_learns_from() -> None:
+    assert drawn(newest(3), filled(6, 4), 0) == [5.0, 4.0, 3.0]
+    assert drawn(newest(3), filled(2, 4), 7) == [1.0, 0.0]
+    assert drawn(newest(3), filled(0, 4), 0) == []
+    assert sorted(drawn(everything(), filled(3, 4), 0)) == [0.0, 1.0, 2.0]
+    for plays, size in ((3, 2), (6, 2), (6, 3), (1, 4)):
+        buffer = filled(plays, 4)
+        held = min(plays, 4)
+        steps = shuffled(size)(buffer, KEY).steps
+        assert steps == -(-held // size)
+        one_pass = [drawn(shuffled(size), buffer, step) for step in range(steps)]
+        assert sorted(play for plays in one_pass for play in plays) == sorted(
+            buffer.rewards[:held].tolist()
+        )
+        again = [drawn(shuffled(size), buffer, int(steps) + step) for step in range(steps)]
+        assert again == one_pass  # one order a fit
+    assert drawn(shuffled(2), filled(0, 4), 0) == []
+
+
+def test_the_order_differs_by_key() -> None:
+    buffer = filled(8, 8)
+    orders = {
+        tuple(int(shuffled(1)(buffer, key).rows(jnp.asarray(step))[0][0]) for step in range(8))
+        for key in jax.random.split(KEY, 4)
+    }
+    assert len(orders) == 4
+
+
+def made(optimizer=None, *, sampler=None, **options):
+    net = mlp(D, ARMS, hidden=(4,))
+    fit = replay_fit(
+        net, optimizer or optax.sgd(0.1), capacity=4, sampler=sampler or everything(), **options
+    )
+    return net, fit
+
+
+def test_one_step_equals_float64() -> None:
+    """theta - eta (2/n sum (f - r) grad f + anchor (theta - theta_0)), arm by arm."""
+    net, fit = made(anchor=0.3)
+    first = net.init(KEY)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, first)
+    buffer = filled(3, 4)._replace(rewards=jnp.array([0.5, -1.0, 2.0, 99.0]))
+    kept = fit.init(first)
+    _, after, steps = jax.jit(fit.run)(kept, params, buffer, KEY)
+    assert steps == 1
+    for arm in range(ARMS):
+        layers = references.arm_weights(params, arm, shared=False)
+        x = np.full(D, float(arm))
+        error = references.value(layers, x) - float(buffer.rewards[arm])
+        slopes = references.gradient(layers, x)
+        for at, slope in enumerate(slopes):
+            was = layers[at][0]
+            wanted = was - 0.1 * (2 / 3 * error * slope + 0.3 * 0.1)
+            np.testing.assert_allclose(after[at].kernel[arm], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_an_arm_that_was_not_played_stays() -> None:
+    net, fit = made()
+    params, buffer = net.init(KEY), filled(2, 4)  # arms 0 and 1
+    _, after, _ = fit.run(fit.init(params), params, buffer, KEY)
+    moved = [bool((after[0].kernel[arm] != params[0].kernel[arm]).any()) for arm in range(ARMS)]
+    assert moved == [False, True, False]  # arm 0 saw a context of zeros
+    assert (after[1].kernel[2] == params[1].kernel[2]).all()
+
+
+def test_one_play_a_step_equals_the_same_among_masked_ones() -> None:
+    net, single = made(sampler=newest(1))
+    _, several = made(sampler=newest(3), loss=half_sum_squared)
+    buffer, params = filled(1, 4)._replace(contexts=jnp.ones((4, D))), net.init(KEY)
+    _, one, _ = single.run(single.init(params), params, buffer, KEY)
+    _, other, _ = several.run(several.init(params), params, buffer, KEY)
+    for a, b, was in zip(*map(jax.tree.leaves, (one, other, params)), strict=True):
+        np.testing.assert_allclose((a - was) / 2, b - was, atol=1e-6)  # (f-r)^2 and half of it
+
+
+def test_a_fit_ends_after_the_pass_that_is_good_enough() -> None:
+    for sampler, one_pass in ((everything(), 1), (shuffled(2), 2)):
+        net, fit = made(sampler=sampler, steps=50, tolerance=1e9)
+        params = net.init(KEY)
+        assert fit.run(fit.init(params), params, filled(4, 4), KEY)[2] == one_pass
+        net, fit = made(optax.sgd(1e-3), sampler=sampler, steps=5, tolerance=1e-9)
+        assert fit.run(fit.init(params), params, filled(4, 4), KEY)[2] == 5
+
+
+def test_the_error_of_a_pass_is_the_mean_over_its_plays() -> None:
+    """Weights that stay (rate 0): the tolerance just above and below the mean squared error."""
+    net, _ = made()
+    params, buffer = net.init(KEY), filled(3, 4)
+    of = [references.arm_weights(params, i, shared=False) for i in range(3)]
+    error = np.mean([(references.value(of[i], np.full(D, float(i))) - i) ** 2 for i in range(3)])
+    for factor, steps in ((1.001, 2), (0.999, 6)):
+        _, fit = made(optax.sgd(0.0), sampler=shuffled(2), steps=6, tolerance=error * factor)
+        assert fit.run(fit.init(params), params, buffer, KEY)[2] == steps
+
+
+def test_restart_forgets_and_warm_start_does_not() -> None:
+    buffer = filled(4, 4)
+    for restart in (True, False):
+        net, fit = made(optax.adam(0.1), restart=restart, steps=3)
+        params = net.init(KEY)
+        kept, once, _ = fit.run(fit.init(params), params, buffer, KEY)
+        _, twice, _ = fit.run(kept, once, buffer, KEY)
+        same = all(
+            (a == b).all() for a, b in zip(*map(jax.tree.leaves, (once, twice)), strict=True)
+        )
+        assert same is restart
+
+
+def test_training_learns_what_was_played() -> None:
+    net, fit = made(optax.adam(0.05), sampler=shuffled(2), steps=400, tolerance=1e-4)
+    params, buffer = net.init(KEY), filled(4, 4)
+    _, after, steps = jax.jit(fit.run)(fit.init(params), params, buffer, KEY)
+    assert 1 < steps < 400
+    values = [float(net.rewards(after, buffer.contexts[i])[i % ARMS]) for i in range(1, 4)]
+    np.testing.assert_allclose(values, [1, 2, 3], atol=0.1)
+
+
+def test_bad_sizes() -> None:
+    for options in ({"capacity": 0}, {"capacity": 2, "steps": 0}):
+        with pytest.raises(InputError, match="both must be at least 1"):
+            replay_fit(mlp(D, ARMS), optax.sgd(0.1), sampler=everything(), **options)

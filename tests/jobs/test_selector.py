@@ -1,0 +1,197 @@
+"""The selector's job: every training is kept, stopping costs little, strangers are refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments import select as script
+from jaxrag.jobs import selector
+from jaxrag.models.selector_checkpoint import load_selector
+from jaxrag.training.selector_settings import LinUcb, NeuralUcb, Training
+from jaxrag.training.selector_table import read_table
+from jaxrag.types import InputError
+from tests.training import small_table
+
+NAMES = [
+    f"{table}/{scheme}/{policy}/{seed}"
+    for table in ("boolq", "hotpotqa")
+    for scheme, policies in (
+        ("weighted", ("NeuralUCB", "LinUCB")),
+        ("lambda 0", ("NeuralUCB",)),
+        ("lambda 1", ("NeuralUCB",)),
+    )
+    for policy in policies
+    for seed in (0, 1)
+]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> selector.TrainSelector:
+    here = tmp_path_factory.mktemp("tables")
+    tables = [
+        small_table.write(here / "boolq"),
+        small_table.write(here / "hotpotqa", seed=1, dataset="hotpotqa"),
+    ]
+    return selector.TrainSelector(
+        tuple(map(str, tables)),
+        arms=3,
+        learner=NeuralUcb(width=16, beta=1.0, learning_rate=0.1),
+        others=(LinUcb(),),
+        training=Training(epochs=30, batch=7),
+        penalties=(0.0, 1.0),
+        seeds=2,
+        workers=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(job: selector.TrainSelector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    workdir = tmp_path_factory.mktemp("whole")
+    selector.execute(job, workdir)
+    return workdir
+
+
+def lines_of(workdir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (workdir / "curves.jsonl").read_text().splitlines()]
+
+
+def test_every_table_scheme_policy_and_seed_is_trained(whole: Path) -> None:
+    lines = lines_of(whole)
+    assert [line["training"] for line in lines] == NAMES
+    for line in lines:
+        assert len(line["played"]) == len(line["train"]) == len(line["test"]) == 30
+        assert len(line["chosen"]) == 12 and set(line["chosen"]) <= {1, 2, 3}
+    for name in ("config.json", "selector.json", "report.html", "report.md"):
+        assert (whole / name).is_file(), name
+
+
+def test_figures_of_the_learnable_tables_by_hand(whole: Path) -> None:
+    # Of 12 test questions 6 are right under K = 1 alone (2.8), 6 under K = 3 alone (2.4): the
+    # oracle has 2.6 and a mean K of 2, the best fixed K, 1, 1.4 and so a regret of 1.2 = 0.5 * 2.4.
+    boolq = json.loads((whole / "selector.json").read_text())["tables"][0]
+    assert boolq["questions"] == {"train": 28, "test": 12}
+    rows = {(row["scheme"], row["policy"]): row for row in boolq["results"]}
+    for policy in ("NeuralUCB", "LinUCB", "oracle"):
+        row = rows["weighted", policy]
+        means = {name: one["mean"] for name, one in row["means"].items()}
+        assert means["reward"] == pytest.approx(2.6)
+        assert (means["correct"], means["k"], means["regret"]) == (1, 2, 0)
+        assert row["share_of_k"] == [0.5, 0, 0.5]
+        assert row["over_best_fixed"]["mean"] == pytest.approx(1.2)
+    fixed = rows["weighted", "best fixed K"]
+    assert fixed["best_fixed"] == 1 and fixed["share_of_k"] == [1, 0, 0]
+    assert fixed["means"]["reward"]["mean"] == pytest.approx(1.4)
+    assert fixed["means"]["regret"]["mean"] == pytest.approx(1.2)
+    # Random K: a third of the oracle's reward.
+    chance = rows["weighted", "random K"]["means"]
+    assert chance["reward"]["mean"] == pytest.approx(2.6 / 3)
+    assert chance["correct"]["mean"] == pytest.approx(1 / 3)
+    # lambda 1: K = 1 loses 1 always and wins 1 half the time.
+    dear = rows["lambda 1", "NeuralUCB"]
+    assert dear["means"]["k"] == {"mean": 1, "low": 1, "high": 1, "n": 12}
+    assert dear["means"]["reward"]["mean"] == pytest.approx(-0.5)
+    assert all(sum(row["share_of_k"]) == pytest.approx(1) for row in boolq["results"])
+    assert rows["weighted", "NeuralUCB"]["std"]["reward"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_kept_selectors_choose_what_was_recorded(
+    job: selector.TrainSelector, whole: Path
+) -> None:
+    table = read_table(job.tables[1])
+    for scheme, place in (("weighted", "weighted"), ("lambda 1", "lambda-1")):
+        found = load_selector(whole / "selectors" / "hotpotqa" / place, encoder="encoder A", arms=3)
+        name = f"hotpotqa/{scheme}/NeuralUCB/0"
+        line = next(line for line in lines_of(whole) if line["training"] == name)
+        np.testing.assert_array_equal(found.choose(table.contexts[~table.train]), line["chosen"])
+
+
+def test_stopped_and_gone_on_with_it_ends_in_the_same_bytes(
+    job: selector.TrainSelector, whole: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    done: list[Any] = []
+    train = selector.train
+
+    def fails(*given: Any, **named: Any) -> Any:
+        if len(done) >= 5:
+            raise InputError("no power")
+        done.append(given)
+        return train(*given, **named)
+
+    stopped = dataclasses.replace(job, workers=1)
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="no power"):
+        patch.setattr(selector, "train", fails)
+        selector.execute(stopped, tmp_path)
+    kept = lines_of(tmp_path)
+    assert 1 <= len(kept) <= 5 and not (tmp_path / "selector.json").exists()
+    with (tmp_path / "curves.jsonl").open("a") as out:
+        out.write('{"training": "cut off')
+    again: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(selector, "train", lambda *g, **n: (again.append(g), train(*g, **n))[1])
+        selector.execute(stopped, tmp_path)
+    assert len(again) == len(NAMES) - len(kept)
+    for name in ("curves.jsonl", "selector.json"):
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes(), name
+    with monkeypatch.context() as patch:  # nothing is left to train
+        patch.setattr(selector, "train", None)
+        selector.execute(job, tmp_path)
+
+
+def test_another_job_and_another_table_are_refused(
+    job: selector.TrainSelector, whole: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"selector\.training\.epochs: 30 recorded, 31 now"):
+        selector.execute(dataclasses.replace(job, training=Training(epochs=31, batch=7)), whole)
+    other = small_table.write(tmp_path / "boolq", seed=5)
+    with pytest.raises(InputError, match=r"tables\.boolq\.content: .* recorded"):
+        selector.execute(dataclasses.replace(job, tables=(str(other), job.tables[1])), whole)
+
+
+def test_settings_that_do_not_fit_are_refused(job: selector.TrainSelector, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"rewards for 3 rewrites, .*set to 10 arms"):
+        selector.execute(dataclasses.replace(job, arms=10), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"tables": ()}, "give directories of reward tables"),
+        ({"tables": ("a/boolq", "b/boolq")}, "names differ"),
+        ({"penalties": (0.1, 0.1)}, "hold one twice"),
+        ({"others": (LinUcb(), LinUcb(2.0))}, "hold one twice"),
+        ({"seeds": 0}, "seeds, arms and workers are 0"),
+    ]
+    for changes, message in bad:
+        with pytest.raises(InputError, match=message):
+            dataclasses.replace(job, **changes)
+
+
+def test_the_script_prints_the_tables(
+    job: selector.TrainSelector, whole: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.setattr(selector, "train", None)
+    monkeypatch.setattr(script, "parse", lambda *given, **named: (job, Flags(str(whole))))
+    assert script.main(["select"]) == 0
+    told = capsys.readouterr().out
+    for word in ("NeuralUCB", "LinUCB", "best fixed K (= 1)", "oracle", "boolq: lambda", "88.2"):
+        assert word in told, word
+    monkeypatch.setattr(script, "parse", lambda *given, **named: (job, Flags("")))
+    with pytest.raises(InputError, match="--workdir"):
+        script.main(["select"])
+
+
+@dataclasses.dataclass
+class Flags:
+    workdir: str
+
+
+def test_the_configs_want_tables() -> None:
+    from configs.train_selector import get_config
+
+    assert get_config("paper@a,b/c").tables == ("a", "b/c")
+    assert get_config("sweep@a").training.dimensions == 32
+    assert get_config("tiny@a").seeds == 2
+    for variant in ("paper", "none@a"):
+        with pytest.raises(InputError, match="give tiny@DIRECTORY"):
+            get_config(variant)

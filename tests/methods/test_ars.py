@@ -1,0 +1,253 @@
+"""ARS-RAG over scripted models: orders, counts, labels, rewards."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store, canonical
+from jaxrag.methods import ars, ars_labels, ars_rewards
+from jaxrag.methods.relevance import Judge
+from jaxrag.methods.rewrite_steps import (
+    Chosen,
+    Fixed,
+    Generated,
+    Judged,
+    Ranked,
+    Search,
+    Shuffled,
+)
+from jaxrag.methods.rewrites import Rewriter
+from jaxrag.methods.steps import Reader
+from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, SelectorTool, Tools
+from jaxrag.types import InputError, Question
+from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker
+
+# Three rewrites, at 0, 40 and 90 degrees, and five passages around them: the two nearest to the
+# first are a and b, to the second c and b (b is at 20, c at 50, so 40 is nearer to c), to the
+# third e and d.
+PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
+QUERIES = {"first": 0, "second": 40, "third": 90, "Where": 60}
+SMALL = Reader(prompts="small", answer_tokens=4)
+REWRITER, SEARCH = Rewriter(n=3), Search(m=2, merge="concatenate")
+WRITTEN = " the first?\n2. the second?\n3. the third?\n4. cut"
+
+
+class Model(ScriptedModel):
+    """Answers with the titles that it is shown; finds what holds "text of c" or "e" relevant."""
+
+    def __init__(self, **script):
+        super().__init__({"Rewrites:\n1.": WRITTEN, **script, "": "an answer"})
+        self.judged = 0
+
+    def _one(self, prompt):
+        found = super()._one(prompt)
+        shown = self.prompts[-1].rpartition("\n\n")[2]
+        if found.text == "an answer" and "Title" in shown:
+            titles = [name for name in PASSAGES if f"Title {name}." in shown]
+            return dataclasses.replace(found, text=" ".join(titles))
+        return found
+
+    def logprob(self, prompts, continuations):
+        self.judged += len(prompts)
+        likes = [("text of c" in p or "text of e" in p) == (c == " relevant")
+                 for p, c in zip(prompts, continuations, strict=True)]  # fmt: skip
+        return [np.array([-0.5 if like else -2.0], np.float32) for like in likes]
+
+
+class Selector:
+    identity = canonical({"selector": "scripted"})
+    arms = 3
+
+    def __init__(self, k):
+        self.k, self.seen = k, []
+
+    def choose(self, contexts):
+        self.seen += list(contexts)
+        return np.full(len(contexts), self.k, np.int32)
+
+
+def run(method, config, *, ranker=None, selector=None, model=None, question=QUESTION):
+    index = ScriptedIndex(PASSAGES, QUERIES)
+    tools = Tools(
+        llm=LanguageModelTool(model or Model()),
+        retriever=RetrieverTool(index),
+        rewrite_ranker=RerankerTool(ranker) if ranker else None,
+        count_selector=SelectorTool(selector) if selector else None,
+    )
+    tasks = [(question.id, lambda: method.answer(question, tools, config))]
+    (outcome,) = Scheduler(Store(None)).run(tasks)
+    if outcome.error:
+        raise outcome.error
+    json.dumps(outcome.value.trace, allow_nan=False)
+    return outcome
+
+
+def made(order=Generated(), count=Fixed(3), **changes):  # noqa: B008
+    return ars.Config(
+        rewriter=REWRITER, order=order, count=count, search=SEARCH, reader=SMALL, **changes
+    )
+
+
+RANKER = ScriptedReranker(lambda query, text: {"f": 0.1, "s": -2.0, "t": 5.0}[text[4]])
+
+
+def test_all_as_generated():
+    outcome = run(ars, made())
+    trace = outcome.value.trace
+    assert [search["ids"] for search in trace["searches"]] == [["a", "b"], ["c", "b"], ["e", "d"]]
+    assert trace["selected"]["ids"] == ["a", "b", "c", "e", "d"]  # the union, each once
+    assert trace["kept"] == {"k": 3, "numbers": [0, 1, 2], "scores": []}
+    # one generation of all rewrites and one answer; a search for each rewrite
+    assert outcome.cost["llm_calls"] == 2 and outcome.cost["searches"] == 3
+
+
+def test_only_the_kept_ones_are_searched_for():
+    outcome = run(ars, made(count=Fixed(1)))
+    assert outcome.value.trace["selected"]["ids"] == ["a", "b"]
+    assert outcome.cost["searches"] == 1
+
+
+def test_ranked_and_reversed():
+    best = run(ars, made(Ranked(), Fixed(1)), ranker=RANKER).value.trace
+    assert best["kept"] == {"k": 1, "numbers": [2, 0, 1], "scores": [5.0, 0.1, -2.0]}
+    assert best["selected"]["ids"] == ["e", "d"]
+    worst = run(ars, made(Ranked(reverse=True), Fixed(2)), ranker=RANKER).value.trace
+    assert worst["kept"]["numbers"] == [1, 0, 2]
+    assert worst["selected"]["ids"] == ["c", "b", "a"]
+
+
+def test_the_original_pipeline_judges_every_passage_once():
+    model = Model()
+    outcome = run(ars, made(Judged(Judge(prompts="small")), Fixed(1)), model=model)
+    trace = outcome.value.trace
+    # relevant are c and e: none of the first rewrite, one of the second, one of the third
+    assert trace["judged"] == {"passages": 5, "relevant": [0, 1, 1]}
+    assert trace["kept"]["numbers"] == [1, 2, 0]  # equals stay as generated
+    assert model.judged == 2 * 5  # two words for each of five passages, b being judged once
+
+
+def test_the_selector_says_how_many():
+    selector = Selector(2)
+    trace = run(ars, made(Ranked(), Chosen()), ranker=RANKER, selector=selector).value.trace
+    assert trace["kept"]["k"] == 2 and trace["selected"]["ids"] == ["e", "d", "a", "b"]
+    np.testing.assert_allclose(selector.seen[0], [0.5, 3**0.5 / 2], atol=1e-6)  # 60 degrees
+
+
+def test_shuffles_are_the_seeds():
+    orders = {
+        seed: tuple(run(ars, made(Shuffled(seed))).value.trace["kept"]["numbers"])
+        for seed in (0, 0, 1, 2, 3, 4)
+    }
+    assert all(sorted(order) == [0, 1, 2] for order in orders.values())
+    assert len(set(orders.values())) > 1
+    other = Question("q2", QUESTION.text, ("Rome",))
+    found = [tuple(run(ars, made(Shuffled(s)), question=other).value.trace["kept"]["numbers"])
+             for s in range(5)]  # fmt: skip
+    assert found != [orders[s] for s in range(5)]  # another question is shuffled in its own way
+
+
+def test_what_is_read_is_cut():
+    config = dataclasses.replace(made(), search=Search(m=2, merge="round_robin", read=2))
+    assert run(ars, config).value.trace["selected"]["ids"] == ["a", "c"]
+
+
+def test_yes_no_by_words_and_by_logprob():
+    asked = Question("q1", "Where is it?", ("yes",), task="yes_no")
+    model = Model(**{"Yes or no:": "No, it is not"})
+    outcome = run(ars, made(), model=model, question=asked)
+    assert outcome.value.text == "no" and outcome.value.trace["task"] == "yes_no"
+
+    class Sure(Model):
+        def logprob(self, prompts, continuations):
+            odds = {" yes": -0.1, " no": -2.0}
+            return [np.array([odds[c]], np.float32) for c in continuations]
+
+    outcome = run(ars, made(by="logprob"), model=Sure(), question=asked)
+    assert outcome.value.text == "yes"
+    assert outcome.value.trace["answer"]["option_logprobs"] == pytest.approx([-0.1, -2.0])
+
+
+def test_rewards_are_the_answers_of_every_k():
+    config = ars_rewards.Config(
+        rewriter=REWRITER, order=Ranked(), search=SEARCH, reader=SMALL, closed_tokens=4
+    )
+    model = Model()
+    outcome = run(ars_rewards, config, ranker=RANKER, model=model)
+    trace = outcome.value.trace
+    assert trace["read"] == [["e", "d"], ["e", "d", "a", "b"], ["e", "d", "a", "b", "c"]]
+    # the model repeats the titles that it was shown, in the corpus's order
+    assert trace["answers"] == ["d e", "a b d e", "a b c d e"] and outcome.value.text == "a b c d e"
+    for k in (1, 2, 3):
+        alone = run(ars, made(Ranked(), Fixed(k)), ranker=RANKER)
+        assert alone.value.text == trace["answers"][k - 1]
+    assert outcome.cost["searches"] == 3
+
+
+def test_labels_count_relevant_passages():
+    config = ars_labels.Config(REWRITER, SEARCH, Judge(prompts="small"), 1.0, SMALL)
+    model = Model(**{"text of a\nThe passage is": "relevant", "The passage is": "hm"})
+    trace = run(ars_labels, config, model=model).value.trace
+    assert {n: v["relevant"] for n, v in trace["judged"]["logprob"].items()} == {
+        "a": 0, "b": 0, "c": 1, "d": 0, "e": 1,
+    }  # fmt: skip
+    assert {n: v["relevant"] for n, v in trace["judged"]["word"].items()} == {
+        "a": 1, "b": 0, "c": 0, "d": 0, "e": 0,
+    }  # fmt: skip
+    assert sum(v["junk"] for v in trace["judged"]["word"].values()) == 4
+    assert trace["judged"]["word"]["a"]["probability"] is None
+
+
+def test_without_a_judge_nothing_is_asked():
+    model = Model()
+    outcome = run(ars_labels, ars_labels.Config(REWRITER, SEARCH, None, 1.0, SMALL), model=model)
+    assert outcome.value.trace["judged"] == {} and model.judged == 0
+    assert outcome.cost["llm_calls"] == 1 and len(outcome.value.trace["searches"]) == 3
+
+
+def test_the_other_way_is_asked_of_a_share():
+    config = ars_labels.Config(REWRITER, SEARCH, Judge(prompts="small"), 0.0, SMALL)
+    assert list(run(ars_labels, config).value.trace["judged"]) == ["logprob"]
+    shares = [
+        len(run(ars_labels, dataclasses.replace(config, compared=0.5),
+                question=Question(f"q{i}", "Where is it?", ())).value.trace["judged"]) - 1
+        for i in range(20)
+    ]  # fmt: skip
+    assert 0 < sum(shares) < 20
+
+
+@pytest.mark.parametrize(
+    "config, said",
+    [
+        (made(Ranked()), r"set config.rewrite_ranker.checkpoint"),
+        (made(count=Chosen()), r"set config.count_selector.checkpoint"),
+        (made(count=Fixed(4)), r"count.k is 4, and there are 3 rewrites"),
+    ],
+)
+def test_what_is_missing_is_named(config, said):
+    with pytest.raises(InputError, match=said):
+        run(ars, config)
+
+
+def test_a_selector_of_another_number_of_rewrites():
+    config = dataclasses.replace(made(count=Chosen()), rewriter=Rewriter(n=2))
+    with pytest.raises(InputError, match=r"trained for 3 rewrites, and the question has 2"):
+        run(ars, config, selector=Selector(1))
+
+
+@pytest.mark.parametrize(
+    "build, said",
+    [
+        (lambda: Search(m=0), "search.m is 0"),
+        (lambda: Search(read=-1), "read -1"),
+        (lambda: Search(merge="best"), "merge is 'best'"),
+        (lambda: Fixed(0), "count.k is 0"),
+        (lambda: ars_labels.Config(compared=2.0), "compared is 2.0"),
+        (lambda: made(by="chance"), "by 'chance'"),
+    ],
+)
+def test_bad_settings(build, said):
+    with pytest.raises(InputError, match=said):
+        build()

@@ -1,0 +1,84 @@
+"""Chain of thought: one call, the answer read from its end, junk marked."""
+
+import pytest
+
+from jaxrag.methods import chain_of_thought, prompts
+from jaxrag.methods.steps import Reader
+from jaxrag.types import InputError, Question
+from tests.methods.scripted import QUESTION, ScriptedModel, run
+
+YES_NO = Question("y", "is rome a city", ("yes",), task="yes_no")
+CHOICE = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome", "in Bern"))
+SETS = ["baselines", "baselines_small"]
+
+
+def answer(said, question=QUESTION, name="baselines", **settings):
+    model = ScriptedModel({"": said})
+    config = chain_of_thought.Config(Reader(prompts=name), **settings)
+    return run(chain_of_thought.answer, config, model, question=question), model
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "question, said, text, junk",
+    [
+        (QUESTION, "It is in Italy. So the answer is Rome.", "Rome", False),
+        (QUESTION, "It is in Italy. It is Rome.", "It is Rome.", True),
+        (QUESTION, "", "", True),
+        (YES_NO, "It has a mayor, no doubt. So the answer is yes.", "yes", False),
+        (YES_NO, "No doubt. It is a city.", "It is a city.", True),
+        (YES_NO, "The answer is unknown.", "unknown", False),
+        (CHOICE, "A and C are far off. So the answer is B.", "in Rome", False),
+        (CHOICE, "So the answer is in Rome.", "in Rome", False),
+    ],
+)
+def test_the_answer_is_the_conclusion(name, question, said, text, junk):
+    found, model = answer(said, question, name)
+    trace = found.value.trace
+    assert found.value.text == text
+    assert trace["answer"]["junk"] is junk and trace["answer"]["raw"] == said
+    assert found.cost["llm_calls"] == 1 and "searches" not in found.cost
+    (asked,) = model.prompts
+    assert asked.count(question.text) == 1
+    assert ("B: in Rome" in asked) == bool(question.choices)
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("role", ["", "_yes_no", "_multiple_choice"])
+def test_demonstrations_end_as_they_should(name, role):
+    """What is asked for is what the demonstrations show, and what is read from them."""
+    demonstrations = prompts.load(name).role(f"chain_of_thought{role}").demonstrations
+    assert demonstrations
+    for _, reply in demonstrations:
+        assert ". So the answer is " in reply and "\n" not in reply
+        said = reply.rpartition("So the answer is ")[2].rstrip(".")
+        question = {"": QUESTION, "_yes_no": YES_NO, "_multiple_choice": CHOICE}[role]
+        found, _ = answer(reply, question, name)
+        options = {"A": "in Oslo", "B": "in Rome", "C": "in Bern"}
+        assert found.value.text == (options[said] if role == "_multiple_choice" else said)
+        assert found.value.trace["answer"]["junk"] is False
+
+
+class Lengths(ScriptedModel):
+    def generate(self, prompts, *, max_new_tokens, **settings):
+        self.most = max_new_tokens
+        return super().generate(prompts, max_new_tokens=max_new_tokens, **settings)
+
+
+@pytest.mark.parametrize("question", [QUESTION, YES_NO])
+def test_reasoning_has_a_length_of_its_own(question):
+    model = Lengths({"": "So the answer is yes."})
+    config = chain_of_thought.Config(Reader(prompts="baselines", answer_tokens=3), 77)
+    run(chain_of_thought.answer, config, model, question=question)
+    assert model.most == 77
+
+
+def test_what_cannot_be_asked():
+    with pytest.raises(InputError, match="reasoning_tokens is 0"):
+        chain_of_thought.Config(reasoning_tokens=0)
+    claim = Question("f", "Ice is warm.", ("false",), task="fact_checking")
+    with pytest.raises(InputError, match="Question f is a statement to check"):
+        answer("So the answer is false.", claim)
+    wrong = Question("m", "Where is it?", ("B",), ("in Oslo", "in Rome"))
+    with pytest.raises(InputError, match="none of its options"):
+        answer("So the answer is B.", wrong)

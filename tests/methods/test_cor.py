@@ -1,0 +1,122 @@
+"""CoR by prompting: whatever the model writes is an order of the passages."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.methods import cor
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.steps import Reader
+from jaxrag.types import InputError, Question
+from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+
+ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
+
+
+@pytest.mark.parametrize(
+    "text, positions, unknown, duplicate, missing",
+    [
+        ("[3] [1] [2]", (2, 0, 1), 0, 0, 0),
+        ("2 > 3 > 1", (1, 2, 0), 0, 0, 0),
+        ("3", (2, 0, 1), 0, 0, 2),  # the others follow in the order of the search
+        ("[2] [2] [2]", (1, 0, 2), 0, 2, 2),
+        ("[4] [0] [3]", (2, 0, 1), 2, 0, 2),
+        ("[12][3]", (2, 0, 1), 1, 0, 2),  # 12 is not 1 and 2
+        ("none of them", (0, 1, 2), 0, 0, 3),
+        ("", (0, 1, 2), 0, 0, 3),
+        ("9" * 5000, (0, 1, 2), 1, 0, 3),
+        ("³ ٣ 2", (1, 0, 2), 0, 0, 2),  # digits of other scripts are none
+    ],
+)
+def test_orders_as_written(text, positions, unknown, duplicate, missing):
+    assert cor.read_order(text, 3) == (positions, unknown, duplicate, missing)
+
+
+@settings(deadline=None)
+@given(st.text("0123456789[]>, x\n", max_size=40), st.integers(1, 12))
+def test_any_text_is_an_order(text, count):
+    found = cor.read_order(text, count)
+    assert sorted(found.positions) == list(range(count))
+    assert 0 <= found.missing <= count
+    assert found.positions[count - found.missing :] == tuple(
+        sorted(found.positions[count - found.missing :])
+    )
+
+
+def answer(ranking, question=QUESTION, name="baselines", said="Paris", **changed):
+    cue = {"baselines": "Rank the passages", "baselines_small": "Ranking:"}[name]
+    model = ScriptedModel({cue: ranking, "": said})
+    changed = {"candidates": OnePath(n=3), "k": 2, "reader": Reader(prompts=name), **changed}
+    index = ScriptedIndex(ANGLES, {"": 0})
+    return run(cor.answer, cor.Config(**changed), model, index, question=question), model
+
+
+@pytest.mark.parametrize("name", ["baselines", "baselines_small"])
+def test_the_first_of_the_ranking_are_read(name):
+    found, model = answer(" [3] [1] [2]\n[2]", name=name)
+    trace = found.value.trace
+    assert trace["selected"]["ids"] == ["c", "a"] and found.value.text == "Paris"
+    assert trace["ranking"]["ids"] == ["c", "a", "b"]
+    assert [trace["ranking"][key] for key in ("unknown", "duplicate", "missing")] == [0, 0, 0]
+    ranks, reads = model.prompts
+    for number, letter in enumerate("abc", start=1):
+        assert f"[{number}] Title {letter}" in ranks
+    assert "text of b" not in reads
+    assert reads.index("Title c") < reads.index("Title a")
+    assert found.cost["llm_calls"] == 2 and found.cost["searches"] == 1
+    by_id = {c["id"]: c["score"] for c in trace["selected"]["candidates"]}
+    assert trace["selected"]["scores"] == [by_id["c"], by_id["a"]]
+
+
+def test_a_bad_ranking_is_filled_up_and_counted():
+    found, _ = answer("the best is 2, then 2, then 7")
+    trace = found.value.trace
+    assert trace["selected"]["ids"] == ["b", "a"]
+    assert [trace["ranking"][key] for key in ("unknown", "duplicate", "missing")] == [1, 1, 2]
+    assert trace["ranking"]["raw"] == "the best is 2, then 2, then 7"
+
+
+def test_closed_questions():
+    question = Question("y", "is rome a city", ("yes",), task="yes_no")
+    found, model = answer("[1]", question, said="True")
+    assert found.value.text == "yes" and "true or false" in model.prompts[1]
+
+
+class Words:
+    """One token a word."""
+
+    chat_template = "{{ messages }}"
+
+    def encode(self, text, **_):
+        return text.split()
+
+    def apply_chat_template(self, messages, **_):
+        return "\n".join(message["content"] for message in messages)
+
+
+def test_what_does_not_fit_counts_as_not_ranked():
+    cue = "Rank the passages"
+    model = ScriptedModel({cue: "[1]", "": "Paris"})
+    model.tokenizer = Words()
+    reader = Reader(prompts="baselines", truncate=True, answer_tokens=1)
+    index = ScriptedIndex(ANGLES, {"": 0})
+
+    def run_with(limit):
+        model.max_length = limit
+        config = cor.Config(OnePath(n=3), k=3, ranking_tokens=4, reader=reader)
+        return run(cor.answer, config, model, index).value.trace
+
+    whole = len(Words().encode("")) + 1000
+    assert "truncated" not in run_with(whole)["ranking"]
+    ranks = next(prompt for prompt in model.prompts if cue in prompt)
+    cut = run_with(len(ranks.split()) + 4 - 7)  # a passage is six words, "[3] Title c: text of c"
+    assert cut["ranking"]["truncated"]["passages"] < 3 and cut["ranking"]["missing"] == 2
+    assert cut["selected"]["ids"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("name", ["k", "ranking_tokens", "closed_tokens"])
+def test_settings_out_of_range(name):
+    with pytest.raises(InputError, match=rf"{name}"):
+        cor.Config(**{name: 0})
+    with pytest.raises(InputError, match="by is 'x'"):
+        cor.Config(by="x")

@@ -1,0 +1,119 @@
+"""Fair RAG's stochastic retriever: what is drawn, from what, and how probable it was."""
+
+import math
+
+import numpy as np
+import pytest
+
+from jaxrag.methods import fairrag
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.steps import Reader
+from jaxrag.types import InputError, Question
+from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+
+ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
+SCRIPT = {"text of": "Paris", "": "A pseudo text."}
+QUERIES = {"A pseudo text.": 80, "": 0}
+
+
+def answer(question=QUESTION, script=SCRIPT, **settings):
+    model, index = ScriptedModel(script), ScriptedIndex(ANGLES, QUERIES)
+    settings = {"candidates": OnePath(n=4), "k": 2, **settings}
+    found = run(fairrag.answer, fairrag.Config(**settings), model, index, question=question)
+    return found, model
+
+
+def kept(found):
+    return found.value.trace["selected"]["ids"]
+
+
+def test_what_is_drawn_is_read_in_the_order_of_the_draw():
+    found, model = answer(seed=5)
+    trace = found.value.trace
+    ids = kept(found)
+    assert len(set(ids)) == 2 and set(ids) <= {"a", "b", "c", "d"}
+    (asked,) = model.prompts
+    assert asked.index(f"text of {ids[0]}") < asked.index(f"text of {ids[1]}")
+    assert not any(f"text of {other}" in asked for other in set(ANGLES) - set(ids))
+    assert [c["id"] for c in trace["selected"]["candidates"]] == ["a", "b", "c", "d"]
+    assert trace["searches"][0]["ids"] == ["a", "b", "c", "d"]
+    by_id = {c["id"]: c["score"] for c in trace["selected"]["candidates"]}
+    assert trace["selected"]["scores"] == [by_id[name] for name in ids]
+    assert found.cost["llm_calls"] == found.cost["searches"] == 1
+    assert found.value.text == "Paris"
+
+
+def test_the_draw_s_probability_by_hand():
+    """float64: log-weights ((1 + s')^alpha) / temperature of cos 0, 20, 40, 60 degrees."""
+    found, _ = answer(seed=2, alpha=3.0, temperature=1.5)
+    cosines = np.cos(np.radians([0, 20, 40, 60]))
+    scaled = (cosines - cosines.min()) / (cosines.max() - cosines.min())
+    left, total = dict(zip("abcd", np.exp((1 + scaled) ** 3 / 1.5), strict=True)), 0.0
+    for name in kept(found):
+        total += math.log(left[name] / sum(left.values()))
+        del left[name]
+    assert found.value.trace["selected"]["logprob"] == pytest.approx(total, abs=1e-4)
+
+
+def test_draws_are_those_of_the_seed_and_the_question():
+    assert kept(answer(seed=7)[0]) == kept(answer(seed=7)[0])
+    seeds = {tuple(kept(answer(seed=seed, alpha=0.0)[0])) for seed in range(12)}
+    names = [Question(f"q{i}", "Where is it?", ("Rome",)) for i in range(12)]
+    questions = {tuple(kept(answer(question, alpha=0.0)[0])) for question in names}
+    assert len(seeds) > 3 and len(questions) > 3  # of 12 orders
+
+
+def test_a_low_temperature_leaves_nothing_to_chance():
+    for seed in range(5):
+        assert kept(answer(seed=seed, temperature=1e-6)[0]) == ["a", "b"]
+
+
+def test_first_places_are_as_frequent_as_their_weights_say():
+    # Two candidates have s' 1 and 0, so with alpha 1 log-weights 2 and 1: e / (e + 1) = 0.731
+    index = ScriptedIndex({"a": 0, "d": 60}, QUERIES)
+    config = [fairrag.Config(OnePath(n=2), k=1, alpha=1.0, seed=seed) for seed in range(100)]
+    firsts = [kept(run(fairrag.answer, one, ScriptedModel(SCRIPT), index))[0] for one in config]
+    share = firsts.count("a") / 100
+    assert abs(share - 0.731) < 4 * math.sqrt(0.731 * 0.269 / 100)
+
+
+def test_fewer_candidates_than_are_wanted_are_all_read():
+    found, _ = answer(candidates=OnePath(n=3), k=9)
+    assert sorted(kept(found)) == ["a", "b", "c"]
+
+
+def test_candidates_by_a_pseudo_context():
+    found, _ = answer(
+        candidates=OnePath(n=1, by="pseudo"), k=1, reader=Reader(prompts="dtr"),
+        script={"text of": "Paris", "encyclopedic": "A pseudo text."},
+    )  # fmt: skip
+    assert kept(found) == ["e"] and found.cost["llm_calls"] == 2
+
+
+def test_closed_questions():
+    question = Question("y", "is rome a city", ("yes",), task="yes_no")
+    found, model = answer(question, {"": "True."})
+    assert found.value.text == "yes" and "true or false" in model.prompts[0]
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"k": 0}, "k is 0"),
+        ({"closed_tokens": 0}, "closed_tokens 0"),
+        ({"alpha": -1.0}, "alpha is -1.0"),
+        ({"temperature": 0.0}, "temperature 0.0.*standard_rag"),
+        ({"temperature": math.nan}, "temperature nan"),
+        ({"alpha": math.inf}, "alpha is inf"),
+        ({"alpha": 128.0}, "alpha is 128.0.*float32"),
+        ({"by": "chance"}, "by is 'chance'"),
+    ],
+)
+def test_settings_out_of_range(settings, said):
+    with pytest.raises(InputError, match=said):
+        fairrag.Config(**settings)
+
+
+def test_the_sharpest_settings_are_finite():
+    found, _ = answer(alpha=100.0, temperature=1e-4)
+    assert kept(found)[0] == "a" and math.isfinite(found.value.trace["selected"]["logprob"])

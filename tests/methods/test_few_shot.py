@@ -1,0 +1,81 @@
+"""The row LLM: one call with demonstrations, for every kind of question."""
+
+import numpy as np
+import pytest
+
+from jaxrag.methods import few_shot, prompts
+from jaxrag.methods.steps import Reader
+from jaxrag.types import InputError, Question
+from tests.methods.scripted import QUESTION, ScriptedModel, run
+
+YES_NO = Question("y", "is rome a city", ("yes",), task="yes_no")
+CHOICE = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome", "in Bern"))
+
+
+@pytest.mark.parametrize("name", ["baselines", "baselines_small"])
+@pytest.mark.parametrize(
+    "question, said, text, task",
+    [
+        (QUESTION, "Rome\nand more", "Rome", "open"),
+        (YES_NO, "Yes, it is", "yes", "yes_no"),
+        (YES_NO, "Perhaps", "Perhaps", "yes_no"),  # junk stays as it is, and is wrong
+        (CHOICE, " B", "in Rome", "multiple_choice"),
+    ],
+)
+def test_one_call_and_no_search(name, question, said, text, task):
+    model = ScriptedModel({"": said})
+    found = run(few_shot.answer, few_shot.Config(Reader(prompts=name)), model, question=question)
+    assert found.value.text == text and found.value.trace["task"] == task
+    assert found.value.trace["answer"]["raw"] == said
+    assert found.cost["llm_calls"] == 1 and "searches" not in found.cost
+    (asked,) = model.prompts
+    assert asked.count(question.text) == 1
+    role = {"open": "direct"}.get(task, f"direct_{task}")
+    demonstrations = prompts.load(name).role(role).demonstrations
+    assert len(demonstrations) >= 3
+    assert all(user in asked and reply in asked for user, reply in demonstrations)
+    assert ("B: in Rome" in asked) == (task == "multiple_choice")
+
+
+class Options(ScriptedModel):
+    def logprob(self, asked, continuations):
+        given = {"yes": -2.0, "no": -0.5, "A": -1.0, "B": -3.0, "C": -0.9}
+        return [np.float32([given[text.strip()]]) for text in continuations]
+
+
+@pytest.mark.parametrize(
+    "question, text, scores", [(YES_NO, "no", 2), (CHOICE, "in Bern", 3), (QUESTION, "Rome", 0)]
+)
+def test_closed_questions_by_their_options_probabilities(question, text, scores):
+    found = run(few_shot.answer, few_shot.Config(by="logprob"), Options({"": "Rome"}),
+                question=question)  # fmt: skip
+    assert found.value.text == text and found.cost.get("llm_scores", 0) == scores
+    assert found.cost.get("llm_calls", 0) == (0 if scores else 1)
+
+
+class Lengths(ScriptedModel):
+    def generate(self, prompts, *, max_new_tokens, **settings):
+        self.most = max_new_tokens
+        return super().generate(prompts, max_new_tokens=max_new_tokens, **settings)
+
+
+@pytest.mark.parametrize("question, most", [(QUESTION, 32), (YES_NO, 5), (CHOICE, 5)])
+def test_closed_questions_have_a_limit_of_their_own(question, most):
+    model = Lengths({"": "A"})
+    run(few_shot.answer, few_shot.Config(closed_tokens=5), model, question=question)
+    assert model.most == most
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [({"closed_tokens": 0}, "closed_tokens is 0"), ({"by": "chance"}, "by is 'chance'; allowed")],
+)
+def test_settings_out_of_range(settings, said):
+    with pytest.raises(InputError, match=said):
+        few_shot.Config(**settings)
+
+
+def test_a_choice_that_can_never_be_right():
+    wrong = Question("m", "Where is it?", ("B",), ("in Oslo", "in Rome"))
+    with pytest.raises(InputError, match="none of its options"):
+        run(few_shot.answer, few_shot.Config(), ScriptedModel({"": "B"}), question=wrong)

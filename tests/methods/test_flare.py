@@ -1,0 +1,293 @@
+"""FLARE: sentence by sentence on scripts, both branches, its end, and what is searched for."""
+
+import math
+import re
+
+import pytest
+
+from jaxrag.methods import flare
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.flare import LookAhead
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.types import Generation, InputError, Question
+from tests.methods.scripted import QUESTION, ScriptedIndex, run
+
+ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
+QUERIES = {"Oslo": 80, "Italy": 0, "Where is it?": 40, "": 60}
+READER = Reader(prompts="baselines")
+SURE = [0.9, 0.95, 0.9, 0.85, 0.1]  # the last token began what comes after the sentence
+
+
+class Words:
+    """A tokenizer of words with the blank before them, and of line breaks."""
+
+    chat_template = "made up"
+
+    def encode(self, text, **_):
+        return re.findall(r"\n| ?[^\s]+", text)
+
+    def apply_chat_template(self, messages, **_):
+        return "\n".join(message["content"] for message in messages)
+
+
+class Writer:
+    """Says, in turn, what a test writes down for prompts without and with passages."""
+
+    identity = '{"model":"writer"}'
+    tokenizer, max_length = Words(), 100_000
+
+    def __init__(self, direct, informed=()):
+        self.said = {False: list(direct), True: list(informed)}
+        self.prompts, self.settings = [], []
+
+    def generate(self, prompts, **settings):
+        self.settings += [settings] * len(prompts)
+        return [self._one(prompt) for prompt in prompts]
+
+    def _one(self, prompt):
+        shown = prompt if isinstance(prompt, str) else prompt[-1].content
+        self.prompts.append(shown)
+        text, probabilities, reason = self.said["text of" in shown].pop(0)
+        logprobs = tuple(map(math.log, probabilities))
+        return Generation(text, tuple(range(len(logprobs))), logprobs, reason, 7)
+
+
+def answer(model, question=QUESTION, *, theta=0.8, beta=0.0, reader=READER, **settings):
+    settings = {"candidates": OnePath(n=2), "select": Top(k=2), **settings}
+    config = flare.Config(LookAhead(theta, beta), reader=reader, **settings)
+    found = run(flare.answer, config, model, ScriptedIndex(ANGLES, QUERIES), question=question)
+    assert model.said == {False: [], True: []}, "the script was not said to its end"
+    return found
+
+
+def so_far(model):
+    return [p.rpartition("Answer so far:")[2].partition("\nThe next")[0] for p in model.prompts]
+
+
+def test_sure_sentences_are_kept_without_retrieval():
+    model = Writer([
+        ("It lies in Italy", SURE, "stop"),
+        ("So the answer is Rome.", [0.9, 0.9, 0.99, 0.8, 0.95, 0.2], "stop"),  # at a line break
+    ])  # fmt: skip
+    found = answer(model)
+    trace = found.value.trace
+    assert found.value.text == "Rome" and so_far(model) == ["", " It lies in Italy."]
+    assert found.cost["llm_calls"] == 2 and "searches" not in found.cost
+    assert [s["least"] for s in trace["sentences"]] == pytest.approx([0.85, 0.8])
+    assert trace["gate"] == {
+        "name": "flare", "retrieve": False, "least": pytest.approx(0.8), "theta": 0.8,
+        "retrieved": 0, "of": 2,
+    }  # fmt: skip
+    assert trace["answer"]["raw"] == "It lies in Italy. So the answer is Rome."
+    assert trace["answer"]["junk"] is False and trace["task"] == "open"
+    assert "searches" not in trace and "selected" not in trace
+    # u is over all kept tokens: -(ln .9 + .95 + .9 + .85 + .1 + ... ) / 11
+    logs = [math.log(p) for p in (*SURE, 0.9, 0.9, 0.99, 0.8, 0.95, 0.2)]
+    assert trace["answer"]["u"] == pytest.approx(-sum(logs) / 11, rel=1e-5)
+    assert model.settings[0]["max_new_tokens"] == 64
+    assert set(model.settings[0]["stop"]) >= {". ", "! ", "? ", "\n"}
+
+
+def test_an_unsure_sentence_is_the_query_and_is_written_anew():
+    model = Writer(
+        [("It lies in Oslo", [0.9, 0.9, 0.9, 0.3, 0.9], "stop"),
+         ("So the answer is Rome.", [0.9] * 6, "stop")],
+        [("It lies in Bern", [0.2] * 5, "stop")],
+    )  # fmt: skip
+    found = answer(model)
+    trace = found.value.trace
+    first, second = trace["sentences"]
+    assert first["retrieve"] is True and second["retrieve"] is False
+    assert first["least"] == pytest.approx(0.3)
+    (search,) = trace["searches"]
+    assert (search["path"], search["query"]) == ("sentence 1", "It lies in Oslo")
+    assert search["ids"] == ["e", "d"] == first["ids"] == trace["selected"]["ids"]
+    direct, informed, last = model.prompts
+    assert "text of" not in direct and "text of" not in last
+    assert informed.index("text of e") < informed.index("text of d") < informed.index("Where is")
+    assert so_far(model) == ["", "", " It lies in Bern."]
+    assert first["final"]["text"] == "It lies in Bern"
+    assert found.cost["llm_calls"] == 3 and found.cost["searches"] == 1
+    assert trace["gate"]["retrieve"] is True and trace["gate"]["retrieved"] == 1
+    assert found.value.text == "Rome"
+
+
+def test_words_below_beta_are_no_part_of_the_query():
+    # .35 and .3 are below beta; the first word of Italy's two tokens is sure
+    model = Writer(
+        [("It lies in Oslo not Italy", [0.9, 0.5, 0.9, 0.35, 0.3, 0.9, 0.8], "stop")],
+        [("So the answer is Rome.", [0.9] * 6, "end")],
+    )
+    found = answer(model, beta=0.4)
+    (search,) = found.value.trace["searches"]
+    assert search["query"] == "It lies in Italy" and search["ids"] == ["a", "b"]
+    assert found.value.trace["sentences"][0]["masked"] == 2
+
+
+@pytest.mark.parametrize(
+    "probabilities, masked",
+    [
+        ([0.1, 0.2, 0.1, 0.3, 0.5], 4),  # nothing would be left
+        ([0.9, 0.1, 0.5], None),  # two tokens cannot make up four words
+    ],
+)
+def test_the_whole_sentence_where_words_cannot_be_left_out(probabilities, masked):
+    model = Writer(
+        [("It lies in Oslo", probabilities, "stop")],
+        [("So the answer is Rome.", [0.9] * 6, "end")],
+    )
+    found = answer(model, beta=0.4)
+    assert found.value.trace["searches"][0]["query"] == "It lies in Oslo"
+    assert found.value.trace["sentences"][0]["masked"] == masked
+
+
+def test_masking_needs_the_tokenizer():
+    model = Writer([("It lies in Oslo", [0.5] * 5, "stop")])
+    model.tokenizer = None
+    with pytest.raises(InputError, match="does not tell its tokenizer"):
+        answer(model, beta=0.4)
+    whole = Writer([("It lies in Oslo", [0.5] * 5, "stop")], [("answer is x.", [0.9], "end")])
+    whole.tokenizer = None
+    assert answer(whole, beta=0.0).value.trace["searches"][0]["query"] == "It lies in Oslo"
+
+
+@pytest.mark.parametrize("probability", [1e-9, 0.5, 1.0])
+def test_threshold_zero_never_and_one_always_retrieves(probability):
+    said = ("So the answer is Rome.", [probability] * 6, "end")
+    never = answer(Writer([said]), theta=0.0)
+    assert never.value.trace["gate"]["retrieve"] is False and "searches" not in never.cost
+    always = answer(Writer([said], [("So the answer is Oslo.", [0.9] * 6, "end")]), theta=1.0)
+    assert always.value.trace["gate"]["retrieve"] is True and always.cost["searches"] == 1
+    assert (never.value.text, always.value.text) == ("Rome", "Oslo")
+
+
+@pytest.mark.parametrize("least, retrieve", [(0.79, True), (0.81, False)])
+def test_the_least_probable_token_decides(least, retrieve):
+    said = ("So the answer is Rome.", [0.9, least, 0.9, 0.9, 0.9, 0.01], "end")
+    model = Writer([said], [("So the answer is Oslo.", [0.9] * 6, "end")] if retrieve else [])
+    assert answer(model).value.trace["gate"]["retrieve"] is retrieve
+
+
+def test_a_sentence_cut_by_its_length_counts_to_its_last_token():
+    model = Writer(
+        [("It lies in", [0.9, 0.9, 0.1], "length"), ("So the answer is Rome.", [0.9] * 6, "end")],
+        [("It lies in Italy", [0.9] * 3, "length")],
+    )
+    found = answer(model, sentence_tokens=3)
+    assert found.value.trace["sentences"][0]["least"] == pytest.approx(0.1)
+    assert so_far(model)[-1] == " It lies in Italy"  # no full stop was taken away
+    assert model.settings[0]["max_new_tokens"] == 3
+
+
+def test_nothing_said_at_first_is_unsure_and_the_question_is_searched_for():
+    model = Writer([("", [0.99], "end")], [("So the answer is Rome.", [0.9] * 6, "end")])
+    found = answer(model)
+    assert found.value.trace["searches"][0]["query"] == "Where is it?"
+    assert found.value.trace["gate"]["least"] == 0 and found.value.text == "Rome"
+
+
+def test_nothing_said_at_all_is_junk():
+    model = Writer([("", [0.99], "end")], [("", [0.99], "end")])
+    found = answer(model)
+    assert found.value.text == "" and found.value.trace["answer"]["junk"] is True
+
+
+def test_nothing_more_said_is_the_end_and_not_unsure():
+    model = Writer([("It is Rome", SURE, "stop"), ("", [0.1], "stop")])
+    found = answer(model)
+    trace = found.value.trace
+    assert trace["gate"]["of"] == 1 and trace["gate"]["retrieve"] is False
+    assert trace["gate"]["least"] == pytest.approx(0.85)
+    assert trace["sentences"][1]["least"] is None
+    # no answer is stated: the last sentence stands for it
+    assert found.value.text == "It is Rome." and trace["answer"]["junk"] is True
+
+
+def test_it_ends_after_the_most_sentences():
+    model = Writer([(f"Sentence {i}", SURE, "stop") for i in range(3)])
+    found = answer(model, max_sentences=3)
+    assert found.cost["llm_calls"] == 3 and found.value.trace["answer"]["junk"] is True
+    assert found.value.trace["answer"]["raw"] == "Sentence 0. Sentence 1. Sentence 2."
+
+
+def test_an_answer_with_a_full_stop_inside_is_read_to_its_end():
+    # ". " may end the sentence or stand in "St. Petersburg": only a line break ends the answer.
+    model = Writer([
+        ("So the answer is St", SURE, "stop"),
+        ("Petersburg.", [0.9, 0.9, 0.9], "stop"),
+        ("", [0.9], "stop"),
+    ])  # fmt: skip
+    assert answer(model).value.text == "St. Petersburg"
+
+
+@pytest.mark.parametrize("name, calls", [("baselines", 2), ("baselines_small", 1)])
+def test_a_chat_goes_on_after_its_end_and_plain_text_does_not(name, calls):
+    said = [("It lies in Italy", [0.9] * 5, "end"), ("So the answer is Rome", [0.9] * 6, "end")]
+    found = answer(Writer(said[:calls]), reader=Reader(prompts=name), theta=0.0)
+    assert found.cost["llm_calls"] == calls
+    raw = "It lies in Italy. So the answer is Rome."
+    assert found.value.trace["answer"]["raw"] == raw[: len(raw) if calls == 2 else 17]
+    assert found.value.text == ("Rome" if calls == 2 else "It lies in Italy.")
+
+
+def test_two_unsure_sentences_search_twice():
+    model = Writer(
+        [("It lies in Oslo", [0.1] * 5, "stop"), ("So the answer is in Italy.", [0.1] * 7, "end")],
+        [("It lies in Bern", [0.9] * 5, "stop"), ("So the answer is Rome.", [0.9] * 6, "end")],
+    )
+    found = answer(model)
+    trace = found.value.trace
+    assert [s["path"] for s in trace["searches"]] == ["sentence 1", "sentence 2"]
+    assert trace["selected"]["ids"] == ["e", "d", "a", "b"]
+    assert found.cost["llm_calls"] == 4 and found.cost["searches"] == 2
+    assert trace["gate"]["retrieved"] == trace["gate"]["of"] == 2
+
+
+@pytest.mark.parametrize(
+    "question, said, text, task",
+    [
+        (Question("y", "is rome a city", ("yes",), task="yes_no"), "yes", "yes", "yes_no"),
+        (Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome")), "B", "in Rome",
+         "multiple_choice"),
+        (Question("f", "Ice is warm.", ("false",), task="fact_checking"), "false", "false",
+         "fact_checking"),
+    ],
+)  # fmt: skip
+def test_closed_questions(question, said, text, task):
+    model = Writer([(f"So the answer is {said}.", [0.9] * 6, "end")])
+    found = answer(model, question)
+    assert found.value.text == text and found.value.trace["task"] == task
+    assert ("B: in Rome" in model.prompts[0]) == (task == "multiple_choice")
+
+
+def test_plain_text_goes_on_within_the_line():
+    model = Writer(
+        [(" It lies in Oslo", [0.5] * 5, "stop"), (" So the answer is Rome.", [0.9] * 6, "stop")],
+        [(" It lies in Italy", [0.9] * 5, "stop")],
+    )
+    said = {False: [*model.said[False]], True: [*model.said[True]]}
+    model._one = lambda prompt: Writer._one(model, prompt[prompt.rindex("\n\n") :])
+    answer(model, reader=Reader(prompts="baselines_small"), beta=0.4)
+    assert said[False] and said[True]
+    first, informed, last = model.prompts
+    assert first.endswith("Question: Where is it?\nAnswer:")
+    assert informed.strip().startswith("Title e. text of e\n")
+    assert informed.endswith("Question: Where is it?\nAnswer:")
+    assert last.endswith("\nAnswer: It lies in Italy.")
+
+
+@pytest.mark.parametrize("theta, beta", [(-0.1, 0.4), (1.1, 0.4), (0.8, 2.0), (math.nan, 0.4)])
+def test_settings_out_of_range(theta, beta):
+    with pytest.raises(InputError, match=r"gate\.theta is .* gate\.beta"):
+        LookAhead(theta, beta)
+
+
+@pytest.mark.parametrize("name", ["sentence_tokens", "max_sentences"])
+def test_lengths_out_of_range(name):
+    with pytest.raises(InputError, match=name):
+        flare.Config(**{name: 0})
+
+
+def test_its_gate_says_that_it_needs_probabilities():
+    assert flare.Config().gate.needs_logprobs

@@ -1,0 +1,53 @@
+"""One list from several searches."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxrag.methods.merging import check_merge, merged
+from jaxrag.types import InputError, Ranking
+
+FIRST, SECOND = Ranking((1, 2, 3), (0.9, 0.8, 0.7)), Ranking((3, 1, 4), (0.5, 0.4, 0.3))
+RANKINGS = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=5), max_size=5)
+
+
+def test_concatenate_and_round_robin():
+    assert merged([FIRST, SECOND], "concatenate").rows == (1, 2, 3, 4)
+    # firsts 1, 3; seconds 2, (1); thirds (3), 4
+    assert merged([FIRST, SECOND], "round_robin").rows == (1, 3, 2, 4)
+
+
+def test_fusion():
+    # 1: 1/61 + 1/62 = 0.032523; 3: 1/63 + 1/61 = 0.032266; 2: 1/62 = 0.016129; 4: 1/63 = 0.015873
+    rows, scores = merged([FIRST, SECOND], "fusion")
+    assert rows == (1, 3, 2, 4)
+    assert scores == pytest.approx((0.0325225, 0.0322664, 0.0161290, 0.0158730), abs=1e-6)
+    third = Ranking((4, 2), (1.0, 0.9))  # now 4: 1/63 + 1/61, 2: 1/62 + 1/62
+    assert merged([FIRST, SECOND, third], "fusion").rows == (1, 3, 4, 2)
+
+
+def test_equal_sums_come_in_turn():
+    found = merged([Ranking((5, 6), (1, 1)), Ranking((7, 8), (1, 1))], "fusion")
+    assert found.rows == (5, 7, 6, 8)
+
+
+@given(RANKINGS, st.sampled_from(["fusion", "round_robin", "concatenate"]))
+def test_every_passage_once_best_first(lists, merge):
+    rankings = [Ranking(tuple(ids), (0.0,) * len(ids)) for ids in lists]
+    rows, scores = merged(rankings, merge)
+    assert sorted(rows) == sorted({row for ids in lists for row in ids})
+    assert list(scores) == sorted(scores, reverse=True) and len(scores) == len(rows)
+    if lists and lists[0] and merge != "fusion":
+        assert rows[0] == lists[0][0]
+
+
+@given(RANKINGS)
+def test_one_search_is_left_as_it_is(lists):
+    for ids in lists:
+        for merge in ("fusion", "round_robin", "concatenate"):
+            assert merged([Ranking(tuple(ids), (0.0,) * len(ids))], merge).rows == tuple(ids)
+
+
+def test_an_unknown_policy():
+    with pytest.raises(InputError, match="'best'; allowed: fusion"):
+        check_merge("best")

@@ -1,0 +1,105 @@
+"""Relevance by a model's word and by its words' probabilities."""
+
+import math
+
+import numpy as np
+import pytest
+
+from jaxrag.methods import relevance
+from jaxrag.methods.relevance import Judge, Judgement
+from jaxrag.types import InputError, Passage
+from tests.methods.scripted import ScriptedModel, run
+
+PASSAGE = Passage("p", "Title", "text")
+
+
+class Odds(ScriptedModel):
+    """Gives each word of the pair its log-probabilities, token by token."""
+
+    def __init__(self, **words):
+        super().__init__({})
+        self.words, self.asked = words, []
+
+    def logprob(self, prompts, continuations):
+        self.asked += list(zip(prompts, continuations, strict=True))
+        return [np.array(self.words[c.strip()], np.float32) for c in continuations]
+
+
+def judged(model, **settings) -> Judgement:
+    async def answer(question, tools, config):
+        return await relevance.judge(question.text, PASSAGE, tools.llm, config)
+
+    return run(answer, Judge(prompts="small", **settings), model).value
+
+
+def test_by_logprob():
+    # log P(relevant) = -1, log P(irrelevant) = -0.5 - 1.5 = -2: p = 1 / (1 + e^-1)
+    model = Odds(relevant=[-1.0], irrelevant=[-0.5, -1.5])
+    found = judged(model)
+    assert found == (True, pytest.approx(1 / (1 + math.exp(-1))), False)
+    (prompt, first), (_, second) = model.asked
+    assert prompt.endswith("Passage: Title. text\nThe passage is")
+    assert (first, second) == (" relevant", " irrelevant")
+
+
+def test_improbable_and_equal_words():
+    assert judged(Odds(relevant=[-900.0], irrelevant=[0.0])) == (False, pytest.approx(0), False)
+    assert judged(Odds(relevant=[0.0], irrelevant=[-900.0])) == (True, 1.0, False)
+    assert judged(Odds(relevant=[-2.0], irrelevant=[-2.0])) == (False, 0.5, False)
+
+
+def test_against_a_text_that_says_nothing():
+    # log-odds -1 with the passage and -3 with "N/A": the passage speaks for it, p = 1/(1 + e^-2)
+    class Nothing(Odds):
+        def logprob(self, prompts, continuations):
+            self.asked += prompts
+            return [
+                np.array([0.0 if c == " irrelevant" else -3.0 if "N/A" in p else -1.0])
+                for p, c in zip(prompts, continuations, strict=True)
+            ]
+
+    model = Nothing()
+    assert judged(model, empty="N/A") == (True, pytest.approx(1 / (1 + math.exp(-2))), False)
+    assert len(model.asked) == 4
+    assert judged(Nothing()) == (False, pytest.approx(1 / (1 + math.exp(1))), False)
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [
+        (" relevant", (True, None, False)),
+        ("Irrelevant.", (False, None, False)),
+        ("It is RELEVANT, not irrelevant", (True, None, False)),
+        ("irrelevantly", (False, None, True)),
+        ("", (False, None, True)),
+        ("perhaps", (False, None, True)),
+    ],
+)
+def test_by_word(text, wanted):
+    assert judged(ScriptedModel({"": text}), by="word") == wanted
+
+
+def test_chats_are_asked_for_the_bare_word():
+    model = Odds(relevant=[-1.0], irrelevant=[-2.0])
+
+    async def answer(question, tools, config):
+        return await relevance.judge(question.text, PASSAGE, tools.llm, Judge())
+
+    assert run(answer, None, model).value.relevant
+    assert [word for _, word in model.asked] == ["relevant", "irrelevant"]
+
+
+def test_bad_settings(tmp_path):
+    with pytest.raises(InputError, match=r"judge.by is 'odds'; allowed: logprob, word"):
+        Judge(by="odds")
+    file = tmp_path / "mine.toml"
+    file.write_text('[relevance]\nuser = "{question} {passage}"\nwords = ["yes"]\n')
+    with pytest.raises(InputError, match=r"\[relevance\] has the words \['yes'\]; give two"):
+        judged_by(file)
+
+
+def judged_by(file):
+    async def answer(question, tools, config):
+        return await relevance.judge(question.text, PASSAGE, tools.llm, Judge(prompts=str(file)))
+
+    return run(answer, None, ScriptedModel({"": "yes"}))

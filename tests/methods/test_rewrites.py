@@ -1,0 +1,138 @@
+"""Reading rewrites out of what models write."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxrag.methods import steps
+from jaxrag.methods.rewrites import Rewriter, parse_rewrites, rewrite
+from jaxrag.types import InputError, Question
+from tests.methods.scripted import ScriptedModel, run
+
+ASKED = "who wrote it"
+WANTED = ("Who is its author?", "Which person wrote it?", "Whose work is it?")
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["1. {}", "1) {}", "(1) {}", "[1] {}", "1: {}", "1 - {}", "**1.** {}", "  1.{}", "Q1: {}",
+     "Rewrite 1: {}", "Question 1. {}", "1. **{}**", '1. "{}"', "- 1. {}", "1\\. {}", "1 – {}"],
+)  # fmt: skip
+def test_numbering_styles(style):
+    lines = [style.replace("1", str(i)).format(text) for i, text in enumerate(WANTED, start=1)]
+    raw = "Here are three versions:\n\n" + "\n".join(lines) + "\n\nI hope that helps."
+    assert parse_rewrites(raw, ASKED, 3) == (WANTED, 0)
+
+
+@pytest.mark.parametrize("mark", ["", "- ", "* ", "• ", "  "])
+def test_lines_without_numbers(mark):
+    raw = "Sure, here they are:\n" + "\n".join(mark + text for text in WANTED)
+    assert parse_rewrites(raw, ASKED, 3) == (WANTED, 0)
+
+
+def test_all_on_one_line():
+    raw = "1. Who is its author? 2. Which person wrote it? 3. Whose work is it?"
+    assert parse_rewrites(raw, ASKED, 3) == (WANTED, 0)
+
+
+def test_numbers_within_a_rewrite_stay():
+    raw = "1. Who won in 1998?\n2. Who won the 1998. edition?\n3. Is 2. the answer to 1+1?"
+    found, filled = parse_rewrites(raw, ASKED, 3)
+    assert (found, filled) == (
+        ("Who won in 1998?", "Who won the 1998. edition?", "Is 2. the answer to 1+1?"), 0,
+    )  # fmt: skip
+
+
+def test_what_is_missing_is_filled():
+    # 2 is empty, 3 repeats 1 but for case and punctuation: two are left of five. The question is
+    # no rewrite yet, so it comes next, and then the two again.
+    raw = "1. Who is its author?\n2.\n3. who is its author\n4. Whose work is it?"
+    given = ("Who is its author?", "Whose work is it?")
+    assert parse_rewrites(raw, ASKED, 5) == ((*given, ASKED, *given[:1], given[1])[:5], 3)
+
+
+def test_the_question_itself_is_filled_in_once():
+    raw = "1. Who wrote it?\n2. Whose work is it?"  # the first is the question again
+    assert parse_rewrites(raw, ASKED, 4).texts == (
+        "Who wrote it?", "Whose work is it?", "Who wrote it?", "Whose work is it?",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", ["", "\n \n", "1.\n2.", "Here they are:"])
+def test_nothing_to_read_gives_the_question(raw):
+    assert parse_rewrites(raw, ASKED, 3) == ((ASKED,) * 3, 3)
+
+
+def test_more_than_wanted_are_cut():
+    assert parse_rewrites("\n".join(WANTED), ASKED, 2) == (WANTED[:2], 0)
+
+
+def test_a_torn_last_line_is_no_rewrite():
+    raw = "1. Who is its author?\n2. Which pers"
+    assert parse_rewrites(raw, ASKED, 2, cut=True) == (("Who is its author?", ASKED), 1)
+    assert parse_rewrites(raw, ASKED, 2).texts[1] == "Which pers"
+
+
+@given(st.text(max_size=200), st.integers(1, 12), st.booleans())
+def test_anything_gives_n_rewrites(raw, n, cut):
+    texts, filled = parse_rewrites(raw, ASKED, n, cut=cut)
+    assert len(texts) == n and 0 <= filled <= n
+    assert all(text.strip() for text in texts)
+
+
+def asked_rewrites(model, rewriter):
+    async def answer(question: Question, tools, config):
+        trace: steps.Trace = {}
+        found = await rewrite(question, tools.llm, steps.Reader(prompts=config), rewriter, trace)
+        return found, trace
+
+    return run(answer, "small", model).value
+
+
+def test_one_generation_gives_all():
+    # the prompt for small models ends with the first number, which the reply then lacks
+    # (a scripted reply is always one that ran out of tokens, so its last line does not count)
+    text = " Who is its author?\n2. Whose work is it?\n3. By wh"
+    model = ScriptedModel({"Rewrites:\n1.": text})
+    (found, trace) = asked_rewrites(model, Rewriter(n=2))
+    assert found == (("Who is its author?", "Whose work is it?"), 0)
+    assert trace == {"rewrites": {"texts": list(found.texts), "filled": 0}}
+    assert len(model.prompts) == 1
+
+
+def test_what_the_model_wrote_is_kept_where_some_are_missing():
+    model = ScriptedModel({"": ("", [])})
+    found, trace = asked_rewrites(model, Rewriter(n=3))
+    assert found.filled == 3 and trace["rewrites"]["raw"] == ""
+
+
+def test_the_chat_asks_for_as_many():
+    model = ScriptedModel({"": "1. One?"})
+
+    async def answer(question, tools, config):
+        return await rewrite(question, tools.llm, steps.Reader(prompts="ars"), Rewriter(n=7), {})
+
+    run(answer, None, model)
+    assert "Write 7 different" in model.prompts[0] and "from 1 to 7" in model.prompts[0]
+
+
+@pytest.mark.parametrize("bad", [{"n": 0}, {"n": 100}, {"tokens": 0}, {"temperature": -1.0}])
+def test_bad_settings(bad):
+    with pytest.raises(InputError, match="rewriter"):
+        Rewriter(**bad)
+
+
+def test_the_temperature_and_seed_reach_the_model():
+    asked = []
+
+    class Model(ScriptedModel):
+        def generate(self, prompts, **settings):
+            asked.append(settings)
+            return super().generate(prompts, **settings)
+
+    async def answer(question, tools, config):
+        return await rewrite(question, tools.llm, steps.Reader(prompts="small"), config, {})
+
+    run(answer, Rewriter(temperature=0.6, seed=3, tokens=50), Model({"": "x"}))
+    wanted = {"temperature": 0.6, "seed": 3, "max_new_tokens": 50}
+    assert wanted.items() <= asked[0].items()

@@ -1,0 +1,100 @@
+"""Training and test questions drawn from data, and the task that a folder's questions have."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from jaxrag.settings import Draw, Folder
+from jaxrag.types import InputError
+
+
+def write_folder(
+    path: Path, *, count: int = 12, answers: tuple[str, ...] = ("yes", "no")
+) -> Folder:
+    path.mkdir()
+    rows = [
+        {"id": f"{path.name}{i}", "question": f"is it {i}", "answers": [answers[i % len(answers)]]}
+        for i in range(count)
+    ]
+    corpus = [{"id": f"p{i}", "title": "t", "text": f"text {i}"} for i in range(3)]
+    gold = [{"query_id": row["id"], "passage_ids": ["p1"]} for row in rows[: count // 2]]
+    for name, lines in (("queries", rows), ("corpus", corpus), ("qrels", gold)):
+        (path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Folder(str(path))
+
+
+def ids(data: Draw, cache: Path) -> list[str]:
+    return [question.id for question in data.load(cache).questions]
+
+
+def test_parts_share_no_question(tmp_path: Path) -> None:
+    draw = Draw(write_folder(tmp_path / "a"), train=7, test=4)
+    both = ids(draw, tmp_path / "cache")
+    train, test = (ids(dataclasses.replace(draw, part=part), tmp_path / "cache")
+                   for part in ("train", "test"))  # fmt: skip
+    assert both == train + test and len(set(both)) == 11 and len(train) == 7
+    assert [draw.part_of(i) for i in (0, 6, 7, 10)] == ["train", "train", "test", "test"]
+    assert dataclasses.replace(draw, part="test").part_of(0) == "test"
+    assert both != sorted(both)  # drawn, not taken from the front
+
+
+def test_the_seed_decides(tmp_path: Path) -> None:
+    folder, cache = write_folder(tmp_path / "a"), tmp_path / "cache"
+    first, again, other = (Draw(folder, train=7, test=4, seed=seed) for seed in (0, 0, 1))
+    assert ids(first, cache) == ids(again, cache) != ids(other, cache)
+    identities = {
+        dataclasses.replace(first, **change).load(cache).identity
+        for change in ({}, {"seed": 1}, {"part": "test"}, {"train": 6}, {"gold": True, "train": 2})
+    }
+    assert len(identities) == 5
+    assert first.load(cache).identity == again.load(cache).identity
+
+
+def test_test_questions_of_other_data(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "a")
+    other = dataclasses.replace(write_folder(tmp_path / "b"), corpus=folder.path)
+    draw = Draw(folder, other, train=3, test=12)
+    found = ids(draw, tmp_path / "cache")
+    assert all(name.startswith("a") for name in found[:3])
+    assert all(name.startswith("b") for name in found[3:]) and len(set(found)) == 15
+    third = write_folder(tmp_path / "c")
+    (tmp_path / "c" / "corpus.jsonl").write_text('{"id": "p1", "text": "other"}\n')
+    with pytest.raises(InputError, match="are over different passages"):
+        Draw(folder, third, train=3, test=3).load(tmp_path / "cache")
+
+
+def test_only_questions_with_gold(tmp_path: Path) -> None:
+    draw = Draw(write_folder(tmp_path / "a"), train=4, test=2, gold=True)
+    found = draw.load(tmp_path / "cache")
+    assert all(found.gold[question.id] == ("p1",) for question in found.questions)
+    with pytest.raises(InputError, match=r"7 questions .* which has 6 with gold passages"):
+        dataclasses.replace(draw, train=5).load(tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"part": "dev"}, r"data.part is 'dev'; allowed: both, train, test"),
+        ({"train": -1}, "data.train is -1"),
+        ({"train": 0, "test": 0}, "at least one in all"),
+    ],
+)
+def test_bad_settings(change: dict, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Draw(Folder("x"), **change)
+
+
+def test_the_task_of_a_folder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "a")
+    closed = dataclasses.replace(folder, task="yes_no")
+    found, plain = closed.load(tmp_path / "cache"), folder.load(tmp_path / "cache")
+    assert {question.task for question in found.questions} == {"yes_no"}
+    assert {question.task for question in plain.questions} == {"open"}
+    assert found.identity != plain.identity and found.gold == plain.gold
+    with pytest.raises(InputError, match=r"data\.task is .bool."):
+        Folder("x", task="bool")
+    other = write_folder(tmp_path / "b", answers=("yes", "maybe"))
+    with pytest.raises(InputError, match=r"b1 is to be answered by yes or no.*\['maybe'\]"):
+        dataclasses.replace(other, task="yes_no").load(tmp_path / "cache")

@@ -1,0 +1,42 @@
+"""A small ranker, and questions whose rewrites it can learn to rank.
+
+The first word of a rewrite decides its label: the word's place in `small_bert.WORDS`, by fours.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from jaxrag.retrieval import ranker as rankers
+from jaxrag.retrieval.rerank import CrossEncoder
+from jaxrag.training.ranker_data import Example
+from tests.models import small_bert
+from tests.models.small_bert import WORDS
+
+BERT = small_bert.BERT | {"num_hidden_layers": 1, "vocab_size": 4 + len(WORDS)}
+
+
+def write(directory: Path) -> Path:
+    return small_bert.write(directory / "bert", BERT, classifier=False)
+
+
+def begin(path: Path, *, seed: int = 0) -> CrossEncoder:
+    return rankers.begin(str(path), max_length=16, seed=seed)
+
+
+def examples(count: int = 12, *, rewrites: int = 4, seed: int = 0) -> list[Example]:
+    """Some questions have one rewrite less than the others."""
+    random = np.random.default_rng(seed)
+
+    def example(number: int) -> Example:
+        drawn = random.choice(len(WORDS), rewrites - number % 2, replace=False)
+        second = random.choice(WORDS, len(drawn))
+        texts = tuple(f"{WORDS[i]} {word}" for i, word in zip(drawn, second, strict=True))
+        return Example(
+            f"q{number}",
+            f"the {WORDS[number % len(WORDS)]}",
+            texts,
+            tuple(int(i) // 4 for i in drawn),
+        )
+
+    return [example(number) for number in range(count)]

@@ -1,0 +1,303 @@
+"""Training a ranker: what it is fed, that it learns, and that its bits are the settings' alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrag.engines.store import canonical, digest
+from jaxrag.functional.ranking import pairwise_accuracy, ranknet_loss
+from jaxrag.models.ranker import dropout_noise
+from jaxrag.retrieval.rerank import CrossEncoder
+from jaxrag.training import pieces
+from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.ranker import make_step, train
+from jaxrag.training.ranker_data import (
+    Example,
+    batches,
+    make_batch,
+    split,
+    tokenised,
+    without_pair,
+)
+from jaxrag.training.ranker_settings import Training
+from jaxrag.types import InputError
+from tests.training import small_ranker
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_ranker.write(tmp_path_factory.mktemp("ranker"))
+
+
+def settings(**more: Any) -> Training:
+    told: dict[str, Any] = {"batch": 8, "piece": 2, "learning_rate": 5e-3, "save_every": 3} | more
+    return Training(**told)
+
+
+def batch_of(some: list[Example], ranker: CrossEncoder) -> Any:
+    return make_batch(tokenised(some, ranker), rewrites=4, limit=16, pad_id=0)
+
+
+def one_device() -> Any:
+    return pieces.data_mesh(jax.devices()[:1])
+
+
+def hash_of(params: Any) -> str:
+    return digest(canonical(hashes(flatten(params))))
+
+
+def test_a_batch_holds_each_pair_once(start: Path) -> None:
+    ranker, some = small_ranker.begin(start), small_ranker.examples(3)
+    batch = batch_of(some, ranker)
+    assert batch.ids.shape == (3, 4, 8) and batch.place.tolist() == [0, 1, 2]
+    assert batch.where.tolist() == [[True] * 4, [True] * 3 + [False], [True] * 4]
+    for q, example in enumerate(some):
+        assert batch.labels[q, : len(example.labels)].tolist() == list(example.labels)
+        for r, rewrite in enumerate(example.rewrites):
+            wanted = ranker.tokenizer(example.question, rewrite)
+            n = batch.lengths[q, r]
+            assert batch.ids[q, r, :n].tolist() == wanted.input_ids
+            assert batch.segments[q, r, :n].tolist() == wanted.token_type_ids
+            assert not batch.ids[q, r, n:].any() and not batch.segments[q, r, n:].any()
+    assert batch.lengths[1, 3] == 0 and batch.labels[1, 3] == 0
+
+
+def test_the_order_is_the_seeds_and_each_question_comes_once_an_epoch(start: Path) -> None:
+    ranker, some = small_ranker.begin(start), small_ranker.examples(16, rewrites=5)
+    known = {tuple(np.ravel(row)) for row in make_batch(
+        tokenised(some, ranker), rewrites=5, limit=16, pad_id=0).ids}  # fmt: skip
+
+    def orders(seed: int, count: int = 4) -> list[list[Any]]:
+        data = batches(some, ranker, settings(seed=seed))
+        return [[tuple(np.ravel(row)) for row in next(data).ids] for _ in range(count)]
+
+    found = orders(0)
+    assert found == orders(0) and found != orders(1)
+    assert {*found[0], *found[1]} == {*found[2], *found[3]} == known and len(known) == 16
+    assert found[:2] != found[2:]
+    data, rest = batches(some, ranker, settings()), batches(some, ranker, settings())
+    next(data)
+    rest.set_state(json.loads(json.dumps(data.get_state())))
+    assert [tuple(np.ravel(row)) for row in next(rest).ids] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("ties", "dropout"), [("half", 0.4), pytest.param("drop", 0.0, marks=pytest.mark.slow)]
+)
+def test_a_step_is_that_of_the_loss(start: Path, ties: Any, dropout: float) -> None:
+    """Pieces of 1 question against the whole batch, question by question, and AdamW by hand."""
+    ranker = small_ranker.begin(start)
+    module: Any = ranker.module
+    how = settings(
+        batch=2, piece=1, ties=ties, dropout=dropout, weight_decay=0.0, clip=0.01, seed=7
+    )
+    step = make_step(module, how, steps=10, mesh=one_device())
+    batch = batch_of(small_ranker.examples(2), ranker)
+    key = jax.random.fold_in(jax.random.key(7), 5)
+
+    def whole(params: Any) -> Any:
+        losses = []
+        for q in range(2):
+            where = jnp.arange(8) < batch.lengths[q][:, None]
+            noise = dropout_noise(jax.random.fold_in(key, q), (4, 24), dropout)
+            scores = module.apply(
+                {"params": params}, batch.ids[q], batch.segments[q], where=where, noise=noise
+            )[:, 0]
+            n = int(batch.where[q].sum())
+            losses.append(ranknet_loss(scores[:n], jnp.asarray(batch.labels[q, :n]), ties=ties))
+        return sum(losses) / 2
+
+    value, slopes = jax.jit(jax.value_and_grad(whole))(ranker.params)
+    state, figures = step.update(step.begin(ranker.params), batch, 5)
+    np.testing.assert_allclose(figures["loss"], value, rtol=1e-5)
+    flat = lambda tree: np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])  # noqa: E731
+    norm = np.linalg.norm(flat(slopes))
+    np.testing.assert_allclose(figures["norm"], norm, rtol=1e-4)
+    assert norm > 0.01
+    g = flat(slopes) * 0.01 / norm  # Adam's first step is rate * g / (|g| + 1e-8), g clipped
+    moved, known = flat(state.params) - flat(ranker.params), np.abs(g) > 1e-3 * np.abs(g).max()
+    np.testing.assert_allclose(moved[known], (-5e-3 * g / (np.abs(g) + 1e-8))[known], rtol=2e-2)
+    assert known.mean() > 0.1
+
+
+def test_it_learns_the_order(start: Path, tmp_path: Path) -> None:
+    """From chance to every pair right, also in questions that it has not seen."""
+    ranker, known = small_ranker.begin(start), small_ranker.examples(32)
+    held = small_ranker.examples(8, seed=1)
+
+    def accuracy(ranker: CrossEncoder, some: list[Example]) -> np.ndarray:
+        return np.array(
+            [
+                pairwise_accuracy(
+                    ranker.score([one.question] * len(one.rewrites), one.rewrites),
+                    np.array(one.labels),
+                )
+                for one in some
+            ]
+        )
+
+    def watch(ranker: CrossEncoder, step: int) -> Any:
+        return {"known": accuracy(ranker, known), "held": accuracy(ranker, held)}
+
+    how = settings(steps=150, save_every=150, watch_every=150, ties="drop")
+    train(known, ranker, how, tmp_path, watch=watch, mesh=one_device())
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "watched" in line] == [0, 150]
+    assert lines[0]["watched"]["known"] < 0.75
+    assert lines[-1]["watched"]["known"] == 1 and lines[-1]["watched"]["held"] > 0.9
+    assert len(lines[-1]["each"]["held"]) == 8
+    assert lines[-1]["loss"] < 0.1 * lines[1]["loss"]
+
+
+class Stop(Exception):
+    pass
+
+
+def test_stopped_and_started_again_it_ends_in_the_same_bits(start: Path, tmp_path: Path) -> None:
+    """Stopped after step 6 of 8, gone on with on two devices; and never stopped. With dropout."""
+    some, seen = small_ranker.examples(12), []
+
+    def stops(ranker: CrossEncoder, step: int) -> Any:
+        seen.append(step)
+        if step == 6:
+            raise Stop
+        return {}
+
+    how = settings(steps=8, watch_every=3)
+    ranker = small_ranker.begin(start)
+    with pytest.raises(Stop):
+        train(some, ranker, how, tmp_path / "stopped", watch=stops, mesh=one_device())
+    assert seen == [0, 3, 6]
+    two = pieces.data_mesh(jax.devices()[:2])
+    found = hash_of(train(some, ranker, how, tmp_path / "stopped", mesh=two))
+    whole = hash_of(train(some, ranker, how, tmp_path / "whole", mesh=one_device()))
+    assert found == whole
+    files = [tmp_path / name / "metrics.jsonl" for name in ("stopped", "whole")]
+    losses = [
+        [json.loads(line).get("loss") for line in file.read_text().splitlines()] for file in files
+    ]
+    assert losses[0][-8:] == losses[1][-8:] and len({*losses[1]}) == 8
+
+
+@pytest.mark.slow
+def test_eight_devices_train_to_the_bits_of_one(start: Path) -> None:
+    ranker = small_ranker.begin(start)
+    module: Any = ranker.module
+    found = []
+    for devices in (1, 8):
+        mesh = pieces.data_mesh(jax.devices()[:devices])
+        step = make_step(module, settings(piece=1), steps=3, mesh=mesh)
+        state, losses = step.begin(ranker.params), []
+        for number in range(3):
+            batch = batch_of(small_ranker.examples(8, seed=number), ranker)
+            state, figures = step.update(state, batch, number)
+            losses.append(float(figures["loss"]))
+        found.append((losses, hash_of(state.params)))
+    assert found[0] == found[1] and len({*found[0][0]}) == 3
+
+
+def test_dropout_is_another_at_every_step_and_place(start: Path) -> None:
+    ranker = small_ranker.begin(start)
+    module: Any = ranker.module
+    some = [small_ranker.examples(1)[0]] * 8
+    batch = batch_of(some, ranker)
+
+    step = make_step(module, settings(), steps=3, mesh=one_device())
+
+    def loss(places: Any, number: int) -> float:
+        placed = batch._replace(place=np.array(places, np.int32))
+        return float(step.update(step.begin(ranker.params), placed, number)[1]["loss"])
+
+    assert loss(range(8), 0) == loss(range(8), 0) != loss(range(8), 1)
+    # the mean over places 0 and 1 is between those of either alone, which differ
+    alone = [loss([place] * 8, 0) for place in (0, 1)]
+    np.testing.assert_allclose(loss([0, 1] * 4, 0), np.mean(alone), rtol=1e-6)
+    assert alone[0] != alone[1]
+
+
+def test_nan_stops_it_and_names_the_step(start: Path, tmp_path: Path) -> None:
+    ranker = small_ranker.begin(start)
+    params = jax.tree.map(lambda x: x, ranker.params)
+    params["classifier"] = {name: x * np.nan for name, x in params["classifier"].items()}
+    broken = small_ranker.rankers.with_params(ranker, params, "broken")
+    with pytest.raises(InputError, match="Step 1: loss is nan"):
+        train(small_ranker.examples(8), broken, settings(steps=2), tmp_path, mesh=one_device())
+
+
+def test_questions_without_a_pair_are_counted(start: Path) -> None:
+    ranker = small_ranker.begin(start)
+    labels = [(1, 1, 1, 1), (0, 1, 0, 0), (2, 2, 2, 2), (0, 0, 0, 1)]
+    words = ("cat", "mat", "rug", "river")
+    some = [Example(f"q{i}", "the cat", words, row) for i, row in enumerate(labels)]
+    batch = batch_of(some, ranker)
+    assert without_pair(batch, "drop") == 2 and without_pair(batch, "half") == 0
+    # what is not there has label 0, which makes no pair
+    short = batch_of([Example("q", "the cat", words[:2], (1, 1))], ranker)
+    assert without_pair(short, "drop") == 1
+    module: Any = ranker.module
+    how = settings(batch=2, ties="drop")
+    step = make_step(module, how, steps=1, mesh=one_device())
+    figures = {}
+    for rows in ((0, 2), (1, 1), (0, 1)):
+        part = batch_of([some[i] for i in rows], ranker)
+        part = part._replace(place=np.zeros(2, np.int32))  # with the same dropout
+        figures[rows] = step.update(step.begin(ranker.params), part, 0)[1]
+    assert [f["without_pair"] for f in figures.values()] == [2, 0, 1]
+    assert figures[0, 2]["loss"] == 0 and figures[0, 2]["norm"] == 0
+    np.testing.assert_allclose(figures[0, 1]["loss"], figures[1, 1]["loss"] / 2, rtol=1e-6)
+
+
+def test_the_questions_held_out_are_the_seeds(start: Path) -> None:
+    some = small_ranker.examples(40)
+    known, held = split(some, 0.25)
+    assert len(held) == 10 and len(known) == 30
+    assert sorted([*known, *held]) == sorted(some) and held == [e for e in some if e in held]
+    assert split(some[::-1], 0.25)[1] == held[::-1]
+    assert split(some, 0.25, seed=1)[1] != held
+    # of 8 more questions few move
+    more = split(small_ranker.examples(48), 12 / 48)[1]
+    assert len({e.question_id for e in more} & {e.question_id for e in held}) >= 6
+    for share in (0.01, 0.99):
+        with pytest.raises(InputError, match=f"held_out is {share} of 40 questions"):
+            split(some, share)
+
+
+def test_too_few_questions_are_told(start: Path) -> None:
+    with pytest.raises(InputError, match="3 questions to train on, fewer than a batch of 8"):
+        batches(small_ranker.examples(3), small_ranker.begin(start), settings())
+
+
+def test_the_rate_rises_and_falls_along_a_cosine() -> None:
+    # warm-up over 4 steps from a fifth of the peak, then (1 + cos(pi t / 4)) / 2
+    rate = Training(learning_rate=1.0, warmup=4).schedule(8)
+    found = [float(rate(i)) for i in range(9)]
+    cosine = [(1 + np.cos(np.pi * t / 4)) / 2 for t in range(5)]
+    np.testing.assert_allclose(found, [0.2, 0.4, 0.6, 0.8, *cosine], atol=1e-6)
+    plain = Training(learning_rate=2.0).schedule(10)
+    np.testing.assert_allclose([float(plain(i)) for i in (0, 5, 10)], [2, 1, 0], atol=1e-6)
+    assert Training(epochs=20, batch=16).steps_over(240) == 300
+    assert Training(steps=7).steps_over(240) == 7
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"ties": "keep"}, "ties is 'keep'"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
+        ({"clip": float("nan")}, "clip is nan"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"epochs": 0.0}, "epochs 0.0"),
+        ({"seed": -1}, "seed -1"),
+    ],
+)
+def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Training(**wrong)

@@ -1,0 +1,171 @@
+"""Training selectors: a learnable table is learned, costs of rewrites count, bits repeat."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrag.functional.bandits import Bandit, Values
+from jaxrag.training.selector import Trained, contexts_of, train
+from jaxrag.training.selector_program import Replay, program
+from jaxrag.training.selector_settings import (
+    EpsilonGreedy,
+    LinUcb,
+    NeuralUcb,
+    Scheme,
+    Thompson,
+    Training,
+)
+from jaxrag.training.selector_table import RewardTable, read_table
+from jaxrag.types import InputError
+from tests.training import small_table
+
+SMALL = NeuralUcb(width=16, beta=1.0, learning_rate=0.1)
+SHORT = Training(epochs=30, batch=7)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> RewardTable:
+    return read_table(small_table.write(tmp_path_factory.mktemp("tables") / "boolq"))
+
+
+def trained(table: RewardTable, *, training: Training = SHORT, seed: int = 0, **given) -> Trained:
+    policy, scheme = given.get("policy", SMALL), given.get("scheme", Scheme())
+    contexts = contexts_of(table, training.dimensions)
+    return train(table, contexts, scheme, policy, training, seed=seed)
+
+
+def counting(arms: int) -> Bandit:
+    """Plays arm 0 and counts in its state how often it saw each first feature."""
+
+    def update(state, x, arm, reward):
+        return state.at[x[0].astype(int)].add(1)
+
+    return Bandit(
+        init=lambda key: jnp.zeros(8, int),
+        values=lambda state, x: Values(jnp.zeros(arms), jnp.zeros(arms), jnp.zeros(arms)),
+        select=lambda state, x, key: jnp.asarray(1),
+        update=update,
+        fit=lambda state, key: state,
+        greedy=lambda state, x: jnp.asarray(0),
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7, 8, 20])
+def test_every_epoch_plays_every_question_once(batch: int) -> None:
+    contexts = jnp.arange(7.0)[:, None]
+    part = Replay(contexts, jnp.stack([jnp.arange(7.0), 10 * jnp.arange(7.0)], 1))
+    test = Replay(contexts[:2], jnp.array([[1.0, 0.0], [4.0, 0.0]]))
+    learn = program(counting(2), epochs=3, batch=batch)
+    found = learn(jax.random.key(0), part, test)
+    assert found.state.tolist() == [3] * 7 + [0]
+    # Played is arm 1, a mean of 10 * (0 + .. + 6) / 7 = 30; watched is arm 0, 21 / 7 and 5 / 2.
+    np.testing.assert_allclose(found.played, [30.0] * 3, rtol=1e-6)
+    np.testing.assert_allclose(found.train, [3.0] * 3, rtol=1e-6)
+    assert found.test.tolist() == [2.5] * 3
+    assert found.chosen.tolist() == [0, 0]
+    exploring = program(counting(2), epochs=1, batch=batch, exploring=True)
+    assert exploring(jax.random.key(0), part, test).train.tolist() == pytest.approx([30.0])
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [SMALL, Thompson(SMALL), EpsilonGreedy(0.1, SMALL), LinUcb()],
+    ids=lambda policy: policy.name,
+)
+def test_a_learnable_table_is_learned(table: RewardTable, policy: NeuralUcb) -> None:
+    # Half of the questions pay 2.8 under K = 1 alone, half 2.4 under K = 3 alone: a fixed K has at
+    # most 1.4, the oracle 2.6.
+    found = trained(table, policy=policy)
+    kinds = np.arange(len(table.ids))[~table.train] % 2
+    assert found.chosen.tolist() == [3 if kind else 1 for kind in kinds]
+    assert found.test[-1] == pytest.approx(2.6)
+    assert found.train[-1] == pytest.approx(2.6)
+    assert found.train[0] <= found.train[-1]
+    assert len(found.played) == SHORT.epochs
+
+
+def test_a_high_penalty_keeps_one_rewrite(table: RewardTable) -> None:
+    # At lambda 1 K = 1 pays 0 or -1, and K = 3 at most -2.
+    found = trained(table, scheme=Scheme(penalty=1.0))
+    assert set(found.chosen) == {1}
+    free = trained(table, scheme=Scheme(penalty=0.0))
+    assert free.test[-1] == pytest.approx(1.0)
+    assert set(free.chosen) == {1, 3}
+
+
+def test_the_trained_selector_chooses_as_the_last_epoch_did(table: RewardTable) -> None:
+    for dimensions in (0, 4):  # all four axes turn the contexts, and need no other program
+        found = trained(table, training=dataclasses.replace(SHORT, dimensions=dimensions))
+        assert found.selector is not None
+        chosen = found.selector.choose(table.contexts[~table.train])
+        np.testing.assert_array_equal(chosen, found.chosen)
+    assert trained(table, policy=LinUcb()).selector is None
+
+
+def test_a_seed_fixes_every_bit(table: RewardTable) -> None:
+    first, again, other = (trained(table, seed=seed) for seed in (3, 3, 4))
+    same = jax.tree.map(np.array_equal, first, again)
+    assert all(jax.tree.leaves(same[:4])) and all(jax.tree.leaves(same.selector.params))
+    assert not np.array_equal(first.played, other.played)
+
+
+def test_vmap_over_seeds_changes_nothing(table: RewardTable) -> None:
+    alone = trained(table, seed=1)
+    learn = program(SMALL.bandit(4, 3, SHORT.batch), epochs=SHORT.epochs, batch=SHORT.batch)
+    contexts = contexts_of(table, 0).rows
+    paid = jnp.asarray(Scheme().rewards(table.base))
+    parts = [Replay(contexts[rows], paid[rows]) for rows in (table.train, ~table.train)]
+    keys = jnp.stack([jax.random.key(seed) for seed in (0, 1)])
+    several = jax.jit(jax.vmap(learn, (0, None, None)))(keys, *parts)
+    np.testing.assert_allclose(several.played[1], alone.played, rtol=1e-5)
+    np.testing.assert_allclose(several.test[1], alone.test, rtol=1e-5)
+    np.testing.assert_array_equal(several.chosen[1] + 1, alone.chosen)
+
+
+def test_axes_come_from_the_training_questions_alone(table: RewardTable) -> None:
+    changed = table.contexts.copy()
+    changed[~table.train] *= -7
+    found = contexts_of(table, 2)
+    other = contexts_of(table._replace(contexts=changed), 2)
+    np.testing.assert_array_equal(found.axes, other.axes)
+    np.testing.assert_allclose(np.linalg.norm(found.rows, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(other.rows[~table.train], -found.rows[~table.train], atol=1e-6)
+
+
+def test_weights_that_diverge_are_named(table: RewardTable) -> None:
+    wild = table._replace(base=1e30 * table.base)  # its square is beyond float32
+    with pytest.raises(InputError, match=r"NeuralUCB diverged on boolq, weighted, seed 0.*rate"):
+        trained(wild)
+
+
+BAD = {
+    "penalty": (partial(Scheme, penalty=-0.1), "penalty is -0.1"),
+    "NaN penalty": (partial(Scheme, penalty=float("nan")), "penalty is nan"),
+    "infinite weight": (partial(Scheme, first=float("inf")), "first is inf"),
+    "width": (partial(NeuralUcb, width=0), "width is 0"),
+    "beta": (partial(NeuralUcb, beta=-1.0), "beta -1"),
+    "lambda of Z": (partial(NeuralUcb, regularization=0.0), "regularization is 0"),
+    "learning rate": (partial(NeuralUcb, learning_rate=float("nan")), "learning_rate is nan"),
+    "epsilon": (partial(EpsilonGreedy, 1.5), "epsilon is 1.5"),
+    "alpha": (partial(LinUcb, alpha=-1.0), "alpha is -1"),
+    "epochs": (partial(Training, epochs=0), "epochs.*0"),
+    "dimensions": (partial(Training, dimensions=-1), "dimensions.*-1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_settings_out_of_range_are_refused(name: str) -> None:
+    make, message = BAD[name]
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_weights_below_zero_and_too_many_dimensions_are_refused(table: RewardTable) -> None:
+    with pytest.raises(InputError, match=r"1 - 0.5 k fall to -0.5 at K = 3"):
+        trained(table, scheme=Scheme(first=1.0, slope=0.5))
+    with pytest.raises(InputError, match=r"5 dimensions are wanted .* at most 4"):
+        contexts_of(table, 5)

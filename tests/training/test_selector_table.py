@@ -1,0 +1,137 @@
+"""Reading a reward table: what is whole is read, and what is not is refused with one message."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrag.training.selector_table import check_same, read_table
+from jaxrag.types import InputError
+from tests.training import small_table
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return small_table.write(tmp_path / "boolq", questions=6, trained=4)
+
+
+def test_a_table_is_read_in_the_order_of_its_lines(path: Path) -> None:
+    table = read_table(path, arms=3)
+    contexts, right = small_table.contexts_and_scores(6, 0)
+    assert (table.name, table.arms, table.encoder) == ("boolq", 3, "encoder A")
+    assert table.ids == ("q0", "q1", "q2", "q3", "q4", "q5")
+    assert table.train.tolist() == [True, True, True, True, False, False]
+    np.testing.assert_array_equal(table.contexts, contexts)
+    for name in ("base", "correct", "exact_match", "f1"):
+        np.testing.assert_array_equal(getattr(table, name), right)
+    assert read_table(path).fingerprint == table.fingerprint
+    (path / "rewards.jsonl").write_text((path / "rewards.jsonl").read_text().replace("1.0", "0.5"))
+    assert read_table(path).fingerprint != table.fingerprint
+
+
+def line(number: int, **changes: Any) -> Callable[[Path], None]:
+    """Changes fields of a line, counted from 1; None takes one away."""
+
+    def break_it(path: Path) -> None:
+        file = path / "rewards.jsonl"
+        lines = [json.loads(text) for text in file.read_text().splitlines()]
+        lines[number - 1] |= changes
+        kept = [{k: v for k, v in one.items() if v is not None} for one in lines]
+        file.write_text("".join(json.dumps(one) + "\n" for one in kept))
+
+    return break_it
+
+
+def parts(part: str) -> Callable[[Path], None]:
+    def break_it(path: Path) -> None:
+        for number in range(1, 7):
+            line(number, part=part)(path)
+
+    return break_it
+
+
+def contexts(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
+    def break_it(path: Path) -> None:
+        np.save(path / "contexts.npy", change(np.load(path / "contexts.npy")))
+
+    return break_it
+
+
+def cut(name: str, by: int) -> Callable[[Path], None]:
+    def break_it(path: Path) -> None:
+        (path / name).write_bytes((path / name).read_bytes()[:-by])
+
+    return break_it
+
+
+def last_line_gone(path: Path) -> None:
+    file = path / "rewards.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+
+
+def config(text: str) -> Callable[[Path], None]:
+    return lambda path: (path / "config.json").write_text(text) and None
+
+
+def not_a_number(rows: np.ndarray) -> np.ndarray:
+    rows[2, 1] = np.nan
+    return rows
+
+
+BAD = {
+    "no config": (lambda p: (p / "config.json").unlink(), r"boolq is not a reward table"),
+    "config of something else": (config('{"config": {}}'), r"config\.json is not the .*table"),
+    "config cut": (cut("config.json", 5), r"config\.json is not"),
+    "no arms": (
+        config('{"config": {"table": {"arms": 0}, "encoder": "A"}}'),
+        r"table\.arms is 0",
+    ),
+    "no rewards": (lambda p: (p / "rewards.jsonl").unlink(), r"holds no rewards\.jsonl"),
+    "last line torn": (cut("rewards.jsonl", 9), r"rewards\.jsonl:6: the last line is cut off"),
+    "a line missing": (last_line_gone, r"not finished: rewards\.jsonl has 5 of 6 questions"),
+    "NaN": (line(3, base=[0.0, float("nan"), 1.0]), r"jsonl:3: base for K = 2 is nan"),
+    "infinite": (line(2, f1=[float("inf"), 0, 0]), r"jsonl:2: f1 for K = 1 is inf"),
+    "text": (line(2, correct=["1", 0, 0]), r"jsonl:2: correct for K = 1 is '1'"),
+    "a value short": (line(4, exact_match=[1.0, 0.0]), r"jsonl:4: exact_match is 2 values.*3 rewr"),
+    "no field": (line(1, base=None), r"jsonl:1: base is None"),
+    "other part": (line(5, part="dev"), r"jsonl:5: .*dev"),
+    "no id": (line(5, question_id=None), r"jsonl:5: .*question_id"),
+    "one id twice": (line(5, question_id="q1"), r"question 'q1' twice"),
+    "no training part": (parts("test"), r"no question whose part is 'train'"),
+    "no test part": (parts("train"), r"no question whose part is 'test'"),
+    "no contexts": (lambda p: (p / "contexts.npy").unlink(), r"holds no contexts\.npy"),
+    "contexts cut": (cut("contexts.npy", 7), r"contexts\.npy is cut off"),
+    "contexts of others": (contexts(lambda rows: rows[:5]), r"shape \(5, 4\).*6 questions"),
+    "contexts without rows": (contexts(lambda rows: rows[0]), r"shape \(4,\)"),
+    "NaN context": (contexts(not_a_number), r"context of question 3 is not all finite"),
+    "contexts of objects": (
+        lambda p: np.save(p / "contexts.npy", np.array([[None]] * 6), allow_pickle=True),
+        r"contexts\.npy is cut off or is no array",
+    ),
+    "whole numbers": (contexts(lambda rows: rows.astype(int)), r"int64"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_not_whole_is_refused(name: str, path: Path) -> None:
+    break_it, message = BAD[name]
+    break_it(path)
+    with pytest.raises(InputError, match=message):
+        read_table(path, arms=3 if name != "no arms" else None)
+
+
+def test_a_selector_of_other_arms_says_both_numbers(path: Path) -> None:
+    with pytest.raises(InputError, match=r"rewards for 3 rewrites, but .* 10 arms"):
+        read_table(path, arms=10)
+
+
+def test_a_table_of_another_run_is_refused(path: Path) -> None:
+    table = read_table(path)
+    check_same(table, {"arms": 3, "encoder": "encoder A"}, "selectors/a")
+    with pytest.raises(InputError, match=r"another run than .*selectors/a: its encoder.*encoder B"):
+        check_same(table, {"arms": 3, "encoder": "encoder B"}, "selectors/a")
+    with pytest.raises(InputError, match=r"its arms is 3, the selector's 10"):
+        check_same(table, {"arms": 10, "encoder": "encoder A"}, "selectors/a")
