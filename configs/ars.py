@@ -16,8 +16,9 @@ Another number of rewrites: ``--config.method.count.k=3``. Data: ``tiny``, for t
 on), over the data's own passages; ``medmcqa``, ``arc_challenge``: test questions over the folder
 wiki_pool. All with SmolLM2 and MiniLM. ``paper-boolq`` and so on: Qwen2.5-32B-Instruct and
 nomic-embed-text from the hub, 1,600 and 400 questions where there are as many; not run by us yet.
-Closed questions are answered by what the model writes, ``--config.method.by=logprob`` takes the
-most probable option.
+Closed questions are answered by what the model writes (``--config.method.by=text``), the most
+probable option (``logprob``), or, with SmolLM2, that option against a prompt that says nothing
+(``calibrated``).
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ from jaxrag.types import InputError
 
 CLOSED = 4
 """Most new tokens of a small model's answer to a closed question."""
+
+BY = "calibrated"
+"""What answers a small model's closed questions: by its words it says no to nearly all."""
 
 DATA = {
     "tiny": Draw(
@@ -123,19 +127,19 @@ def method_of(strategy: str, *, paper: bool) -> Any:
     Raises:
       InputError: no such strategy.
     """
-    closed = 20 if paper else CLOSED
+    closed, by = (20, "text") if paper else (CLOSED, BY)
     reader = shared(paper)["reader"]
     if strategy == "llm":
-        return few_shot.Config(reader=reader, closed_tokens=closed)
+        return few_shot.Config(reader=reader, closed_tokens=closed, by=by)
     if strategy == "rag":
         k = 5 if paper else K
-        return r3.Config(OnePath(n=k), Top(k=k), reader, closed)
+        return r3.Config(OnePath(n=k), Top(k=k), reader, closed, by)
     if strategy not in ORDERS:
         raise InputError(f"no strategy {strategy!r}; there are {', '.join(STRATEGIES)}.")
     order, count = ORDERS[strategy]
     if isinstance(order, Judged):
         order = Judged(judge_of(paper))
-    return ars.Config(order=order, count=count, closed_tokens=closed, **shared(paper))
+    return ars.Config(order=order, count=count, closed_tokens=closed, by=by, **shared(paper))
 
 
 def get_config(variant: str = "rewriter10@factbook") -> Run:

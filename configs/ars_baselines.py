@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs.ars import CLOSED, parts_of, run_on
+from configs.ars import BY, CLOSED, parts_of, run_on
 from configs.parts import SMALL, K
 from jaxrag.methods import chain_of_thought, cor, fairrag, few_shot, flare, rankrag
 from jaxrag.methods.candidates import OnePath
@@ -32,7 +32,7 @@ from jaxrag.types import InputError
 READER = dataclasses.replace(SMALL, prompts="baselines_small")
 
 BASELINES: dict[str, tuple[Any, Any]] = {
-    "few_shot": (few_shot.Config(READER, CLOSED), few_shot.Config()),
+    "few_shot": (few_shot.Config(READER, CLOSED, BY), few_shot.Config()),
     "chain_of_thought": (
         chain_of_thought.Config(READER, reasoning_tokens=64),
         chain_of_thought.Config(),
@@ -48,15 +48,17 @@ BASELINES: dict[str, tuple[Any, Any]] = {
         flare.Config(),
     ),
     "fairrag": (
-        fairrag.Config(OnePath(n=5), k=K, reader=READER, closed_tokens=CLOSED),
+        fairrag.Config(OnePath(n=5), k=K, reader=READER, closed_tokens=CLOSED, by=BY),
         fairrag.Config(),
     ),
     "rankrag": (
-        rankrag.Config(OnePath(n=5), k=K, reader=READER, closed_tokens=CLOSED),
+        rankrag.Config(OnePath(n=5), k=K, reader=READER, closed_tokens=CLOSED, by=BY),
         rankrag.Config(),
     ),
     "cor": (
-        cor.Config(OnePath(n=3), k=K, ranking_tokens=16, reader=READER, closed_tokens=CLOSED),
+        cor.Config(
+            OnePath(n=3), k=K, ranking_tokens=16, reader=READER, closed_tokens=CLOSED, by=BY
+        ),
         cor.Config(),
     ),
 }

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from configs.ars import CLOSED, judge_of, parts_of, run_on, shared
+from configs.ars import BY, CLOSED, judge_of, parts_of, run_on, shared
 from jaxrag.methods import ars_labels, ars_rewards
 from jaxrag.methods.rewrite_steps import Generated, Ranked
 from jaxrag.run import Run
@@ -42,7 +42,8 @@ def get_config(variant: str = "rewards@factbook") -> Run:
     if kind not in ("rewards", "ranked"):
         raise InputError(f"no table {kind!r}; there are labels, gold, rewards and ranked.")
     order = Ranked() if kind == "ranked" else Generated()
-    method = ars_rewards.Config(order=order, closed_tokens=20 if paper else CLOSED, **common)
+    closed, by = (20, "text") if paper else (CLOSED, BY)
+    method = ars_rewards.Config(order=order, closed_tokens=closed, by=by, **common)
     return dataclasses.replace(
         run_on(method, data, paper=paper, part="both"),
         label=kind,

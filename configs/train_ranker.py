@@ -11,7 +11,7 @@ gold passages ("gold"). The trained ranker lies in ``runs/ranker/ranker``, the t
 Variants:
 
 - ``tiny``: 4 steps of 8 questions; for tests.
-- ``minilm`` (the default): all-MiniLM-L6-v2, batches of 16 questions, 20 epochs; for 2 CPU cores.
+- ``minilm`` (the default): all-MiniLM-L6-v2, batches of 16 questions, 8 epochs; for 2 CPU cores.
 - ``paper``: bert-base-uncased from the hub with the paper's settings, batches of 64 and 100 epochs;
   for a GPU or TPU, not run by us yet.
 """
@@ -33,7 +33,7 @@ def get_config(variant: str = "minilm") -> TrainRanker:
         settings = Training(steps=4, batch=8, piece=1, watch_every=2, save_every=2)
         return TrainRanker(training=settings, max_length=48)
     if variant == "minilm":
-        settings = Training(epochs=20, batch=16, piece=2, warmup=10, watch_every=50, save_every=50)
+        settings = Training(epochs=8, batch=16, piece=2, warmup=10, watch_every=30, save_every=30)
         return TrainRanker(training=settings, max_length=96)
     if variant == "paper":
         return TrainRanker(

@@ -3,19 +3,22 @@
     python -m experiments.report --runs runs/standard_rag --runs runs/dtr --out report.html
 
 Directories of `experiments.train` in their place give a page of their own: loss and accuracy by
-step, what changed with intervals, and where the time went.
+step, what changed with intervals, and where the time went. A directory of `experiments.select`
+gives the page of its selectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse_plain, script
 from jaxrag.evaluation.report import write_report
+from jaxrag.evaluation.selector_report import is_selector, write_selector_report
 from jaxrag.evaluation.summary import BASELINE
 from jaxrag.evaluation.tables import terminal_table
 from jaxrag.evaluation.training_log import is_training
@@ -27,6 +30,8 @@ def main(argv: Sequence[str]) -> int:
     """Writes the report and prints its table."""
     values = parse_plain(argv, _define)
     console = Console(width=max(Console().width, 104))
+    if any(map(is_selector, values.runs)):
+        return _selectors(values, console)
     trainings = [is_training(path) for path in values.runs]
     if any(trainings) and not all(trainings):
         raise InputError("Give --runs of methods or of trainings: a page shows one or the other.")
@@ -38,6 +43,16 @@ def main(argv: Sequence[str]) -> int:
         console.print(terminal_table(rows))
     page = Path(values.out)
     print(f"wrote {page} and {page.with_suffix('.md')}")
+    return 0
+
+
+def _selectors(values: Any, console: Console) -> int:
+    """The page of the one directory of selectors."""
+    if len(values.runs) > 1:
+        raise InputError("Give one --runs of selectors: its page shows nothing else.")
+    for table in write_selector_report(values.runs[0], values.out):
+        console.print(table.terminal())
+    print(f"wrote {values.out} and {Path(values.out).with_suffix('.md')}")
     return 0
 
 

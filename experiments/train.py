@@ -1,10 +1,11 @@
-"""Trains what a config says: a SiDR, or a retriever by R3.
+"""Trains what a config says: a SiDR, a retriever by R3, or ARS-RAG's ranker.
 
     python -m experiments.train --config configs/train_r3.py:tiny --workdir runs/r3
 
 The same command again goes on where it was stopped, and ends in the same bits. The directory holds
 the settings, metrics.jsonl with a line for each step, the checkpoints, and at the end the trained
-retriever in ``retriever``, which ``--config.index.checkpoint`` of `experiments.answer` takes.
+retriever in ``retriever``, which ``--config.index.checkpoint`` of `experiments.answer` takes, or
+the ranker in ``ranker``, which ``--config.rewrite_ranker.checkpoint`` takes.
 
 Of several devices all are used; the result is the same to the bit. SiDR can be trained by several
 processes that share a file system: start the command in each with ``--distributed
@@ -20,7 +21,7 @@ import jax
 from absl import flags
 
 from experiments.configuration import parse, script
-from jaxrag.jobs import r3, sidr
+from jaxrag.jobs import r3, ranker, sidr
 from jaxrag.types import InputError
 
 
@@ -33,15 +34,16 @@ def _define(values: flags.FlagValues) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Trains by one config."""
-    job, values = parse(argv, _define, kinds=(sidr.TrainSidr, r3.TrainR3))
+    job, values = parse(argv, _define, kinds=(sidr.TrainSidr, r3.TrainR3, ranker.TrainRanker))
     if not values.workdir:
         raise InputError("give --workdir=DIRECTORY, such as --workdir=runs/r3")
     _join(values.distributed)
-    trained = (
-        sidr.execute(job, values.workdir)
-        if isinstance(job, sidr.TrainSidr)
-        else r3.execute(job, values.workdir)
-    )
+    if isinstance(job, sidr.TrainSidr):
+        trained = sidr.execute(job, values.workdir)
+    elif isinstance(job, ranker.TrainRanker):
+        trained = ranker.execute(job, values.workdir)
+    else:
+        trained = r3.execute(job, values.workdir)
     print(f"trained: {trained}")
     return 0
 

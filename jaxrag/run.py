@@ -181,7 +181,7 @@ def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -
 
 def _decides_by_logprobs(run: Run) -> bool:
     parts = (run.method, getattr(run.method, "gate", None))
-    closed = getattr(run.method, "by", "text") == "logprob"
+    closed = getattr(run.method, "by", "text") != "text"
     return closed or any(getattr(part, "needs_logprobs", False) for part in parts)
 
 

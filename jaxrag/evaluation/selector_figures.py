@@ -72,14 +72,12 @@ def _curves_figure(
 
 
 def _key(names: Sequence[str]) -> list[str]:
-    """Names beside their colours, in the free space at the bottom of the plot."""
+    """Names beside their colours, in two columns above the plot."""
     parts = []
     for i, name in enumerate(names):
-        column, row = i % 2, i // 2
-        left = svg.LEFT + 150 + 95 * column
-        top = svg.BOTTOM - 12 - 16 * ((len(names) - 1) // 2 - row)
-        parts.append(svg.rect(left, top - 9, 10, 10, kind=f"win c{(i + 1) % svg.COLOURS}"))
-        parts.append(svg.text(left + 14, top, name, kind="name halo"))
+        left, base = svg.LEFT + 80 + 135 * (i % 2), 10 + 14 * (i // 2)
+        parts.append(svg.rect(left, base - 9, 10, 10, kind=f"win c{(i + 1) % svg.COLOURS}"))
+        parts.append(svg.text(left + 14, base, name, kind="name"))
     return parts
 
 
@@ -103,10 +101,10 @@ def policy_bars(table: Table) -> str:
         parts.append(svg.rect(x(0), base, x(one["mean"]) - x(0), thick, kind=kind, tip=tip))
         parts.append(svg.line(x(one["low"]), middle, x(one["high"]), middle, kind="whisker"))
     bottom = svg.TOP + step * len(rows)
-    for name in _REFERENCES[:2]:
+    for name, anchor, aside in zip(_REFERENCES[:2], ("end", "start"), (3, -3), strict=True):
         at = x(_row(table, name)["means"]["reward"]["mean"])
         parts.append(svg.line(at, svg.TOP - 6, at, bottom, kind="rule"))
-        parts.append(svg.text(at, svg.TOP - 11, name, anchor="middle", kind="tick"))
+        parts.append(svg.text(at + aside, svg.TOP - 11, name, anchor=anchor, kind="tick"))
     for tick in svg.nice_ticks(0, top):
         parts.append(svg.text(x(tick), bottom + 12, svg.brief(tick), anchor="middle", kind="tick"))
     drawing = svg.drawing(parts, says="Mean test reward by policy", height=bottom + 20)

@@ -29,6 +29,9 @@ def summarise(
 ) -> dict[str, Any]:
     """A table's part of selector.json: a row for each scheme and policy.
 
+    Best fixed K and oracle stand beside the policies under every scheme, random K and each fixed K
+    under the weights alone.
+
     Args:
       table: the stored rewards.
       schemes: how they are paid.
@@ -61,7 +64,9 @@ def _rows(table: RewardTable, scheme: Scheme, lines: Sequence[Line]) -> list[dic
         np.arange(arms)[:, None], (1, n)
     )  # random K: the mean over all of them, exactly
     best = np.asarray(bandits.oracle(jnp.asarray(test)).arms)[None]
-    references = [(BEST_FIXED, same[fixed][1]), (ORACLE, best), (RANDOM, every), *same]
+    references = [(BEST_FIXED, same[fixed][1]), (ORACLE, best)]
+    if scheme.penalty is None:
+        references += [(RANDOM, every), *same]
     for policy, chosen in references:
         rows.append({"policy": policy, **_row(table, test, fixed, chosen, seeds=0)})
     return rows

@@ -135,7 +135,10 @@ def interact(
         return _learn(bandit, state, contexts, arms, _won(rewards, arms)), arms
 
     def stretch(state: State, xs: tuple[Any, Key]) -> tuple[State, Array]:
-        state, arms = lax.scan(play, state, xs[0])
+        if every == size:  # no loop of one step: XLA copies what such a loop would update in place
+            state, arms = play(state, jax.tree.map(lambda leaf: leaf[0], xs[0]))
+        else:
+            state, arms = lax.scan(play, state, xs[0])
         return bandit.fit(state, xs[1]), arms
 
     lead = (rounds // every, every // size, size)

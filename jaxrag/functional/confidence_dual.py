@@ -96,7 +96,9 @@ def dual(
         mine = _Pulls(belief.rows, belief.arms, belief.inner)
         mine = jax.tree.map(lambda leaf: take(leaf, at), mine)
         rest, weights = _rest(mine, gradient, own(arm))
-        row = take(belief.pulls, at)  # without room the last row is lost, and widths are NaN
+        # Without room the last row is lost, and widths are NaN. The rest is a number: asking makes
+        # XLA read the rows before it writes one, else it copies all of them to be safe.
+        row = take(belief.pulls, at) + jnp.isnan(rest)
         edge = put(weights, row, take(weights, row) - 1.0)
         inner = mine.inner + jnp.outer(edge, edge / (regularization + rest))
 

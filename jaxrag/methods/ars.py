@@ -22,7 +22,7 @@ from jaxrag.methods.rewrite_steps import (
 )
 from jaxrag.methods.rewrites import Rewriter, rewrite
 from jaxrag.methods.tools import Tools
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import Answer, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Config:
       search: how they are searched for, and how many passages are read.
       reader: how the model is asked.
       closed_tokens: most new tokens of a closed question's answer.
-      by: what answers a closed question: what the model writes, or its options' probabilities.
+      by: what answers a closed question, see `tasks.By`.
     """
 
     rewriter: Rewriter = Rewriter()
@@ -53,11 +53,7 @@ class Config:
         return isinstance(self.order, Judged) and self.order.judge.by == "logprob"
 
     def __post_init__(self) -> None:
-        if self.closed_tokens < 1 or self.by not in ("text", "logprob"):
-            raise InputError(
-                f"closed_tokens is {self.closed_tokens} and by {self.by!r}: at least 1, and text "
-                "or logprob."
-            )
+        tasks.check_closed(self.closed_tokens, self.by)
 
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:

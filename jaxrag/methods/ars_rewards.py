@@ -27,6 +27,9 @@ class Config:
     closed_tokens: int = 20
     by: tasks.By = "text"
 
+    def __post_init__(self) -> None:
+        tasks.check_closed(self.closed_tokens, self.by)
+
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Answers from the passages of the first rewrite, of the first two, ..., of all.

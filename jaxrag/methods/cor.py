@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from jaxrag.methods import steps, tasks
 from jaxrag.methods.candidates import OnePath
@@ -33,8 +33,7 @@ class Config:
       ranking_tokens: most new tokens of the ranking.
       reader: how the model is asked; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question: what the model writes ("text"), or which of its options is
-        most probable ("logprob").
+      by: what answers a closed question, see `tasks.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=10)
@@ -45,8 +44,7 @@ class Config:
     by: tasks.By = "text"
 
     def __post_init__(self) -> None:
-        if self.by not in get_args(tasks.By):
-            raise InputError(f"by is {self.by!r}; allowed: {', '.join(get_args(tasks.By))}.")
+        tasks.check_closed(self.closed_tokens, self.by)
         if min(self.k, self.ranking_tokens, self.closed_tokens) < 1:
             raise InputError(
                 f"k is {self.k}, ranking_tokens {self.ranking_tokens} and closed_tokens "

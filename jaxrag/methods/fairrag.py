@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import zlib
-from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -41,8 +40,7 @@ class Config:
       seed: of all draws.
       reader: how the model is asked; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question: what the model writes ("text"), or which of its options is
-        most probable ("logprob").
+      by: what answers a closed question, see `tasks.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=20)
@@ -55,12 +53,9 @@ class Config:
     by: tasks.By = "text"
 
     def __post_init__(self) -> None:
-        if self.by not in get_args(tasks.By):
-            raise InputError(f"by is {self.by!r}; allowed: {', '.join(get_args(tasks.By))}.")
-        if self.k < 1 or self.closed_tokens < 1:
-            raise InputError(
-                f"k is {self.k} and closed_tokens {self.closed_tokens}; both must be at least 1."
-            )
+        tasks.check_closed(self.closed_tokens, self.by)
+        if self.k < 1:
+            raise InputError(f"k is {self.k}; it must be at least 1.")
         if not (self.alpha >= 0 and self.temperature > 0 and self._spread < _SPREAD):
             raise InputError(
                 f"alpha is {self.alpha} and temperature {self.temperature}: alpha must be at least "

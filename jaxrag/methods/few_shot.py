@@ -8,11 +8,10 @@ demonstrations the paper shows, it does not say; ours are those of the prompts.
 from __future__ import annotations
 
 import dataclasses
-from typing import get_args
 
 from jaxrag.methods import steps, tasks
 from jaxrag.methods.tools import Tools
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import Answer, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +21,7 @@ class Config:
     Attributes:
       reader: its prompts hold the demonstrations; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question: what the model writes ("text"), or which of its options is
-        most probable ("logprob").
+      by: what answers a closed question, see `tasks.By`.
     """
 
     reader: steps.Reader = steps.Reader(prompts="baselines")
@@ -31,10 +29,7 @@ class Config:
     by: tasks.By = "text"
 
     def __post_init__(self) -> None:
-        if self.by not in get_args(tasks.By):
-            raise InputError(f"by is {self.by!r}; allowed: {', '.join(get_args(tasks.By))}.")
-        if self.closed_tokens < 1:
-            raise InputError(f"closed_tokens is {self.closed_tokens}; it must be at least 1.")
+        tasks.check_closed(self.closed_tokens, self.by)
 
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:

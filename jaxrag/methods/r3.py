@@ -13,7 +13,7 @@ from jaxrag.methods import steps, tasks
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.selectors import Top
 from jaxrag.methods.tools import Tools
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import Answer, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,16 +24,17 @@ class Config:
       candidates, select: which passages.
       reader: how the model is asked; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens for a statement to check, or a multiple choice.
+      by: what answers a closed question, see `tasks.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=1)
     select: steps.Selector = Top(k=1)
     reader: steps.Reader = steps.Reader(prompts="r3", answer_tokens=100)
     closed_tokens: int = 20
+    by: tasks.By = "text"
 
     def __post_init__(self) -> None:
-        if self.closed_tokens < 1:
-            raise InputError(f"closed_tokens is {self.closed_tokens}; it must be at least 1.")
+        tasks.check_closed(self.closed_tokens, self.by)
 
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
@@ -41,6 +42,12 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     trace: steps.Trace = {}
     rows = await steps.retrieve(question, tools, config, trace)
     reply = await tasks.answer_from_passages(
-        question, rows, tools, config.reader, trace, closed_tokens=config.closed_tokens
+        question,
+        rows,
+        tools,
+        config.reader,
+        trace,
+        closed_tokens=config.closed_tokens,
+        by=config.by,
     )
     return Answer(question.id, reply.text, trace)

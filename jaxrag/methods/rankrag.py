@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import get_args
 
 import numpy as np
 
@@ -33,8 +32,7 @@ class Config:
       reader: how the model is asked; the first of ``words`` of its prompt [relevance] says that a
         passage is relevant. ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question: what the model writes ("text"), or which of its options is
-        most probable ("logprob").
+      by: what answers a closed question, see `tasks.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=20)
@@ -44,12 +42,9 @@ class Config:
     by: tasks.By = "text"
 
     def __post_init__(self) -> None:
-        if self.by not in get_args(tasks.By):
-            raise InputError(f"by is {self.by!r}; allowed: {', '.join(get_args(tasks.By))}.")
-        if self.k < 1 or self.closed_tokens < 1:
-            raise InputError(
-                f"k is {self.k} and closed_tokens {self.closed_tokens}; both must be at least 1."
-            )
+        tasks.check_closed(self.closed_tokens, self.by)
+        if self.k < 1:
+            raise InputError(f"k is {self.k}; it must be at least 1.")
 
     @property
     def needs_logprobs(self) -> bool:

@@ -12,7 +12,7 @@ import dataclasses
 import re
 import string
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from jaxrag.engines.requests import gather
 from jaxrag.functional.answers import contains
@@ -21,7 +21,9 @@ from jaxrag.methods.tools import LanguageModelTool, Tools
 from jaxrag.types import Generation, InputError, Passage, Prompt, Question
 
 Role = Literal["context", "fact_checking", "yes_no", "multiple_choice"]
-By = Literal["text", "logprob"]
+By = Literal["text", "logprob", "calibrated"]
+"""What answers a closed question: what the model writes; the most probable option; the option that
+question and passages make more probable than a prompt does that says nothing (Zhao et al. 2021)."""
 
 TASKS = ("open", "fact_checking", "yes_no", "multiple_choice")
 VERDICTS = ("true", "false")
@@ -169,7 +171,13 @@ async def choice_logprobs(
     if not options(question):
         raise InputError(f"Question {question.id} is open: it has no options to compare.")
     asked = prompt(question, passages, tools.llm, reader, {} if trace is None else trace)
-    role = asked_role(question, directly=passages is None)
+    return await _option_logprobs(question, asked, passages is None, tools, reader)
+
+
+async def _option_logprobs(
+    question: Question, asked: Prompt, directly: bool, tools: Tools, reader: steps.Reader
+) -> tuple[float, ...]:
+    role = asked_role(question, directly=directly)
     said = words(question, prompts.load(reader.prompts).role(role))
     parts = (tools.llm.logprob(asked, continuation(asked, option)) for option in said)
     found = tuple(float(part[0]) for part in await gather(*parts))
@@ -270,8 +278,8 @@ async def _answer(
     if role == "multiple_choice" and question.answers:
         gold_option(question)  # an answer that is no choice could never be met
     trace["task"] = "open" if role == "context" else role
-    if role != "context" and by == "logprob":
-        return await _most_probable(question, passages, tools, reader, trace)
+    if role != "context" and by != "text":
+        return await _most_probable(question, passages, tools, reader, trace, by)
     if role != "context":
         reader = dataclasses.replace(reader, answer_tokens=closed_tokens)
     asked, told = asked_role(question, directly=passages is None), fields(question)
@@ -294,9 +302,13 @@ async def _most_probable(
     tools: Tools,
     reader: steps.Reader,
     trace: steps.Trace,
+    by: By,
 ) -> steps.Reply:
     """The option with the greatest log-probability, as a reply; ties go to the first."""
     found = await choice_logprobs(question, passages, tools, reader, trace)
+    if by == "calibrated":
+        nothing = await _of_nothing(question, passages is None, tools, reader)
+        found = tuple(one - other for one, other in zip(found, nothing, strict=True))
     best = max(range(len(found)), key=found.__getitem__)
     choice = role_of(question) == "multiple_choice"
     text = question.choices[best] if choice else options(question)[best]
@@ -305,6 +317,23 @@ async def _most_probable(
     trace["answer"] = {**reply.record(), "option_logprobs": list(found)}
     _note_option(text, question, trace)
     return reply
+
+
+async def _of_nothing(
+    question: Question, directly: bool, tools: Tools, reader: steps.Reader
+) -> tuple[float, ...]:
+    """`choice_logprobs` where the prompt holds "N/A" for all that it is filled in with."""
+    template = prompts.load(reader.prompts).role(asked_role(question, directly=directly))
+    asked = template.prompt(**dict.fromkeys(("question", "passages", "choices"), "N/A"))
+    return await _option_logprobs(question, asked, directly, tools, reader)
+
+
+def check_closed(closed_tokens: int, by: By) -> None:
+    """Refuses settings of closed questions that will not do."""
+    if closed_tokens < 1:
+        raise InputError(f"closed_tokens is {closed_tokens}; it must be at least 1.")
+    if by not in get_args(By):
+        raise InputError(f"by is {by!r}; allowed: {', '.join(get_args(By))}.")
 
 
 def _note_option(text: str, question: Question, trace: steps.Trace) -> None:

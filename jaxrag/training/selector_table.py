@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,24 +196,3 @@ def _contexts(path: Path, questions: int) -> Float[np.ndarray, "q d"]:
             f"({contexts.dtype}); {_AGAIN}."
         )
     return contexts.astype(np.float32)
-
-
-def check_same(table: RewardTable, given: Mapping[str, Any], source: str | Path) -> None:
-    """Refuses a table of another run: other arms or another encoder than a selector's.
-
-    Args:
-      table: what would be used.
-      given: ``arms`` and ``encoder`` of the selector.
-      source: where that selector lies.
-
-    Raises:
-      InputError: they differ.
-    """
-    found = {"arms": table.arms, "encoder": table.encoder}
-    for name, value in found.items():
-        if value != given[name]:
-            raise InputError(
-                f"{table.path} is a reward table of another run than the selector {source}: its "
-                f"{name} is {value!r}, the selector's {given[name]!r}; train a selector from this "
-                "table, or give the selector's own."
-            )

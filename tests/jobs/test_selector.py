@@ -151,6 +151,17 @@ def test_another_job_and_another_table_are_refused(
         selector.execute(dataclasses.replace(job, tables=(str(other), job.tables[1])), whole)
 
 
+def test_a_selector_of_another_table_is_refused(whole: Path, tmp_path: Path) -> None:
+    path = small_table.write(tmp_path / "other")
+    head = json.loads((path / "config.json").read_text())
+    head["config"]["encoder"] = "encoder B"
+    (path / "config.json").write_text(json.dumps(head))
+    table = read_table(path)
+    kept = whole / "selectors" / "boolq" / "weighted"
+    with pytest.raises(InputError, match=r"selector for encoder 'encoder A', but here .*encoder B"):
+        load_selector(kept, encoder=table.encoder, arms=table.arms)
+
+
 def test_settings_that_do_not_fit_are_refused(job: selector.TrainSelector, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rewards for 3 rewrites, .*set to 10 arms"):
         selector.execute(dataclasses.replace(job, arms=10), tmp_path / "new")

@@ -245,7 +245,7 @@ def test_a_selector_of_another_number_of_rewrites():
         (lambda: Search(merge="best"), "merge is 'best'"),
         (lambda: Fixed(0), "count.k is 0"),
         (lambda: ars_labels.Config(compared=2.0), "compared is 2.0"),
-        (lambda: made(by="chance"), "by 'chance'"),
+        (lambda: made(by="chance"), "by is 'chance'"),
     ],
 )
 def test_bad_settings(build, said):

@@ -100,7 +100,7 @@ def test_closed_questions():
     "settings, said",
     [
         ({"k": 0}, "k is 0"),
-        ({"closed_tokens": 0}, "closed_tokens 0"),
+        ({"closed_tokens": 0}, "closed_tokens is 0"),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"temperature": 0.0}, "temperature 0.0.*standard_rag"),
         ({"temperature": math.nan}, "temperature nan"),

@@ -250,6 +250,28 @@ def test_the_most_probable_option_without_passages(question, best, wanted):
     assert not model.prompts and all("Passage" not in asked for asked in model.asked)
 
 
+def test_options_against_a_prompt_that_says_nothing():
+    # yes: -2 here and -4 of nothing, so +2; no: -1 here and -0.5 of nothing, so -0.5
+    class Biased(Options):
+        def logprob(self, asked, continuations):
+            self.asked += asked
+            odds = {("yes", False): -2, ("no", False): -1, ("yes", True): -4, ("no", True): -0.5}
+            return [np.array([odds[c.strip(), "N/A" in p]], np.float32)
+                    for p, c in zip(asked, continuations, strict=True)]  # fmt: skip
+
+    model = Biased("")
+    assert run(_directly, "logprob", model, question=YES_NO).value[0].text == "no"
+    reply, trace = run(_directly, "calibrated", model, question=YES_NO).value
+    assert reply.text == "yes" and trace["answer"]["option_logprobs"] == pytest.approx([2, -0.5])
+    assert any("Question: N/A" in asked and "is it so" not in asked for asked in model.asked)
+    for closed, by, said in (
+        (0, "text", "closed_tokens is 0"),
+        (1, "odds", "by is 'odds'; allowed: text"),
+    ):
+        with pytest.raises(InputError, match=said):
+            tasks.check_closed(closed, by)
+
+
 @pytest.mark.parametrize(
     "question, text, wanted, said",
     [(YES_NO, "Yes indeed", "yes", 0), (YES_NO, "hm", "hm", None), (CHOICE, "B", "a rose", 1),

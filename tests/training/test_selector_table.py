@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.training.selector_table import check_same, read_table
+from jaxrag.training.selector_table import read_table
 from jaxrag.types import InputError
 from tests.training import small_table
 
@@ -126,12 +126,3 @@ def test_what_is_not_whole_is_refused(name: str, path: Path) -> None:
 def test_a_selector_of_other_arms_says_both_numbers(path: Path) -> None:
     with pytest.raises(InputError, match=r"rewards for 3 rewrites, but .* 10 arms"):
         read_table(path, arms=10)
-
-
-def test_a_table_of_another_run_is_refused(path: Path) -> None:
-    table = read_table(path)
-    check_same(table, {"arms": 3, "encoder": "encoder A"}, "selectors/a")
-    with pytest.raises(InputError, match=r"another run than .*selectors/a: its encoder.*encoder B"):
-        check_same(table, {"arms": 3, "encoder": "encoder B"}, "selectors/a")
-    with pytest.raises(InputError, match=r"its arms is 3, the selector's 10"):
-        check_same(table, {"arms": 10, "encoder": "encoder A"}, "selectors/a")
