@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 
 from jaxrag.functional.bandit_fit import newest, replay_fit
 from jaxrag.functional.bandit_networks import Network, general, mlp

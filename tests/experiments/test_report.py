@@ -23,3 +23,19 @@ def test_writes_page_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_wrong_command_lines(words: list[str]) -> None:
     with pytest.raises(InputError):
         report.main(["report", *words])
+
+
+def test_selectors_have_a_page_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "selector.json").write_text("{}")
+    wrote = []
+    monkeypatch.setattr(report, "write_selector_report", lambda *given: wrote.append(given) or [])
+    out = str(tmp_path / "page.html")
+    assert report.main(["report", "--runs", str(tmp_path / "one"), f"--out={out}"]) == 0
+    assert wrote == [(str(tmp_path / "one"), out)] and "page.md" in capsys.readouterr().out
+    both = ["--runs", str(tmp_path / "one"), "--runs", str(tmp_path / "two")]
+    with pytest.raises(InputError, match="Give one --runs of selectors"):
+        report.main(["report", *both])
