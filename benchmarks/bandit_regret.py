@@ -120,13 +120,13 @@ def line(kind: str, name: str, beta: float, curves: np.ndarray) -> str:
 def draw(found: dict[str, dict[str, np.ndarray]], path: str) -> None:
     """Mean regret by round with the 95 % interval of the mean, one panel a function."""
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "jaxrag"
+    matplotlib.rcParams |= {"svg.hashsalt": "jaxrag", "svg.fonttype": "none"}
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(found), figsize=(3.4 * len(found), 3.6))
     for panel, (kind, curves) in zip(axes, found.items(), strict=True):
         for name, values in curves.items():
-            at = np.arange(1, values.shape[1] + 1)[:: max(1, values.shape[1] // 200)]
+            at = np.arange(1, values.shape[1] + 1)[:: max(1, values.shape[1] // 100)]
             mean, error = values.mean(0), 1.96 * values.std(0, ddof=1) / np.sqrt(len(values))
             (drawn,) = panel.plot(at, mean[at - 1], label=name, linewidth=1.3)
             panel.fill_between(

@@ -44,7 +44,7 @@ def test_imports_point_upwards(path: Path) -> None:
 
 
 SHARED = {
-    "steps", "tools", "prompts", "gates", "candidates", "selectors", "tasks",
+    "steps", "tools", "prompts", "gates", "candidates", "selectors", "kinds", "tasks",
     "merging", "relevance", "rewrites", "rewrite_steps",
 }  # fmt: skip
 

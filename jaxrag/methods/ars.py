@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import steps, tasks
+from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.rewrite_steps import (
     Chosen,
     Count,
@@ -36,7 +36,7 @@ class Config:
       search: how they are searched for, and how many passages are read.
       reader: how the model is asked.
       closed_tokens: most new tokens of a closed question's answer.
-      by: what answers a closed question, see `tasks.By`.
+      by: what answers a closed question, see `kinds.By`.
     """
 
     rewriter: Rewriter = Rewriter()
@@ -45,7 +45,7 @@ class Config:
     search: Search = Search()
     reader: steps.Reader = steps.Reader(prompts="ars")
     closed_tokens: int = 20
-    by: tasks.By = "text"
+    by: kinds.By = "text"
 
     @property
     def needs_logprobs(self) -> bool:
@@ -53,7 +53,7 @@ class Config:
         return isinstance(self.order, Judged) and self.order.judge.by == "logprob"
 
     def __post_init__(self) -> None:
-        tasks.check_closed(self.closed_tokens, self.by)
+        kinds.check_closed(self.closed_tokens, self.by)
 
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
@@ -68,13 +68,5 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     record_searches(kept, rankings, tools, trace)
     pool = config.search.merged(rankings)
     record_selected(pool, tools, trace)
-    reply = await tasks.answer_from_passages(
-        question,
-        pool.rows,
-        tools,
-        config.reader,
-        trace,
-        closed_tokens=config.closed_tokens,
-        by=config.by,
-    )
+    reply = await tasks.answer_from_passages(question, pool.rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)

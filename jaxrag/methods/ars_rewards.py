@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.engines.requests import gather
-from jaxrag.methods import steps, tasks
+from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.rewrite_steps import Order, Ranked, Search, record_searches
 from jaxrag.methods.rewrites import Rewriter, rewrite
 from jaxrag.methods.tools import Tools
@@ -25,10 +25,10 @@ class Config:
     search: Search = Search()
     reader: steps.Reader = steps.Reader(prompts="ars")
     closed_tokens: int = 20
-    by: tasks.By = "text"
+    by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        tasks.check_closed(self.closed_tokens, self.by)
+        kinds.check_closed(self.closed_tokens, self.by)
 
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
@@ -47,7 +47,7 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     found = await gather(
         *(_read(question, rankings[:k], tools, config) for k in range(1, len(texts) + 1))
     )
-    role = tasks.role_of(question)
+    role = kinds.role_of(question)
     trace["task"] = "open" if role == "context" else role
     trace["answers"] = [text for text, _ in found]
     trace["read"] = [ids for _, ids in found]
@@ -60,13 +60,5 @@ async def _read(
 ) -> tuple[str, list[str]]:
     """The answer from some rewrites, and the passages that it was read from."""
     pool = config.search.merged(rankings)
-    reply = await tasks.answer_from_passages(
-        question,
-        pool.rows,
-        tools,
-        config.reader,
-        {},
-        closed_tokens=config.closed_tokens,
-        by=config.by,
-    )
+    reply = await tasks.answer_from_passages(question, pool.rows, tools, config, {})
     return reply.text, [passage.id for passage in tools.index.passages(pool.rows)]

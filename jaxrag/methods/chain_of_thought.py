@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.functional.conclusions import conclusion, last_sentence
-from jaxrag.methods import prompts, steps, tasks
+from jaxrag.methods import kinds, prompts, steps
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 
@@ -37,23 +37,25 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Asks once and reads the answer at the end."""
     task, role = _asked(question)
     reader = dataclasses.replace(config.reader, answer_tokens=config.reasoning_tokens)
-    reply = await steps.ask(role, question, tools.llm, reader, **tasks.fields(question))
+    reply = await steps.ask(role, question, tools.llm, reader, **kinds.fields(question))
     stated = conclusion(reply.text)
     template = prompts.load(reader.prompts).role(role)
-    text = tasks.read(stated or last_sentence(reply.text), question, template)
+    text = kinds.read(stated or last_sentence(reply.text), question, template)
     record = {**reply._replace(text=text).record(), "junk": stated is None}
-    return Answer(question.id, text, {"task": task, "answer": record})
+    trace: steps.Trace = {"task": task, "answer": record}
+    kinds.note_option(text, question, trace)
+    return Answer(question.id, text, trace)
 
 
 def _asked(question: Question) -> tuple[str, str]:
     """The kind of question, and the role of its prompt."""
-    role = tasks.role_of(question)
+    role = kinds.role_of(question)
     if role == "fact_checking":
         raise InputError(
             f"Question {question.id} is a statement to check, for which chain of thought has no "
             "prompt: set the data's task to yes_no, or take questions of another kind."
         )
     if role == "multiple_choice" and question.answers:
-        tasks.gold_option(question)  # an answer that is no choice could never be met
+        kinds.gold_option(question)  # an answer that is no choice could never be met
     task = "open" if role == "context" else role
     return task, "chain_of_thought" if task == "open" else f"chain_of_thought_{task}"

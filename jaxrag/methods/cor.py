@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxrag.methods import steps, tasks
+from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Passage, Question
@@ -33,7 +33,7 @@ class Config:
       ranking_tokens: most new tokens of the ranking.
       reader: how the model is asked; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question, see `tasks.By`.
+      by: what answers a closed question, see `kinds.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=10)
@@ -41,10 +41,10 @@ class Config:
     ranking_tokens: int = 64
     reader: steps.Reader = steps.Reader(prompts="baselines")
     closed_tokens: int = 8
-    by: tasks.By = "text"
+    by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        tasks.check_closed(self.closed_tokens, self.by)
+        kinds.check_closed(self.closed_tokens, self.by)
         if min(self.k, self.ranking_tokens, self.closed_tokens) < 1:
             raise InputError(
                 f"k is {self.k}, ranking_tokens {self.ranking_tokens} and closed_tokens "
@@ -89,15 +89,7 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
         "scores": [pool.scores[i] for i in kept],
     }
     rows = tuple(pool.rows[i] for i in kept)
-    reply = await tasks.answer_from_passages(
-        question,
-        rows,
-        tools,
-        config.reader,
-        trace,
-        closed_tokens=config.closed_tokens,
-        by=config.by,
-    )
+    reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)
 
 

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrag.functional import plackett_luce
-from jaxrag.methods import steps, tasks
+from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Question
@@ -40,7 +40,7 @@ class Config:
       seed: of all draws.
       reader: how the model is asked; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question, see `tasks.By`.
+      by: what answers a closed question, see `kinds.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=20)
@@ -50,10 +50,10 @@ class Config:
     seed: int = 0
     reader: steps.Reader = steps.Reader(prompts="baselines")
     closed_tokens: int = 8
-    by: tasks.By = "text"
+    by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        tasks.check_closed(self.closed_tokens, self.by)
+        kinds.check_closed(self.closed_tokens, self.by)
         if self.k < 1:
             raise InputError(f"k is {self.k}; it must be at least 1.")
         if not (self.alpha >= 0 and self.temperature > 0 and self._spread < _SPREAD):
@@ -76,15 +76,7 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
         pseudo = await steps.write_pseudo_context(question, tools, config.reader, trace)
     pool = await config.candidates(question.text, pseudo, tools, trace)
     rows = _drawn(question, pool, tools, config, trace)
-    reply = await tasks.answer_from_passages(
-        question,
-        rows,
-        tools,
-        config.reader,
-        trace,
-        closed_tokens=config.closed_tokens,
-        by=config.by,
-    )
+    reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)
 
 

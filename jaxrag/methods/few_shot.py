@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import steps, tasks
+from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, Question
 
@@ -21,26 +21,19 @@ class Config:
     Attributes:
       reader: its prompts hold the demonstrations; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question, see `tasks.By`.
+      by: what answers a closed question, see `kinds.By`.
     """
 
     reader: steps.Reader = steps.Reader(prompts="baselines")
     closed_tokens: int = 8
-    by: tasks.By = "text"
+    by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        tasks.check_closed(self.closed_tokens, self.by)
+        kinds.check_closed(self.closed_tokens, self.by)
 
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Asks once."""
     trace: steps.Trace = {}
-    reply = await tasks.answer_directly(
-        question,
-        tools,
-        config.reader,
-        trace,
-        closed_tokens=config.closed_tokens,
-        by=config.by,
-    )
+    reply = await tasks.answer_directly(question, tools, config, trace)
     return Answer(question.id, reply.text, trace)

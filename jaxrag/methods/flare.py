@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrag.functional.conclusions import conclusion, last_sentence
-from jaxrag.methods import prompts, steps, tasks
+from jaxrag.methods import kinds, prompts, steps
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.selectors import Top
 from jaxrag.methods.tools import LanguageModelTool, Tools
@@ -90,9 +90,9 @@ class Config:
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Writes sentences until the answer is there."""
-    role = tasks.role_of(question)
+    role = kinds.role_of(question)
     if role == "multiple_choice" and question.answers:
-        tasks.gold_option(question)  # an answer that is no choice could never be met
+        kinds.gold_option(question)  # an answer that is no choice could never be met
     trace: steps.Trace = {"task": "open" if role == "context" else role, "sentences": []}
     kept: list[steps.Reply] = []
     while len(kept) < config.max_sentences:
@@ -192,7 +192,7 @@ def _words(reply: steps.Reply, llm: LanguageModelTool) -> list[tuple[str, float]
 
 def _told(question: Question) -> str:
     """The question, with lettered choices where it has some."""
-    told = tasks.fields(question)
+    told = kinds.fields(question)
     return f"{told['question']}\n{told['choices']}" if told["choices"] else told["question"]
 
 
@@ -214,7 +214,7 @@ def _conclude(
     text = _so_far(kept).strip()
     stated = conclusion(text)
     template = prompts.load(config.reader.prompts).role("continue")
-    read = tasks.read(stated or last_sentence(text), question, template)
+    read = kinds.read(stated or last_sentence(text), question, template)
     parts = [reply.generation for reply in kept]
     whole = Generation(
         text,
@@ -225,6 +225,7 @@ def _conclude(
     )
     u = steps.mean_nll(whole, config.reader.fidelity)
     trace["answer"] = {**steps.Reply(read, text, u, whole).record(), "junk": stated is None}
+    kinds.note_option(read, question, trace)
     return read
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import steps, tasks
+from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.selectors import Top
 from jaxrag.methods.tools import Tools
@@ -24,30 +24,22 @@ class Config:
       candidates, select: which passages.
       reader: how the model is asked; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens for a statement to check, or a multiple choice.
-      by: what answers a closed question, see `tasks.By`.
+      by: what answers a closed question, see `kinds.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=1)
     select: steps.Selector = Top(k=1)
     reader: steps.Reader = steps.Reader(prompts="r3", answer_tokens=100)
     closed_tokens: int = 20
-    by: tasks.By = "text"
+    by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        tasks.check_closed(self.closed_tokens, self.by)
+        kinds.check_closed(self.closed_tokens, self.by)
 
 
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Retrieves, then reads."""
     trace: steps.Trace = {}
     rows = await steps.retrieve(question, tools, config, trace)
-    reply = await tasks.answer_from_passages(
-        question,
-        rows,
-        tools,
-        config.reader,
-        trace,
-        closed_tokens=config.closed_tokens,
-        by=config.by,
-    )
+    reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxrag.engines.requests import gather
-from jaxrag.methods import prompts, steps, tasks
+from jaxrag.methods import kinds, prompts, steps, tasks
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Passage, Prompt, Question
@@ -32,17 +32,17 @@ class Config:
       reader: how the model is asked; the first of ``words`` of its prompt [relevance] says that a
         passage is relevant. ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question, see `tasks.By`.
+      by: what answers a closed question, see `kinds.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=20)
     k: int = 5
     reader: steps.Reader = steps.Reader(prompts="baselines")
     closed_tokens: int = 8
-    by: tasks.By = "text"
+    by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        tasks.check_closed(self.closed_tokens, self.by)
+        kinds.check_closed(self.closed_tokens, self.by)
         if self.k < 1:
             raise InputError(f"k is {self.k}; it must be at least 1.")
 
@@ -73,15 +73,7 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
         "scores": [scores[i] for i in best],
     }
     rows = tuple(pool.rows[i] for i in best)
-    reply = await tasks.answer_from_passages(
-        question,
-        rows,
-        tools,
-        config.reader,
-        trace,
-        closed_tokens=config.closed_tokens,
-        by=config.by,
-    )
+    reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)
 
 

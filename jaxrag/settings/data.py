@@ -8,7 +8,7 @@ from pathlib import Path
 from jaxrag.data import factbook, folder
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.store import digest
-from jaxrag.methods.tasks import TASKS, role_of
+from jaxrag.methods.kinds import TASKS, role_of
 from jaxrag.types import InputError
 
 

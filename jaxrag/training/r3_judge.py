@@ -21,7 +21,7 @@ from jaxrag.engines.requests import gather
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
 from jaxrag.functional.answers import contains
-from jaxrag.methods import steps, tasks
+from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.tools import Tools
 from jaxrag.retrieval.manifest import replacing
 from jaxrag.retrieval.passages import Passages
@@ -48,14 +48,14 @@ class Judge:
 
     async def passes(self, question: Question, passage: Passage) -> bool:
         """S(y) = 1: whether what it writes from the passage holds a gold answer."""
-        role, reader = tasks.role_of(question), self.reader
+        role, reader = kinds.role_of(question), self.reader
         if role != "context":
             reader = dataclasses.replace(reader, answer_tokens=self.closed_tokens)
         reply = await steps.ask_from_passages(
-            question, [passage], self.tools.llm, reader, {}, role=role, **tasks.fields(question)
+            question, [passage], self.tools.llm, reader, {}, role=role, **kinds.fields(question)
         )
         choice = role == "multiple_choice"
-        text = tasks.chosen(reply.text, question) if choice else reply.text
+        text = kinds.chosen(reply.text, question) if choice else reply.text
         return bool(contains(text, question.answers))
 
     async def logprobs(self, question: Question, passage: Passage) -> tuple[float, ...]:
@@ -64,7 +64,7 @@ class Judge:
         Of an open question these are its gold answers, with the sum over their tokens, without
         normalisation; of a closed one all its options, by their first token.
         """
-        if tasks.options(question):
+        if kinds.options(question):
             return await tasks.choice_logprobs(question, [passage], self.tools, self.reader)
         prompt = tasks.prompt(question, [passage], self.tools.llm, self.reader, {})
         parts = await gather(
@@ -103,8 +103,8 @@ class Prepared(NamedTuple):
 
 def label(question: Question, logprobs: Sequence[float], pool: Pool, rules: Rules) -> int:
     """What a passage is for a question: by thresholds, or among choices by the gold one."""
-    if tasks.options(question):
-        return r3_labels.label_choice(logprobs, tasks.gold_option(question))
+    if kinds.options(question):
+        return r3_labels.label_choice(logprobs, kinds.gold_option(question))
     return r3_labels.label(logprobs, pool, rules)
 
 
@@ -179,8 +179,8 @@ def _check(questions: Sequence[Question]) -> None:
     for question in questions:
         if not question.answers:
             raise InputError(f"Question {question.id} has no gold answer; R3 cannot train on it.")
-        if tasks.options(question):
-            tasks.gold_option(question)
+        if kinds.options(question):
+            kinds.gold_option(question)
 
 
 def _pool(
@@ -190,8 +190,8 @@ def _pool(
     logprobs: Sequence[Sequence[float]],
 ) -> Pool | str:
     """The pools by what was written; of closed questions by which option is most probable."""
-    if not tasks.options(question):
+    if not kinds.options(question):
         return make_pool(rows, verdicts, logprobs)
-    gold = tasks.gold_option(question)
+    gold = kinds.gold_option(question)
     labels = [r3_labels.label_choice(row, gold) == POSITIVE for row in logprobs]
     return make_pool(rows, labels, [[row[gold]] for row in logprobs])

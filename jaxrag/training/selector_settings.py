@@ -70,13 +70,14 @@ class NeuralUcb:
 
     Attributes:
       width: hidden units of each network.
-      beta: exploration factor; where it is small, arms that start out low are never tried.
+      beta: exploration factor, of which the paper says nothing. Where it is small for the rewards,
+        which the weights take to 2.8, each question stays with the first arm that paid.
       regularization: lambda of Z at the beginning.
       learning_rate: of the step after each batch; Zhou et al.'s public code has 0.01.
     """
 
     width: int = 100
-    beta: float = 1.0
+    beta: float = 10.0
     regularization: float = 1.0
     learning_rate: float = 1e-2
 

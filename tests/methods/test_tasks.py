@@ -1,6 +1,7 @@
 """Kinds of questions: told apart, asked, read, and scored by their options."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from jaxrag.engines.local import LocalModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
-from jaxrag.methods import prompts, tasks
+from jaxrag.methods import kinds, prompts, tasks
 from jaxrag.methods.steps import Reader
 from jaxrag.methods.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Passage, Question
@@ -49,7 +50,7 @@ def logprobs(model, question, reader=READER, passages=PASSAGES):
     ],
 )
 def test_kinds_are_told_apart(question, role, options):
-    assert tasks.role_of(question) == role and tasks.options(question) == options
+    assert kinds.role_of(question) == role and kinds.options(question) == options
 
 
 @pytest.mark.parametrize(
@@ -63,17 +64,17 @@ def test_kinds_are_told_apart(question, role, options):
 )
 def test_bad_questions_are_refused(changes, said):
     with pytest.raises(InputError, match=said):
-        tasks.role_of(dataclasses.replace(OPEN, **changes))
+        kinds.role_of(dataclasses.replace(OPEN, **changes))
 
 
 def test_the_gold_option():
-    assert tasks.gold_option(CHOICE) == 1
-    assert tasks.gold_option(CLAIM) == 1
-    assert tasks.gold_option(dataclasses.replace(CLAIM, answers=("True",))) == 0
+    assert kinds.gold_option(CHOICE) == 1
+    assert kinds.gold_option(CLAIM) == 1
+    assert kinds.gold_option(dataclasses.replace(CLAIM, answers=("True",))) == 0
     letters = dataclasses.replace(CHOICE, answers=("B",))
     for question in (letters, OPEN):
         with pytest.raises(InputError, match="none of its options"):
-            tasks.gold_option(question)
+            kinds.gold_option(question)
 
 
 @pytest.mark.parametrize(
@@ -93,20 +94,20 @@ def test_the_gold_option():
     ],
 )
 def test_what_an_answer_names(text, said):
-    assert tasks.chosen(text, CHOICE) == said
+    assert kinds.chosen(text, CHOICE) == said
 
 
 def test_a_letter_that_is_also_a_choice_is_a_letter():
     gases = dataclasses.replace(CHOICE, answers=("O2",), choices=("C", "NO2", "O2", "CO"))
-    assert tasks.chosen("C", gases) == "O2" and tasks.chosen("A", gases) == "C"
-    assert tasks.chosen("It is O2.", gases) == "It is O2."
+    assert kinds.chosen("C", gases) == "O2" and kinds.chosen("A", gases) == "C"
+    assert kinds.chosen("It is O2.", gases) == "It is O2."
 
 
 @given(st.sets(st.integers(0, 2)), st.text("xyz .,:\n", max_size=8))
 def test_letters_count_wherever_they_stand(numbers, filler):
     text = "".join(f" {filler} {'ABC'[n]} {filler}" for n in sorted(numbers))
     expected = "; ".join(CHOICE.choices[n] for n in sorted(numbers)) or text
-    assert tasks.chosen(text, CHOICE) == expected
+    assert kinds.chosen(text, CHOICE) == expected
 
 
 @pytest.mark.parametrize("name", ["r3", "small"])
@@ -188,22 +189,22 @@ YES_NO = Question("q", "is it so", ("yes",), task="yes_no")
 
 
 def test_yes_or_no_is_a_task():
-    assert tasks.role_of(YES_NO) == "yes_no" and tasks.options(YES_NO) == ("yes", "no")
-    assert tasks.gold_option(YES_NO) == 0
-    assert tasks.gold_option(dataclasses.replace(YES_NO, answers=("No",))) == 1
+    assert kinds.role_of(YES_NO) == "yes_no" and kinds.options(YES_NO) == ("yes", "no")
+    assert kinds.gold_option(YES_NO) == 0
+    assert kinds.gold_option(dataclasses.replace(YES_NO, answers=("No",))) == 1
     with pytest.raises(InputError, match=r"answered by yes or no.*\['Rome'\]"):
-        tasks.role_of(dataclasses.replace(YES_NO, answers=("Rome",)))
+        kinds.role_of(dataclasses.replace(YES_NO, answers=("Rome",)))
 
 
 def test_a_prompt_may_have_words_of_its_own():
     template = prompts.Template("{question}", words=("true", "false"))
-    assert tasks.words(YES_NO, template) == ("true", "false")
-    assert tasks.verdict("That is False.", YES_NO, template) == "no"
-    assert tasks.verdict("truely", YES_NO, template) == "truely"  # no word of its own
-    assert tasks.verdict("yes", YES_NO, template) == "yes"  # not a word of this prompt, left alone
-    assert tasks.words(CHOICE, template) == ("A", "B", "C")
+    assert kinds.words(YES_NO, template) == ("true", "false")
+    assert kinds.verdict("That is False.", YES_NO, template) == "no"
+    assert kinds.verdict("truely", YES_NO, template) == "truely"  # no word of its own
+    assert kinds.verdict("yes", YES_NO, template) == "yes"  # not a word of this prompt, left alone
+    assert kinds.words(CHOICE, template) == ("A", "B", "C")
     with pytest.raises(InputError, match=r"has the words \['a'\].*there are to be 2"):
-        tasks.words(YES_NO, prompts.Template("{question}", words=("a",)))
+        kinds.words(YES_NO, prompts.Template("{question}", words=("a",)))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_a_prompt_may_have_words_of_its_own():
      ("", ""), ("maybe", "maybe")],
 )  # fmt: skip
 def test_the_first_word_is_the_verdict(text, said):
-    assert tasks.verdict(text, YES_NO, prompts.Template("{question}")) == said
+    assert kinds.verdict(text, YES_NO, prompts.Template("{question}")) == said
 
 
 class Options(ScriptedModel):
@@ -230,8 +231,8 @@ class Options(ScriptedModel):
 
 async def _directly(question, tools, by):
     trace: dict = {}
-    reader = Reader(prompts="small")
-    reply = await tasks.answer_directly(question, tools, reader, trace, closed_tokens=4, by=by)
+    config = SimpleNamespace(reader=Reader(prompts="small"), closed_tokens=4, by=by)
+    reply = await tasks.answer_directly(question, tools, config, trace)
     return reply, trace
 
 
@@ -240,10 +241,10 @@ def test_the_most_probable_option_without_passages(question, best, wanted):
     model = Options(best)
     reply, trace = run(_directly, "logprob", model, question=question).value
     assert reply.text == wanted
-    number = tasks.options(question).index(best)
+    number = kinds.options(question).index(best)
     assert trace["option"] == {
         "said": number,
-        "gold": tasks.gold_option(question),
+        "gold": kinds.gold_option(question),
         "positive": question is YES_NO,
     }
     assert trace["answer"]["option_logprobs"][number] == pytest.approx(-0.1)
@@ -269,7 +270,7 @@ def test_options_against_a_prompt_that_says_nothing():
         (1, "odds", "by is 'odds'; allowed: text"),
     ):
         with pytest.raises(InputError, match=said):
-            tasks.check_closed(closed, by)
+            kinds.check_closed(closed, by)
 
 
 @pytest.mark.parametrize(
