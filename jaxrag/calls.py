@@ -171,8 +171,8 @@ class _Model:
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
         pairs = zip(prompts, continuations, strict=True)
-        numbers = [self._world.draw(pair) % 64 for pair in pairs]
-        return [np.full(_TOKENS, -number / 4, np.float32) for number in numbers]
+        numbers = [self._world.draw(pair) % 2**20 for pair in pairs]  # no two options alike
+        return [np.full(_TOKENS, -number / 2**16, np.float32) for number in numbers]
 
 
 class _Index:

@@ -59,11 +59,11 @@ CALLS = {
 }
 
 
-def calls(name: str, task: str) -> dict[str, tuple[int, int]]:
+def calls(name: str, task: str, **changes: str) -> dict[str, tuple[int, int]]:
     run, passages = config(name), FakePassages(40)
-    answer = answer_function(run)
+    answer, method = answer_function(run), dataclasses.replace(config(name).method, **changes)
     found = bounds(
-        lambda question, tools: answer(question, tools, run.method),
+        lambda question, tools: answer(question, tools, method),
         QUESTIONS[task],
         passages if run.index else None,  # type: ignore[arg-type]
     )
@@ -73,7 +73,17 @@ def calls(name: str, task: str) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("task", QUESTIONS)
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_of_baselines(name: str, task: str) -> None:
-    assert calls(name, task) == CALLS[name]
+    by = {} if name == "chain_of_thought" else {"by": "text"}
+    assert calls(name, task, **by) == CALLS[name]
+
+
+@pytest.mark.parametrize("task, scores", [("open", None), ("yes_no", 4), ("multiple_choice", 4)])
+def test_a_small_model_answers_closed_questions_by_its_options(
+    task: str, scores: int | None
+) -> None:
+    # two options, each with and without the question
+    found = calls("few_shot", task)
+    assert found == (ONE if scores is None else {"llm_scores": (scores, scores)})
 
 
 @pytest.mark.parametrize("task", QUESTIONS)
