@@ -98,7 +98,7 @@ def run_on(method: Any, data: str, *, paper: bool, part: str = "test") -> Run:
     """A run of a method on drawn questions."""
     drawn = dataclasses.replace(DATA[data], part=part)
     if not paper:
-        return Run(method=method, data=drawn, model=Local(), index=Exact(), label="")
+        return Run(method=method, data=drawn, model=Local(), index=Exact())
     nomic = BiEncoder(
         "hub:nomic-ai/nomic-embed-text-v1.5",
         query_prefix="search_query: ",

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.evaluation.significance import LEVEL, RESAMPLES, Interval
+from jaxrag.evaluation.significance import LEVEL, RESAMPLES, Interval, resampled_means
 
 NAMES = ("precision_positive", "precision_macro")
 _UNDEFINED = Interval(math.nan, math.nan, math.nan, 0)
@@ -38,35 +38,29 @@ def intervals(
         return dict.fromkeys(NAMES, _UNDEFINED)
     said = np.array([_NO_CLASS if o["said"] is None else o["said"] for o in options])
     gold = np.array([o["gold"] for o in options])
-    draws = np.random.default_rng(seed).multinomial(
-        len(said), np.full(len(said), 1 / len(said)), size=resamples
-    )
-    weights = np.vstack([np.ones(len(said)), draws])  # the first row is the questions themselves
-    found = {"precision_macro": macro(said, gold, weights)}
-    if all(option["positive"] for option in options):
-        found["precision_positive"] = positive(said, gold, weights)
+    classes = [c for c in np.union1d(said, gold) if c != _NO_CLASS]
+    each = _by_class(said, gold, classes)
+    drawn = resampled_means(each, resamples=resamples, seed=seed)
+    shares = _shares(np.vstack([each.mean(0), drawn]))  # the questions themselves come first
+    found = {"precision_macro": np.nan_to_num(shares).mean(1)}
+    if 0 in classes and all(option["positive"] for option in options):
+        found["precision_positive"] = shares[:, classes.index(0)]
     return {name: _interval(found.get(name), len(said)) for name in NAMES}
 
 
-def positive(
-    said: Int[np.ndarray, " q"], gold: Int[np.ndarray, " q"], weights: Float[np.ndarray, "r q"]
-) -> Float[np.ndarray, " r"]:
-    """Of the weight answered with class 0, the share that is gold; NaN where none is."""
+def _by_class(
+    said: Int[np.ndarray, " q"], gold: Int[np.ndarray, " q"], classes: Sequence[int]
+) -> Float[np.ndarray, "q c"]:
+    """Of each question and class whether it was the answer, then whether it was rightly so."""
+    answered = said[:, None] == np.array(classes)
+    return np.concatenate([answered, answered & (gold == said)[:, None]], axis=1).astype(float)
+
+
+def _shares(means: Float[np.ndarray, "r c"]) -> Float[np.ndarray, "r c"]:
+    """Precision of each class from the means of `_by_class`; NaN where it was never answered."""
+    answered, right = np.split(means, 2, axis=1)
     with np.errstate(invalid="ignore"):
-        return weights @ ((said == 0) & (gold == 0)) / (weights @ (said == 0))
-
-
-def macro(
-    said: Int[np.ndarray, " q"], gold: Int[np.ndarray, " q"], weights: Float[np.ndarray, "r q"]
-) -> Float[np.ndarray, " r"]:
-    """Mean precision over the classes; those that a row never answers count 0."""
-    classes = [c for c in np.union1d(said, gold) if c != _NO_CLASS]
-    shares = []
-    for one in classes:
-        answered = weights @ (said == one)
-        right = weights @ ((said == one) & (gold == one))
-        shares.append(np.divide(right, answered, out=np.zeros(len(right)), where=answered > 0))
-    return np.mean(shares, axis=0)
+        return right / answered
 
 
 def _interval(values: Float[np.ndarray, " r"] | None, n: int) -> Interval:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from rich.table import Table
 
 from jaxrag.evaluation import jsonl
-from jaxrag.evaluation.significance import RESAMPLES, Interval, intervals
+from jaxrag.evaluation.significance import Interval, intervals, resampled_means
 from jaxrag.functional.agreement import auc
 
 Counts = Float[np.ndarray, "q 4"]
@@ -148,15 +148,13 @@ def gold_share(sums: Counts) -> Float[np.ndarray, " r"]:
     return sums[:, 2] / sums[:, 0]
 
 
-def _resampled(
-    counts: Counts, measure: Callable[[Counts], Float[np.ndarray, " r"]], *, seed: int = 0
-) -> Interval:
-    """A measure of sums over questions, with its bootstrap interval over questions."""
+def _resampled(counts: Counts, measure: Callable[[Counts], Float[np.ndarray, " r"]]) -> Interval:
+    """A measure of sums over questions, with its bootstrap interval over questions.
+
+    The measures are the same of means as of sums.
+    """
     value = float(measure(counts.sum(0, keepdims=True))[0])
-    draws = np.random.default_rng(seed).multinomial(
-        len(counts), np.full(len(counts), 1 / len(counts)), size=RESAMPLES
-    )
-    found = measure(draws @ counts)
+    found = measure(resampled_means(counts))
     known = found[~np.isnan(found)]
     low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
     return Interval(value, float(low), float(high), len(counts))
