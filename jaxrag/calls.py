@@ -19,13 +19,9 @@ import numpy as np
 
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store, canonical
-from jaxrag.methods.tools import (
-    LanguageModelTool,
-    RerankerTool,
-    RetrieverTool,
-    SelectorTool,
-    Tools,
-)
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
+from jaxrag.methods.tools import SelectorTool, Tools
 from jaxrag.types import Answer, Generation, InputError, Passage, Prompt, Question, Ranking
 
 if TYPE_CHECKING:

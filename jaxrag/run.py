@@ -9,24 +9,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import itertools
 import json
-import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrag.answering import Asked, answer_all
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.progress import progress
 from jaxrag.engines.prompts import encoder_of
-from jaxrag.engines.scheduler import Outcome, Scheduler
-from jaxrag.engines.store import Store, canonical
-from jaxrag.evaluation.metrics import holds_answer
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.run_log import run_log
-from jaxrag.evaluation.tally import Tally
 from jaxrag.loading import (
     CountSelectorSettings,
     DataSettings,
@@ -39,18 +35,11 @@ from jaxrag.loading import (
     load_model,
     open_index_over,
 )
-from jaxrag.methods.tools import (
-    LanguageModelTool,
-    RerankerTool,
-    RetrieverTool,
-    SelectorTool,
-    Tools,
-)
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
+from jaxrag.methods.tools import SelectorTool, Tools
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.types import Answer, InputError, Passage, Question
-
-_log = logging.getLogger("jaxrag")
-_WRITTEN = 64  # answers that are written to the run directory at a time
+from jaxrag.types import Answer, InputError, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +55,8 @@ class Run:
       judge: the model that judges, in LLM Judge and of ARS-RAG's passages; None is ``model``.
       rewrite_ranker: for methods that rank rewrites.
       count_selector: for methods that choose how many rewrites to keep.
+      query_optimizer: a trained model that writes queries, for methods that have one.
+      complexity: a trained model that says how complex a question is, for Adaptive-RAG.
       label: name in tables; by default the method's file.
       limit: how many questions, from the first; 0 is all.
       live: most questions in progress at once.
@@ -82,6 +73,8 @@ class Run:
     judge: ModelSettings | None = None
     rewrite_ranker: RewriteRankerSettings | None = None
     count_selector: CountSelectorSettings | None = None
+    query_optimizer: ModelSettings | None = None
+    complexity: ModelSettings | None = None
     label: str = ""
     limit: int = 0
     live: int = 4096
@@ -208,7 +201,7 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
     gives_vectors(run)
     dataset, questions = asked(run, cache)
     model = load_model(run.model, cache)
-    judge = load_model(run.judge, cache) if run.judge else None
+    others = {name: load_model(part, cache) for name, part in _other_models(run).items()}
     if _decides_by_logprobs(run) and not getattr(model, "gives_logprobs", True):
         raise InputError(
             f"{run.name} decides by the log-probabilities of the model's answers, and "
@@ -223,18 +216,24 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
         llm=LanguageModelTool(model),
         retriever=RetrieverTool(retriever) if retriever else None,
         reranker=RerankerTool(reranker) if reranker else None,
-        judge=LanguageModelTool(judge) if judge else None,
         rewrite_ranker=RerankerTool(ranker) if ranker else None,
         count_selector=SelectorTool(selector) if selector else None,
+        **{name: LanguageModelTool(part) for name, part in others.items()},
     )
     record = settings_record(run, dataset, questions)
     record["language_model"] |= json.loads(model.identity) | limit
-    parts = {"judge": judge, "retriever": retriever, "reranker": reranker}
+    parts = {"retriever": retriever, "reranker": reranker, **others}
     parts |= {"rewrite_ranker": ranker, "count_selector": selector}
     for name, part in parts.items():
         if part is not None:
             record[name] = (record.get(name) or {}) | json.loads(part.identity)
     return dataset, questions, tools, record
+
+
+def _other_models(run: Run) -> dict[str, ModelSettings]:
+    """The language models of a run beside the one that reads, by their names in `Tools`."""
+    models = {name: getattr(run, name) for name in ("judge", "query_optimizer", "complexity")}
+    return {name: settings for name, settings in models.items() if settings}
 
 
 def store_path(run: Run) -> Path | None:
@@ -258,82 +257,14 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
         run_log(directory.path / "log.jsonl"),
     ):
         todo = [q for q in questions if q.id not in directory.finished]
+        passages = tools.retriever.corpus if tools.retriever else dataset.passages
+        what = f"{run.name} on {dataset.name}"
+        asked_of = Asked(what, len(questions), len(todo), dataset, passages)
         store = Store(store_path(run))
         try:
-            _answer_all(run, answer, todo, len(questions), dataset, tools, store, directory)
+            started = ((q, functools.partial(answer, q, tools, run.method)) for q in todo)
+            answer_all(asked_of, started, Scheduler(store, live=run.live), directory)
         finally:
             store.close()
-        named = dataset.passages.find(directory.named_passages())
+        named = passages.find(directory.named_passages())
         return directory.finish([q.id for q in questions], passages=named)
-
-
-def _answer_all(
-    run: Run,
-    answer: Callable[..., Coroutine[Any, Any, Answer]],
-    todo: list[Question],
-    total: int,
-    dataset: Dataset,
-    tools: Tools,
-    store: Store,
-    directory: RunDirectory,
-) -> None:
-    def started() -> Iterator[tuple[Question, Callable[[], Coroutine[Any, Any, Answer]]]]:
-        for question in todo:
-            yield question, functools.partial(answer, question, tools, run.method)
-
-    what, tally = f"{run.name} on {dataset.name}", Tally()
-    _log.info("started", extra={"fields": {"run": what, "questions": total, "left": len(todo)}})
-    with progress(total, what, done=total - len(todo)) as advance:
-        outcomes = Scheduler(store, live=run.live).run(started())
-        while batch := list(itertools.islice(outcomes, _WRITTEN)):
-            _write(directory, batch, dataset, tally)
-            advance(len(batch), tally.note())
-    _log.info("finished", extra={"fields": tally.fields()})
-
-
-def _write(
-    directory: RunDirectory, outcomes: list[Outcome], dataset: Dataset, tally: Tally
-) -> None:
-    for outcome in outcomes:
-        if outcome.error is not None:
-            name = outcome.id.id
-            fields = {"question_id": name}
-            _log.warning("question %s failed: %s", name, outcome.error, extra={"fields": fields})
-    tops = _top_passages(outcomes, dataset)
-    lines = [_line(outcome, dataset, tops) for outcome in outcomes]
-    timings = [
-        {"question_id": o.id.id, "seconds": o.seconds, "store_hits": o.store_hits} for o in outcomes
-    ]
-    directory.append(lines, timings)
-    tally.add(lines, timings)
-    _log.info("progress", extra={"fields": tally.fields()})
-
-
-def _top_passages(outcomes: list[Outcome], dataset: Dataset) -> dict[str, Passage]:
-    """The first passage that each reader was given, by id, read at once."""
-    names = {name for outcome in outcomes for name in _selected(outcome)[:1]}
-    return {passage.id: passage for passage in dataset.passages.find(sorted(names))}
-
-
-def _selected(outcome: Outcome) -> Sequence[str]:
-    trace = {} if outcome.error is not None else outcome.value.trace
-    return trace.get("selected", {}).get("ids", ())
-
-
-def _line(outcome: Outcome, dataset: Dataset, tops: Mapping[str, Passage]) -> dict[str, Any]:
-    question: Question = outcome.id
-    line: dict[str, Any] = {
-        "question_id": question.id,
-        "question": question.text,
-        "gold_answers": list(question.answers),
-        "gold_passages": list(dataset.gold.get(question.id, ())),
-    }
-    if outcome.error is not None:
-        return {**line, "error": f"{type(outcome.error).__name__}: {outcome.error}"}
-    # Branches may have written into the trace in any order; sorted keys make the bytes the same.
-    trace = json.loads(canonical(outcome.value.trace))
-    if "ids" in trace.get("selected", {}):
-        top = next((tops[name] for name in _selected(outcome)), None)
-        if (holds := holds_answer(question, top)) is not None:
-            line["top_holds_answer"] = holds
-    return {**line, "prediction": outcome.value.text, "trace": trace, "cost": outcome.cost}

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROWS = (
     "types", "functional", "models", "engines", "retrieval", "methods", "training", "data",
-    "evaluation", "calls", "loading", "run", "settings", "plan", "jobs", "__main__",
+    "evaluation", "calls", "loading", "answering", "run", "settings", "plan", "jobs", "__main__",
 )  # fmt: skip
 
 
@@ -44,8 +44,9 @@ def test_imports_point_upwards(path: Path) -> None:
 
 
 SHARED = {
-    "steps", "tools", "prompts", "gates", "candidates", "selectors", "kinds", "tasks",
-    "merging", "relevance", "rewrites", "rewrite_steps",
+    "steps", "tools", "language_model_tool", "search_tools", "inspection_tool", "prompts",
+    "gates", "candidates", "selectors", "kinds", "tasks", "merging", "relevance", "rewrites",
+    "rewrite_steps", "queries", "loops",
 }  # fmt: skip
 
 

@@ -17,7 +17,9 @@ from jaxrag.jobs.directory import job_directory
 from jaxrag.jobs.sidr import RETRIEVER
 from jaxrag.loading import DataSettings, ModelSettings, load_data, load_model, open_index_over
 from jaxrag.methods import r3 as method
-from jaxrag.methods.tools import LanguageModelTool, RetrieverTool, Tools
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.search_tools import RetrieverTool
+from jaxrag.methods.tools import Tools
 from jaxrag.models.sidr_checkpoint import write_towers
 from jaxrag.retrieval.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.semi_parametric import SidrIndex

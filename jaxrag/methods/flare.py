@@ -25,8 +25,9 @@ from typing import Any
 from jaxrag.functional.conclusions import conclusion, last_sentence
 from jaxrag.methods import kinds, prompts, steps
 from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.selectors import Top
-from jaxrag.methods.tools import LanguageModelTool, Tools
+from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, Generation, InputError, Question
 
 _MARKS = (".", "!", "?")

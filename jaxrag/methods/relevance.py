@@ -14,8 +14,8 @@ import numpy as np
 
 from jaxrag.engines.requests import gather
 from jaxrag.methods import prompts
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.tasks import continuation
-from jaxrag.methods.tools import LanguageModelTool
 from jaxrag.types import InputError, Passage, Prompt
 
 By = Literal["logprob", "word"]

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from jaxrag.methods import prompts, steps
-from jaxrag.methods.tools import LanguageModelTool
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.types import InputError, Question
 
 # "1." "1)" "(1)" "[1]" "1:" "1 -" "**1.**" "Q1:" "Question 1:" "Rewrite 1." at a line's beginning

@@ -16,8 +16,9 @@ import numpy as np
 
 from jaxrag.functional import uncertainty
 from jaxrag.methods import prompts
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.prompts import truncation
-from jaxrag.methods.tools import LanguageModelTool, Tools
+from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, Generation, Passage, Question
 
 Trace = dict[str, Any]

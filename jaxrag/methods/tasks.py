@@ -8,7 +8,8 @@ from typing import Protocol
 
 from jaxrag.engines.requests import gather
 from jaxrag.methods import kinds, prompts, steps
-from jaxrag.methods.tools import LanguageModelTool, Tools
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.tools import Tools
 from jaxrag.types import Generation, InputError, Passage, Prompt, Question
 
 

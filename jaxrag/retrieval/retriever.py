@@ -1,7 +1,7 @@
 """What every index of jaxrag can do, and what every encoder must.
 
 An index either has vectors, of queries and of passages (`Retriever`), or it ranks by the query's
-text alone (`TextRetriever`). Methods reach both through `jaxrag.methods.tools.RetrieverTool`.
+text alone (`TextRetriever`). Methods reach both through `RetrieverTool`.
 """
 
 from __future__ import annotations

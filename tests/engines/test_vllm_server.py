@@ -23,7 +23,7 @@ from jaxrag.engines.local import LocalModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.server import ServerModel
 from jaxrag.engines.store import Store
-from jaxrag.methods.tools import LanguageModelTool
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.models.checkpoint import locate
 from jaxrag.models.export import as_directory
 from tests.engines.real_prompts import real_prompts

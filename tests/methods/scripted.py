@@ -7,7 +7,9 @@ import numpy as np
 
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
-from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
+from jaxrag.methods.tools import Tools
 from jaxrag.types import Generation, Passage, Question, Ranking
 
 QUESTION = Question("q1", "Where is it?", ("Rome",))

@@ -9,6 +9,7 @@ import pytest
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store, canonical
 from jaxrag.methods import ars, ars_labels, ars_rewards
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.relevance import Judge
 from jaxrag.methods.rewrite_steps import (
     Chosen,
@@ -20,8 +21,9 @@ from jaxrag.methods.rewrite_steps import (
     Shuffled,
 )
 from jaxrag.methods.rewrites import Rewriter
+from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
 from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import LanguageModelTool, RerankerTool, RetrieverTool, SelectorTool, Tools
+from jaxrag.methods.tools import SelectorTool, Tools
 from jaxrag.types import InputError, Question
 from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker
 

@@ -12,8 +12,9 @@ from jaxrag.engines.local import LocalModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
 from jaxrag.methods import kinds, prompts, tasks
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import LanguageModelTool, Tools
+from jaxrag.methods.tools import Tools
 from jaxrag.types import InputError, Passage, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.methods.scripted import ScriptedModel, run

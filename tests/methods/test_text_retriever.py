@@ -8,9 +8,11 @@ from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
 from jaxrag.methods import hyde, standard_rag
 from jaxrag.methods.candidates import DualPath, FixedMix, OnePath
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.search_tools import RetrieverTool
 from jaxrag.methods.selectors import AIS, Rerank, Top
 from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import LanguageModelTool, RetrieverTool, Tools
+from jaxrag.methods.tools import Tools
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.types import InputError, Passage, Question, Ranking
 from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run

@@ -19,10 +19,10 @@ from jaxrag.engines.server import ServerModel
 from jaxrag.engines.vllm import VllmModel
 from jaxrag.methods import prompts, standard_rag, steps
 from jaxrag.methods.gates import AgreementGate
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.prompts.truncation import word_ends
 from jaxrag.methods.selectors import Top
 from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import LanguageModelTool
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.run import execute
 from jaxrag.settings import Server

@@ -10,7 +10,7 @@ import pytest
 
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
-from jaxrag.methods.tools import RerankerTool
+from jaxrag.methods.search_tools import RerankerTool
 from jaxrag.models.ranker_checkpoint import begin_ranker, write_ranker
 from jaxrag.retrieval import ranker as rankers
 from jaxrag.types import InputError, Passage

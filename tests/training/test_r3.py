@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from jaxrag.engines.store import Store
+from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import LanguageModelTool, Tools
+from jaxrag.methods.tools import Tools
 from jaxrag.retrieval.bag_of_tokens import BagOfTokens, build_bag_of_tokens
 from jaxrag.retrieval.bag_tokenizer import BagTokenizer
 from jaxrag.retrieval.passages import Passages
