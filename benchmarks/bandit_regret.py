@@ -27,15 +27,16 @@ import optax
 
 from jaxrag.engines.progress import progress
 from jaxrag.evaluation.significance import interval
-from jaxrag.functional import bandits
+from jaxrag.functional import policies
 from jaxrag.functional.bandit_fit import replay_fit, shuffled
 from jaxrag.functional.bandit_networks import mlp
 from jaxrag.functional.bandit_problems import Kind, problem
-from jaxrag.functional.bandits import Bandit, interact, regret
+from jaxrag.functional.bandits import Bandit, interact
 from jaxrag.functional.confidence import diagonal, ignorant
 from jaxrag.functional.confidence_full import full
 from jaxrag.functional.linear_ucb import linear_ucb
 from jaxrag.functional.neural_ucb import neural_ucb, outside
+from jaxrag.functional.policies import regret
 
 D, ARMS, UNITS, EVERY = 20, 4, 32, 10
 SETTINGS = (0.1, 0.3, 1.0, 3.0)
@@ -51,17 +52,17 @@ def neural(rounds: int, beta: Any, matrix: Callable[..., Any]) -> Bandit:
     return neural_ucb(network, confidence=matrix(network), exploration=outside(beta), fit=fit)
 
 
-def policies(rounds: int) -> dict[str, Callable[[Any], Bandit]]:
+def contestants(rounds: int) -> dict[str, Callable[[Any], Bandit]]:
     """Each policy by its exploration factor."""
     return {
         "NeuralUCB, whole Z": lambda beta: neural(rounds, beta, full),
         "NeuralUCB, diagonal Z": lambda beta: neural(rounds, beta, diagonal),
-        "NeuralTS, diagonal Z": lambda beta: bandits.thompson(neural(rounds, beta, diagonal)),
-        "epsilon-greedy, neural": lambda beta: bandits.epsilon_greedy(
+        "NeuralTS, diagonal Z": lambda beta: policies.thompson(neural(rounds, beta, diagonal)),
+        "epsilon-greedy, neural": lambda beta: policies.epsilon_greedy(
             neural(rounds, 0.0, ignorant), beta / 10
         ),
         "LinUCB": lambda beta: linear_ucb(D, ARMS, alpha=beta),
-        "any arm": lambda beta: bandits.uniform(arms=ARMS),
+        "any arm": lambda beta: policies.uniform(arms=ARMS),
     }
 
 
@@ -70,7 +71,7 @@ def curve(kind: Kind, name: str, rounds: int, beta: jax.Array, seed: jax.Array) 
     """Regret after each round of one seed."""
     draw, start, key = jax.random.split(jax.random.key(seed), 3)
     task = problem(kind, draw, rounds=rounds, d=D, arms=ARMS)
-    bandit = policies(rounds)[name](beta)
+    bandit = contestants(rounds)[name](beta)
     played = interact(bandit, bandit.init(start), task.contexts, task.rewards, key, fit_every=EVERY)
     return regret(task.expected, played.arms)
 
@@ -94,7 +95,7 @@ def exponents(curves: np.ndarray) -> np.ndarray:
 def run(rounds: int, seeds: int) -> dict[str, dict[str, np.ndarray]]:
     """Curves [seeds rounds] of every policy on every function, with a line of figures each."""
     found: dict[str, dict[str, np.ndarray]] = {}
-    names = list(policies(rounds))
+    names = list(contestants(rounds))
     with progress(len(get_args(Kind)) * len(names), "regret") as advance:
         for kind in get_args(Kind):
             found[kind] = {}

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.evaluation.significance import intervals, paired_difference
-from jaxrag.functional import bandits
+from jaxrag.functional import policies
 from jaxrag.training.selector_settings import Scheme
 from jaxrag.training.selector_table import RewardTable
 
@@ -52,7 +52,7 @@ def summarise(
 def _rows(table: RewardTable, scheme: Scheme, lines: Sequence[Line]) -> list[dict[str, Any]]:
     paid = scheme.rewards(table.base)
     test, train = paid[~table.train], paid[table.train]
-    fixed = int(bandits.best_fixed_arm(jnp.asarray(train)))
+    fixed = int(policies.best_fixed_arm(jnp.asarray(train)))
     rows = []
     for policy in dict.fromkeys(line["policy"] for line in lines):
         mine = [line for line in lines if line["policy"] == policy]
@@ -63,7 +63,7 @@ def _rows(table: RewardTable, scheme: Scheme, lines: Sequence[Line]) -> list[dic
     every = np.tile(
         np.arange(arms)[:, None], (1, n)
     )  # random K: the mean over all of them, exactly
-    best = np.asarray(bandits.oracle(jnp.asarray(test)).arms)[None]
+    best = np.asarray(policies.oracle(jnp.asarray(test)).arms)[None]
     references = [(BEST_FIXED, same[fixed][1]), (ORACLE, best)]
     if scheme.penalty is None:
         references += [(RANDOM, every), *same]

@@ -3,10 +3,10 @@
 Every round a context x is shown, one of a arms is played, and only its reward is seen. A policy is
 a `Bandit`, six functions over a state pytree; `interact` plays it against a table of rewards under
 one `lax.scan`, and the caller jits it and vmaps it over seeds, states or settings. A table holds
-the reward of every arm in every round, so what could have been won is known, too (`oracle`).
+the reward of every arm in every round, so what could have been won is known, too.
 
-Policies: `neural_ucb.neural_ucb` with its presets, `linear_ucb.linear_ucb`, here `fixed_arm` and
-`uniform`, and the two that explore on top of any of them: `epsilon_greedy` and `thompson`.
+Policies: `neural_ucb.neural_ucb` with its presets, `linear_ucb.linear_ucb`, and those of
+`jaxrag.functional.policies`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxrag.types import InputError
@@ -132,7 +131,7 @@ def interact(
         if ahead > 1 and bandit.rounds is not None:
             return bandit.rounds(state, contexts, rewards, keys)
         arms = _choose(bandit, state, contexts, keys)
-        return _learn(bandit, state, contexts, arms, _won(rewards, arms)), arms
+        return _learn(bandit, state, contexts, arms, won(rewards, arms)), arms
 
     def stretch(state: State, xs: tuple[Any, Key]) -> tuple[State, Array]:
         if every == size:  # no loop of one step: XLA copies what such a loop would update in place
@@ -147,10 +146,11 @@ def interact(
     xs = ((*seen, jax.random.split(for_select, lead)), jax.random.split(for_fit, lead[0]))
     state, arms = lax.scan(stretch, state, xs)
     arms = arms.reshape(-1)
-    return Played(state, arms, _won(rewards, arms))
+    return Played(state, arms, won(rewards, arms))
 
 
-def _won(rewards: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array, " t"]:
+def won(rewards: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array, " t"]:
+    """What the played arms paid in each round."""
     return jnp.take_along_axis(rewards, arms[:, None], axis=1)[:, 0]
 
 
@@ -169,96 +169,6 @@ def _learn(bandit: Bandit, state: State, contexts: Array, arms: Array, rewards: 
         return bandit.update_batch(state, contexts, arms, rewards)
     step = lambda state, seen: (bandit.update(state, *seen), None)  # noqa: E731
     return lax.scan(step, state, (contexts, arms, rewards))[0]
-
-
-class Oracle(NamedTuple):
-    """The best arm of each round and what it pays: the end of every policy's reward."""
-
-    arms: Int[Array, " t"]
-    rewards: Float[Array, " t"]
-
-
-def oracle(rewards: Float[Array, "t a"]) -> Oracle:
-    """Who knows all rewards plays this; the first of equal arms."""
-    return Oracle(jnp.argmax(rewards, axis=1), jnp.max(rewards, axis=1))
-
-
-def best_fixed_arm(rewards: Float[Array, "t a"]) -> Int[Array, ""]:
-    """The arm with the highest mean reward over all rounds; the first of equal ones."""
-    return jnp.argmax(jnp.mean(rewards, axis=0))
-
-
-def regret(expected: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array, " t"]:
-    """What the played arms fell short of the best ones, summed up to each round.
-
-    Args:
-      expected: the reward of every arm in every round, without noise where that is known.
-      arms: the arms played.
-    """
-    return jnp.cumsum(jnp.max(expected, axis=1) - _won(expected, arms))
-
-
-def fixed_arm(arm: int, *, arms: int) -> Bandit:
-    """Always plays the same arm, from 0; it has nothing to learn and no values (zeros)."""
-    if not 0 <= arm < arms:
-        raise InputError(f"arm {arm} of {arms}: arms count from 0 to {arms - 1}.")
-    return _untaught(arms)._replace(
-        select=lambda state, x, key: jnp.asarray(arm), greedy=lambda state, x: jnp.asarray(arm)
-    )
-
-
-def uniform(*, arms: int) -> Bandit:
-    """Plays any arm with equal chance; ``greedy`` is arm 0, as it knows nothing."""
-    return _untaught(arms)._replace(
-        select=lambda state, x, key: jax.random.randint(key, (), 0, arms)
-    )
-
-
-def _untaught(arms: int) -> Bandit:
-    if arms < 1:
-        raise InputError(f"{arms} arms: a bandit needs at least one.")
-    nothing = Values(jnp.zeros(arms), jnp.zeros(arms), jnp.zeros(arms))
-    return Bandit(
-        init=lambda key: (),
-        values=lambda state, x: nothing,
-        select=lambda state, x, key: jnp.asarray(0),
-        update=lambda state, x, arm, reward: state,
-        fit=lambda state, key: state,
-        greedy=lambda state, x: jnp.asarray(0),
-        update_batch=lambda state, contexts, arms, rewards: state,
-    )
-
-
-def epsilon_greedy(bandit: Bandit, epsilon: float | Float[Array, ""]) -> Bandit:
-    """``bandit`` that plays its greedy arm, and with probability ``epsilon`` any arm.
-
-    Any arm includes the greedy one. Widths play no part: give `neural_ucb` no confidence matrix.
-    """
-    if not isinstance(epsilon, Tracer) and not 0 <= float(epsilon) <= 1:
-        raise InputError(f"epsilon is {epsilon}: a probability lies between 0 and 1.")
-
-    def select(state: State, x: Float[Array, " d"], key: Key) -> Int[Array, ""]:
-        explore, which = jax.random.split(key)
-        mean = bandit.values(state, x).mean
-        anything = jax.random.randint(which, (), 0, mean.shape[0])
-        return jnp.where(jax.random.uniform(explore) < epsilon, anything, jnp.argmax(mean))
-
-    return bandit._replace(select=select, rounds=None)
-
-
-def thompson(bandit: Bandit) -> Bandit:
-    """``bandit`` that draws each arm's reward and plays the highest draw (NeuralTS, LinTS).
-
-    Draws are normal around the mean; their standard deviation is what ``bandit`` would add for
-    exploration, so with a beta of nu they are N(f, (nu sigma)^2) (Zhang et al. 2021).
-    """
-
-    def select(state: State, x: Float[Array, " d"], key: Key) -> Int[Array, ""]:
-        values = bandit.values(state, x)
-        noise = jax.random.normal(key, values.mean.shape)
-        return jnp.argmax(values.mean + (values.ucb - values.mean) * noise)
-
-    return bandit._replace(select=select, rounds=None)
 
 
 def check_table(contexts: Any, rewards: Any, arms: int) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import record_selected
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Passage, Question
 
@@ -73,22 +74,11 @@ def read_order(text: str, count: int) -> Order:
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Has the passages ranked, then reads the first."""
     trace: steps.Trace = {}
-    pseudo = ""
-    if config.candidates.uses_pseudo:
-        pseudo = await steps.write_pseudo_context(question, tools, config.reader, trace)
-    pool = await config.candidates(question.text, pseudo, tools, trace)
+    pool = await steps.find_candidates(question, tools, config, trace)
     passages = tools.index.passages(pool.rows)
     order = await _ranked(question, passages, tools, config, trace)
-    kept = order.positions[: config.k]
-    trace["selected"] = {
-        "candidates": [
-            {"id": passage.id, "score": score}
-            for passage, score in zip(passages, pool.scores, strict=True)
-        ],
-        "ids": [passages[i].id for i in kept],
-        "scores": [pool.scores[i] for i in kept],
-    }
-    rows = tuple(pool.rows[i] for i in kept)
+    rows = tuple(pool.rows[i] for i in order.positions[: config.k])
+    record_selected(trace, tools, pool, {"score": pool.scores}, rows)
     reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)
 

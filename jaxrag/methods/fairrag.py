@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxrag.functional import plackett_luce
 from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import record_selected
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 
@@ -71,10 +72,7 @@ class Config:
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Draws passages, then reads."""
     trace: steps.Trace = {}
-    pseudo = ""
-    if config.candidates.uses_pseudo:
-        pseudo = await steps.write_pseudo_context(question, tools, config.reader, trace)
-    pool = await config.candidates(question.text, pseudo, tools, trace)
+    pool = await steps.find_candidates(question, tools, config, trace)
     rows = _drawn(question, pool, tools, config, trace)
     reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)
@@ -89,14 +87,7 @@ def _drawn(
     )
     key = jax.random.fold_in(jax.random.key(config.seed), zlib.crc32(question.id.encode()))
     order = plackett_luce.sample(key, weights, k=min(config.k, len(pool.rows)))
-    places = [int(place) for place in order]
-    ids = [passage.id for passage in tools.index.passages(pool.rows)]
-    trace["selected"] = {
-        "candidates": [
-            {"id": name, "score": score} for name, score in zip(ids, pool.scores, strict=True)
-        ],
-        "ids": [ids[place] for place in places],
-        "scores": [pool.scores[place] for place in places],
-        "logprob": float(plackett_luce.log_probability(weights, order)),
-    }
-    return tuple(pool.rows[place] for place in places)
+    rows = tuple(pool.rows[int(place)] for place in order)
+    record_selected(trace, tools, pool, {"score": pool.scores}, rows)
+    trace["selected"]["logprob"] = float(plackett_luce.log_probability(weights, order))
+    return rows

@@ -18,6 +18,7 @@ import numpy as np
 from jaxrag.engines.requests import gather
 from jaxrag.methods import kinds, prompts, steps, tasks
 from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import record_selected
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Passage, Prompt, Question
 
@@ -55,24 +56,15 @@ class Config:
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Scores the candidates, then reads the best."""
     trace: steps.Trace = {}
-    pseudo = ""
-    if config.candidates.uses_pseudo:
-        pseudo = await steps.write_pseudo_context(question, tools, config.reader, trace)
-    pool = await config.candidates(question.text, pseudo, tools, trace)
+    pool = await steps.find_candidates(question, tools, config, trace)
     passages = tools.index.passages(pool.rows)
     pairs = _judged(question, passages, config.reader)
     found = await gather(*(tools.llm.logprob(prompt, word) for prompt, word in pairs))
     scores = [float(np.sum(logprobs, dtype=np.float64)) for logprobs in found]
     best = sorted(range(len(scores)), key=lambda i: -scores[i])[: config.k]  # ties: search's order
-    trace["selected"] = {
-        "candidates": [
-            {"id": passage.id, "retrieval": similar, "score": score}
-            for passage, similar, score in zip(passages, pool.scores, scores, strict=True)
-        ],
-        "ids": [passages[i].id for i in best],
-        "scores": [scores[i] for i in best],
-    }
     rows = tuple(pool.rows[i] for i in best)
+    columns = {"retrieval": pool.scores, "score": scores}
+    record_selected(trace, tools, pool, columns, rows)
     reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)
 

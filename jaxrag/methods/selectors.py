@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -21,15 +22,32 @@ def _check_k(k: int) -> None:
         raise InputError(f"select.k is {k}; it must be at least 1.")
 
 
-def _record(
-    trace: Trace, tools: Tools, pool: Pool, columns: dict[str, list[float]], kept: tuple[int, ...]
+def record_selected(
+    trace: Trace,
+    tools: Tools,
+    pool: Pool,
+    columns: Mapping[str, Sequence[float]],
+    kept: Sequence[int],
 ) -> None:
-    """Writes the candidates with their scores, and the kept ones' scores, into the trace."""
+    """Writes into the trace what was chosen from.
+
+    Args:
+      trace: gets ``selected``: all candidates with their columns, ids and scores of the kept ones.
+      tools: the index.
+      pool: the candidates.
+      columns: figures of each candidate; "score" is the one that decides.
+      kept: rows of the chosen ones, best first.
+    """
     ids = [passage.id for passage in tools.index.passages(pool.rows)]
     table = zip(ids, *columns.values(), strict=True)
     candidates = [dict(zip(("id", *columns), line, strict=True)) for line in table]
     score = dict(zip(pool.rows, columns["score"], strict=True))
-    trace["selected"] = {"candidates": candidates, "scores": [score[row] for row in kept]}
+    name = dict(zip(pool.rows, ids, strict=True))
+    trace["selected"] = {
+        "candidates": candidates,
+        "ids": [name[row] for row in kept],
+        "scores": [score[row] for row in kept],
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +69,7 @@ class Top:
     ) -> tuple[int, ...]:
         """Cuts the pool."""
         kept = pool.rows[: self.k]
-        _record(trace, tools, pool, {"score": list(pool.scores)}, kept)
+        record_selected(trace, tools, pool, {"score": list(pool.scores)}, kept)
         return kept
 
 
@@ -113,7 +131,7 @@ class AIS:
             "score": np.asarray(found.scores)[:count].tolist(),
         }
         kept = tuple(int(row) for row in found.selection.ids if row >= 0)
-        _record(trace, tools, pool, columns, kept)
+        record_selected(trace, tools, pool, columns, kept)
         return kept
 
 
@@ -143,5 +161,5 @@ class Rerank:
         columns["score"] = [float(sum(pair)) for pair in zip(*found, strict=True)]
         order = sorted(range(len(pool.rows)), key=lambda i: -columns["score"][i])
         kept = tuple(pool.rows[i] for i in order[: self.k])
-        _record(trace, tools, pool, columns, kept)
+        record_selected(trace, tools, pool, columns, kept)
         return kept

@@ -120,8 +120,8 @@ class Selector(Protocol):
         ...
 
 
-class Retrieval(Protocol):
-    """The part of a method's config that says how evidence is found and read."""
+class Finding(Protocol):
+    """The part of a method's config that says among which passages it chooses."""
 
     @property
     def candidates(self) -> Candidates:
@@ -129,13 +129,17 @@ class Retrieval(Protocol):
         ...
 
     @property
-    def select(self) -> Selector:
-        """Which of them are read."""
-        ...
-
-    @property
     def reader(self) -> Reader:
         """How the model is asked."""
+        ...
+
+
+class Retrieval(Finding, Protocol):
+    """The part of a method's config that says how evidence is found and read."""
+
+    @property
+    def select(self) -> Selector:
+        """Which of them are read."""
         ...
 
 
@@ -281,6 +285,14 @@ async def answer_from_passages(
     reply = await ask_from_passages(question, passages, tools.llm, reader, trace)
     trace["answer"] = reply.record()
     return reply
+
+
+async def find_candidates(question: Question, tools: Tools, config: Finding, trace: Trace) -> Pool:
+    """The candidates of a question, for methods that choose among them in a way of their own."""
+    pseudo = ""
+    if config.candidates.uses_pseudo:
+        pseudo = await write_pseudo_context(question, tools, config.reader, trace)
+    return await config.candidates(question.text, pseudo, tools, trace)
 
 
 async def retrieve(

@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.functional import neural_ucb, rewards
-from jaxrag.functional.bandits import Bandit, epsilon_greedy, thompson
+from jaxrag.functional.bandits import Bandit
 from jaxrag.functional.confidence import Confidence, ignorant
 from jaxrag.functional.linear_ucb import linear_ucb
+from jaxrag.functional.policies import epsilon_greedy, thompson
 from jaxrag.types import InputError
 
 

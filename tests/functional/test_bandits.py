@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.functional import bandits
+from jaxrag.functional import bandits, policies
 from jaxrag.functional.bandit_problems import problem
 from jaxrag.functional.bandits import Bandit, Values, interact
 from jaxrag.functional.linear_ucb import linear_ucb
@@ -66,7 +66,7 @@ def test_fits_between_stretches_of_rounds(batch: int) -> None:
                 interact(bandit, {}, CONTEXTS, REWARDS, KEY, batch=batch, fit_every=every)
 
 
-@pytest.mark.parametrize("explore", [lambda b: bandits.epsilon_greedy(b, 0.5), bandits.thompson])
+@pytest.mark.parametrize("explore", [lambda b: policies.epsilon_greedy(b, 0.5), policies.thompson])
 def test_those_who_explore_otherwise_do_not_look_ahead(explore) -> None:
     """What a policy plays between fits is what its own ``select`` says."""
     ahead = counting()._replace(rounds=lambda state, contexts, rewards, keys: 1 / 0)
@@ -74,7 +74,7 @@ def test_those_who_explore_otherwise_do_not_look_ahead(explore) -> None:
 
 
 def test_keys_differ_from_round_to_round() -> None:
-    bandit = bandits.uniform(arms=ARMS)
+    bandit = policies.uniform(arms=ARMS)
     for batch in (1, 4):
         contexts, rewards = jnp.tile(CONTEXTS, (50, 1)), jnp.tile(REWARDS, (50, 1))
         out = interact(bandit, (), contexts, rewards, KEY, batch=batch)
@@ -85,7 +85,7 @@ def test_keys_differ_from_round_to_round() -> None:
 
 
 def test_rounds_and_batches_that_do_not_fit() -> None:
-    bandit = bandits.uniform(arms=ARMS)
+    bandit = policies.uniform(arms=ARMS)
     for batch in (0, 5, 24):
         with pytest.raises(InputError, match=f"12 rounds do not divide into batches of {batch}"):
             interact(bandit, (), CONTEXTS, REWARDS, KEY, batch=batch)
@@ -95,19 +95,19 @@ def test_rounds_and_batches_that_do_not_fit() -> None:
 
 def test_the_ends() -> None:
     rewards = jnp.array([[1.0, 3.0, 3.0], [0.0, -1.0, -2.0], [5.0, 6.0, 0.0]])
-    best = bandits.oracle(rewards)
+    best = policies.oracle(rewards)
     assert best.arms.tolist() == [1, 0, 1]
     assert best.rewards.tolist() == [3.0, 0.0, 6.0]
-    assert bandits.best_fixed_arm(rewards) == 1  # means 2, 8/3, 1/3
+    assert policies.best_fixed_arm(rewards) == 1  # means 2, 8/3, 1/3
     # Arm 0 falls short by 2, then 0, then 1.
-    assert bandits.regret(rewards, jnp.array([0, 0, 0])).tolist() == [2.0, 2.0, 3.0]
-    assert bandits.regret(rewards, best.arms).tolist() == [0.0, 0.0, 0.0]
-    fixed = bandits.fixed_arm(2, arms=3)
+    assert policies.regret(rewards, jnp.array([0, 0, 0])).tolist() == [2.0, 2.0, 3.0]
+    assert policies.regret(rewards, best.arms).tolist() == [0.0, 0.0, 0.0]
+    fixed = policies.fixed_arm(2, arms=3)
     out = interact(fixed, fixed.init(KEY), jnp.ones((3, D)), rewards, KEY)
     assert out.rewards.tolist() == [3.0, -2.0, 0.0]
     assert fixed.greedy((), CONTEXTS[0]) == 2
     with pytest.raises(InputError, match="arm 3 of 3"):
-        bandits.fixed_arm(3, arms=3)
+        policies.fixed_arm(3, arms=3)
 
 
 def told(mean, width, beta=2.0) -> Bandit:
@@ -117,27 +117,27 @@ def told(mean, width, beta=2.0) -> Bandit:
 
 
 def test_epsilon_greedy_plays_any_arm_so_often() -> None:
-    bandit = bandits.epsilon_greedy(told([0.0, 1.0, 0.5], [9.0, 0.0, 9.0]), 0.3)
+    bandit = policies.epsilon_greedy(told([0.0, 1.0, 0.5], [9.0, 0.0, 9.0]), 0.3)
     keys = jax.random.split(KEY, 4000)
     arms = jax.vmap(bandit.select, (None, None, 0))((), CONTEXTS[0], keys)
     share = np.bincount(np.asarray(arms), minlength=ARMS) / 4000
     np.testing.assert_allclose(share, [0.1, 0.8, 0.1], atol=0.025)  # 4 standard deviations
     for epsilon in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match="epsilon is"):
-            bandits.epsilon_greedy(bandit, epsilon)
+            policies.epsilon_greedy(bandit, epsilon)
 
 
 def test_thompson_draws_have_the_mean_and_the_variance() -> None:
     """Of two arms, the second known to be worth c, the first wins with P(N(m, (2 s)^2) > c)."""
     keys = jax.random.split(KEY, 4000)
     for c, likely in ((1.0, 0.5), (1.0 + 2 * 0.7, 0.1587), (1.0 - 2 * 2 * 0.7, 0.9772)):
-        bandit = bandits.thompson(told([1.0, c], [0.7, 0.0]))
+        bandit = policies.thompson(told([1.0, c], [0.7, 0.0]))
         arms = jax.vmap(bandit.select, (None, None, 0))((), CONTEXTS[0], keys)
         np.testing.assert_allclose(np.mean(np.asarray(arms) == 0), likely, atol=0.03)
 
 
 def test_thompson_draws_arms_independently() -> None:
-    bandit = bandits.thompson(told([0.0] * 3, [1.0] * 3))
+    bandit = policies.thompson(told([0.0] * 3, [1.0] * 3))
     keys = jax.random.split(KEY, 3000)
     arms = jax.vmap(bandit.select, (None, None, 0))((), CONTEXTS[0], keys)
     np.testing.assert_allclose(np.bincount(np.asarray(arms)) / 3000, 1 / 3, atol=0.04)
@@ -169,7 +169,7 @@ def test_linear_ucb_finds_a_linear_reward() -> None:
     made = problem("linear", KEY, rounds=400, d=4, arms=3, noise=0.1)
     bandit = linear_ucb(4, 3)
     out = interact(bandit, bandit.init(KEY), made.contexts, made.rewards, KEY)
-    lost = bandits.regret(made.expected, out.arms)
+    lost = policies.regret(made.expected, out.arms)
     by_chance = jnp.sum(jnp.max(made.expected, axis=1) - jnp.mean(made.expected, axis=1))
     assert lost[-1] < 0.1 * by_chance
     assert lost[-1] - lost[199] < 0.1 * lost[199]

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrag.functional import bandits, neural_ucb
+from jaxrag.functional import bandits, neural_ucb, policies
 from jaxrag.functional.bandit_fit import (
     everything,
     half_sum_squared,
@@ -302,7 +302,7 @@ def test_beats_linear_ucb_where_rewards_are_not_linear(kind) -> None:
     for name, bandit in {"neural": neural, "linear": linear_ucb(4, 4, alpha=0.3)}.items():
         play = jax.jit(partial(bandits.interact, bandit, batch=4))
         out = play(bandit.init(KEY), made.contexts, made.rewards, KEY)
-        lost[name] = bandits.regret(made.expected, out.arms)
+        lost[name] = policies.regret(made.expected, out.arms)
     assert lost["neural"][-1] < 0.5 * lost["linear"][-1]
     # Sublinear: the second half costs less than half of the first.
     assert lost["neural"][-1] - lost["neural"][299] < 0.5 * lost["neural"][299]

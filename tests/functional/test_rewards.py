@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from jaxrag.functional import bandits, rewards
+from jaxrag.functional import policies, rewards
 
 BASE = jnp.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [0.5, 0.25, 0.0], [0.0, 0.0, 0.0]])
 
@@ -61,7 +61,7 @@ def test_regret_is_what_the_oracle_has_more(table: np.ndarray, at: int) -> None:
     assert np.all(found >= 0)
     won = np.asarray(rewards.obtained(table, fixed))
     np.testing.assert_array_equal(won, table[:, at % a])
-    best = bandits.oracle(table)
+    best = policies.oracle(table)
     np.testing.assert_allclose(won + found, best.rewards, atol=1e-6)
     assert not np.any(rewards.regret(table, best.arms))
 

@@ -1,12 +1,9 @@
-"""Kinds of questions: told apart, asked, read, and scored by their options."""
+"""Questions of every kind: asked, and scored by their options."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jaxrag.engines.local import LocalModel
 from jaxrag.engines.scheduler import Scheduler
@@ -15,14 +12,12 @@ from jaxrag.methods import kinds, prompts, tasks
 from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.steps import Reader
 from jaxrag.methods.tools import Tools
-from jaxrag.types import InputError, Passage, Question
+from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
+from tests.methods.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
 from tests.methods.scripted import ScriptedModel, run
 
 READER = Reader(prompts="r3")
-OPEN = Question("o", "Who is it?", ("Ada",))
-CLAIM = Question("f", "Ice is warm.", ("false",), task="fact_checking")
-CHOICE = Question("m", "What is red?", ("a rose",), ("the sea", "a rose", "the sky"))
 PASSAGES = [Passage("p", "Roses", "They are red."), Passage("s", "Sea", "It is blue.")]
 
 
@@ -37,78 +32,6 @@ def finish(question, answer):
 def logprobs(model, question, reader=READER, passages=PASSAGES):
     tools = Tools(LanguageModelTool(model))
     return finish(question, lambda: tasks.choice_logprobs(question, passages, tools, reader))
-
-
-@pytest.mark.parametrize(
-    "question, role, options",
-    [
-        (OPEN, "context", ()),
-        (CLAIM, "fact_checking", ("true", "false")),
-        (dataclasses.replace(OPEN, choices=("False", "True")), "fact_checking", ("true", "false")),
-        (CHOICE, "multiple_choice", ("A", "B", "C")),
-        (dataclasses.replace(CHOICE, task="multiple_choice"), "multiple_choice", ("A", "B", "C")),
-        (dataclasses.replace(OPEN, choices=("yes", "no")), "multiple_choice", ("A", "B")),
-    ],
-)
-def test_kinds_are_told_apart(question, role, options):
-    assert kinds.role_of(question) == role and kinds.options(question) == options
-
-
-@pytest.mark.parametrize(
-    "changes, said",
-    [
-        ({"task": "essay"}, r"Question o: its task is 'essay'; there are open, fact_checking"),
-        ({"task": "multiple_choice"}, r"Question o has 0 choices; 2 to 26"),
-        ({"choices": ("yes",)}, r"has 1 choices"),
-        ({"choices": tuple(map(str, range(27)))}, r"has 27 choices"),
-    ],
-)
-def test_bad_questions_are_refused(changes, said):
-    with pytest.raises(InputError, match=said):
-        kinds.role_of(dataclasses.replace(OPEN, **changes))
-
-
-def test_the_gold_option():
-    assert kinds.gold_option(CHOICE) == 1
-    assert kinds.gold_option(CLAIM) == 1
-    assert kinds.gold_option(dataclasses.replace(CLAIM, answers=("True",))) == 0
-    letters = dataclasses.replace(CHOICE, answers=("B",))
-    for question in (letters, OPEN):
-        with pytest.raises(InputError, match="none of its options"):
-            kinds.gold_option(question)
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ("B", "a rose"),
-        ("(B) because it is", "a rose"),
-        ("B: a rose", "a rose"),
-        ("The sky.", "the sky"),
-        ("the sky, so C", "the sky"),
-        ("A or C", "the sea; the sky"),  # both count, as where only occurrence is looked for
-        ("D", "D"),  # there is no such option
-        ("ABC", "ABC"),
-        ("It's a rosebush", "It's a rosebush"),
-        ("A's", "A's"),
-        ("", ""),
-    ],
-)
-def test_what_an_answer_names(text, said):
-    assert kinds.chosen(text, CHOICE) == said
-
-
-def test_a_letter_that_is_also_a_choice_is_a_letter():
-    gases = dataclasses.replace(CHOICE, answers=("O2",), choices=("C", "NO2", "O2", "CO"))
-    assert kinds.chosen("C", gases) == "O2" and kinds.chosen("A", gases) == "C"
-    assert kinds.chosen("It is O2.", gases) == "It is O2."
-
-
-@given(st.sets(st.integers(0, 2)), st.text("xyz .,:\n", max_size=8))
-def test_letters_count_wherever_they_stand(numbers, filler):
-    text = "".join(f" {filler} {'ABC'[n]} {filler}" for n in sorted(numbers))
-    expected = "; ".join(CHOICE.choices[n] for n in sorted(numbers)) or text
-    assert kinds.chosen(text, CHOICE) == expected
 
 
 @pytest.mark.parametrize("name", ["r3", "small"])
@@ -184,37 +107,6 @@ def test_closed_prompts_are_cut_like_others(tmp_path):
     assert trace["truncated"]["passages"] == 1 and trace["truncated"]["of"] == 3
     assert "They are red." in asked and "C: the sky\n\n### Response:\n" in asked
     assert 0 <= llm.room(asked, max_new_tokens=20) < len(" They")
-
-
-YES_NO = Question("q", "is it so", ("yes",), task="yes_no")
-
-
-def test_yes_or_no_is_a_task():
-    assert kinds.role_of(YES_NO) == "yes_no" and kinds.options(YES_NO) == ("yes", "no")
-    assert kinds.gold_option(YES_NO) == 0
-    assert kinds.gold_option(dataclasses.replace(YES_NO, answers=("No",))) == 1
-    with pytest.raises(InputError, match=r"answered by yes or no.*\['Rome'\]"):
-        kinds.role_of(dataclasses.replace(YES_NO, answers=("Rome",)))
-
-
-def test_a_prompt_may_have_words_of_its_own():
-    template = prompts.Template("{question}", words=("true", "false"))
-    assert kinds.words(YES_NO, template) == ("true", "false")
-    assert kinds.verdict("That is False.", YES_NO, template) == "no"
-    assert kinds.verdict("truely", YES_NO, template) == "truely"  # no word of its own
-    assert kinds.verdict("yes", YES_NO, template) == "yes"  # not a word of this prompt, left alone
-    assert kinds.words(CHOICE, template) == ("A", "B", "C")
-    with pytest.raises(InputError, match=r"has the words \['a'\].*there are to be 2"):
-        kinds.words(YES_NO, prompts.Template("{question}", words=("a",)))
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [("Yes.", "yes"), ("no, since yes is wrong", "no"), ("It is: NO", "no"), ("nobody", "nobody"),
-     ("", ""), ("maybe", "maybe")],
-)  # fmt: skip
-def test_the_first_word_is_the_verdict(text, said):
-    assert kinds.verdict(text, YES_NO, prompts.Template("{question}")) == said
 
 
 class Options(ScriptedModel):
