@@ -127,9 +127,9 @@ def load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
 def open_index_over(
     settings: IndexSettings, data: DataSettings, cache: Path
 ) -> Retriever | TextRetriever:
-    """The index of a data set's passages, opened once; built as `load_data` builds."""
+    """The index of a data set's passages, opened once; a corpus is built over by one process."""
     dataset = load_data(data, cache)
-    with _one_at_a_time(cache / "indexes.lock"):
+    with _one_at_a_time(cache / f"index-{digest(dataset.passages.identity)[:16]}.lock"):
         return settings.open(dataset, cache)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import record_selected
+from jaxrag.methods.selectors import record_choice
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Passage, Question
 
@@ -78,7 +78,7 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     passages = tools.index.passages(pool.rows)
     order = await _ranked(question, passages, tools, config, trace)
     rows = tuple(pool.rows[i] for i in order.positions[: config.k])
-    record_selected(trace, tools, pool, {"score": pool.scores}, rows)
+    record_choice(trace, tools, pool, {"score": pool.scores}, rows)
     reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)
 

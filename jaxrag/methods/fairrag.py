@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxrag.functional import plackett_luce
 from jaxrag.methods import kinds, steps, tasks
 from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import record_selected
+from jaxrag.methods.selectors import record_choice
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 
@@ -88,6 +88,6 @@ def _drawn(
     key = jax.random.fold_in(jax.random.key(config.seed), zlib.crc32(question.id.encode()))
     order = plackett_luce.sample(key, weights, k=min(config.k, len(pool.rows)))
     rows = tuple(pool.rows[int(place)] for place in order)
-    record_selected(trace, tools, pool, {"score": pool.scores}, rows)
+    record_choice(trace, tools, pool, {"score": pool.scores}, rows)
     trace["selected"]["logprob"] = float(plackett_luce.log_probability(weights, order))
     return rows

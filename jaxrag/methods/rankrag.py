@@ -18,7 +18,7 @@ import numpy as np
 from jaxrag.engines.requests import gather
 from jaxrag.methods import kinds, prompts, steps, tasks
 from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import record_selected
+from jaxrag.methods.selectors import record_choice
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Passage, Prompt, Question
 
@@ -64,7 +64,7 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     best = sorted(range(len(scores)), key=lambda i: -scores[i])[: config.k]  # ties: search's order
     rows = tuple(pool.rows[i] for i in best)
     columns = {"retrieval": pool.scores, "score": scores}
-    record_selected(trace, tools, pool, columns, rows)
+    record_choice(trace, tools, pool, columns, rows)
     reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)
 

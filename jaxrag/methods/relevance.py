@@ -20,7 +20,7 @@ from jaxrag.types import InputError, Passage, Prompt
 
 By = Literal["logprob", "word"]
 _WORD_TOKENS = 4  # enough for either word in any tokenizer
-_SOUND = 2  # words: relevant, irrelevant
+_WORDS = 2  # relevant, irrelevant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ async def judge(
     """
     layout = prompts.load(settings.prompts)
     template = layout.role("relevance")
-    if len(template.words) != _SOUND:
+    if len(template.words) != _WORDS:
         raise InputError(
             f"{layout.path} [relevance] has the words {list(template.words)}; give two, the one "
             'for relevant first, as words = ["relevant", "irrelevant"].'

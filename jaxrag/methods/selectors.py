@@ -22,7 +22,7 @@ def _check_k(k: int) -> None:
         raise InputError(f"select.k is {k}; it must be at least 1.")
 
 
-def record_selected(
+def record_choice(
     trace: Trace,
     tools: Tools,
     pool: Pool,
@@ -69,7 +69,7 @@ class Top:
     ) -> tuple[int, ...]:
         """Cuts the pool."""
         kept = pool.rows[: self.k]
-        record_selected(trace, tools, pool, {"score": list(pool.scores)}, kept)
+        record_choice(trace, tools, pool, {"score": list(pool.scores)}, kept)
         return kept
 
 
@@ -131,7 +131,7 @@ class AIS:
             "score": np.asarray(found.scores)[:count].tolist(),
         }
         kept = tuple(int(row) for row in found.selection.ids if row >= 0)
-        record_selected(trace, tools, pool, columns, kept)
+        record_choice(trace, tools, pool, columns, kept)
         return kept
 
 
@@ -161,5 +161,5 @@ class Rerank:
         columns["score"] = [float(sum(pair)) for pair in zip(*found, strict=True)]
         order = sorted(range(len(pool.rows)), key=lambda i: -columns["score"][i])
         kept = tuple(pool.rows[i] for i in order[: self.k])
-        record_selected(trace, tools, pool, columns, kept)
+        record_choice(trace, tools, pool, columns, kept)
         return kept
