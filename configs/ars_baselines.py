@@ -12,7 +12,7 @@ A variant is BASELINE@DATA, the second part as in `configs.ars`: the same test q
 - ``rankrag``: RankRAG's selection by the model that answers, prompted instead of tuned.
 - ``cor``: CoR's ranking of document ids, prompted instead of tuned.
 
-The rows SELF-RAG and RaFe need trained checkpoints. The settings of the small variants are not
+The row SELF-RAG is `configs.self_rag`; RaFe needs a trained checkpoint. The settings of the small variants are not
 tuned; they fit one short passage, as the others' do.
 """
 

@@ -127,5 +127,5 @@ class FixedMix:
         first = list(zip(by_q.ids, by_q.scores, strict=True))[: self.from_query]
         taken = {row for row, _ in first}
         rest = [hit for hit in zip(by_p.ids, by_p.scores, strict=True) if hit[0] not in taken]
-        rows, scores = zip(*(first + rest[: self.from_pseudo]), strict=True)
-        return Pool(rows, scores)
+        hits = first + rest[: self.from_pseudo]
+        return Pool(tuple(row for row, _ in hits), tuple(score for _, score in hits))

@@ -81,7 +81,13 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
 def _drawn(
     question: Question, pool: steps.Pool, tools: Tools, config: Config, trace: steps.Trace
 ) -> tuple[int, ...]:
-    """Rows of the drawn passages; the trace tells how probable their order was."""
+    """Rows of the drawn passages; the trace tells how probable their order was.
+
+    Where nothing was found, as on the web, nothing is drawn.
+    """
+    if not pool.rows:
+        record_choice(trace, tools, pool, {"score": ()}, ())
+        return ()
     weights = plackett_luce.log_weights(
         jnp.asarray(pool.scores, jnp.float32), alpha=config.alpha, temperature=config.temperature
     )

@@ -14,7 +14,10 @@ from jaxrag.settings.indexes import (
 )
 from jaxrag.settings.lexical import Bm25
 from jaxrag.settings.models import Local, Server, Vllm
+from jaxrag.settings.seq2seq import Seq2Seq
 from jaxrag.settings.sidr import Sidr
+from jaxrag.settings.web import Web
+from jaxrag.settings.wiki_dpr import WikiDpr
 
 __all__ = [
     "BiEncoder",
@@ -29,9 +32,12 @@ __all__ = [
     "QueryLikelihood",
     "RewriteRanker",
     "Scann",
+    "Seq2Seq",
     "Server",
     "Sidr",
     "Vllm",
+    "Web",
+    "WikiDpr",
     "contriever",
     "dpr",
     "e5",

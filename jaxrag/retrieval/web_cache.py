@@ -1,0 +1,150 @@
+"""What web searches found, kept with its date, so that a run can be repeated without the web.
+
+A `jaxrag.engines.store.Store` of its own, so `jaxrag store verify` and `rescue` work on the file.
+The web changes: searches belong to an edition, which begins at some time, and a run is about one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import sqlite3
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxrag.engines.store import Store, canonical, entry_key
+from jaxrag.retrieval.web_http import SearchRefusedError
+from jaxrag.retrieval.web_pages import Page, page_from, row_of
+from jaxrag.types import InputError
+
+_EDITION, _SEARCH, _PASSAGE = "web-edition", "web-search", "web-passage"
+
+
+class Found(NamedTuple):
+    """A stored search: the rows of its passages, best first, and when the web was asked (UTC)."""
+
+    rows: tuple[int, ...]
+    asked: str
+
+
+def now() -> datetime.datetime:
+    """The time, UTC, in whole seconds."""
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+
+class WebCache:
+    """The searches of one engine, for one thread; several processes may share the file.
+
+    Raises:
+      InputError: the file is no store, is damaged, cannot be written or its disk is full.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._store = Store(path)
+        weakref.finalize(self, _close, self._store)
+
+    def editions(self, source: str) -> list[str]:
+        """When the editions of these settings began, oldest first."""
+        began: list[str] = []
+        while value := self._get(_EDITION, source, str(len(began))):
+            began.append(str(value["began"]))
+        return began
+
+    def edition(self, source: str, *, fresh_after_days: int, offline: bool) -> str:
+        """The edition that a run is about: the newest, or a new one where that is too old.
+
+        Args:
+          source: canonical JSON of what determines what is found.
+          fresh_after_days: age from which a new edition begins; 0 is never.
+          offline: whether no new one may begin.
+
+        Raises:
+          InputError: offline, and there is none.
+        """
+        editions, time = self.editions(source), now()
+        if offline and not editions:
+            raise InputError(
+                f"{self.path} holds no searches with these settings ({source}), and the run is "
+                "offline: run it once with offline=False, or bring the file of such a run here."
+            )
+        if editions and (offline or not _is_old(editions[-1], fresh_after_days, time)):
+            return editions[-1]
+        self._put(_EDITION, source, {str(len(editions)): {"began": time.isoformat()}})
+        return self.editions(source)[-1]  # which another process may just have begun
+
+    def searches(self, source: str, edition: str, queries: Sequence[str]) -> dict[str, Found]:
+        """Those of the queries that were asked in an edition, with what they found."""
+        keys = {query: entry_key(_SEARCH, canonical([source, edition]), query) for query in queries}
+        held = self._store.get(list(set(keys.values())))
+        found = {}
+        for query, key in keys.items():
+            if key in held:
+                value = json.loads(held[key])
+                found[query] = Found(tuple(value["rows"]), value["asked"])
+        return found
+
+    def keep(self, source: str, edition: str, query: str, pages: Sequence[Page]) -> Found:
+        """Stores what a search found; what another process stored before is kept and returned.
+
+        Raises:
+          SearchRefusedError: a page has the row of another one.
+        """
+        rows = [row_of(page) for page in pages]
+        values = {str(row): list(page) for row, page in zip(rows, pages, strict=True)}
+        self._put(_PASSAGE, "", values)  # first: a search that is stored has its passages
+        if self.pages(rows) != list(pages):
+            raise SearchRefusedError(
+                f"two passages of {query!r} or of an earlier search share a row, by an accident "
+                f"of one in billions: remove {self.path} and run again."
+            )
+        search = {"asked": now().isoformat(), "rows": rows}
+        self._put(_SEARCH, canonical([source, edition]), {query: search})
+        return self.searches(source, edition, [query])[query]
+
+    def pages(self, rows: Sequence[int]) -> list[Page]:
+        """The pages of these rows, in the given order.
+
+        Raises:
+          KeyError: a row is not here.
+        """
+        keys = [entry_key(_PASSAGE, "", str(row)) for row in rows]
+        held = self._store.get(list(set(keys)))
+        missing = [row for row, key in zip(rows, keys, strict=True) if key not in held]
+        if missing:
+            raise KeyError(missing[0])
+        return [page_from(json.loads(held[key])) for key in keys]
+
+    def counts(self) -> tuple[int, int]:
+        """How many searches and how many passages the file holds."""
+        held = self._store.holdings()
+        searches, passages = (
+            sum(one.entries for one in held if one.operation == kind)
+            for kind in (_SEARCH, _PASSAGE)
+        )
+        return searches, passages
+
+    def _get(self, kind: str, identity: str, name: str) -> dict[str, Any] | None:
+        key = entry_key(kind, identity, name)
+        held = self._store.get([key])
+        return json.loads(held[key]) if held else None
+
+    def _put(self, kind: str, identity: str, values: dict[str, Any]) -> None:
+        encoded = {
+            entry_key(kind, identity, name): canonical(value).encode()
+            for name, value in values.items()
+        }
+        self._store.put(kind, identity, encoded)
+
+
+def _close(store: Store) -> None:
+    with contextlib.suppress(sqlite3.ProgrammingError):  # collected in another thread
+        store.close()
+
+
+def _is_old(began: str, days: int, time: datetime.datetime) -> bool:
+    age = time - datetime.datetime.fromisoformat(began)
+    return bool(days) and age >= datetime.timedelta(days=days)

@@ -1,0 +1,138 @@
+"""Two search engines on the web: Brave's API, and SearXNG, which anyone can host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jaxrag.retrieval.web_http import PassingError, SearchServer
+from jaxrag.retrieval.web_pages import Page, plain, usable
+
+BRAVE = "https://api.search.brave.com"
+BRAVE_MOST = 20  # results of one request
+BRAVE_CHARACTERS, BRAVE_WORDS = 400, 50  # of a query, at most
+_SEARXNG_PAGES = 5  # most pages of results that one search asks for
+_KEY = "the engine does not accept the key; check it, and its subscription."
+_FORMATS = (
+    "a SearXNG instance answers JSON only where its settings.yml lists it: search: formats: "
+    "[html, json]. Many public instances have it off; host your own."
+)
+
+
+class BraveClient:
+    """Brave's web search, ``GET /res/v1/web/search`` (api.search.brave.com).
+
+    Args:
+      url: its address, or that of a stand-in.
+      key: the subscription's token; it appears nowhere but in the request's header.
+      rate, timeout, patience: see `jaxrag.retrieval.web_http.SearchServer`.
+    """
+
+    def __init__(
+        self, url: str = BRAVE, *, key: str, rate: float, timeout: float, patience: float
+    ) -> None:
+        headers = {"X-Subscription-Token": key, "Accept": "application/json"}
+        self._server = SearchServer(
+            url, headers=headers, secrets=(key,), rate=rate, timeout=timeout, patience=patience
+        )
+
+    def search(self, query: str, count: int) -> list[Page]:
+        """See `SearchClient`; a longer query is asked with its first 50 words, 400 characters."""
+        asked = {"q": shortened(query), "count": str(count)}
+        pages = self._server.get("/res/v1/web/search", asked, _brave_pages, refused=_brave_refusal)
+        return usable(pages, count)
+
+
+def shortened(query: str) -> str:
+    """The words of a query that Brave takes: the first 50, and at most 400 characters."""
+    words = query.split()[:BRAVE_WORDS]
+    while len(words) > 1 and len(" ".join(words)) > BRAVE_CHARACTERS:
+        words.pop()
+    return " ".join(words)[:BRAVE_CHARACTERS]
+
+
+def _brave_refusal(status: int, text: str) -> str | None:
+    """Brave answers 422 to a key that is none, as to a query that it cannot take."""
+    token = "SUBSCRIPTION_TOKEN" in text or "x-subscription-token" in text.lower()
+    return _KEY if status in (401, 402, 403) or (status == 422 and token) else None
+
+
+def _brave_pages(answer: Mapping[str, Any]) -> list[Page]:
+    """Where nothing is found, the answer has no "web"; what it always has is its query."""
+    web = answer.get("web")
+    if web is None and "query" in answer:
+        return []
+    results = web.get("results") if isinstance(web, Mapping) else None
+    return [
+        Page(
+            plain(result.get("url")),
+            plain(result.get("title"), tags=True),
+            plain(result.get("description"), tags=True),
+        )
+        for result in _objects(results, answer, "web.results")
+    ]
+
+
+class SearxngClient:
+    """A SearXNG instance, ``GET /search?format=json`` (docs.searxng.org/dev/search_api).
+
+    Its order is kept; its scores count how many engines agree and say nothing across queries.
+
+    Args:
+      url: the instance's address.
+      key: sent as bearer token, for an instance behind a proxy that wants one; "" sends none.
+      rate, timeout, patience: see `jaxrag.retrieval.web_http.SearchServer`.
+    """
+
+    def __init__(
+        self, url: str, *, key: str = "", rate: float, timeout: float, patience: float
+    ) -> None:
+        headers = {"Accept": "application/json"}
+        self._server = SearchServer(
+            url,
+            headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
+            secrets=(key,) if key else (),
+            rate=rate,
+            timeout=timeout,
+            patience=patience,
+        )
+
+    def search(self, query: str, count: int) -> list[Page]:
+        """See `SearchClient`; the instance decides how many a page holds, so several are asked."""
+        found: list[Page] = []
+        for number in range(1, _SEARXNG_PAGES + 1):
+            asked = {"q": query, "format": "json", "pageno": str(number)}
+            read = _first_pages if number == 1 else _searxng_pages
+            more = self._server.get("/search", asked, read, refused=_searxng_refusal)
+            before = len(found)
+            found = usable([*found, *more], count)
+            if len(found) in (before, count):
+                break
+        return found
+
+
+def _searxng_refusal(status: int, text: str) -> str | None:
+    return _FORMATS if status == 403 else None
+
+
+def _first_pages(answer: Mapping[str, Any]) -> list[Page]:
+    """The first page of results; where no engine answered, an empty one is no finding."""
+    pages = _searxng_pages(answer)
+    silent = answer.get("unresponsive_engines")
+    if not pages and silent:
+        raise PassingError(f"SearXNG found nothing, and these engines did not answer: {silent}")
+    return pages
+
+
+def _searxng_pages(answer: Mapping[str, Any]) -> list[Page]:
+    return [
+        Page(plain(result.get("url")), plain(result.get("title")), plain(result.get("content")))
+        for result in _objects(answer.get("results"), answer, "results")
+    ]
+
+
+def _objects(results: object, answer: Mapping[str, Any], where: str) -> Iterator[Mapping[str, Any]]:
+    """The results that are objects; an answer without a list of them is none."""
+    if not isinstance(results, list):
+        raise PassingError(f"the answer has no list {where!r}: it has {sorted(answer)}")
+    return (result for result in results if isinstance(result, Mapping))

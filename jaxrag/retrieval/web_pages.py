@@ -1,0 +1,96 @@
+"""What a web search finds: pages with snippets, and the passages that they become."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from jaxrag.engines.store import digest
+from jaxrag.types import InputError, Passage
+
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_MARK = "#passage-"
+_ID = re.compile(rf"{_MARK}([0-9a-f]{{16}})$")
+
+
+class Page(NamedTuple):
+    """One result of a search: plain text, white space collapsed."""
+
+    url: str
+    title: str
+    snippet: str
+
+
+class SearchClient(Protocol):
+    """A search engine on the web."""
+
+    def search(self, query: str, count: int) -> list[Page]:
+        """The engine's first ``count`` results, best first; fewer where it has no more.
+
+        Raises:
+          InputError: the engine refuses this query.
+          EngineDown: no query would be answered; see `jaxrag.retrieval.web_http`.
+        """
+        ...
+
+
+def plain(text: object, *, tags: bool = False) -> str:
+    """A text of a result as one line; what is no text is "".
+
+    Args:
+      text: as the engine gave it.
+      tags: whether it is HTML, whose tags are dropped and whose entities become characters.
+    """
+    if not isinstance(text, str):
+        return ""
+    if tags:
+        text = html.unescape(_TAG.sub("", text))
+    return " ".join(text.encode("utf-8", "replace").decode().split())  # a lone surrogate is "?"
+
+
+def usable(pages: Iterable[Page], count: int) -> list[Page]:
+    """The first ``count`` pages with an address and a text; of one address, the first."""
+    found: dict[str, Page] = {}
+    for page in pages:
+        if page.url and (page.title or page.snippet):
+            found.setdefault(page.url, page)
+    return list(found.values())[:count]
+
+
+def row_of(page: Page) -> int:
+    """The row of a page's passage: 63 bits of the hash of its content.
+
+    So it is the same in every run, whatever was found before. Of a million passages, two share a
+    row with a probability of 5e-8.
+    """
+    return int(digest(*page)[:16], 16) >> 1
+
+
+def passage_of(page: Page) -> Passage:
+    """The passage of a page.
+
+    Its id is the page's address and, as a fragment that browsers pass over, the row: engines show
+    other snippets of one page to other queries, and each is a passage.
+    """
+    return Passage(f"{page.url}{_MARK}{row_of(page):016x}", page.title, page.snippet)
+
+
+def row_in(passage_id: str) -> int:
+    """The row that a passage's id tells.
+
+    Raises:
+      KeyError: it is no id of a passage from the web.
+    """
+    if (found := _ID.search(passage_id)) is None:
+        raise KeyError(passage_id)
+    return int(found[1], 16)
+
+
+def page_from(value: object) -> Page:
+    """A page from what `jaxrag.retrieval.web_cache` stores of it."""
+    match value:
+        case [str() as url, str() as title, str() as snippet]:
+            return Page(url, title, snippet)
+    raise InputError(f"{value!r} is no stored page: it is a list of address, title and snippet.")

@@ -1,0 +1,157 @@
+"""Runs over a search engine on the web: answered, resumed, repeated without it, refused."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import answer
+from experiments import index as index_script
+from experiments.configuration import editable, load, rebuilt
+from jaxrag.engines.requests import EngineDown
+from jaxrag.evaluation.records import read_run
+from jaxrag.evaluation.report import write_report
+from jaxrag.loading import open_index_over
+from jaxrag.methods import dtr, standard_rag
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.retrieval import web_http
+from jaxrag.run import Run, execute
+from jaxrag.settings import Web, WikiDpr
+from jaxrag.types import InputError
+from tests.experiments.small_run import write_small_run
+from tests.retrieval.fake_search import KEY, serving
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: Any) -> Run:
+    """Standard RAG with a random model; the test names the server."""
+    monkeypatch.setattr(web_http, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setenv("BRAVE_API_KEY", KEY)
+    run = load(str(write_small_run(tmp_path, questions=8)))
+    reader = Reader(prompts=str(tmp_path / "prompts.toml"), answer_tokens=4)
+    return dataclasses.replace(run, method=standard_rag.Config(OnePath(n=3), Top(k=2), reader))
+
+
+def web(run: Run, server: Any, **settings: Any) -> Any:
+    options = {"url": server.url, "rate": 1000.0, "patience": 2.0, "count": 4}
+    return dataclasses.replace(run, index=Web(**(options | settings)))
+
+
+def answers(workdir: Path) -> bytes:
+    return (workdir / "answers.jsonl").read_bytes()
+
+
+def afresh(run: Run) -> None:
+    """As in another process, with another store, so that the index is asked again."""
+    open_index_over.cache_clear()
+    (Path(run.cache) / "store.sqlite").unlink()
+
+
+def test_a_run_is_told_then_done_then_repeated_without_the_web(small: Run, tmp_path: Path) -> None:
+    with serving() as server:
+        run = web(small, server)
+        assert "no search is stored" in run.index.state(None, Path(run.cache))
+        assert execute(run, tmp_path / "run")["errors"] == 0
+        assert len(server.asked) == 8
+        assert "8 searches, 32 passages" in run.index.state(None, Path(run.cache))
+    found = read_run(tmp_path / "run")
+    assert found.config["retriever"]["web"]["engine"] == "brave"
+    assert KEY not in str(found.config) and found.config["retriever"]["edition"]
+    for record in found.records:
+        (search,) = record["trace"]["searches"]
+        question = record["question"]
+        assert search["ids"][2].startswith(f"https://x.org/{question}/2#passage-")
+        assert search["scores"] == [1, 1 / 2, 1 / 3]
+        assert record["trace"]["selected"]["ids"] == search["ids"][:2]
+        assert record["cost"]["searches"] == 1
+    afresh(run)
+    alone = web(small, server, offline=True, rate=2.0)
+    assert execute(alone, tmp_path / "alone")["errors"] == 0
+    assert answers(tmp_path / "alone") == answers(tmp_path / "run")
+    write_report([tmp_path / "run", tmp_path / "alone"], tmp_path / "report")
+
+
+def test_a_run_goes_on_where_the_engine_left_it(small: Run, tmp_path: Path) -> None:
+    def dies(handler: Any, number: int, asked: Any) -> Any:
+        return number >= 5 and handler.send(503, b"")
+
+    with serving(dies) as server:
+        run = web(small, server, patience=0.05, concurrency=1)
+        with pytest.raises(EngineDown, match="same command again"):
+            execute(run, tmp_path / "run")
+        kept = server.asked[:5]
+        server.fault = lambda *_: False
+        open_index_over.cache_clear()
+        server.asked.clear()
+        assert execute(run, tmp_path / "run")["errors"] == 0
+        assert len(server.asked) == 3 and not set(server.asked) & set(kept)
+
+
+def test_a_question_that_finds_nothing_is_answered_without_passages(
+    small: Run, tmp_path: Path
+) -> None:
+    def nothing(handler: Any, number: int, asked: Any) -> Any:
+        return handler.send(200, {"type": "search", "query": {"original": asked["q"]}})
+
+    with serving(nothing) as server:
+        assert execute(web(small, server), tmp_path / "run")["errors"] == 0
+    for record in read_run(tmp_path / "run").records:
+        assert record["trace"]["searches"][0]["ids"] == record["trace"]["selected"]["ids"] == []
+    write_report([tmp_path / "run"], tmp_path / "report")
+
+
+def test_what_stops_a_run_stops_it_at_once(small: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    with serving(lambda handler, number, asked: handler.send(401, b"")) as server:
+        with pytest.raises(InputError, match=r"\(401\).*does not accept the key"):
+            execute(web(small, server, concurrency=1), tmp_path / "run")
+        assert len(server.asked) < 8  # what was under way, and no more
+    alone = web(small, server, offline=True)
+    with pytest.raises(InputError, match="8 of its queries are not in"):
+        execute(alone, tmp_path / "run")
+    open_index_over.cache_clear()
+    monkeypatch.delenv("BRAVE_API_KEY")
+    with pytest.raises(InputError, match="BRAVE_API_KEY holds no key"):
+        execute(web(small, server), tmp_path / "run")
+
+
+def test_one_query_that_is_refused_fails_its_question_alone(small: Run, tmp_path: Path) -> None:
+    def refuses(handler: Any, number: int, asked: Any) -> Any:
+        return asked["q"].endswith(" 5") and handler.send(422, {"error": {"code": "VALIDATION"}})
+
+    with serving(refuses) as server:
+        assert execute(web(small, server), tmp_path / "run")["errors"] == 1
+        assert len(server.asked) == 8
+    (failed,) = [r for r in read_run(tmp_path / "run").records if "error" in r]
+    assert failed["question"].endswith(" 5") and "refuses this query" in failed["error"]
+
+
+def test_what_selects_by_vectors_is_refused_at_the_door(small: Run, tmp_path: Path) -> None:
+    run = dataclasses.replace(small, method=dtr.Config(), index=Web())
+    with pytest.raises(InputError, match="the index Brave has none"):
+        execute(run, tmp_path / "run")
+
+
+@pytest.mark.parametrize("index", [Web(), Web("searxng", "http://x"), WikiDpr(exact=True)])
+def test_settings_can_be_edited_on_the_command_line(small: Run, index: Any) -> None:
+    run = dataclasses.replace(small, index=index)
+    assert rebuilt(run, editable(run)) == run
+
+
+def test_the_scripts_take_it(small: Run, tmp_path: Path, capsys: Any) -> None:
+    text = (tmp_path / "config.py").read_text()
+    text = text.replace("Folder, Local", "Folder, Local, Web")
+    text = text.replace('index=Exact(BiEncoder(HERE + "/encoder", max_length=32))', "index=Web()")
+    text = text.replace("AIS(k=2)", "Top(k=2)").replace("import AIS", "import Top")
+    (tmp_path / "config.py").write_text(text)
+    with serving() as server:
+        flags = [f"--config={tmp_path}/config.py", f"--config.index.url={server.url}"]
+        flags += ["--config.index.rate=1000.0", "--config.index.count=7"]
+        assert index_script.main(["index", *flags]) == 0 and server.asked == []
+        assert '"count":7' in capsys.readouterr().out
+        workdir = f"--workdir={tmp_path}/run"
+        assert answer.main(["answer", *flags, workdir, "--dry-run"]) == 0 and server.asked == []
+        assert "not searched, but the web; 0 searches" in capsys.readouterr().out
+        assert answer.main(["answer", *flags, workdir]) == 0 and server.asked

@@ -1,0 +1,347 @@
+"""Web search as a retriever: what is asked, what is kept, and what is answered without the web."""
+
+import datetime
+import json
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from jaxrag.engines.requests import EngineDown
+from jaxrag.engines.store import Store
+from jaxrag.plan import _Telling
+from jaxrag.retrieval import web_cache, web_http
+from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.web_cache import WebCache
+from jaxrag.retrieval.web_http import SearchRefusedError
+from jaxrag.retrieval.web_pages import Page, row_of
+from jaxrag.settings import Web
+from jaxrag.types import InputError, Passage, Ranking
+
+from .fake_search import KEY, brave_error, serving
+
+NONE = Ranking((), ())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(web_http, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setenv("BRAVE_API_KEY", KEY)
+
+
+def opened(cache, server, **settings):
+    options = {"url": server.url, "rate": 1000.0, "patience": 5.0, "count": 4}
+    return Web(**(options | settings)).open(None, cache)
+
+
+def test_it_is_a_text_retriever(tmp_path) -> None:
+    with serving() as server:
+        web = opened(tmp_path, server)
+        assert isinstance(web, TextRetriever) and not len(web.passages)
+        rome, nothing, oslo, again = web.search_texts(["rome", "nothing", "oslo", " rome "], 3)
+    assert again == rome and nothing == NONE
+    assert rome.scores == oslo.scores == (1, 1 / 2, 1 / 3)
+    rows = [
+        row_of(Page(f"https://x.org/rome/{i}", f"rome {i}", "about rome & more")) for i in "012"
+    ]
+    assert list(rome.ids) == rows
+    first, *_ = passages = web.passages.get(rome.ids)
+    assert first == Passage(
+        f"https://x.org/rome/0#passage-{rome.ids[0]:016x}", "rome 0", "about rome & more"
+    )
+    assert web.passages.find([p.id for p in passages[::-1]]) == passages[::-1]
+    assert web.passages[rome.ids[1]] == passages[1]
+    assert web.passages.row_of(first.id) == rome.ids[0]
+    assert len(web.passages) == 8  # four of each that found some
+    assert sorted(server.asked) == ["nothing", "oslo", "rome"]
+
+
+def test_nothing_is_asked_twice_and_everything_is_there_offline(tmp_path) -> None:
+    with serving() as server:
+        web = opened(tmp_path, server)
+        assert server.asked == []  # opening asks nobody
+        found = web.search_texts(["rome", "nothing"], 4)
+        assert web.search_texts(["rome", "nothing"], 2)[0].ids == found[0].ids[:2]
+        again = opened(tmp_path, server)
+        assert again.search_texts(["nothing", "rome"], 4) == found[::-1]
+        assert len(server.asked) == 2
+    alone = opened(tmp_path, server, offline=True)
+    assert alone.identity == web.identity
+    assert alone.search_texts(["rome", "nothing", " "], 4) == [*found, NONE]
+    assert alone.passages.get(found[0].ids) == web.passages.get(found[0].ids)
+    with pytest.raises(SearchRefusedError, match=r"2 of its queries are not in .*'oslo', 'paris'"):
+        alone.search_texts(["rome", "oslo", "paris", "oslo"], 4)
+
+
+def test_offline_needs_no_key_but_a_search(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("BRAVE_API_KEY")
+    with pytest.raises(InputError, match=r"BRAVE_API_KEY holds no key for Brave.*offline=True"):
+        Web().open(None, tmp_path)
+    with pytest.raises(InputError, match=r"holds no searches with these settings.*offline=False"):
+        Web(offline=True).open(None, tmp_path)
+    monkeypatch.setenv("MY_KEY", "two words")
+    with pytest.raises(InputError, match="what MY_KEY holds is no key") as caught:
+        Web(key_variable="MY_KEY").open(None, tmp_path)
+    assert "two words" not in str(caught.value)
+
+
+def test_blank_queries_ask_nobody(tmp_path) -> None:
+    with serving() as server:
+        assert opened(tmp_path, server).search_texts(["", " \n"], 3) == [NONE, NONE]
+        assert opened(tmp_path, server).search_texts([], 3) == []
+        assert server.asked == []
+
+
+@pytest.mark.parametrize("k", [0, -1, 5])
+def test_k(tmp_path, k) -> None:
+    with serving() as server:
+        with pytest.raises(InputError, match=rf"k is {k}, and a search asks for 4"):
+            opened(tmp_path, server).search_texts(["rome"], k)
+        assert server.asked == []
+
+
+def test_searxng(tmp_path) -> None:
+    with serving() as server:
+        web = opened(tmp_path, server, engine="searxng")
+        (found,) = web.search_texts(["rome"], 4)
+        assert [p.title for p in web.passages.get(found.ids)] == [f"rome {i}" for i in range(4)]
+    assert (tmp_path / "web" / "searxng.sqlite").is_file()
+
+
+def test_identity_tells_what_determines_results_and_no_key(tmp_path) -> None:
+    with serving() as server:
+        one = opened(tmp_path, server)
+        same = opened(tmp_path, server, rate=7.0, concurrency=1, patience=1.0, timeout=1.0)
+        other = opened(tmp_path, server, count=5)
+        one.search_texts(["rome"], 1)
+    assert one.identity == same.identity != other.identity
+    told = json.loads(one.identity)
+    assert told["web"] | {"numerics": ""} == {
+        "engine": "brave",
+        "url": server.url,
+        "count": 4,
+        "numerics": "",
+    }
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or KEY.encode() not in path.read_bytes()
+
+
+def test_many_at_once_but_not_more_than_allowed(tmp_path) -> None:
+    def slow(handler, number, asked):
+        time.sleep(0.02)
+
+    with serving(slow) as server:
+        web = opened(tmp_path, server, concurrency=3)
+        assert len(set(web.search_texts([f"q{i}" for i in range(12)], 1))) == 12
+        assert 1 < server.most <= 3
+
+
+def test_faults_change_no_result(tmp_path) -> None:
+    def faulty(handler, number, asked):
+        return {
+            1: lambda: handler.drop() or True,
+            3: lambda: handler.send(500, b"oops"),
+            4: lambda: handler.send(429, {}, Retry_After="0.01"),
+            5: lambda: handler.send(200, b"<html>"),
+        }.get(number % 7, lambda: False)()
+
+    queries = [f"q{i}" for i in range(20)]
+    with serving(faulty) as server:
+        faulty_web = opened(tmp_path / "faulty", server)
+        found = faulty_web.search_texts(queries, 4)
+        assert len(server.asked) > 20
+    with serving() as server:
+        assert opened(tmp_path / "well", server).search_texts(queries, 4) == found
+
+
+def test_a_crash_loses_nothing_that_came_back(tmp_path) -> None:
+    def dies(handler, number, asked):
+        return number >= 5 and handler.send(503, b"")
+
+    queries = [f"q{i}" for i in range(9)]
+    with serving(dies) as server:
+        web = opened(tmp_path, server, concurrency=1, patience=0.05)
+        with pytest.raises(EngineDown, match="same command again"):
+            web.search_texts(queries, 2)
+        answered = server.asked[:5]
+        server.fault = lambda *_: False
+        assert len(web.search_texts(queries, 2)) == 9
+    assert sorted(server.asked[-4:] + answered) == queries  # each answered once
+
+
+def test_an_interrupt_loses_nothing_that_came_back(tmp_path, monkeypatch) -> None:
+    keep, kept = WebCache.keep, []
+
+    def interrupted(self, source, edition, query, pages):
+        kept.append(query)
+        if len(kept) == 3:
+            raise KeyboardInterrupt
+        return keep(self, source, edition, query, pages)
+
+    with serving() as server:
+        web = opened(tmp_path, server)
+        monkeypatch.setattr(WebCache, "keep", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            web.search_texts([f"q{i}" for i in range(6)], 2)
+        monkeypatch.undo()
+        alone = opened(tmp_path, server, offline=True)
+        kept.pop(2)
+        assert len(alone.search_texts(kept, 2)) == len(kept) >= 2
+
+
+def test_a_refused_key_stops_at_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("BRAVE_API_KEY", "wrong")
+    with serving() as server:
+        web = opened(tmp_path, server, concurrency=2)
+        with pytest.raises(SearchRefusedError, match=r"\(422\).*does not accept the key"):
+            web.search_texts([f"q{i}" for i in range(50)], 2)
+        assert len(server.asked) < 10  # what was under way, and no more
+
+
+def test_a_refused_query_is_asked_once_and_spares_the_others(tmp_path) -> None:
+    def refuses(handler, number, asked):
+        return asked["q"] == "bad" and handler.send(422, brave_error(422, "VALIDATION", "no"))
+
+    with serving(refuses) as server:
+        web = opened(tmp_path, server)
+        for _ in range(3):  # as a scheduler does that looks for the request at fault
+            with pytest.raises(InputError, match="refuses this query"):
+                web.search_texts(["a", "bad", "c"], 2)
+        assert len(web.search_texts(["a", "c"], 2)) == 2
+        assert sorted(server.asked) == ["a", "bad", "c"]
+
+
+def test_editions(tmp_path, monkeypatch) -> None:
+    start = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
+    today = [start]
+    monkeypatch.setattr(web_cache, "now", lambda: today[0])
+
+    def at(day, **settings):
+        today[0] = start + datetime.timedelta(days=day)
+        return opened(tmp_path, server, **settings)
+
+    with serving() as server:
+        first = at(0)
+        (found,) = first.search_texts(["rome"], 2)
+        assert at(400).identity == first.identity  # 0: never asked again
+        assert at(6, fresh_after_days=7).identity == first.identity
+        second = at(7, fresh_after_days=7)
+        assert second.identity != first.identity
+        assert json.loads(second.identity)["edition"] == "2026-11-08T00:00:00+00:00"
+        assert second.search_texts(["rome"], 2) == [found]  # the same content, the same rows
+        assert len(server.asked) == 2
+        assert at(13, fresh_after_days=7).identity == second.identity
+        assert at(99, fresh_after_days=7, offline=True).identity == second.identity
+        assert at(99).identity == second.identity
+
+
+def test_what_another_process_stored_first_stays(tmp_path) -> None:
+    one, two = (WebCache(tmp_path / "web.sqlite") for _ in range(2))
+    edition = one.edition("{}", fresh_after_days=0, offline=False)
+    assert two.edition("{}", fresh_after_days=0, offline=False) == edition
+    pages = [Page("u", "t", "s")], [Page("u", "t", "other")]
+    kept = one.keep("{}", edition, "q", pages[0])
+    assert two.keep("{}", edition, "q", pages[1]) == kept
+    assert one.pages(kept.rows) == pages[0]
+    assert kept.asked.startswith("20") and kept.asked.endswith("+00:00")
+
+
+def test_threads_of_one_engine_and_two_indexes_on_one_file(tmp_path) -> None:
+    results, queries = {}, [f"q{i}" for i in range(10)]
+
+    def run(name):
+        results[name] = opened(tmp_path, server, rate=500.0).search_texts(queries, 4)
+
+    with serving() as server:
+        threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results["a"] == results["b"]
+
+
+def test_two_passages_on_one_row_are_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(web_cache, "row_of", lambda page: 7)
+    with serving() as server, pytest.raises(SearchRefusedError, match="share a row"):
+        opened(tmp_path, server).search_texts(["rome"], 2)
+
+
+def test_passages_of_another_file(tmp_path) -> None:
+    with serving() as server:
+        web = opened(tmp_path / "a", server)
+        (found,) = web.search_texts(["rome"], 2)
+        other = opened(tmp_path / "b", server)
+    name = web.passages[found.ids[0]].id
+    with pytest.raises(SearchRefusedError, match=r"has no passage .* give the run a new store"):
+        other.passages.get(found.ids)
+    for wrong in (name, "p1", name.replace("rome", "oslo")):
+        with pytest.raises(KeyError):
+            (web if "oslo" in wrong else other).passages.find([wrong])
+
+
+def test_damaged_files(tmp_path) -> None:
+    file = tmp_path / "web" / "brave.sqlite"
+    file.parent.mkdir()
+    file.write_bytes(b"not SQLite" * 1000)
+    with serving() as server:
+        with pytest.raises(InputError, match="no usable store"):
+            opened(tmp_path, server)
+        assert "no usable store" in Web(url=server.url).state(None, tmp_path)
+        file.unlink()
+        web = opened(tmp_path, server)
+        (found,) = web.search_texts(["rome"], 2)
+        connection = sqlite3.connect(file)
+        connection.execute("UPDATE entries SET value = X'00' WHERE length(value) > 40")
+        connection.commit()
+        connection.close()
+        with pytest.raises(InputError, match=r"damaged.*store verify"):
+            web.passages.get(found.ids)
+
+
+def test_a_full_disk_stops_and_nothing_is_asked_again(tmp_path, monkeypatch) -> None:
+    put = Store.put
+
+    def full(self, operation, identity, values):
+        raise InputError("The disk is full")
+
+    with serving() as server:
+        web = opened(tmp_path, server, concurrency=1)
+        monkeypatch.setattr(Store, "put", full)
+        with pytest.raises(SearchRefusedError, match="The disk is full"):
+            web.search_texts(["a", "b", "c"], 2)
+        monkeypatch.setattr(Store, "put", put)
+        assert len(server.asked) <= 3
+        assert len(web.search_texts(["a", "b", "c"], 2)) == 3
+
+
+def test_the_plan_is_told_without_asking(tmp_path) -> None:
+    with serving() as server:
+        settings = Web(url=server.url)
+        assert isinstance(settings, _Telling) and not settings.gives_vectors
+        assert settings.name == "Brave" and "no search is stored" in settings.state(None, tmp_path)
+        assert not (tmp_path / "web").exists()
+        opened(tmp_path, server).search_texts(["rome", "nothing"], 1)
+        told = settings.state(None, tmp_path)
+        assert "2 searches, 4 passages stored" in told
+        assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"engine": "google"}, "engine is 'google'; there are brave, searxng"),
+        ({"engine": "searxng"}, "no SearXNG instance is named"),
+        ({"count": 21}, "count is 21; brave takes 1 to 20"),
+        ({"count": 0}, "count is 0"),
+        ({"rate": 0.0}, "rate is 0.0"),
+        ({"patience": -1.0}, "patience -1.0"),
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"fresh_after_days": -1}, "fresh_after_days -1"),
+        ({"url": "x.org"}, "not a server's address"),
+    ],
+)
+def test_bad_settings(wrong, said) -> None:
+    with pytest.raises(InputError, match=said):
+        Web(**wrong)

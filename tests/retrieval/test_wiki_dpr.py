@@ -1,0 +1,468 @@
+"""Published vectors: both forms, everything that can be wrong with them, and their index."""
+
+import gzip
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jaxrag.retrieval import wiki_dpr
+from jaxrag.retrieval.exact import ExactIndex
+from jaxrag.retrieval.manifest import read_manifest
+from jaxrag.retrieval.passages import Passages
+from jaxrag.retrieval.wiki_dpr import PublishedIndex, PublishedVectors, import_published
+from jaxrag.retrieval.wiki_dpr_sources import fingerprint, open_published
+from jaxrag.settings import WikiDpr
+from jaxrag.settings import wiki_dpr as settings_module
+from jaxrag.settings.indexes import BiEncoder
+from jaxrag.types import InputError, Passage
+
+from .fakes import VectorEncoder
+
+D = 8
+
+
+def vectors_of(count, dimension=D, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32)
+
+
+def texts_of(count, start=0):
+    rows = range(start, start + count)
+    return [(str(row + 1), f'text {row} of "x"\tand é', f"Title {row}") for row in rows]
+
+
+def table(rows, vectors, kind=None):
+    columns = dict(zip(("id", "text", "title"), map(list, zip(*rows, strict=True)), strict=True))
+    kind = kind or pa.list_(pa.float32())
+    numbers = np.float16 if kind.value_type == pa.float16() else float
+    embeddings = pa.array([[*map(numbers, vector)] for vector in vectors], kind)
+    return pa.table({**columns, "embeddings": embeddings})
+
+
+def parquet(folder, sizes=(30, 25), *, group=10, kind=None):
+    """Shards of made-up passages; returns all vectors."""
+    folder.mkdir()
+    every, start = vectors_of(sum(sizes)), 0
+    for number, size in enumerate(sizes):
+        part = table(texts_of(size, start), every[start : start + size], kind)
+        name = f"train-{number:05d}-of-{len(sizes):05d}.parquet"
+        pq.write_table(part, folder / name, row_group_size=group)
+        start += size
+    return every
+
+
+def npy(folder, sizes=(30, 25), *, dtype=np.float32, rows=None, zipped=False, ids=None):
+    folder.mkdir()
+    every, start = vectors_of(sum(sizes)).astype(dtype), 0
+    for number, size in zip((2, 10, 11), sizes, strict=False):  # in the order of numbers
+        np.save(folder / f"vectors-{number}.npy", every[start : start + size])
+        start += size
+    lines = ["id\ttext\ttitle"]
+    for name, text, title in rows if rows is not None else texts_of(sum(sizes)):
+        quoted = '"' + text.replace('"', '""') + '"'
+        lines.append(f"{name}\t{quoted}\t{title}")
+    data = ("\n".join(lines) + "\n").encode()
+    if zipped:
+        (folder / "psgs_w100.tsv.gz").write_bytes(gzip.compress(data))
+    else:
+        (folder / "psgs_w100.tsv").write_bytes(data)
+    if ids is not None:
+        np.save(folder / "ids.npy", ids)
+    return every
+
+
+def check(directory, every, dtype="float16"):
+    """What was imported is what was published."""
+    passages = Passages.open(directory / "passages")
+    expected = [Passage(name, title, text) for name, text, title in texts_of(len(every))]
+    assert list(passages) == expected
+    manifest = read_manifest(directory / "vectors", "matrix")
+    assert manifest.complete and manifest.settings["dtype"] == dtype
+    files = [np.load(directory / "vectors" / f.name) for f in sorted(manifest.files)]
+    assert np.array_equal(np.concatenate(files), every.astype(dtype))
+    return manifest
+
+
+KINDS = [
+    pa.list_(pa.float32()),
+    pa.list_(pa.float64()),
+    pa.list_(pa.float16()),
+    pa.large_list(pa.float32()),
+    pa.list_(pa.float32(), D),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_parquet(tmp_path, kind) -> None:
+    every = parquet(tmp_path / "source", kind=kind)
+    every = every.astype(np.float16) if "half" in str(kind) else every
+    import_published(tmp_path / "source", tmp_path / "to", dimension=D, shard_rows=17, chunk_rows=4)
+    manifest = check(tmp_path / "to", every)
+    assert len(manifest.files) == 4  # of 17, 17, 17 and 4 rows
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_npy(tmp_path, dtype, zipped) -> None:
+    ids = np.arange(1, 56)
+    every = npy(tmp_path / "source", dtype=dtype, zipped=zipped, ids=ids)
+    import_published(
+        tmp_path / "source", tmp_path / "to", dimension=D, dtype="float32", shard_rows=20
+    )
+    check(tmp_path / "to", every.astype(np.float32), "float32")
+
+
+def test_both_forms_give_the_same_index(tmp_path) -> None:
+    parquet(tmp_path / "a")
+    npy(tmp_path / "b")
+    for name in "ab":
+        import_published(tmp_path / name, tmp_path / f"to-{name}", dimension=D)
+    a, b = (read_manifest(tmp_path / f"to-{name}" / "vectors", "matrix") for name in "ab")
+    assert a.files == b.files and a.settings["passages"] == b.settings["passages"]
+    assert a.settings["encoder"] != b.settings["encoder"]
+
+
+@pytest.mark.parametrize("write", [parquet, npy])
+def test_any_run_of_rows(tmp_path, write) -> None:
+    every = write(tmp_path / "source")
+    published = open_published(tmp_path / "source")
+    assert (published.count, published.dimension) == (55, D)
+    spans = [(0, 4), (4, 9), (40, 55), (0, 55), (29, 31), (31, 32), (54, 55), (9, 10), (10, 30)]
+    for first, last in spans:
+        assert np.array_equal(published.vectors(range(first, last)), every[first:last])
+
+
+@pytest.mark.parametrize("write", [parquet, npy])
+@pytest.mark.parametrize("after", [1, 6, 12])
+def test_an_interrupted_import_goes_on(tmp_path, write, after, monkeypatch) -> None:
+    every = write(tmp_path / "source")
+    options = {"dimension": D, "shard_rows": 20, "chunk_rows": 4}
+    import_published(tmp_path / "source", tmp_path / "whole", **options)
+    asked = []
+
+    def counted(source):
+        published = open_published(source)
+        read = published.vectors
+
+        def vectors(rows):
+            asked.append(rows)
+            if len(asked) == after:
+                raise RuntimeError("the power went out")
+            return read(rows)
+
+        published.vectors = vectors
+        return published
+
+    monkeypatch.setattr(wiki_dpr, "open_published", counted)
+    with pytest.raises(RuntimeError, match="power"):
+        import_published(tmp_path / "source", tmp_path / "to", **options)
+    assert wiki_dpr.trouble(tmp_path / "to", verify=True)
+    import_published(tmp_path / "source", tmp_path / "to", **options)
+    rows = [row for chunk in asked[: after - 1] + asked[after:] for row in chunk]
+    assert rows == list(range(55))  # none is read twice
+    assert wiki_dpr.trouble(tmp_path / "to", verify=True) is None
+    check(tmp_path / "to", every)
+    for path in (tmp_path / "whole").rglob("*.npy"):
+        assert (
+            path.read_bytes()
+            == (tmp_path / "to" / path.relative_to(tmp_path / "whole")).read_bytes()
+        )
+
+
+def test_only_what_is_damaged_is_imported_again(tmp_path) -> None:
+    every = npy(tmp_path / "source")
+    options = {"dimension": D, "shard_rows": 20}
+    import_published(tmp_path / "source", tmp_path / "to", **options)
+    first, second, _ = sorted((tmp_path / "to" / "vectors").glob("vectors-*.npy"))
+    kept = first.stat().st_mtime_ns
+    data = bytearray(second.read_bytes())
+    data[-1] ^= 1
+    second.write_bytes(data)
+    import_published(tmp_path / "source", tmp_path / "to", **options)
+    check(tmp_path / "to", every)
+    assert first.stat().st_mtime_ns == kept
+
+
+def test_another_source_is_refused(tmp_path) -> None:
+    npy(tmp_path / "source")
+    import_published(tmp_path / "source", tmp_path / "to", dimension=D)
+    np.save(tmp_path / "source" / "vectors-2.npy", vectors_of(30, seed=5))
+    with pytest.raises(InputError, match="made from something else"):
+        import_published(tmp_path / "source", tmp_path / "to", dimension=D)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds something else"):
+        import_published(tmp_path / "source", tmp_path / "full", dimension=D)
+
+
+def test_the_fingerprint_sees_both_ends(tmp_path) -> None:
+    (tmp_path / "source").mkdir()
+    path = tmp_path / "source" / "a.npy"
+    path.write_bytes(bytes(5 << 20))
+    before = fingerprint(tmp_path / "source")
+    for at in (0, (5 << 20) - 1):
+        data = bytearray(5 << 20)
+        data[at] = 1
+        path.write_bytes(data)
+        assert fingerprint(tmp_path / "source") != before
+
+
+def refused(tmp_path, said, dimension=D):
+    """The import is refused, and leaves nothing that would be taken for one."""
+    with pytest.raises(InputError, match=said):
+        import_published(tmp_path / "source", tmp_path / "to", dimension=dimension)
+    assert wiki_dpr.trouble(tmp_path / "to", verify=True)
+
+
+@pytest.mark.parametrize("write", [parquet, npy])
+def test_another_models_vectors(tmp_path, write) -> None:
+    write(tmp_path / "source")
+    refused(tmp_path, "have 8 numbers, and the encoder of questions makes 768", dimension=768)
+    assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e6])
+@pytest.mark.parametrize("write", [parquet, npy])
+def test_vectors_that_are_not_finite(tmp_path, write, bad, monkeypatch) -> None:
+    make = vectors_of
+
+    def with_bad(count, *args, **kwargs):
+        every = make(count, *args, **kwargs)
+        every[41, 3] = bad  # of float16 the largest number is 65,504
+        return every
+
+    monkeypatch.setitem(globals(), "vectors_of", with_bad)
+    write(tmp_path / "source")
+    refused(tmp_path, r"passage '42' \(row 41\) is not finite in float16")
+
+
+def test_vectors_of_different_lengths(tmp_path) -> None:
+    (tmp_path / "source").mkdir()
+    vectors = [list(v) for v in vectors_of(20)]
+    vectors[13] = vectors[13][:5]
+    pq.write_table(table(texts_of(20), vectors), tmp_path / "source" / "a.parquet")
+    refused(tmp_path, r"row 13 .* has 5 numbers, others have 8")
+    vectors[13] = None
+    names = [vector or [] for vector in vectors]
+    whole = table(texts_of(20), names).set_column(
+        3, "embeddings", pa.array(vectors, pa.list_(pa.float32()))
+    )
+    pq.write_table(whole, tmp_path / "source" / "a.parquet", row_group_size=5)
+    refused(tmp_path, r"row 13 .* has nan numbers")
+
+
+def test_shards_of_different_lengths(tmp_path) -> None:
+    parquet(tmp_path / "source", (20,))
+    other = table(texts_of(5, 20), vectors_of(5, 6))
+    pq.write_table(other, tmp_path / "source" / "z.parquet")
+    refused(tmp_path, "vectors of 8 and of 6 numbers")
+    npy(tmp_path / "npy", (20,))
+    np.save(tmp_path / "npy" / "vectors-9.npy", vectors_of(5, 6))
+    with pytest.raises(InputError, match=r"vectors-2.npy of 8, vectors-9.npy of 6"):
+        open_published(tmp_path / "npy")
+
+
+@pytest.mark.parametrize("name", ["id", "text", "title", "embeddings"])
+def test_a_missing_column(tmp_path, name) -> None:
+    (tmp_path / "source").mkdir()
+    whole = table(texts_of(5), vectors_of(5)).drop_columns([name])
+    pq.write_table(whole, tmp_path / "source" / "a.parquet")
+    refused(tmp_path, f"has no column {name}; it has")
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.int64()), pa.float32()], ids=str)
+def test_a_column_of_another_type(tmp_path, kind) -> None:
+    (tmp_path / "source").mkdir()
+    whole = table(texts_of(5), vectors_of(5)).drop_columns(["embeddings"])
+    whole = whole.append_column("embeddings", pa.nulls(5, kind))
+    pq.write_table(whole, tmp_path / "source" / "a.parquet")
+    refused(tmp_path, "wanted are lists of floats")
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.999])
+def test_a_parquet_file_cut_short(tmp_path, keep) -> None:
+    parquet(tmp_path / "source")
+    path = tmp_path / "source" / "train-00001-of-00002.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(keep * len(data)) if isinstance(keep, float) else keep])
+    refused(tmp_path, "train-00001.*cut short or damaged")
+
+
+def test_a_parquet_file_damaged_inside(tmp_path) -> None:
+    parquet(tmp_path / "source")
+    path = tmp_path / "source" / "train-00000-of-00002.parquet"
+    data = bytearray(path.read_bytes())
+    data[4:1500] = bytes(1496)
+    path.write_bytes(data)
+    refused(tmp_path, "train-00000.*cut short or damaged")
+
+
+@pytest.mark.parametrize("rows", [54, 56])
+def test_counts_that_do_not_match(tmp_path, rows) -> None:
+    npy(tmp_path / "source", rows=texts_of(rows))
+    refused(tmp_path, "there are 55 vectors and (more|only 54) passages")
+    assert not (tmp_path / "to" / "passages").exists()
+
+
+def test_ids_in_another_order(tmp_path) -> None:
+    npy(tmp_path / "source", ids=np.r_[1:20, 21, 20, 22:56].astype(str))
+    refused(tmp_path, "row 20 of .* is passage '20', and of ids.npy '21'")
+    np.save(tmp_path / "source" / "ids.npy", np.arange(54))
+    (tmp_path / "to").rename(tmp_path / "old")
+    refused(tmp_path, "must hold 55 ids")
+
+
+def test_arrays_that_are_none(tmp_path) -> None:
+    npy(tmp_path / "source")
+    path = tmp_path / "source" / "vectors-10.npy"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    refused(tmp_path, "vectors-10.npy is no array of numbers, or is cut short")
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    refused(tmp_path, "vectors-10.npy is no array of numbers")  # pickles are not read
+    for wrong in (np.zeros((3, D), np.int8), np.zeros(3, np.float32), np.zeros((0, D), "f")):
+        np.save(path, wrong)
+        refused(tmp_path, "vectors are float16 or float32")
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (b"text\tid\ttitle\n", "the columns of"),
+        (b"id\ttext\ttitle\n1\tone\n", "row 2 of .* has 2 fields"),
+        (b"id\ttext\ttitle\n1\t\xff\xfe\tx\n", "damaged or cut short"),
+        (b"", "only 0 passages"),
+    ],
+)
+def test_tables_that_are_none(tmp_path, data, said) -> None:
+    npy(tmp_path / "source")
+    (tmp_path / "source" / "psgs_w100.tsv").write_bytes(data)
+    refused(tmp_path, said)
+
+
+def test_a_zipped_table_cut_short(tmp_path) -> None:
+    npy(tmp_path / "source", zipped=True)
+    path = tmp_path / "source" / "psgs_w100.tsv.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    refused(tmp_path, "damaged or cut short after row")
+
+
+def test_folders_that_are_none(tmp_path) -> None:
+    refused(tmp_path, "is no folder")
+    (tmp_path / "source").mkdir()
+    refused(tmp_path, "has 0 parquet, 0 npy and 0 tsv files")
+    (tmp_path / "source").rmdir()
+    parquet(tmp_path / "source")
+    np.save(tmp_path / "source" / "a.npy", vectors_of(3))
+    refused(tmp_path, "has 2 parquet, 1 npy and 0 tsv files")
+    (tmp_path / "source" / "a.npy").unlink()
+    for path in (tmp_path / "source").iterdir():
+        pq.write_table(table(texts_of(1), vectors_of(1)).slice(0, 0), path)
+    refused(tmp_path, "have no rows")
+
+
+def test_duplicate_ids(tmp_path) -> None:
+    npy(tmp_path / "source", rows=[*texts_of(54), *texts_of(1)])
+    refused(tmp_path, "'1' is the id of rows 1 and 55")
+
+
+def imported(tmp_path, *, metric, unit=False):
+    every = vectors_of(55)
+    if unit:
+        every /= np.linalg.norm(every, axis=1, keepdims=True)
+    (tmp_path / "source").mkdir()
+    pq.write_table(table(texts_of(55), every), tmp_path / "source" / "a.parquet")
+    directory = tmp_path / "to"
+    import_published(tmp_path / "source", directory, dimension=D, dtype="float32")
+    queries = VectorEncoder(np.zeros((1, D)), vectors_of(40, seed=1))
+    encoder = PublishedVectors.of(directory, queries)
+    passages = Passages.open(directory / "passages")
+    inner = ExactIndex.open(directory / "vectors", encoder, passages, metric=metric)
+    return every, PublishedIndex(inner, queries)
+
+
+@pytest.mark.parametrize("metric", ["l2", "inner_product"])
+def test_search_against_float64(tmp_path, metric) -> None:
+    every, index = imported(tmp_path, metric=metric)
+    queries = index.embed([f"q{i}" for i in range(40)])
+    p, q = every.astype(np.float64), queries.astype(np.float64)
+    # -|q - p|^2 = 2 <q, p> - |q|^2 - |p|^2
+    scores = {
+        "inner_product": q @ p.T,
+        "l2": 2 * q @ p.T - (q**2).sum(1)[:, None] - (p**2).sum(1)[None],
+    }[metric]
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+    found = index.search(queries, 5)
+    assert [ranking.ids for ranking in found] == list(map(tuple, best.tolist()))
+    wanted = np.take_along_axis(scores, best, axis=1)
+    np.testing.assert_allclose([r.scores for r in found], wanted, rtol=2e-6)
+    first = index.passages[found[0].ids[0]]
+    assert first.title == f"Title {found[0].ids[0]}"
+    assert np.array_equal(index.vectors([3, 1]), every[[3, 1]])
+
+
+def test_nearest_and_largest_product_agree_on_unit_vectors_only(tmp_path) -> None:
+    for unit in (True, False):
+        found = {}
+        for metric in ("l2", "inner_product"):
+            (tmp_path / f"{unit}{metric}").mkdir()
+            _, index = imported(tmp_path / f"{unit}{metric}", metric=metric, unit=unit)
+            queries = index.embed([f"q{i}" for i in range(40)])
+            found[metric] = [ranking.ids for ranking in index.search(queries, 10)]
+        assert (found["l2"] == found["inner_product"]) == unit
+
+
+def test_identity_tells_index_and_question_encoder(tmp_path) -> None:
+    _, index = imported(tmp_path, metric="l2")
+    told = json.loads(index.identity)
+    assert told["index"]["exact"] == "l2" and "vectors" in told["questions"]
+    assert told["index"]["matrix"]["encoder"]["published"][0]["name"] == "a.parquet"
+    other = PublishedIndex(index.index, VectorEncoder(np.ones((1, D)), vectors_of(2)))
+    assert other.identity != index.identity
+    with pytest.raises(InputError, match="their vectors were imported"):
+        index.index.encoder.embed_passages([index.passages[0]])
+    with pytest.raises(InputError, match="have 8 numbers, and the encoder of questions makes 3"):
+        PublishedVectors.of(tmp_path / "to", VectorEncoder(np.ones((1, 3))))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_settings(tmp_path, monkeypatch, exact) -> None:
+    parquet(tmp_path / "source")
+    queries = VectorEncoder(np.zeros((1, D)), vectors_of(4, seed=1))
+    monkeypatch.setattr(BiEncoder, "load", lambda self: queries)
+    settings = WikiDpr(exact=exact, metric="inner_product")
+    assert "not imported yet" in settings.state(None, tmp_path)
+    with pytest.raises(InputError, match=r"no sound import: its passages are not there\. Name"):
+        settings.open(None, tmp_path)
+    with_source = WikiDpr(str(tmp_path / "source"), exact=exact, metric="inner_product")
+    index = with_source.open(None, tmp_path)
+    assert settings.state(None, tmp_path) == "not searched, but 55 that are imported"
+    (tmp_path / "source").rename(tmp_path / "gone")  # it is needed no more
+    again = WikiDpr(exact=exact, metric="inner_product", verify=True).open(None, tmp_path)
+    assert again.identity == index.identity
+    (found,) = again.search(again.embed(["q2"]), 3)
+    assert found == index.search(index.embed(["q2"]), 3)[0] and len(found.ids) == 3
+    assert again.encoder is queries and len(again.passages) == 55
+    shard = tmp_path / "wiki_dpr" / "vectors" / "vectors-00000.npy"
+    shard.write_bytes(shard.read_bytes()[:-2])
+    assert "vectors-00000.npy has" in settings.state(None, tmp_path)
+    with pytest.raises(InputError, match=r"no sound import: the index is damaged.*source=FOLDER"):
+        settings.open(None, tmp_path)
+    repaired = WikiDpr(str(tmp_path / "gone"), exact=exact, metric="inner_product")
+    assert repaired.open(None, tmp_path).identity == index.identity
+
+
+def test_without_pyarrow(tmp_path, monkeypatch) -> None:
+    parquet(tmp_path / "source")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    refused(tmp_path, "pip install pyarrow")
+
+
+def test_the_question_encoder_is_dprs(tmp_path) -> None:
+    encoder = settings_module.dpr_questions()
+    assert (encoder.pooling, encoder.normalise, encoder.query_checkpoint) == ("cls", False, "")
+    assert "question_encoder" in encoder.checkpoint and WikiDpr().encoder == encoder
+    with pytest.raises(InputError, match="metric must be"):
+        WikiDpr(metric="cosine")
