@@ -1,0 +1,189 @@
+"""Beam search for a T5, as transformers' ``generate`` defines it (version 5).
+
+Of each source the most probable ``beams`` unfinished answers go on. One that ends is finished if
+it was among the ``beams`` best of its step; the finished answers with the best log-probability
+divided by length^penalty are kept. A source is done once it has ``beams`` finished ones and either
+that suffices (``early``) or its best unfinished one, divided by its present length^penalty, is no
+better than the worst of them. At the last step all answers end.
+
+Each source decides that for itself, so its answer does not depend on the others of a batch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxrag.models.cache import Cache
+from jaxrag.models.t5 import T5, empty_answers
+from jaxrag.models.t5_decoding import Answers, Limits, next_logits, start
+
+_NONE = -jnp.inf  # the score of an answer that is none
+
+
+class Hypotheses(NamedTuple):
+    """Answers of each source, best first; ``k`` counts them.
+
+    Attributes:
+      score: log-probability of the unfinished; of the finished, divided by length^penalty.
+      tokens, logprobs, made: as in `jaxrag.models.t5_decoding.Answers`.
+    """
+
+    score: Float[Array, "b k"]
+    tokens: Int[Array, "b k t"]
+    logprobs: Float[Array, "b k t"]
+    made: Int[Array, "b k"]
+
+
+class Search(NamedTuple):
+    """Where the search stands.
+
+    Attributes:
+      going, ended: answers that go on, and finished ones.
+      open: which sources are not done.
+      step, cache, memory, where: as in `jaxrag.models.t5_decoding.Answers`; the cache has a row
+        for each answer.
+    """
+
+    going: Hypotheses
+    ended: Hypotheses
+    open: Bool[Array, " b"]
+    step: Int[Array, ""]
+    cache: Cache
+    memory: Cache
+    where: Bool[Array, "b s"]
+
+
+class Penalty(NamedTuple):
+    """What makes answers of different lengths comparable.
+
+    Attributes:
+      length: the exponent; above 0 favours longer answers.
+      early: whether a source is done as soon as it has enough finished answers.
+    """
+
+    length: Float[Array, ""]
+    early: Bool[Array, ""]
+
+
+@partial(jax.jit, static_argnames=("model", "beams", "kinds", "slots"))
+def search(
+    model: T5,
+    params: Any,
+    tokens: Int[Array, "b s"],
+    where: Bool[Array, "b s"],
+    limits: Limits,
+    penalty: Penalty,
+    *,
+    beams: int,
+    slots: int,
+    kinds: int = 1,
+) -> tuple[Int[Array, "b t"], Float[Array, "b t"], Int[Array, " b"]]:
+    """The best answer to each source.
+
+    Args:
+      model, params: the network.
+      tokens, where: sources; a row without any token fills up the batch.
+      limits: when answers end; ``most`` is at most ``slots``.
+      penalty: which are compared how.
+      beams: answers that are followed at once.
+      slots: of the cache.
+      kinds: how many tokens ``limits.ends`` marks.
+
+    Returns:
+      Its tokens, their log-probabilities with no token ruled out, and how many they are.
+    """
+    most = jnp.minimum(limits.most, slots)
+    begun = start(model, params, tokens, where, slots=slots)
+
+    def unfinished(now: Search) -> Bool[Array, ""]:
+        return (now.step < most) & now.open.any()
+
+    def step(now: Search) -> Search:
+        candidates, parents, token, cache = _continue(model, params, now, limits, kinds)
+        step = now.step + 1
+        over = limits.ends[token] | (step >= most)
+        going, order = _best(candidates._replace(score=_unless(over, candidates.score)), beams)
+        finished = over & (jnp.arange(over.shape[1]) < beams) & now.open[:, None]
+        scaled = candidates.score / step.astype(jnp.float32) ** penalty.length
+        newly = candidates._replace(score=_unless(~finished, scaled))
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), now.ended, newly)
+        ended, _ = _best(both, beams)
+        worst = ended.score.min(axis=1)  # that of none, unless there are enough
+        hope = going.score[:, 0] / step.astype(jnp.float32) ** penalty.length
+        more = (hope > worst) & ~(penalty.early & (worst > _NONE))
+        cache = _of(cache, jnp.take_along_axis(parents, order, axis=1))
+        return now._replace(going=going, ended=ended, open=now.open & more, step=step, cache=cache)
+
+    found = jax.lax.while_loop(unfinished, step, _begin(model, begun, beams)).ended
+    return found.tokens[:, 0], found.logprobs[:, 0], found.made[:, 0]
+
+
+def _begin(model: T5, begun: Answers, beams: int) -> Search:
+    (b, slots), score = begun.tokens.shape, jnp.full((len(begun.tokens), beams), _NONE)
+    nothing = Hypotheses(
+        score,
+        jnp.broadcast_to(begun.tokens[:, None], (b, beams, slots)),
+        jnp.zeros((b, beams, slots)),
+        jnp.zeros((b, beams), jnp.int32),
+    )
+    return Search(
+        going=nothing._replace(score=score.at[:, 0].set(0.0)),  # all others are the same answer
+        ended=nothing,
+        open=~begun.finished,
+        step=jnp.int32(0),
+        cache=empty_answers(model.config, b * beams, slots, model.dtype),
+        memory=begun.memory,
+        where=begun.where,
+    )
+
+
+def _continue(
+    model: T5, params: Any, now: Search, limits: Limits, kinds: int
+) -> tuple[Hypotheses, Int[Array, "b k"], Int[Array, "b k"], Cache]:
+    """The best continuations by a token, enough of them that ``beams`` go on whatever ends.
+
+    Returns:
+      Them; the beams they come from; their new tokens; and the cache of all beams.
+    """
+    b, beams, slots = now.going.tokens.shape
+    logits, cache = next_logits(model, params, now, now.going.tokens.reshape(-1, slots))
+    logprobs = jax.nn.log_softmax(logits).reshape(b, beams, -1)
+    allowed = jnp.where((now.step < limits.least) & limits.ends, -jnp.inf, logprobs)
+    sums = (now.going.score[..., None] + allowed).reshape(b, -1)
+    score, place = jax.lax.top_k(sums, (1 + kinds) * beams)
+    parent, token = jnp.divmod(place, logprobs.shape[-1])
+    old = _rows(now.going, parent)
+    added = jnp.take_along_axis(logprobs.reshape(b, -1), place, axis=1)
+    candidates = Hypotheses(
+        score,
+        old.tokens.at[:, :, now.step].set(token),
+        old.logprobs.at[:, :, now.step].set(added),
+        old.made + 1,
+    )
+    return candidates, parent, token, cache
+
+
+def _unless(out: Bool[Array, "b k"], score: Float[Array, "b k"]) -> Float[Array, "b k"]:
+    return jnp.where(out, _NONE, score)
+
+
+def _best(some: Hypotheses, count: int) -> tuple[Hypotheses, Int[Array, "b k"]]:
+    """The ``count`` with the best scores, and where they were; of equals the first."""
+    _, places = jax.lax.top_k(some.score, count)
+    return _rows(some, places), places
+
+
+def _rows(some: Hypotheses, places: Int[Array, "b k"]) -> Hypotheses:
+    return jax.vmap(lambda one, places: jax.tree.map(lambda a: a[places], one))(some, places)
+
+
+def _of(cache: Cache, parents: Int[Array, "b k"]) -> Cache:
+    """The cache of answers that go on from these beams."""
+    b, k = parents.shape
+    rows = (jnp.arange(b)[:, None] * k + parents).reshape(-1)
+    return jax.tree.map(lambda array: array[rows], cache)

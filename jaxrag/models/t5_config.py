@@ -1,0 +1,149 @@
+"""What a T5's config.json says, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jaxrag.models.bert import ACTIVATIONS
+from jaxrag.types import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Config:
+    """The shape of a T5; hashable, so that programs can be compiled for it.
+
+    Names are those of config.json, but for these: ``activation`` and ``gated`` are what
+    ``feed_forward_proj`` says (T5 1.0: ReLU, not gated; 1.1 and Flan: gated GELU by its tanh
+    form); ``tied`` tells whether the output layer is the embedding table, ``scaled`` whether hidden
+    states are multiplied by d_model^-1/2 before it (both true of 1.0, both false of 1.1).
+    """
+
+    vocab_size: int
+    d_model: int
+    d_kv: int
+    d_ff: int
+    num_layers: int
+    num_decoder_layers: int
+    num_heads: int
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    layer_norm_epsilon: float = 1e-6
+    dropout_rate: float = 0.1
+    initializer_factor: float = 1.0
+    activation: str = "relu"
+    gated: bool = False
+    tied: bool = True
+    scaled: bool = True
+    pad_token_id: int = 0
+    eos_token_id: int = 1
+    decoder_start_token_id: int = 0
+
+
+_SIZES = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
+_BUCKETS = ("relative_attention_num_buckets", "relative_attention_max_distance")
+_NUMBERS = ("layer_norm_epsilon", "dropout_rate", "initializer_factor")
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(T5Config)}
+
+
+def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
+    """The settings in a Hugging Face config.json of a T5 1.0, T5 1.1 or Flan-T5.
+
+    Raises:
+      InputError: naming ``source``, for another kind of model, a lacking field, or a setting that
+        this network does not have.
+    """
+    if (family := config.get("model_type")) != "t5":
+        raise InputError(
+            f"{source}: model_type is {family!r}; an encoder-decoder is 't5' (T5, Flan-T5)."
+        )
+    if quantised := config.get("quantization_config"):
+        raise InputError(
+            f"{source}: quantised weights ({quantised.get('quant_method')}) are not read; take "
+            "the float32 or bfloat16 checkpoint."
+        )
+    values = {name: _integer(config, name, source) for name in _SIZES}
+    values |= {name: _integer(config, name, source, _DEFAULTS[name], least=4) for name in _BUCKETS}
+    values["num_decoder_layers"] = _integer(
+        {"num_decoder_layers": config.get("num_decoder_layers") or values["num_layers"]},
+        "num_decoder_layers",
+        source,
+    )
+    if values[_BUCKETS[1]] <= values[_BUCKETS[0]] // 2:
+        raise InputError(
+            f"{source}: {_BUCKETS[1]} is {values[_BUCKETS[1]]}; it is to be above half of "
+            f"{_BUCKETS[0]}, {values[_BUCKETS[0]]}."
+        )
+    activation, gated = _feed_forward(config, source)
+    # transformers 5 ties always, and keeps under the second name what the first used to tell
+    untied = config.get("tie_word_embeddings", True) is False
+    return T5Config(
+        **values,
+        **{name: _number(config, name, source) for name in _NUMBERS},
+        activation=activation,
+        gated=gated,
+        tied=not untied,
+        scaled=bool(config.get("scale_decoder_outputs", not untied)),
+        **_tokens(config, values["vocab_size"], source),
+    )
+
+
+def t5_json(config: T5Config) -> dict[str, Any]:
+    """What config.json says of a T5; `read_t5_config` reads it back.
+
+    A head of its own goes with hidden states that are not scaled, and a tied one with scaled ones,
+    as in all published models; the mixtures take a field that transformers has since version 5.
+    """
+    values = dataclasses.asdict(config)
+    activation, gated = values.pop("activation"), values.pop("gated")
+    tied, scaled = values.pop("tied"), values.pop("scaled")
+    feed_forward = f"gated-{activation}" if gated else activation
+    return {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "is_encoder_decoder": True,
+        **values,
+        "feed_forward_proj": "gated-gelu" if feed_forward == "gated-gelu_new" else feed_forward,
+        "tie_word_embeddings": tied,
+        **({} if tied == scaled else {"scale_decoder_outputs": scaled}),
+    }
+
+
+def _integer(
+    config: Mapping[str, Any], name: str, source: object, default: Any = None, *, least: int = 1
+) -> int:
+    value = config.get(name, default)
+    if not isinstance(value, int) or value < least:
+        raise InputError(f"{source}: {name} is {value!r}; an integer from {least} up is wanted.")
+    return value
+
+
+def _number(config: Mapping[str, Any], name: str, source: object) -> float:
+    value = config.get(name, _DEFAULTS[name])
+    if not isinstance(value, (int, float)) or value < 0 or (name == "dropout_rate" and value >= 1):
+        limit = " below 1" if name == "dropout_rate" else ""
+        raise InputError(f"{source}: {name} is {value!r}; a number from 0 up{limit} is wanted.")
+    return float(value)
+
+
+def _feed_forward(config: Mapping[str, Any], source: object) -> tuple[str, bool]:
+    """The activation's name in `ACTIVATIONS`, and whether it gates."""
+    text = config.get("feed_forward_proj", "relu")
+    gate, _, name = text.rpartition("-") if isinstance(text, str) else ("?", "", "?")
+    if gate not in ("", "gated") or name not in ACTIVATIONS:
+        allowed = ", ".join(f"{name}, gated-{name}" for name in ACTIVATIONS)
+        raise InputError(f"{source}: feed_forward_proj is {text!r}; allowed: {allowed}.")
+    # "gated-gelu", and it alone, has always meant the tanh form
+    return ("gelu_new" if text == "gated-gelu" else name), bool(gate)
+
+
+def _tokens(config: Mapping[str, Any], vocab_size: int, source: object) -> dict[str, int]:
+    found = {name: config.get(name, _DEFAULTS[name]) for name in ("pad_token_id", "eos_token_id")}
+    found["decoder_start_token_id"] = config.get("decoder_start_token_id", found["pad_token_id"])
+    for name, value in found.items():
+        if not isinstance(value, int) or not 0 <= value < vocab_size:
+            raise InputError(
+                f"{source}: {name} is {value!r}; a token from 0 to {vocab_size - 1} is wanted."
+            )
+    return found
