@@ -12,13 +12,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import zlib
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxrag.engines.inspection import Inspection
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store, canonical
+from jaxrag.methods.inspection_tool import InspectionTool
 from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
 from jaxrag.methods.tools import SelectorTool, Tools
@@ -33,6 +35,11 @@ _TEXTS = (
     "yes", "no", "", "42", "So the answer is no.",
     "{number}",  # another one for every prompt
 )  # fmt: skip
+_LONGER = (
+    "It is {number}. It is 42.",
+    "Search[{number}]",
+    "one; two; three; four; five; six **",
+)
 _SURENESS = (0.0, -20.0)  # natural-log probability of every token
 _MIXED = 8  # models that draw text and sureness anew for every prompt
 _QUESTIONS = 4  # of the data set, spread over it
@@ -67,9 +74,9 @@ def bounds(
     *,
     vectors: bool = True,
     reranks: bool = False,
-    judges: bool = False,
     ranks: bool = False,
     arms: int = 0,
+    models: Collection[str] = (),
 ) -> list[Calls]:
     """Least and most calls of each kind for one question, by name.
 
@@ -80,9 +87,9 @@ def bounds(
       questions: some are tried.
       passages: the corpus; None for a run without an index.
       vectors: whether the index has vectors of passages.
-      reranks, judges, ranks: whether the run has a reranker, a judge of its own, and a ranker of
-        rewrites.
+      reranks, ranks: whether the run has a reranker, and a ranker of rewrites.
       arms: most rewrites that the run's selector keeps; 0 where it has none.
+      models: names of the language models that the run has beside the one that reads, see `Tools`.
 
     Raises:
       InputError: the method refuses the run's settings, or fails whatever the models say.
@@ -96,9 +103,10 @@ def bounds(
             llm=LanguageModelTool(_Model(world)),
             retriever=RetrieverTool(index if vectors else _TextIndex(index)) if index else None,
             reranker=RerankerTool(_Reranker(world)) if reranks else None,
-            judge=LanguageModelTool(_Model(world)) if judges else None,
             rewrite_ranker=RerankerTool(_Reranker(world)) if ranks else None,
             count_selector=SelectorTool(_Selector(world, arms)) if arms else None,
+            inspection=InspectionTool(_Model(world)),
+            **{name: LanguageModelTool(_Model(world)) for name in models},
         )
         starts = ((q, lambda q=q, tools=tools: start(q, tools)) for q in questions[::step])
         with contextlib.closing(Store(None)) as store:
@@ -124,6 +132,8 @@ def _worlds() -> Iterator[_World]:
             yield _World((text,), (sureness,), alike, next(number))
         for _ in range(_MIXED):
             yield _World(_TEXTS, _SURENESS, alike, next(number))
+    for text, sureness, alike in itertools.product(_LONGER, _SURENESS, (True, False)):
+        yield _World((text,), (sureness,), alike, next(number))
 
 
 class _Words:
@@ -169,6 +179,31 @@ class _Model:
         pairs = zip(prompts, continuations, strict=True)
         numbers = [self._world.draw(pair) % 2**20 for pair in pairs]  # no two options alike
         return [np.full(_TOKENS, -number / 2**16, np.float32) for number in numbers]
+
+    def inspect(
+        self,
+        prompts: Sequence[Prompt],
+        continuations: Sequence[str],
+        *,
+        layer: int | None = None,
+        ended: bool = False,
+    ) -> list[Inspection]:
+        pairs = zip(prompts, continuations, strict=True)
+        return [self._seen(prompt, text, layer) for prompt, text in pairs]
+
+    def _seen(self, prompt: Prompt, text: str, layer: int | None) -> Inspection:
+        """Of a token a character, all of them unsure and attended to, or none; a drawn state."""
+        number = self._world.draw(prompt, text, layer)
+        sureness = self._world.sureness[number // 64 % len(self._world.sureness)]
+        shown = prompt if isinstance(prompt, str) else "\n".join(m.content for m in prompt)
+        n, t = len(shown) + len(text), len(text)
+        entropies = np.full(t, -1e6 * sureness, np.float32)
+        spans = np.arange(n, dtype=np.int32)[:, None] + np.array([0, 1], np.int32)
+        attention = np.full((t, n), 1 / n, np.float32)
+        spread = -sureness * np.random.default_rng(number).standard_normal(_DIMENSION)
+        logprobs = np.full(t, sureness, np.float32)
+        state = np.asarray(spread, np.float32)
+        return Inspection(shown + text, spans, entropies, logprobs, attention, state)
 
 
 class _Index:

@@ -31,6 +31,7 @@ from jaxrag.run import (
     answer_function,
     asked,
     gives_vectors,
+    other_models,
     searches,
     settings_record,
     store_path,
@@ -144,7 +145,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
     vectors = gives_vectors(run)
     dataset, questions = asked(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))
-    models = [("model", run.model), *([("judge", run.judge)] if run.judge else [])]
+    models = [("model", run.model), *other_models(run).items()]
     corpus = dataset.passages if searches(run) and run.index is not None else None
     calls = bounds(
         lambda question, tools: answer(question, tools, run.method),
@@ -152,9 +153,9 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
         corpus,
         vectors=vectors,
         reranks=run.reranker is not None and corpus is not None,
-        judges=run.judge is not None,
         ranks=run.rewrite_ranker is not None,
         arms=run.method.rewriter.n if run.count_selector is not None else 0,
+        models=other_models(run),
     )
     for trained in (run.rewrite_ranker, run.count_selector):
         if trained is not None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from jaxrag.answering import Asked, answer_all
 from jaxrag.data.dataset import Dataset
+from jaxrag.engines.inspection import InspectableModel
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Scheduler
@@ -35,6 +36,7 @@ from jaxrag.loading import (
     load_model,
     open_index_over,
 )
+from jaxrag.methods.inspection_tool import InspectionTool
 from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
 from jaxrag.methods.tools import SelectorTool, Tools
@@ -178,6 +180,18 @@ def _decides_by_logprobs(run: Run) -> bool:
     return closed or any(getattr(part, "needs_logprobs", False) for part in parts)
 
 
+def _inspection(run: Run, model: LanguageModel) -> InspectionTool | None:
+    """The model's inside, where the method looks into it."""
+    if not getattr(run.method, "needs_inspection", False):
+        return None
+    if not isinstance(model, InspectableModel):
+        raise InputError(
+            f"{run.name} needs the model's attentions and hidden states, and the engine of "
+            f"{run.model.name} ({type(run.model).__name__}) gives none: use the local engine."
+        )
+    return InspectionTool(model)
+
+
 def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
     """Most tokens of prompt and answer, on which results depend where passages are truncated."""
     if not getattr(getattr(run.method, "reader", None), "truncate", False):
@@ -201,13 +215,13 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
     gives_vectors(run)
     dataset, questions = asked(run, cache)
     model = load_model(run.model, cache)
-    others = {name: load_model(part, cache) for name, part in _other_models(run).items()}
+    others = {name: load_model(part, cache) for name, part in other_models(run).items()}
     if _decides_by_logprobs(run) and not getattr(model, "gives_logprobs", True):
         raise InputError(
             f"{run.name} decides by the log-probabilities of the model's answers, and "
             f"{run.model.name} gives none: choose another model, or a gate that does without."
         )
-    limit = _limit(run, model)
+    limit, inspection = _limit(run, model), _inspection(run, model)
     retriever = open_index(run, cache) if searches(run) else None
     reranker = run.reranker.load(model, cache) if run.reranker and searches(run) else None
     ranker = run.rewrite_ranker.load() if run.rewrite_ranker else None
@@ -218,6 +232,7 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
         reranker=RerankerTool(reranker) if reranker else None,
         rewrite_ranker=RerankerTool(ranker) if ranker else None,
         count_selector=SelectorTool(selector) if selector else None,
+        inspection=inspection,
         **{name: LanguageModelTool(part) for name, part in others.items()},
     )
     record = settings_record(run, dataset, questions)
@@ -230,7 +245,7 @@ def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools
     return dataset, questions, tools, record
 
 
-def _other_models(run: Run) -> dict[str, ModelSettings]:
+def other_models(run: Run) -> dict[str, ModelSettings]:
     """The language models of a run beside the one that reads, by their names in `Tools`."""
     models = {name: getattr(run, name) for name in ("judge", "query_optimizer", "complexity")}
     return {name: settings for name, settings in models.items() if settings}

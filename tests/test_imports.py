@@ -46,7 +46,7 @@ def test_imports_point_upwards(path: Path) -> None:
 SHARED = {
     "steps", "tools", "language_model_tool", "search_tools", "inspection_tool", "prompts",
     "gates", "candidates", "selectors", "kinds", "tasks", "merging", "relevance", "rewrites",
-    "rewrite_steps", "queries", "loops",
+    "rewrite_steps", "queries", "loops", "reflection", "segments",
 }  # fmt: skip
 
 

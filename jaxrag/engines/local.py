@@ -16,6 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxrag.engines.decoding import Decoding, Request
+from jaxrag.engines.inspection import Inspection, inspections, read_pair, width
 from jaxrag.engines.prefill import Job, Network, Prefill, Step
 from jaxrag.engines.progress import progress
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
@@ -268,6 +269,40 @@ class LocalModel:
                             yield wanted[read.number], values[read.number]
 
         return self._all(jobs, score)
+
+    def inspect(
+        self,
+        prompts: Sequence[Prompt],
+        continuations: Sequence[str],
+        *,
+        layer: int | None = None,
+        ended: bool = False,
+    ) -> list[Inspection]:
+        """Attentions, entropies and a hidden state of each continuation, see `Inspection`.
+
+        Args:
+          prompts, continuations: as in `logprob`.
+          layer: whose state is wanted, from 0; by default the middle one, L // 2 - 1 of L.
+          ended: whether the end token follows each continuation.
+
+        Raises:
+          InputError: a pair does not fit, or there is no such layer.
+        """
+        layers = self._network.decoder.config.num_hidden_layers
+        layer = max(layers // 2 - 1, 0) if layer is None else layer
+        if not 0 <= layer < layers:
+            raise InputError(f"layer is {layer}; the model has layers 0 to {layers - 1}.")
+        pairs = [
+            read_pair(self._encode, self._identity, prompt, text, ended=ended)
+            for prompt, text in zip(prompts, continuations, strict=True)
+        ]
+
+        def run(jobs: Sequence[Any]) -> Iterator[tuple[int, Inspection]]:
+            chunk = self._sizes.chunk
+            slots = [self._sizes.slots(len(p.prompt) - 1 + width(p, chunk), 0) for p in jobs]
+            return inspections(self._prefill, jobs, slots, layer)
+
+        return self._all(pairs, run)
 
     @functools.cache  # noqa: B019  # a model lives as long as its process
     def _endings(self, stop: tuple[str, ...]) -> np.ndarray:

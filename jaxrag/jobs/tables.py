@@ -1,8 +1,10 @@
-"""Labels and reward tables of ARS-RAG, from runs that ask a language model; METHODS section 5.
+"""What is learned from, made by runs that ask a language model.
 
-A run of `jaxrag.methods.ars_labels` or `ars_rewards` does the asking: it goes on where it was
-stopped, and its answers.jsonl has all that was found. What is learned from is written here once the
-run is whole.
+Labels and reward tables of ARS-RAG (METHODS section 5), pairs for ERRR's query optimizer (section
+4.4, `jaxrag.jobs.query_pairs`) and for Adaptive-RAG's classifier (`jaxrag.jobs.complexity_pairs`).
+A run of `jaxrag.methods.ars_labels`, `ars_rewards`, `errr_pairs` or `adaptive_labels` does the
+asking: it goes on where it was stopped, and its answers.jsonl has all that was found. What is
+learned from is written here once the run is whole.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from jaxrag.engines.store import canonical, digest
 from jaxrag.evaluation.metrics import accuracy
 from jaxrag.evaluation.records import Run as Records
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods import ars_labels, ars_rewards
+from jaxrag.jobs import complexity_pairs, query_pairs
+from jaxrag.methods import adaptive_labels, ars_labels, ars_rewards, errr_pairs
 from jaxrag.retrieval.manifest import replacing
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.run import Run, execute, open_index
@@ -28,27 +31,30 @@ RUN, LABELS, REWARDS, CONTEXTS, CONFIG = (
     "run", "labels.jsonl", "rewards.jsonl", "contexts.npy", "config.json",
 )  # fmt: skip
 
+_MAKERS = (ars_labels.Config, ars_rewards.Config, errr_pairs.Config, adaptive_labels.Config)
+
 
 def tabulate(run: Run, workdir: str | Path) -> Path:
     """Asks what has not been asked, then writes the table; returns the file.
 
     Args:
-      run: whose method is that of labels or of rewards.
-      workdir: gets the run's own directory ``run``, and the table beside it: labels.jsonl, or
-        rewards.jsonl with contexts.npy and config.json (see `jaxrag.training.selector_table`).
+      run: whose method is that of labels, of rewards or of pairs.
+      workdir: gets the run's own directory ``run``, and the table beside it: labels.jsonl,
+        pairs.jsonl, or rewards.jsonl with contexts.npy and config.json (see
+        `jaxrag.training.selector_table`).
 
     Raises:
       InputError: another method, a data set that does not say which questions are to train on, a
         question that failed (the same call asks it again), or what `execute` raises.
     """
     workdir = Path(workdir)
-    makes_labels = isinstance(run.method, ars_labels.Config)
-    if not makes_labels and not isinstance(run.method, ars_rewards.Config):
+    if not isinstance(run.method, _MAKERS):
         raise InputError(
-            f"{run.name} makes no table; the methods ars_labels and ars_rewards do, as in "
-            "configs/ars_tables.py."
+            f"{run.name} makes no table; the methods ars_labels, ars_rewards, errr_pairs and "
+            "adaptive_labels do, as in configs/ars_tables.py, configs/errr_pairs.py and "
+            "configs/adaptive_labels.py."
         )
-    if not makes_labels:
+    if isinstance(run.method, ars_rewards.Config):
         _part_of(run, 0)
     found = execute(run, workdir / RUN)
     if found["errors"]:
@@ -58,9 +64,14 @@ def tabulate(run: Run, workdir: str | Path) -> Path:
             "the same command asks these again."
         )
     records = read_run(workdir / RUN)
-    return (
-        _write_labels(workdir, records) if makes_labels else _write_rewards(run, workdir, records)
-    )
+    if isinstance(run.method, adaptive_labels.Config):
+        drawn = complexity_pairs.ComplexityPairs(run.method.reader.prompts, run.method.held_out)
+        return complexity_pairs.write_pairs([workdir / RUN], workdir, drawn)
+    if isinstance(run.method, errr_pairs.Config):
+        return query_pairs.write_pairs(run, workdir, records)
+    if isinstance(run.method, ars_labels.Config):
+        return _write_labels(workdir, records)
+    return _write_rewards(run, workdir, records)
 
 
 def _write_labels(workdir: Path, run: Records) -> Path:

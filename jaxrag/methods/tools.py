@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxrag.methods.inspection_tool import InspectionTool
 from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
 from jaxrag.types import InputError
@@ -64,6 +65,21 @@ class Tools:
     count_selector: SelectorTool | None = None
     query_optimizer: LanguageModelTool | None = None
     complexity: LanguageModelTool | None = None
+    inspection: InspectionTool | None = None
+
+    @property
+    def inside(self) -> InspectionTool:
+        """The inside of the model that reads, which must be there.
+
+        Raises:
+          InputError: the run has none.
+        """
+        if self.inspection is None:
+            raise InputError(
+                "This method needs attentions and hidden states: use the local engine "
+                "(config.model as Local), the only one that gives them."
+            )
+        return self.inspection
 
     @property
     def optimizer(self) -> LanguageModelTool:

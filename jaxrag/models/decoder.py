@@ -84,32 +84,38 @@ class Attention(nn.Module):
             k = RMSNorm(c.rms_norm_eps, name="k_norm")(k)
         q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
         keys, values = cache = put(cache, k, v, slot)
-        y = attend(q, keys, values, where=where).reshape(b, t, -1)
+        weights = attention_weights(q, keys, where=where)
+        self.sow("intermediates", "weights", weights)  # for jaxrag.models.inspection alone
+        y = attend(weights, values).reshape(b, t, -1)
         return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), cache
 
 
-def attend(
-    q: Float[Array, "b t h e"],
-    keys: Float[Array, "b g e c"],
-    values: Float[Array, "b g c e"],
-    *,
-    where: Bool[Array, "b t c"],
-) -> Float[Array, "b t h e"]:
-    """Softmax attention; h/g neighbouring query heads share a key-value head.
+def attention_weights(
+    q: Float[Array, "b t h e"], keys: Float[Array, "b g e c"], *, where: Bool[Array, "b t c"]
+) -> Float[Array, "b g m t c"]:
+    """How much each query looks at each slot; m = h/g neighbouring query heads share a key head.
 
-    Scores and softmax are float32. A query with nothing to look at gets the mean of the values,
-    which is finite; such queries are padding.
+    Scores and softmax are float32. A query with nothing to look at looks at all slots alike, so
+    that its values are finite; such queries are padding.
     """
-    (b, t, h, e), (g, c) = q.shape, values.shape[1:3]
+    (b, t, h, e), (g, c) = q.shape, (keys.shape[1], keys.shape[3])
     # one matrix product for each row and key-value head: queries of a group side by side
     q = q.reshape(b, t, g, h // g, e).transpose(0, 2, 3, 1, 4).reshape(b, g, -1, e)
     scores = jnp.einsum("bgqe,bgec->bgqc", q, keys, preferred_element_type=jnp.float32)
     scores = scores.reshape(b, g, h // g, t, c) * e**-0.5
     scores = jnp.where(where[:, None, None], scores, jnp.finfo(jnp.float32).min)
-    weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype).reshape(b, g, -1, c)
+    return jax.nn.softmax(scores, axis=-1)
+
+
+def attend(
+    weights: Float[Array, "b g m t c"], values: Float[Array, "b g c e"]
+) -> Float[Array, "b t h e"]:
+    """The values that each query looks at, by `attention_weights`; h = g * m query heads."""
+    (b, g, m, t, c), e = weights.shape, values.shape[-1]
+    weights = weights.astype(values.dtype).reshape(b, g, -1, c)
     y = jnp.einsum("bgqc,bgce->bgqe", weights, values, preferred_element_type=jnp.float32)
     y = y.astype(values.dtype)
-    return y.reshape(b, g, h // g, t, e).transpose(0, 3, 1, 2, 4).reshape(b, t, h, e)
+    return y.reshape(b, g, m, t, e).transpose(0, 3, 1, 2, 4).reshape(b, t, g * m, e)
 
 
 class MLP(nn.Module):

@@ -30,6 +30,9 @@ S = TypeVar("S")
 Watched = Mapping[str, Float[np.ndarray, " q"]]
 """Figures by name, each with a value for every question; NaN where it says nothing."""
 
+History = Mapping[int, Mapping[str, float | None]]
+"""The means of what was watched, by step; None where no question defines a figure."""
+
 
 class Data(Protocol):
     """Where items come from; Grain's iterators are such."""
@@ -58,6 +61,7 @@ def fit(
     save_every: int,
     watch: Callable[[S, int], Watched] | None = None,
     watch_every: int = 0,
+    enough: Callable[[S, History], bool] | None = None,
 ) -> S:
     """Trains, from the newest checkpoint in ``directory`` where there is one.
 
@@ -75,6 +79,9 @@ def fit(
         which two steps are compared question by question, under "each".
       watch_every: steps from one watching to the next; 0 never watches. Before the first step and
         after the last it is watched in any case.
+      enough: asked after each watching, with the state and the means of all so far, whether
+        training is to stop there. The history is that of the run, however often it was
+        interrupted; after an interruption the last question may come again.
 
     Returns:
       The state after the last step.
@@ -94,8 +101,9 @@ def fit(
         log = _Log(directory / METRICS, start)
         if watching and not start:
             log.write(0, _watched(watching(state, 0)))
+        over = enough is not None and log.newest_is_watched and enough(state, log.history)
         with progress(steps, what, done=start) as advance:
-            for number in range(start, steps):
+            for number in range(start, start if over else steps):
                 began = time.monotonic()
                 state, figures = step(state, next(data), number)
                 figures = _finite(figures, number + 1, checkpoints.newest)
@@ -104,8 +112,12 @@ def fit(
                     figures |= _watched(watching(state, done))
                 log.write(done, {**figures, "seconds": round(time.monotonic() - began, 3)})
                 advance(1, f"loss {figures['loss']:.4g}")
-                if done % save_every == 0 or done == steps:
+                # before the checkpoint: what is to be kept of a state is asked for again without it
+                over = enough and log.newest_is_watched and enough(state, log.history)
+                if done % save_every == 0 or done == steps or over:
                     checkpoints.save(done, state, data.get_state())
+                if over:
+                    break
     return state
 
 
@@ -142,13 +154,24 @@ class _Log:
     def __init__(self, path: Path, start: int) -> None:
         self._path = path
         self._writes = jax.process_index() == 0
+        kept = [line for line in _lines(path) if start and json.loads(line)["step"] <= start]
+        found = [json.loads(line) for line in kept]
+        self.history = {line["step"]: line["watched"] for line in found if "watched" in line}
+        self._newest = start
         if self._writes:
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = [line for line in _lines(path) if start and json.loads(line)["step"] <= start]
             with replacing(path) as stream:
                 stream.writelines(f"{line}\n".encode() for line in kept)
 
+    @property
+    def newest_is_watched(self) -> bool:
+        """Whether the history's last entry is of the step that the run stands at."""
+        return self._newest in self.history
+
     def write(self, step: int, figures: Mapping[str, Any]) -> None:
+        self._newest = step
+        if "watched" in figures:
+            self.history[step] = figures["watched"]
         if self._writes:
             with enough_space(self._path), self._path.open("a") as stream:
                 stream.write(json.dumps({"step": step, **figures}) + "\n")

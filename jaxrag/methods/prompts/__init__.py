@@ -40,16 +40,32 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "pseudo_context": ("question",),
     "rationale": ("question",),
     "rewrite": ("question",),
+    # queries for a search engine, from the question alone or with what the model knows of it
+    "queries": ("question",),
+    "queries_from_context": ("question", "context"),
     # judgements: is retrieval needed, is this passage relevant, which passages are reliable
     "judge": ("question",),
     "relevance": ("question", "passage"),
     "rank_ids": ("question", "passages"),
+    # Self-RAG's judgements, by prompts: look something up, what supports an answer, is it useful
+    "retrieval_needed": ("question", "so_far"),
+    "support": ("question", "passage", "answer"),
+    "utility": ("question", "answer"),
     # the next sentence of an answer, without passages and with some
     "continue_direct": ("question", "so_far"),
     "continue": ("question", "passages", "so_far"),
+    # the rest of an answer that reasons, without passages and with some
+    "complete_direct": ("question", "so_far"),
+    "complete": ("question", "passages", "so_far"),
+    # ReAct: a thought and an action, an action for a thought; IRCoT: the next sentence
+    "react": ("question", "scratchpad"),
+    "react_action": ("question", "scratchpad", "thought"),
+    "reason": ("question", "passages", "so_far"),
+    # Adaptive-RAG: how complex a question is, one of three labels
+    "complexity": ("question",),
 }
 
-_OPTIONAL = {"rewrite": ("count",)}
+_OPTIONAL = {"rewrite": ("count",), "react": ("step",), "react_action": ("step",)}
 _PARSERS = ("tags", "first_line", "text")
 
 

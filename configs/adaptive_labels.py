@@ -1,0 +1,34 @@
+"""What Adaptive-RAG's classifier is trained on: every strategy for every training question.
+
+    python -m experiments.tabulate --config configs/adaptive_labels.py:hotpotqa \
+        --workdir runs/labels/hotpotqa
+
+The data of `configs.iterative`, their training questions; pairs.jsonl is what is trained on
+(`jaxrag.jobs.complexity_pairs.write_pairs` makes one of several such runs). Where no strategy
+answers, questions of ``hotpotqa`` are labelled "multi", all others "single"
+(``--config.method.bias=drop`` leaves them out). ``paper-hotpotqa`` and so on are with the papers'
+models, not run by us.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from configs.iterative import METHODS, parts_of, run_on
+from jaxrag.methods import adaptive_labels
+from jaxrag.run import Run
+
+_SHARED = {
+    field.name for field in dataclasses.fields(adaptive_labels.Config)
+} - {"right", "bias", "held_out"}  # fmt: skip
+
+
+def get_config(variant: str = "hotpotqa") -> Run:
+    """The run of a data set; "paper-" before its name takes the papers' models."""
+    _, data, paper = parts_of(f"@{variant}")
+    asked = METHODS["adaptive_rag"][paper]
+    method = adaptive_labels.Config(
+        bias="multi" if data == "hotpotqa" else "single",
+        **{name: getattr(asked, name) for name in sorted(_SHARED)},
+    )
+    return run_on(method, data, paper=paper, part="train")

@@ -1,0 +1,149 @@
+"""ERRR, RRR and what their tables compare them with (METHODS sections 4.4 and 4.7): METHOD@DATA.
+
+    python -m experiments.answer --config configs/errr.py:frozen_errr@popqa --workdir runs/errr
+
+Methods:
+
+- ``direct``: no retrieval. ``rag``: the question itself is searched for.
+- ``frozen_rrr``: the reader writes queries. ``frozen_errr``: it writes down what it knows before.
+- ``trainable_rrr``, ``trainable_errr``: a trained model writes the queries,
+  ``--config.query_optimizer.checkpoint=DIRECTORY``: a T5, or with ``+decoder``, as in
+  ``trainable_errr+decoder@popqa``, a model of our own decoder.
+
+Data: ``tiny``, for tests; ``factbook``; ``popqa``, ``ambigqa`` and ``hotpotqa`` over the folder
+wiki_pool. 200 drawn test questions of each, of PopQA those whose gold passages are known; the
+questions drawn to train on are others (see `configs.errr_pairs`). All with SmolLM2 and MiniLM, one
+short passage read. ``paper-popqa`` and so on: GPT-3.5-Turbo behind its server, DPR by its distance,
+5 passages, as many questions as the paper has or there are; not run by us.
+
+Each data set has demonstrations of its own, ``--config.method.reader.prompts=errr_small_popqa`` or,
+for models that follow instructions, ``errr_popqa``; ``errr`` and ``errr_small`` have general ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from configs.parts import K, wiki
+from jaxrag.methods import errr, no_retrieval, rrr, standard_rag
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.queries import RRR, Prompted, Trained
+from jaxrag.methods.rewrite_steps import Search
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.run import Run
+from jaxrag.settings import Draw, Exact, Factbook, Local, Server, dpr
+from jaxrag.settings.seq2seq import Seq2Seq
+from jaxrag.types import InputError
+
+DATA = {
+    "tiny": Draw(
+        Factbook(split="train", countries=3), tests=Factbook(countries=3), train=8, test=4
+    ),
+    "factbook": Draw(Factbook(split="train"), tests=Factbook(), train=1000, test=200),
+    "popqa": Draw(wiki("popqa"), train=700, test=200, gold=True),
+    "ambigqa": Draw(wiki("ambigqa", "train"), tests=wiki("ambigqa"), train=1000, test=200),
+    "hotpotqa": Draw(wiki("hotpotqa"), train=300, test=200),
+}
+PAPER = {
+    **DATA,
+    "popqa": Draw(wiki("popqa"), train=900, test=997),
+    "ambigqa": dataclasses.replace(DATA["ambigqa"], train=2000, test=1000),
+    "hotpotqa": Draw(wiki("hotpotqa", "train"), tests=wiki("hotpotqa"), train=100, test=500),
+}
+METHODS = ("direct", "rag", "frozen_rrr", "trainable_rrr", "frozen_errr", "trainable_errr")
+ENDING = "\nQueries:"
+"""Tells a decoder that the question is over."""
+
+
+def parts_of(variant: str) -> tuple[str, str, str, bool]:
+    """Method, student ("decoder" or "") and data of a variant, and whether it is the paper's.
+
+    Raises:
+      InputError: no such data, or no such student.
+    """
+    name, _, data = variant.partition("@")
+    method, _, student = name.partition("+")
+    paper = data.startswith("paper-")
+    data = data.removeprefix("paper-") or "factbook"
+    if data not in DATA:
+        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(DATA)}.")
+    if student not in ("", "decoder"):
+        raise InputError(f"no student {student!r} in {variant!r}: +decoder, or nothing for a T5.")
+    return method, student, data, paper
+
+
+def reader_of(data: str, paper: bool) -> Reader:
+    """How the model is asked about some data."""
+    shown = "factbook" if data == "tiny" else data
+    if paper:
+        return Reader(prompts=f"errr_{shown}")
+    return Reader(prompts=f"errr_small_{shown}", answer_tokens=16, passage_tokens=48)
+
+
+def prompted(paper: bool, *, context: bool) -> Prompted:
+    """How the reader is asked for queries."""
+    return Prompted(context=context) if paper else Prompted(context=context, tokens=48)
+
+
+def trained(student: str, *, context: bool) -> Trained:
+    """What a student reads: RRR's without what the reader knows, as in its released code."""
+    ending = ENDING if student else ""
+    if context:
+        return Trained(ending=ending)
+    return Trained(RRR, context=False, ending=ending, tokens=50)
+
+
+def method_of(name: str, student: str, data: str, paper: bool) -> Any:
+    """The config of a method.
+
+    Raises:
+      InputError: no such method.
+    """
+    reader, read = reader_of(data, paper), 5 if paper else K
+    if name == "direct":
+        return no_retrieval.Config(reader)
+    if name == "rag":
+        return standard_rag.Config(OnePath(n=read), Top(k=read), reader)
+    search = Search(m=5, read=read)
+    writers: dict[str, Any] = {
+        "frozen_rrr": rrr.Config(prompted(paper, context=False), search, reader=reader),
+        "trainable_rrr": rrr.Config(trained(student, context=False), search, reader=reader),
+        "frozen_errr": errr.Config(prompted(paper, context=True), search, reader=reader),
+        "trainable_errr": errr.Config(trained(student, context=True), search, reader=reader),
+    }
+    if name not in writers:
+        raise InputError(f"no method {name!r}; there are {', '.join(METHODS)}.")
+    return writers[name]
+
+
+def run_on(method: Any, data: str, *, paper: bool, part: str = "test") -> Run:
+    """A run of a method on drawn questions."""
+    drawn = dataclasses.replace((PAPER if paper else DATA)[data], part=part)
+    if not paper:
+        return Run(method=method, data=drawn, model=Local(), index=Exact())
+    model = Server("gpt-3.5-turbo", "https://api.openai.com/v1", logprobs=False)
+    return Run(method=method, data=drawn, model=model, index=Exact(dpr(), metric="l2"))
+
+
+def optimizer_of(name: str, student: str, paper: bool) -> Any:
+    """The model that writes queries, whose checkpoint is to be given; RRR's searches 4 beams."""
+    if student:
+        return Local(checkpoint="")
+    return Seq2Seq(beams=4 if paper and name == "trainable_rrr" else 1)
+
+
+def get_config(variant: str = "frozen_errr@factbook") -> Run:
+    """The run of a method on some data."""
+    name, student, data, paper = parts_of(variant)
+    trains = name.startswith("trainable_")
+    if student and not trains:
+        raise InputError(f"{name!r} has no student: +decoder is for the trainable methods.")
+    run = run_on(method_of(name, student, data, paper), data, paper=paper)
+    return dataclasses.replace(
+        run,
+        label=f"{name}+{student}" if student else name,
+        index=None if name == "direct" else run.index,
+        query_optimizer=optimizer_of(name, student, paper) if trains else None,
+    )

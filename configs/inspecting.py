@@ -1,0 +1,81 @@
+"""DRAGIN and SeaKR, which look into the model: METHOD@DATA.
+
+    python -m experiments.answer --config configs/inspecting.py:dragin@factbook \\
+        --workdir runs/dragin
+
+Methods:
+
+- ``dragin``: retrieves at words that the model is unsure of and that its text goes on to depend on;
+  what it attends to there is the query.
+- ``seakr``: retrieves for steps whose samples lie apart in the model's hidden states, and chooses
+  passages and answers by the same measure.
+
+Data: ``tiny``, ``factbook``, ``popqa``, ``ambigqa``, ``hotpotqa``, as in `configs.errr`: the same
+200 test questions, with SmolLM2 and MiniLM, one short passage read at a time. ``paper-popqa`` and
+so on: Llama-2-7b-chat from the hub and BM25, the released settings for HotpotQA; not run by us.
+
+Only the local engine shows its inside: there is no ``+vllm`` and no ``+server`` here. DRAGIN's
+small `THETA` was chosen by the scores of 20 training questions of factbook; SeaKR's small
+`THRESHOLD` is a guess that no scores have been looked at for: choose it by those that a run with
+``--config.data.part=train --config.method.threshold=1e9`` writes into its traces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from configs.errr import DATA, PAPER
+from configs.parts import K
+from jaxrag.methods import dragin, seakr
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.run import Run
+from jaxrag.settings import Bm25, Exact, Local
+from jaxrag.types import InputError
+
+READER = Reader(prompts="inspecting_small", answer_tokens=16, passage_tokens=48)
+
+THETA = 2.5
+"""DRAGIN's for SmolLM2: 16 of 20 training questions have a score above it in their first text."""
+
+THRESHOLD = 4.0
+"""SeaKR's for SmolLM2: a guess."""
+
+SMALL: dict[str, Any] = {
+    "dragin": dragin.Config(
+        theta=THETA,
+        query_words=12,
+        candidates=OnePath(n=K),
+        select=Top(k=K),
+        reader=READER,
+        tokens=64,
+        max_retrievals=3,
+    ),
+    "seakr": seakr.Config(
+        threshold=THRESHOLD, samples=5, k=3, max_steps=3, max_passages=1, reader=READER, tokens=32
+    ),
+}
+LARGE: dict[str, Any] = {"dragin": dragin.Config(), "seakr": seakr.Config()}
+
+
+def get_config(variant: str = "dragin@factbook") -> Run:
+    """The run of a method on some data.
+
+    Raises:
+      InputError: no such method or data, or another engine is asked for.
+    """
+    name, _, data = variant.partition("@")
+    if "+" in variant:
+        raise InputError(
+            f"{variant!r} asks for another engine, but DRAGIN and SeaKR look into the model: the "
+            "local engine alone gives attentions and hidden states, so leave out what follows '+'."
+        )
+    paper, data = data.startswith("paper-"), data.removeprefix("paper-") or "factbook"
+    if name not in SMALL:
+        raise InputError(f"no method {name!r}; there are {', '.join(SMALL)}. Give METHOD@DATA.")
+    if data not in DATA:
+        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(DATA)}.")
+    if paper:
+        return Run(LARGE[name], PAPER[data], Local("hub:meta-llama/Llama-2-7b-chat-hf"), Bm25())
+    return Run(SMALL[name], DATA[data], Local(), Exact())

@@ -1,0 +1,242 @@
+"""The local engine looked into: what its decoder attended to, how sure it was, its hidden states.
+
+Prompts go through `jaxrag.engines.prefill` as for any other result, one computed for all of its
+continuations; the continuations then run through `jaxrag.models.inspection` in as many rows. Shapes
+depend on a pair's own length alone, so on one device its result is the same to the bit whatever
+else is in the call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxrag.engines.prefill import Job, Prefill, Step
+from jaxrag.engines.prompts import PromptEncoder
+from jaxrag.models.cache import Cache, place
+from jaxrag.models.inspection import inspect, predict
+from jaxrag.types import InputError, Prompt
+
+_PREDICTED = 64  # tokens whose probabilities are computed in one call
+
+
+class Inspection(NamedTuple):
+    """What is seen of a prompt of p tokens and a continuation of t tokens.
+
+    Attributes:
+      text: both, as the model reads them.
+      spans: first character of each of the p + t tokens, and the one after its last; of bytes that
+        are a part of a character, that character's.
+      entropies: of the predictions of the continuation's tokens, in nats, float32.
+      logprobs: natural-log probability of each of its tokens, float32.
+      attention: of the last layer, mean over heads, from each of its tokens to all p + t tokens; a
+        row sums to 1 and is 0 after its own token. float32.
+      state: the residual stream at the last token, after the wanted layer, float32.
+    """
+
+    text: str
+    spans: Int[np.ndarray, "n 2"]
+    entropies: Float[np.ndarray, " t"]
+    logprobs: Float[np.ndarray, " t"]
+    attention: Float[np.ndarray, "t n"]
+    state: Float[np.ndarray, " d"]
+
+
+@runtime_checkable
+class InspectableModel(Protocol):
+    """A language model whose inside can be looked at; of the engines here, the local one."""
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines results."""
+        ...
+
+    def inspect(
+        self,
+        prompts: Sequence[Prompt],
+        continuations: Sequence[str],
+        *,
+        layer: int | None = None,
+        ended: bool = False,
+    ) -> list[Inspection]:
+        """Looks into the model while it reads each continuation."""
+        ...
+
+
+class Pair(NamedTuple):
+    """A prompt and a continuation in tokens, with the text and its spans as in `Inspection`."""
+
+    text: str
+    spans: Int[np.ndarray, "n 2"]
+    prompt: tuple[int, ...]
+    added: tuple[int, ...]
+
+
+def read_pair(
+    encode: PromptEncoder, identity: str, prompt: Prompt, continuation: str, *, ended: bool
+) -> Pair:
+    """Tokens of a prompt and what follows it, tokenised apart as for log-probabilities.
+
+    Args:
+      encode: the model's.
+      identity: the model's, which tells its chat template's options.
+      prompt, continuation: the texts.
+      ended: whether the end token follows.
+
+    Raises:
+      InputError: they do not fit, or there is no end token.
+    """
+    tokenizer = encode.tokenizer
+    if ended and tokenizer.eos_token is None:
+        raise InputError("The tokenizer names no end token (eos_token), after which to look.")
+    continuation += str(tokenizer.eos_token) if ended else ""
+    tokens, added = encode.with_continuation(prompt, continuation)
+    chat = not isinstance(prompt, str)
+    text = _rendered(tokenizer, prompt, identity) if chat else prompt
+    first = tokenizer(text, add_special_tokens=not chat, return_offsets_mapping=True)
+    last = tokenizer(continuation, add_special_tokens=False, return_offsets_mapping=True)
+    shifted = ((a + len(text), b + len(text)) for a, b in last["offset_mapping"])
+    spans = [*first["offset_mapping"], *shifted]
+    found = np.array(spans, np.int32).reshape(-1, 2)
+    return Pair(text + continuation, found, tuple(tokens), tuple(added))
+
+
+def _rendered(tokenizer: Any, prompt: Prompt, identity: str) -> str:
+    """A chat as the model reads it; that its template takes it has been seen."""
+    messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
+    options = json.loads(identity).get("template_options", {})
+    text = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, **options
+    )
+    return str(text)
+
+
+def inspections(
+    prefill: Prefill, pairs: Sequence[Pair], slots: Sequence[int], layer: int
+) -> Iterator[tuple[int, Inspection]]:
+    """Looks into the model at each pair; yields its number and what was seen.
+
+    Args:
+      prefill: of the model.
+      pairs: what is read.
+      slots: of each pair's cache: room for its prompt and `width` tokens after it.
+      layer: whose states are wanted, from 0.
+    """
+    jobs = [Job(pair.prompt, len(pair.prompt) - 1, n) for pair, n in zip(pairs, slots, strict=True)]
+    for _, reading in prefill.readings(jobs):
+        rows = _Rows(prefill, pairs, layer)
+        while not reading.over:
+            step = reading.step()
+            done = [read.number for read in step.rows if read.done]
+            if len(rows.numbers) + len(done) > prefill.rows:
+                yield from rows.run()
+            rows.enter(step)
+        yield from rows.run()
+
+
+def width(pair: Pair, chunk: int) -> int:
+    """Tokens that are run after all but the prompt's last one: its last and the continuation."""
+    return -(-(len(pair.added) + 1) // chunk) * chunk
+
+
+class _Rows:
+    """Pairs whose prompts have been read, as many as prefill has rows, and their caches."""
+
+    def __init__(self, prefill: Prefill, pairs: Sequence[Pair], layer: int) -> None:
+        self.numbers: list[int] = []
+        self._prefill, self._pairs, self._layer = prefill, pairs, np.int32(layer)
+        self._cache: Cache | None = None
+
+    def enter(self, step: Step) -> None:
+        """Copies the caches of prompts that a step has brought to their ends."""
+        done = [read for read in step.rows if read.done]
+        if not done:
+            return
+        if self._cache is None:
+            slots = step.cache[0][1].shape[-2]
+            self._cache = self._prefill.empty(self._prefill.rows, slots)
+        sources, rows = np.zeros((2, self._prefill.rows), np.int32)
+        sources[: len(done)] = [read.row for read in done]
+        rows[: len(done)] = len(self.numbers) + np.arange(len(done))
+        self._cache = place(self._cache, step.cache, sources, rows, np.int32(len(done)))
+        self.numbers += [read.number for read in done]
+
+    def run(self) -> Iterator[tuple[int, Inspection]]:
+        """Reads the continuations, and makes room for others."""
+        numbers, self.numbers = self.numbers, []
+        if not numbers:
+            return
+        pairs = [self._pairs[number] for number in numbers]
+        chunk, rows = self._prefill.chunk, self._prefill.rows
+        tokens = np.zeros((rows, max(width(pair, chunk) for pair in pairs)), np.int32)
+        starts = np.zeros(rows, np.int32)
+        for row, pair in enumerate(pairs):
+            read = (pair.prompt[-1], *pair.added)
+            tokens[row, : len(read)], starts[row] = read, len(pair.prompt) - 1
+        seen = [
+            self._chunk(pairs, tokens[:, at : at + chunk], starts, at)
+            for at in range(0, tokens.shape[1], chunk)
+        ]
+        for row, (number, pair) in enumerate(zip(numbers, pairs, strict=True)):
+            yield number, _joined(pair, [part[row] for part in seen if row in part])
+
+    def _chunk(
+        self, pairs: Sequence[Pair], tokens: np.ndarray, starts: np.ndarray, at: int
+    ) -> dict[int, _Seen]:
+        """Runs the tokens from ``at`` on; what is seen of each row that has tokens there."""
+        prefill, put = self._prefill, self._prefill.put
+        assert self._cache is not None, "prompts are entered first"
+        inside, self._cache = inspect(
+            prefill.decoder, prefill.params, self._cache, put(tokens), put(starts + at), self._layer
+        )
+        lengths = {row: min(len(p.added) + 1 - at, prefill.chunk) for row, p in enumerate(pairs)}
+        lengths = {row: length for row, length in lengths.items() if length > 0}
+        predicted = self._predicted(pairs, inside.hidden, at, lengths)
+        attention, state = np.asarray(inside.attention), np.asarray(inside.state)
+        return {
+            row: _Seen(
+                attention[row, :length, : len(pairs[row].spans)],
+                state[row, length - 1],
+                *predicted[row],
+            )
+            for row, length in lengths.items()
+        }
+
+    def _predicted(
+        self, pairs: Sequence[Pair], hidden: Any, at: int, lengths: dict[int, int]
+    ) -> dict[int, np.ndarray]:
+        """Log-probabilities and entropies [2 t] of the tokens that a chunk's states predict."""
+        counts = {row: min(n, len(pairs[row].added) - at) for row, n in lengths.items()}
+        wanted = [(row, i) for row, count in counts.items() for i in range(count)]
+        found = {row: np.zeros((2, count), np.float32) for row, count in counts.items()}
+        for first in range(0, len(wanted), _PREDICTED):
+            part = wanted[first : first + _PREDICTED]
+            rows, places, targets = np.zeros((3, _PREDICTED), np.int32)
+            rows[: len(part)], places[: len(part)] = zip(*part, strict=True)
+            targets[: len(part)] = [pairs[row].added[at + i] for row, i in part]
+            states = hidden[rows, places]
+            values = np.array(predict(self._prefill.decoder, self._prefill.params, states, targets))
+            for (row, i), value in zip(part, values.T, strict=False):
+                found[row][:, i] = value
+        return found
+
+
+class _Seen(NamedTuple):
+    """What a chunk shows of a row."""
+
+    attention: np.ndarray
+    state: np.ndarray
+    logprobs: np.ndarray
+    entropies: np.ndarray
+
+
+def _joined(pair: Pair, parts: Sequence[_Seen]) -> Inspection:
+    """The chunks together; the first row of attention is of the prompt's last token."""
+    attention = np.concatenate([part.attention for part in parts])[1:]
+    logprobs = np.concatenate([part.logprobs for part in parts])
+    entropies = np.concatenate([part.entropies for part in parts])
+    return Inspection(pair.text, pair.spans, entropies, logprobs, attention, parts[-1].state)

@@ -1,0 +1,137 @@
+"""What a training by PPO came to: curves over its steps and a table, with intervals.
+
+Every figure was watched on the questions held out. Of several seeds a question counts by its mean
+over them, so that intervals are over questions, for these seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.evaluation import jsonl
+from jaxrag.evaluation.significance import interval
+from jaxrag.evaluation.training_log import changes, read_training, watched
+from jaxrag.training.loop import Watched
+from jaxrag.training.ppo_rollouts import Example, Reward
+from jaxrag.types import InputError
+
+CURVES, TABLE = "curves.jsonl", "ppo.jsonl"
+"""What curves and table are called in the directory of a job."""
+
+
+def watch_of(
+    held: Sequence[Example], reward: Reward, *, tokens: int
+) -> Callable[[LanguageModel, int], Watched]:
+    """Rewards of what a policy writes greedily for questions held out, and their records' numbers.
+
+    Args:
+      held: the questions, and what the policy reads of each.
+      reward: as in training.
+      tokens: most new tokens of a text.
+    """
+
+    def watch(model: LanguageModel, step: int) -> Watched:
+        texts = model.generate([one.source for one in held], max_new_tokens=tokens)
+        rewards, records = reward([one.question for one in held], texts)
+        return columns(rewards, records)
+
+    return watch
+
+
+def columns(rewards: Sequence[float], records: Sequence[Any]) -> dict[str, Any]:
+    """Rewards, and the numbers of their records by name; NaN where a record lacks one."""
+    plain = [
+        {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
+        for record in records
+    ]
+    names = dict.fromkeys(name for record in plain for name in record)
+    found = {name: np.array([record.get(name, np.nan) for record in plain]) for name in names}
+    return {"reward": np.asarray(rewards, np.float64)} | found
+
+
+def over_seeds(job: Any, workdir: str | Path, execute: Callable[[Any, Path], Path]) -> Path:
+    """Executes a job for each of its seeds, and writes curves and table of all of them.
+
+    Args:
+      job: has ``seeds``, how many, and ``training.seed``, the first.
+      workdir: of the job; of several seeds each has its own below it.
+      execute: (job of one seed, directory) -> what was trained.
+
+    Returns:
+      What was trained with one seed, or the directory.
+
+    Raises:
+      InputError: what ``execute`` raises.
+    """
+    if job.seeds == 1:
+        trained = execute(job, Path(workdir))
+        write(Path(workdir), [Path(workdir)])
+        return trained
+    parts = []
+    for number in range(job.seeds):
+        seed = job.training.seed + number
+        training = dataclasses.replace(job.training, seed=seed)
+        parts.append(Path(workdir) / f"seed-{seed}")
+        execute(dataclasses.replace(job, seeds=1, training=training), parts[-1])
+    write(Path(workdir), parts)
+    return Path(workdir)
+
+
+def check_seeds(seeds: int, watch_every: int) -> None:
+    """Whether a job can be executed for so many seeds.
+
+    Raises:
+      InputError: it cannot.
+    """
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}; at least 1 is needed.")
+    if watch_every < 1:
+        raise InputError(
+            f"training.watch_every is {watch_every}: curves and table are of what is watched, so "
+            "give the steps between two evaluations."
+        )
+
+
+def write(directory: Path, trainings: Sequence[Path]) -> None:
+    """Curves and table of trainings that differ in the seed alone.
+
+    A line of the curves has "figure", "step" and [mean, low, high, n]; a row of the table "figure",
+    the same "before" and "after" training, "seeds", and the "difference", [mean, low, high, n, p].
+    """
+    read = [read_training(one) for one in trainings]
+    found = [watched(one) for one in read]
+    lines = [
+        {"figure": name, "step": step, "mean": list(interval(_mean(found, name, place)))}
+        for name, points in found[0].items()
+        for place, (step, _) in enumerate(points)
+    ]
+    every = changes(read)
+    rows = [
+        {"figure": one.name, "seeds": len(read), "before": list(one.before),
+         "after": list(one.after), "difference": list(one.difference)}
+        for one in every[-len(found[0]):]
+    ]  # fmt: skip
+    for name, some in ((CURVES, lines), (TABLE, rows)):
+        text = "".join(jsonl.encode(name, _without_nan(one)) for one in some)
+        jsonl.replace(directory / name, text)
+
+
+def _mean(found: Sequence[Any], name: str, place: int) -> Any:
+    return np.mean([one[name][place][1] for one in found], axis=0)
+
+
+def _without_nan(line: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has it: null where no question defines a figure."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        return None if isinstance(value, float) and np.isnan(value) else value
+
+    return {name: plain(value) for name, value in line.items()}

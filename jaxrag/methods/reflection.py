@@ -1,0 +1,148 @@
+"""How a language model judges what it reads and writes, as Self-RAG asks it to.
+
+A Self-RAG checkpoint (Asai et al. 2024) has reflection tokens in its vocabulary: their
+probabilities are read after what they judge. Any other model is asked by prompts, and the
+probabilities of its words for the same judgements stand for them, which is an emulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.engines.requests import gather
+from jaxrag.functional.self_rag import Critique
+from jaxrag.methods import prompts
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.tasks import continuation
+from jaxrag.types import Generation, InputError, Prompt
+
+RETRIEVAL = ("[Retrieval]", "[No Retrieval]", "[Continue to Use Evidence]")
+RELEVANCE = ("[Relevant]", "[Irrelevant]")
+SUPPORT = ("[Fully supported]", "[Partially supported]", "[No support / Contradictory]")
+UTILITY = tuple(f"[Utility:{grade}]" for grade in range(1, 6))
+TOKENS = (*RETRIEVAL, *RELEVANCE, *SUPPORT, *UTILITY)
+
+_MARKS = (".", "!", "?")
+
+_UNSAID = np.full(3, -np.inf, np.float32)
+
+Logprobs = Float[np.ndarray, " a"]
+
+
+class Written(NamedTuple):
+    """A segment of a checkpoint, its judgements, and its text with the likeliest tokens of them."""
+
+    generation: Generation
+    critique: Critique
+    text: str
+
+
+def check_vocabulary(llm: LanguageModelTool) -> None:
+    """Refuses a model to which the reflection tokens are more than one token each.
+
+    Raises:
+      InputError: they are, or the model does not tell its tokenizer.
+    """
+    count = llm.room("\n", max_new_tokens=0) - llm.room("\n" + "".join(TOKENS), max_new_tokens=0)
+    if count > len(TOKENS):
+        raise InputError(
+            f"The {len(TOKENS)} reflection tokens, such as {RETRIEVAL[0]}, are {count} tokens of "
+            "this model's vocabulary, so it is no Self-RAG checkpoint: load one, such as "
+            "selfrag/selfrag_llama2_7b, or set method.mode=prompted."
+        )
+
+
+async def logprobs(prompt: Prompt, words: Sequence[str], llm: LanguageModelTool) -> Logprobs:
+    """Natural-log probability of each text after a prompt, summed over its tokens, float32 [a]."""
+    parts = await gather(*(llm.logprob(prompt, word) for word in words))
+    return np.array([np.sum(part, dtype=np.float64) for part in parts], np.float32)
+
+
+async def write(
+    asked: str, passage: str | None, llm: LanguageModelTool, *, sentence: bool, **decoding: Any
+) -> Written:
+    """Has a checkpoint write a segment, from a passage or from none, and judge it.
+
+    Each judgement is read after the likeliest token of the one before.
+
+    Args:
+      asked: the instruction and what has been written so far.
+      passage: as it is shown.
+      llm: the checkpoint.
+      sentence: whether segments are sentences, whose full stop a stop string takes away.
+      decoding: how it generates.
+    """
+    relevance, judged = None, RETRIEVAL[1]
+    if passage is not None:
+        asked += RETRIEVAL[0] + passage
+        relevance = await logprobs(asked, RELEVANCE, llm)
+        judged = _likeliest(relevance, RELEVANCE)
+    generation = await llm.generate(asked + judged, **decoding)
+    said = judged + (whole(generation.text, generation) if sentence else generation.text)
+    if relevance is None:
+        utility = await logprobs(asked + said, UTILITY, llm)
+        return Written(generation, Critique(_UNSAID[:2], _UNSAID, utility), said)
+    support = await logprobs(asked + said, SUPPORT, llm)
+    said += _likeliest(support, SUPPORT)
+    utility = await logprobs(asked + said, UTILITY, llm)
+    return Written(generation, Critique(relevance, support, utility), said)
+
+
+def _likeliest(found: Logprobs, tokens: Sequence[str]) -> str:
+    return tokens[int(np.argmax(found))]
+
+
+async def judge(
+    name: str, llm: LanguageModelTool, *, question: str, answer: str, said: str, passage: str | None
+) -> Critique:
+    """A segment's judgements by prompts.
+
+    Args:
+      name: the set of prompts.
+      llm: any model.
+      question: as it is told.
+      answer: all that has been written, whose utility is judged.
+      said: the segment, whose support by the passage is judged.
+      passage: as it is shown; None where there is none.
+    """
+    utility = by_words(name, "utility", 5, llm, question=question, answer=answer)
+    if passage is None:
+        return Critique(_UNSAID[:2], _UNSAID, await utility)
+    told = {"question": question, "passage": passage}
+    return Critique(
+        *await gather(
+            by_words(name, "relevance", 2, llm, **told),
+            by_words(name, "support", 3, llm, **told, answer=said),
+            utility,
+        )
+    )
+
+
+async def by_words(
+    name: str, role: str, count: int, llm: LanguageModelTool, **fields: str
+) -> Logprobs:
+    """Log-probability of each of the words of a judgement's prompt, [a].
+
+    Raises:
+      InputError: the prompt has another number of words.
+    """
+    layout = prompts.load(name)
+    template = layout.role(role)
+    if len(template.words) != count:
+        raise InputError(
+            f"{layout.path} [{role}] has the words {list(template.words)}; give {count}: the one "
+            "for yes, relevant or fully supported first, grades of utility from the least."
+        )
+    asked = template.prompt(**fields)
+    return await logprobs(asked, [continuation(asked, word) for word in template.words], llm)
+
+
+def whole(text: str, generation: Generation) -> str:
+    """A sentence with its full stop, which a stop string took away; see `jaxrag.methods.flare`."""
+    text = text.strip()
+    stopped = generation.finish_reason == "stop" and text and not text.endswith(_MARKS)
+    return f"{text}." if stopped else text

@@ -1,0 +1,137 @@
+"""Segments of an answer as Self-RAG has them written: one at a time, from one passage or none.
+
+A short answer is one segment; a long one goes on sentence by sentence. What has been written so far
+comes as its parts: sentences, or of a checkpoint with the reflection tokens around them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from jaxrag.functional.self_rag import Critique
+from jaxrag.methods import kinds, prompts, reflection, steps, tasks
+from jaxrag.methods.tools import Tools
+from jaxrag.types import InputError, Question
+
+Form = Literal["short", "long"]
+
+
+class Writing(tasks.Answering, Protocol):
+    """The part of a method's config that says how segments are written."""
+
+    @property
+    def form(self) -> Form:
+        """One segment, or one sentence of several."""
+        ...
+
+    @property
+    def segment_tokens(self) -> int:
+        """Most new tokens of a sentence."""
+        ...
+
+
+class Made(NamedTuple):
+    """A segment, its judgements (None where nothing was written), and its part of what follows."""
+
+    reply: steps.Reply
+    critique: Critique | None
+    part: str
+
+
+async def by_tokens(
+    question: Question, parts: Sequence[str], row: int | None, tools: Tools, config: Writing
+) -> Made:
+    """A segment of a Self-RAG checkpoint, which is shown the passage for this segment alone."""
+    asked, template = instruction(question, parts, config)
+    short, closed = config.form == "short", kinds.role_of(question) != "context"
+    tokens = config.closed_tokens if closed else config.reader.answer_tokens
+    made = await reflection.write(
+        asked,
+        _shown(row, tools, config),
+        tools.llm,
+        sentence=not short,
+        max_new_tokens=tokens if short else config.segment_tokens,
+        temperature=config.reader.temperature,
+        stop=template.stop,
+    )
+    text = steps.parse_answer(made.generation.text, template.parse)
+    text = kinds.read(text, question, template) if short else text
+    u = steps.mean_nll(made.generation, config.reader.fidelity)
+    reply = steps.Reply(text, made.generation.text, u, made.generation)
+    return Made(reply, made.critique, made.text)
+
+
+def instruction(
+    question: Question, parts: Sequence[str], config: Writing
+) -> tuple[str, prompts.Template]:
+    """What a checkpoint continues, up to where it goes on, and the prompt that this is made of.
+
+    Raises:
+      InputError: the prompt is a chat.
+    """
+    layout = prompts.load(config.reader.prompts)
+    name, fields = kinds.asked_role(question, directly=True), kinds.fields(question)
+    if config.form == "long":
+        name, fields = "continue_direct", told(question, ())
+    template = layout.role(name)
+    asked = template.prompt(**{**fields, "so_far": "".join(parts)})
+    if not isinstance(asked, str):
+        raise InputError(
+            f"{layout.path} [{name}] is a chat; a Self-RAG checkpoint continues plain text: set "
+            "reader.prompts=self_rag_checkpoint, or chat = false in prompts of your own."
+        )
+    return asked, template
+
+
+async def by_prompts(
+    question: Question, parts: Sequence[str], row: int | None, tools: Tools, config: Writing
+) -> Made:
+    """A segment as any model writes it, and its judgements by prompts."""
+    reply = await _written(question, parts, row, tools, config)
+    if config.form == "long" and not reply.text:
+        return Made(reply, None, "")
+    long = config.form == "long"
+    said = reflection.whole(reply.text, reply.generation) if long else reply.text
+    critique = await reflection.judge(
+        config.reader.prompts,
+        tools.llm,
+        question=told(question, ())["question"],
+        answer=" ".join([*parts, said]),
+        said=said,
+        passage=_shown(row, tools, config),
+    )
+    return Made(reply, critique, said)
+
+
+async def _written(
+    question: Question, parts: Sequence[str], row: int | None, tools: Tools, config: Writing
+) -> steps.Reply:
+    own: steps.Trace = {}  # the caller's has this of the segment that it chooses
+    if config.form == "short":
+        if row is None:
+            return await tasks.answer_directly(question, tools, config, own)
+        return await tasks.answer_from_passages(question, (row,), tools, config, own)
+    reader = dataclasses.replace(config.reader, answer_tokens=config.segment_tokens)
+    fields = told(question, parts)
+    if row is None:
+        return await steps.ask("continue_direct", question, tools.llm, reader, **fields)
+    passages = tools.index.passages([row])
+    return await steps.ask_from_passages(
+        question, passages, tools.llm, reader, own, role="continue", **fields
+    )
+
+
+def told(question: Question, parts: Sequence[str]) -> dict[str, str]:
+    """The question, with lettered choices where it has some, and what was written so far."""
+    fields = kinds.fields(question)
+    lines = [fields["question"], fields["choices"]] if fields["choices"] else [fields["question"]]
+    return {"question": "\n".join(lines), "so_far": "".join(f" {part}" for part in parts)}
+
+
+def _shown(row: int | None, tools: Tools, config: Writing) -> str | None:
+    """A passage as the prompts lay it out."""
+    if row is None:
+        return None
+    return prompts.load(config.reader.prompts).render(tools.index.passages([row]))

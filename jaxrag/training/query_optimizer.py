@@ -1,0 +1,193 @@
+"""Fine-tuning a student on pairs: queries that a teacher wrote, labels, or any other text.
+
+METHODS section 4.4 (trainable ERRR is distilled from the frozen one). The loss is the mean of the
+negative log-probability over the target tokens of the whole batch, end tokens included, so that a
+long target weighs more than a short one. Pieces of a batch go through the network one after the
+other and their gradients are accumulated; one device and eight end in the same bits
+(`jaxrag.training.pieces`). Dropout is drawn from the seed, the step and a piece's place in its
+batch, so that it does not know of devices or of interruptions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float
+
+from jaxrag.training import pieces
+from jaxrag.training.loop import History, Watched, fit
+from jaxrag.training.query_optimizer_data import Batch, Pair, batches, tokenised
+from jaxrag.training.query_optimizer_settings import Training, better
+from jaxrag.training.students import Student, target_logprobs
+from jaxrag.types import InputError
+
+
+class State(NamedTuple):
+    """What training changes."""
+
+    params: dict[str, Any]
+    optimiser: Any
+
+
+class Step(NamedTuple):
+    """The functions of one training step.
+
+    Attributes:
+      begin: parameters -> the state that training begins with, on all devices.
+      update: (state, batch of NumPy arrays, number of the step) -> (state, {"loss", "norm",
+        "tokens"}); the state that it is given is used up.
+    """
+
+    begin: Callable[[dict[str, Any]], State]
+    update: Callable[[State, Batch, int], tuple[State, dict[str, Any]]]
+
+
+@functools.cache
+def make_step(module: Any, settings: Training, *, steps: int, mesh: Mesh) -> Step:
+    """The step of a training of ``steps`` steps; the same one, compiled once, for equal arguments.
+
+    Args:
+      module: a `Student`'s network.
+      settings: loss, dropout and optimiser.
+      steps: over which the learning rate goes.
+      mesh: as of `pieces.data_mesh`.
+    """
+    optimiser = settings.optimiser_over(steps)
+    gradient = pieces.make_gradient(_logprobs(module, settings), token_loss, mesh)
+
+    @partial(jax.jit, donate_argnums=0)
+    def change(state: State, slopes: dict[str, Any]) -> tuple[State, jax.Array]:
+        updates, inner = optimiser.update(slopes, state.optimiser, state.params)
+        params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore
+        return State(params, inner), optax.tree.norm(slopes)
+
+    def begin(params: dict[str, Any]) -> State:
+        return pieces.replicate(State(params, optimiser.init(params)), mesh)
+
+    def update(state: State, batch: Batch, number: int) -> tuple[State, dict[str, Any]]:
+        pieces.check_batch(len(batch.place), settings.piece, mesh)
+        batch = batch._replace(step=np.full_like(batch.step, number))
+        held = pieces.apart(state, mesh)
+        found = gradient([one.params for one in held], pieces.place(batch, settings.piece, mesh))
+        changed = pieces.on_each(change, held, found.slopes)
+        state = pieces.together([one for one, _ in changed], mesh, P())
+        figures = {"loss": found.loss[0], "norm": changed[0][1]}
+        return state, {**figures, "tokens": int(batch.pairs.target_length.sum())}
+
+    return Step(begin, update)
+
+
+def _logprobs(module: Any, settings: Training) -> pieces.Embed:
+    """Log-probabilities [b t] of a piece's targets, with dropout."""
+
+    def logprobs(params: dict[str, Any], piece: Batch) -> Float[Array, "b t"]:
+        key = None
+        if settings.dropout:
+            key = jax.random.fold_in(jax.random.key(settings.seed), piece.step[0])
+            key = jax.random.fold_in(key, piece.place[0])
+        return target_logprobs(module, params, piece.pairs, key=key, remat=settings.remat)[0]
+
+    return logprobs
+
+
+def token_loss(logprobs: Float[Array, "b t"], batch: Batch) -> Float[Array, ""]:
+    """Mean of -log p over all tokens of all targets; what stands at padding does not count."""
+    lengths = batch.pairs.target_length
+    where = jnp.arange(logprobs.shape[1]) < lengths[:, None]
+    return -jnp.where(where, logprobs, 0.0).sum() / lengths.sum()
+
+
+def train(
+    pairs: Sequence[Pair],
+    student: Student,
+    settings: Training,
+    directory: Path,
+    *,
+    keep: Callable[[dict[str, Any], int], None],
+    watch: Callable[[dict[str, Any], int], Watched] | None = None,
+    mesh: Mesh | None = None,
+) -> None:
+    """Trains a student; goes on where an earlier call in ``directory`` stopped, to the bit.
+
+    Args:
+      pairs: to train on.
+      student: what training begins with.
+      settings: how.
+      directory: for checkpoints and figures.
+      keep: (parameters, step); called with the best parameters so far whenever they are found,
+        with the same ones again after an interruption, and last with those that training is for.
+        Where nothing is watched, or ``settings.best`` is "", these are the last ones.
+      watch: (parameters, step) -> figures of the pairs held out, ``settings.best`` among them.
+      mesh: as of `pieces.data_mesh`; by default all devices.
+
+    Raises:
+      InputError: settings, data or what is in ``directory`` do not fit; or the loss is NaN.
+    """
+    mesh = mesh or pieces.data_mesh()
+    pieces.check_batch(settings.batch, settings.piece, mesh)
+    steps = settings.steps_over(len(pairs))
+    step = make_step(student.module, settings, steps=steps, mesh=mesh)
+    chosen = bool(settings.best and settings.watch_every and watch)
+
+    def watched(state: State, number: int) -> Watched:
+        assert watch is not None
+        found = watch(pieces.apart(state.params, mesh)[0], number)
+        if number == 0 and chosen and best_step({0: _means(found)}, settings.best) is None:
+            raise InputError(
+                f"best is {settings.best!r}, which is not known of these pairs; known are "
+                f"{', '.join(name for name, mean in _means(found).items() if mean is not None)}."
+            )
+        return found
+
+    def enough(state: State, history: History) -> bool:
+        best, newest = best_step(history, settings.best), max(history)
+        if best == newest:
+            keep(pieces.apart(state.params, mesh)[0], newest)
+        return bool(settings.patience) and waited(history, best) >= settings.patience
+
+    state = fit(
+        step.begin(student.params),
+        batches(tokenised(pairs, student), settings),
+        step.update,
+        steps=steps,
+        directory=directory,
+        what="fine-tuning",
+        save_every=settings.save_every,
+        watch=watched if watch else None,
+        watch_every=settings.watch_every,
+        enough=enough if chosen else None,
+    )
+    if not chosen:
+        keep(pieces.apart(state.params, mesh)[0], steps)
+
+
+def _means(found: Watched) -> dict[str, float | None]:
+    return {
+        name: float(np.nanmean(v)) if (~np.isnan(v)).any() else None for name, v in found.items()
+    }
+
+
+def best_step(history: History, best: Any) -> int | None:
+    """The first step at which a figure was best, or None where it is never known."""
+    found: int | None = None
+    for step in sorted(history):
+        one = history[step].get(best)
+        than = None if found is None else history[found][best]
+        if one is not None and (than is None or better(best, one, than)):
+            found = step
+    return found
+
+
+def waited(history: History, best: int | None) -> int:
+    """How many evaluations came after the best one."""
+    return sum(1 for step in history if best is None or step > best)

@@ -1,0 +1,67 @@
+"""A student as a language model, with the parameters that it has at some moment of its training."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from jaxrag.engines import seq2seq
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.local import LocalModel
+from jaxrag.engines.prefill import Network
+from jaxrag.engines.prompts import PromptEncoder
+from jaxrag.engines.sizes import Sizes
+from jaxrag.engines.store import canonical, digest
+from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.students_kinds import Student
+
+_SHARED = 1 << 26  # bytes kept of beginnings that prompts share, such as an instruction
+_T5_LENGTH = 512  # tokens of a source, as of T5's own training and of `jaxrag.settings.Seq2Seq`
+_ENGINE = "jaxrag-student-1"  # goes into the identity; raise it when results change
+
+
+def engine(student: Student, params: Any, name: str = "student") -> LanguageModel:
+    """What generates and scores with these parameters, in the dtype of the student's network.
+
+    Programs are compiled once for a network, not for its parameters. A T5 reads sources of up to
+    512 tokens, or ``max_source`` where that is more; a decoder what its checkpoint allows.
+
+    Args:
+      student: network and tokenizer.
+      params: on one device.
+      name: goes into the identity, beside a hash of the parameters.
+    """
+    dtype = student.module.dtype
+    sizes = Sizes.choose(None, None, None, None)
+    identity = canonical(
+        {
+            "engine": _ENGINE,
+            "name": name,
+            "kind": student.kind,
+            "weights": digest(canonical(hashes(flatten(params)))),
+            "dtype": dtype.name,
+            "backend": jax.default_backend(),
+            "sizes": list(dataclasses.astuple(sizes)),
+        }
+    )
+    cast = jax.tree.map(lambda array: array.astype(dtype), params)
+    if student.kind == "t5":
+        return seq2seq.Seq2SeqModel(
+            seq2seq.Network(student.module, cast, None),
+            student.tokenizer,
+            ends=student.ends,
+            identity=identity,
+            beams=seq2seq.Beams(),
+            rows=sizes.prefill_rows,
+            max_length=max(_T5_LENGTH, student.max_source),
+        )
+    limit = student.module.config.max_position_embeddings
+    return LocalModel(
+        Network(student.module, cast, None, _SHARED),
+        PromptEncoder(student.tokenizer, template_options={}, max_length=limit),
+        ends=student.ends,
+        identity=identity,
+        sizes=sizes,
+    )

@@ -1,0 +1,265 @@
+"""The query optimizer's job: its files and figures, and pairs that will not do."""
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from configs import train_query_optimizer
+from experiments import train
+from jaxrag.evaluation.significance import interval
+from jaxrag.jobs import query_optimizer as job
+from jaxrag.jobs import query_optimizer_downstream as downstream
+from jaxrag.jobs.query_optimizer_figures import Judge, similarity
+from jaxrag.jobs.query_optimizer_pairs import locate_pairs, read_pairs
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.tools import Tools
+from jaxrag.retrieval.encoder import Encoder
+from jaxrag.run import Run
+from jaxrag.settings import Factbook, Local
+from jaxrag.training import pieces
+from jaxrag.training.query_optimizer_data import Pair
+from jaxrag.training.query_optimizer_settings import Training
+from jaxrag.training.students import NewT5, engine, load_student
+from jaxrag.types import Answer, InputError, Question
+from tests.engines.tiny_model import write_tiny_model
+from tests.models import small_bert
+
+QUERIES = ("a cat; a rug **", "paris **", "the river bank; money **", "rome **", "a mat **")
+
+
+def lines(targets: tuple[str, ...] = QUERIES, held_out: int = 2) -> list[dict[str, Any]]:
+    return [
+        {
+            "question_id": f"q{i}",
+            "input": f"find {i}",
+            "target": targets[i % len(targets)],
+            "part": "held_out" if i < held_out else "train",
+        }
+        for i in range(10)
+    ]
+
+
+def write(directory: Path, some: list[dict[str, Any]]) -> Path:
+    directory.mkdir(exist_ok=True)
+    file = directory / "pairs.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in some))
+    return file
+
+
+@pytest.fixture(autouse=True)
+def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight would compile everything eight times; tests/training has them."""
+    all_of_them = pieces.data_mesh
+    monkeypatch.setattr(pieces, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
+
+
+def made(directory: Path, **more: Any) -> job.TrainQueryOptimizer:
+    write(directory / "pairs", more.pop("lines", lines()))
+    write_tiny_model(directory / "tokens")
+    small_bert.write(directory / "bert", small_bert.BERT, classifier=False)
+    new = NewT5(str(directory / "tokens"), width=8, inner=8, heads=1, head_width=8, layers=1)
+    how = Training(steps=4, batch=4, piece=4, learning_rate=3e-2, watch_every=2, save_every=2)
+    told: dict[str, Any] = {
+        "pairs": str(directory / "pairs"), "new": new, "training": how, "max_source": 16,
+        "max_target": 32, "encoder": str(directory / "bert"),
+    }  # fmt: skip
+    return job.TrainQueryOptimizer(**(told | more))
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_what_a_job_leaves(tmp_path: Path) -> None:
+    settings, work = made(tmp_path), tmp_path / "work"
+    trained = job.execute(settings, work)
+    assert trained == work / "optimizer"
+    held = read(work / "held_out.jsonl")
+    assert [line["question_id"] for line in held] == ["q0", "q1"]
+    assert [line["target"] for line in held] == list(QUERIES[:2])
+    # what is told is what the student on disk writes, and how probable it finds the targets
+    student = load_student(str(trained), max_source=16, max_target=32)
+    model = engine(student, student.params)
+    wrote = model.generate(["find 0", "find 1"], max_new_tokens=32)
+    assert [line["output"] for line in held] == [one.text for one in wrote]
+    assert [line["ended"] for line in held] == [one.finish_reason == "end" for one in wrote]
+    scored = model.logprob(["find 0", "find 1"], [f"{t}<|im_end|>" for t in QUERIES[:2]])
+    losses = [-float(np.mean(one)) for one in scored]
+    np.testing.assert_allclose([line["loss"] for line in held], losses, rtol=1e-4)
+    rows = {row["student"]: row for row in read(work / "query_optimizer.jsonl")}
+    assert {*rows} == {"trained", "untrained"}
+    np.testing.assert_allclose(rows["trained"]["loss"], interval(np.array(losses)), rtol=1e-4)
+    assert rows["trained"]["loss"][0] < rows["untrained"]["loss"][0]
+    watched = {line["step"]: line["watched"] for line in read(work / "metrics.jsonl")
+               if "watched" in line}  # fmt: skip
+    assert [*watched] == [0, 2, 4]
+    assert {*watched[4]} == {"loss", "exact", "ended", "parsed", "similarity"}
+    best = min(watched, key=lambda step: watched[step]["loss"])
+    assert watched[best]["loss"] == pytest.approx(rows["trained"]["loss"][0], abs=1e-4)
+    # the same call again trains nothing, and other pairs are another job's
+    names = ("query_optimizer.jsonl", "held_out.jsonl", "optimizer/model.safetensors")
+    before = [(work / name).read_bytes() for name in names]
+    assert job.execute(settings, work) == trained
+    assert before == [(work / name).read_bytes() for name in names]
+    write(tmp_path / "pairs", lines(QUERIES[::-1]))
+    with pytest.raises(InputError, match="another"):
+        job.execute(settings, work)
+
+
+def test_figures_of_queries_and_of_labels(tmp_path: Path) -> None:
+    settings = made(tmp_path)
+    student = job._begin(settings)
+    model = engine(student, student.params)
+
+    class Says:
+        """Writes what it is told to, and scores as the student."""
+
+        def __init__(self, *texts: str) -> None:
+            self.texts = texts
+
+        def generate(self, prompts: Any, *, max_new_tokens: int) -> Any:
+            found = model.generate(prompts, max_new_tokens=max_new_tokens)
+            return [dataclasses.replace(one, text=text, finish_reason="end") for one, text in
+                    zip(found, self.texts, strict=True)]  # fmt: skip
+
+        def logprob(self, prompts: Any, texts: Any) -> Any:
+            return model.logprob(prompts, texts)
+
+    pairs = [Pair("a", "find a", "a cat; a rug **"), Pair("b", "find b", "paris **"),
+             Pair("c", "find c", "rome **")]  # fmt: skip
+    encoder = Encoder.load(settings.encoder, pooling="mean")
+    judge: Any = Judge(student, pairs, task="queries", encoder=encoder)
+    found = judge(student.params, Says(" a cat; a rug **\n", "a cat **", " ;; **")).columns
+    assert found["exact"].tolist() == [1, 0, 0] and found["parsed"].tolist() == [1, 1, 0]
+    cat, paris = encoder.embed(["a cat", "paris"])
+    np.testing.assert_allclose(found["similarity"], [1, cat @ paris, 0], atol=1e-5)
+
+    labels = ("A", "B", "C")
+    pairs = [Pair(name, f"find {name}", name) for name in labels]
+    judge = Judge(student, pairs, task="labels", labels=labels)
+    found = judge(student.params, Says("A", "C", "B")).columns
+    assert found["exact"].tolist() == [1, 0, 0] and "similarity" not in found
+    for pair, right in zip(pairs, found["accuracy"], strict=True):
+        alone = {name: model.logprob([pair.input], [name])[0].sum() for name in labels}
+        assert right == (max(alone, key=alone.__getitem__) == pair.target)
+
+
+def test_similarity_by_hand() -> None:
+    # nearest of mine: 1 and 0, mean 1/2; nearest of theirs: 1; (1/2 + 1) / 2
+    one, two = np.eye(2)
+    assert similarity(np.stack([one, two]), np.stack([one])) == 0.75
+    assert similarity(np.stack([one]), np.stack([one, two])) == 0.75
+    assert similarity(np.stack([one, two]), np.stack([two, one])) == 1.0
+    assert similarity(np.stack([one]), np.stack([two])) == 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """Answers with the first query of the optimizer."""
+
+
+async def answer(question: Question, tools: Tools, config: Method) -> Answer:
+    found = await tools.optimizer.generate(question.text, max_new_tokens=4)
+    if question.text == "fails":
+        raise InputError("no")
+    return Answer(question.id, found.text, {})
+
+
+def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    student = job._begin(made(tmp_path))
+    model = engine(student, student.params)
+    [wrote] = model.generate(["find 1"], max_new_tokens=4)
+    texts = {"q1": "find 1", "q2": "find 2", "q3": "fails"}
+    asked = tuple(
+        Question(name, text, (wrote.text if name == "q1" else "no such",))
+        for name, text in texts.items()
+    )
+    tools = Tools(llm=LanguageModelTool(model))
+
+    def prepare(run: Run, cache: Path) -> Any:
+        assert run.query_optimizer is None
+        return SimpleNamespace(gold={}, name="made up"), asked, tools, {}
+
+    monkeypatch.setattr(downstream, "prepare", prepare)
+    run = Run(Method(), Factbook(), Local(), cache=str(tmp_path / "cache"), store="memory")
+    how = downstream.Downstream(run)
+    found = downstream.outcome(how, model, ["q2", "q9", "q1"])
+    np.testing.assert_array_equal(found, [0, np.nan, 1])
+    recall = downstream.Downstream(run, "recall")
+    assert np.isnan(downstream.outcome(recall, model, ["q1"])).all()
+    with pytest.raises(InputError, match="Question q3 failed downstream: no"):
+        downstream.outcome(how, model, ["q3"])
+    with pytest.raises(InputError, match="None of the 1 pairs held out is of a question of made"):
+        downstream.outcome(how, model, ["q9"])
+    with pytest.raises(InputError, match=r"downstream\.figure is 'bleu'"):
+        downstream.Downstream(run, "bleu")  # type: ignore[arg-type]
+
+
+def broken(number: int, **changes: Any) -> list[dict[str, Any]]:
+    some = lines()
+    some[number] = {k: v for k, v in (some[number] | changes).items() if v != "gone"}
+    return some
+
+
+@pytest.mark.parametrize(
+    ("some", "told"),
+    [
+        (broken(3, input="gone"), "line 4: the keys are question_id, target, part; input is mis"),
+        (broken(3, target=" "), r"line 4: target is ' '; a text that is not empty .*null"),
+        (broken(3, input=""), "line 4: input is ''"),
+        (broken(3, target=["a"]), r"target is \['a'\]; a text"),
+        (broken(3, part="dev"), "part is 'dev'; allowed are train, held_out, test"),
+        (lines(held_out=0), r"no pairs of the part 'held_out' \(10 of 'train', 0 of 'held_out'"),
+        (lines(held_out=10), "no pairs of the part 'train'"),
+        ([{"target": "a"}], "not a JSON object with a 'question_id'"),
+    ],
+)
+def test_pairs_that_will_not_do(tmp_path: Path, some: Any, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_pairs(write(tmp_path / "pairs", some))
+
+
+def test_pairs_that_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    some = broken(5, target=None)
+    some[6]["part"], some[0]["part"] = "test", "held_out"
+    file = write(tmp_path / "pairs", some)
+    known, held = read_pairs(locate_pairs(str(tmp_path / "pairs")))
+    assert [pair.question_id for pair in held] == ["q0", "q1"]
+    assert [pair.question_id for pair in known] == ["q2", "q3", "q4", "q7", "q8", "q9"]
+    assert known[0] == Pair("q2", "find 2", QUERIES[2])
+    assert "1 of 10 lines" in caplog.text and locate_pairs(str(file)) == file
+    for spec in ("", str(tmp_path), str(tmp_path / "none")):
+        with pytest.raises(InputError, match="No pairs at"):
+            locate_pairs(spec)
+
+
+def test_settings_that_will_not_do() -> None:
+    for more, told in (
+        ({"task": "poems"}, "task is 'poems'"),
+        ({"evaluated": -1}, "evaluated is -1"),
+        ({"training": Training(best="accuracy")}, "best is 'accuracy', which is not known here"),
+        ({"training": Training(best="downstream")}, "downstream not given"),
+        ({"task": "labels", "training": Training(best="similarity")}, "task is 'labels'"),
+    ):
+        with pytest.raises(InputError, match=told):
+            job.TrainQueryOptimizer(**more)  # type: ignore[arg-type]
+
+
+def test_variants() -> None:
+    for name in train_query_optimizer.JOBS:
+        assert train_query_optimizer.get_config(name) == train_query_optimizer.JOBS[name]
+    found = train_query_optimizer.get_config("decoder@tiny")
+    assert found.training.best == "downstream" and found.downstream is not None
+    assert found.downstream.figure == "recall"
+    assert found.downstream.run.data.part == "train"  # type: ignore[attr-defined]
+    paper = train_query_optimizer.get_config("paper").training
+    assert (paper.learning_rate, paper.epochs, paper.batch) == (1e-4, 3, 4)
+    with pytest.raises(InputError, match="no variant 'large'; there are tiny, t5_small_random"):
+        train_query_optimizer.get_config("large")
+    assert train.JOBS[job.TrainQueryOptimizer] is job.execute

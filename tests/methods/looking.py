@@ -1,0 +1,86 @@
+"""A model whose every text and inside a test writes down, a token a character."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from jaxrag.engines.inspection import Inspection
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store
+from jaxrag.methods.inspection_tool import InspectionTool
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.search_tools import RetrieverTool
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Generation
+from tests.methods.scripted import QUESTION, ScriptedIndex
+
+ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
+QUERIES = {"Oslo": 80, "Italy": 0, "Where": 40, "": 60}
+
+
+def nothing(text: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sure of everything, and attending to all alike."""
+    return np.zeros(len(text)), np.full((len(text), n), 1 / n)
+
+
+@dataclasses.dataclass
+class Transparent:
+    """Says what ``write`` says to a prompt and a seed; ``inside`` gives entropies and attention.
+
+    ``spread`` gives the hidden state at the end of a text that follows a prompt.
+    """
+
+    write: Callable[[str, int], str]
+    inside: Callable[[str, int], tuple[np.ndarray, np.ndarray]] = nothing
+    spread: Callable[[str, str], Sequence[float]] = lambda prompt, text: [float(len(text)), 0.0]
+    surely: Callable[[str], Sequence[float]] = lambda text: [0.99] * len(text)
+    identity: str = '{"model":"transparent"}'
+
+    def __post_init__(self) -> None:
+        self.prompts: list[str] = []
+        self.settings: list[dict] = []
+        self.looked: list[tuple[str, str]] = []
+
+    def generate(self, prompts, **settings):
+        self.settings += [settings] * len(prompts)
+        return [self._one(prompt, settings["seed"], settings) for prompt in prompts]
+
+    def _one(self, prompt, seed, settings):
+        shown = prompt if isinstance(prompt, str) else prompt[-1].content
+        if not settings["temperature"]:
+            self.prompts.append(shown)
+        text = self.write(shown, seed)
+        logprobs = tuple(math.log(0.5) for _ in text)
+        return Generation(text, tuple(range(len(text))), logprobs, "stop", 7)
+
+    def inspect(self, prompts, continuations, *, layer=None, ended=False):
+        pairs = list(zip(prompts, continuations, strict=True))
+        return [self._seen(prompt, text, ended) for prompt, text in pairs]
+
+    def _seen(self, prompt, text, ended):
+        shown = prompt if isinstance(prompt, str) else "\n".join(m.content for m in prompt)
+        if not ended:
+            self.looked.append((shown, text))
+        n = len(shown) + len(text)
+        entropies, attention = self.inside(text, n)
+        spans = np.arange(n)[:, None] + np.array([0, 1])
+        logprobs = np.log(np.asarray(self.surely(text)))
+        arrays = (entropies, logprobs, attention, np.asarray(self.spread(shown, text)))
+        return Inspection(shown + text, spans, *(a.astype(np.float32) for a in arrays))
+
+
+def run(answer, config, model, *, question=QUESTION, inside=True):
+    """The outcome of one question over `ANGLES`."""
+    tools = Tools(
+        llm=LanguageModelTool(model),
+        retriever=RetrieverTool(ScriptedIndex(ANGLES, QUERIES)),
+        inspection=InspectionTool(model) if inside else None,
+    )
+    (outcome,) = Scheduler(Store(None)).run(
+        [(question.id, lambda: answer(question, tools, config))]
+    )
+    if outcome.error:
+        raise outcome.error
+    return outcome

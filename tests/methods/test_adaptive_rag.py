@@ -1,0 +1,181 @@
+"""Adaptive-RAG on scripts: what the classifier is asked, the three strategies, and their labels."""
+
+import numpy as np
+import pytest
+
+from jaxrag.methods import adaptive_labels, adaptive_rag
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.loops import Interleaving
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.steps import Reader
+from jaxrag.types import InputError, Question
+from tests.methods.turns import WHEN, Turns, WordIndex, run
+
+READER = Reader(prompts="iterative_small")
+SHARED = {
+    "candidates": OnePath(n=1), "select": Top(k=1), "loop": Interleaving(k=1, max_steps=2),
+    "reader": READER,
+}  # fmt: skip
+REASON = ["Strelsau is Ruritania's.", "So the answer is: 1830."]
+
+
+class Classifier:
+    """Gives each label a log-probability of one or two tokens, or writes a text."""
+
+    identity = '{"model":"classifier"}'
+
+    def __init__(self, scores=None, text=""):
+        self.scores, self.text, self.asked = scores, text, []
+
+    def logprob(self, prompts, continuations):
+        pairs = list(zip(prompts, continuations, strict=True))
+        self.asked += pairs
+        return [np.float32(self.scores[label.strip()]) for _, label in pairs]
+
+    def generate(self, prompts, **settings):
+        return Turns(self.text).generate(prompts, **settings)
+
+
+def answer(model, classifier=None, question=WHEN, **config):
+    config = adaptive_rag.Config(**{**SHARED, **config})
+    return run(adaptive_rag.answer, config, model, WordIndex(), question, classifier=classifier)
+
+
+@pytest.mark.parametrize(
+    "scores, label",
+    [
+        ({"A": [-1.0], "B": [-2.0], "C": [-3.0]}, "A"),
+        ({"A": [-1.0, -1.5], "B": [-2.0], "C": [-3.0]}, "B"),  # -2.5 against -2
+        ({"A": [-4.0], "B": [-3.5], "C": [-3.0]}, "C"),
+        ({"A": [-3.0], "B": [-1.0], "C": [-1.0]}, "B"),  # a tie goes to the simpler
+    ],
+)
+def test_the_most_probable_label_decides(scores, label):
+    model, classifier = Turns(*REASON), Classifier(scores)
+    trace = answer(model, classifier).value.trace
+    assert trace["complexity"]["label"] == label
+    assert trace["complexity"]["logprobs"] == [sum(scores[name]) for name in "ABC"]
+    asked = f"Question: {WHEN.text}\nComplexity:"
+    assert classifier.asked == [(asked, " A"), (asked, " B"), (asked, " C")]
+    strategy = {"A": "none", "B": "single", "C": "multi"}[label]
+    assert trace["gate"] == {
+        "name": "adaptive_rag", "retrieve": label != "A", "strategy": strategy,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text, label, junk",
+    [(" A\n", "A", False), ("it is C.", "C", False), ("ABC", "B", True), ("", "B", True)],
+)
+def test_the_written_label_decides(text, label, junk):
+    trace = answer(Turns(*REASON), Classifier(text=text), asked="text").value.trace
+    assert trace["complexity"] == {"label": label, "raw": text, "junk": junk}
+
+
+def test_none_asks_the_model_alone():
+    model = Turns(" 1830\n")
+    found = answer(model, complexity="none")
+    assert found.value.text == "1830" and found.cost["llm_calls"] == 1
+    assert "searches" not in found.value.trace and "searches" not in found.cost
+    assert found.value.trace["gate"]["retrieve"] is False
+    assert "complexity" not in found.value.trace
+
+
+def test_single_reads_after_one_search():
+    model = Turns(" 1830\n")
+    found = answer(model, complexity="single")
+    assert found.cost["searches"] == 1 == found.cost["llm_calls"]
+    assert found.value.trace["selected"]["ids"] == ["city"]
+    assert "Strelsau is the capital of Ruritania." in model.prompts[0]
+
+
+def test_multi_is_the_loop():
+    found = answer(Turns(*REASON), complexity="multi")
+    assert found.value.text == "1830" and found.cost["searches"] == 2
+    assert found.value.trace["loop"] == {"steps": 2, "end": "stated"}
+
+
+def test_a_classifier_is_needed():
+    with pytest.raises(InputError, match=r"has none: set config\.complexity\.checkpoint"):
+        answer(Turns("x"))
+
+
+def test_the_prompts_must_name_three_labels(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text('extends = "iterative_small"\n[complexity]\nuser = "{question}"\nwords = ["A"]')
+    with pytest.raises(InputError, match=r"\[complexity\] has the words \['A'\]; give 3"):
+        adaptive_rag.classifier_template(str(path))
+
+
+@pytest.mark.parametrize(
+    "config, setting, message",
+    [
+        (adaptive_rag.Config, {"complexity": "some"}, "complexity is 'some'; allowed: trained,"),
+        (adaptive_rag.Config, {"asked": "x"}, "asked is 'x'; allowed: logprob, text"),
+        (adaptive_labels.Config, {"bias": "x"}, "bias is 'x'; allowed: single, multi, drop"),
+        (adaptive_labels.Config, {"right": "x"}, "right is 'x'; allowed: exact_match, contains"),
+        (adaptive_labels.Config, {"held_out": 1.0}, "held_out is 1"),
+    ],
+)
+def test_settings_that_will_not_do(config, setting, message):
+    with pytest.raises(InputError, match=message):
+        config(**setting)
+
+
+class Knows:
+    """Answers by what the prompt shows: nothing, one passage, or reasoning."""
+
+    identity = '{"model":"knows"}'
+
+    def __init__(self, direct, single, multi):
+        self.said = direct, single, multi
+
+    def generate(self, prompts, **settings):
+        return [self._one(prompt, settings) for prompt in prompts]
+
+    def _one(self, prompt, settings):
+        last = prompt.rpartition("\n\n")[2]
+        place = 2 if "Reasoning:" in last else int("capital of Ruritania. It is old" in last)
+        return Turns(self.said[place]).generate([prompt], **settings)[0]
+
+
+def labels(direct, single, multi, question=WHEN, **config):
+    config = adaptive_labels.Config(**{**SHARED, **config})
+    model = Knows(direct, single, f"So the answer is: {multi}.")
+    return run(adaptive_labels.answer, config, model, WordIndex(), question)
+
+
+@pytest.mark.parametrize(
+    "said, silver",
+    [
+        (("1830", "1830", "1830"), "none"),
+        (("1829", "1830", "1831"), "single"),
+        (("1829", "1831", "1830"), "multi"),
+        (("1830", "1831", "1832"), "none"),
+        (("1829", "1831", "1832"), None),
+    ],
+)
+@pytest.mark.parametrize("bias", ["single", "multi", "drop"])
+def test_the_simplest_right_strategy_is_the_label(said, silver, bias):
+    found = labels(*said, bias=bias)
+    trace = found.value.trace
+    learned = silver or {"single": "single", "multi": "multi", "drop": None}[bias]
+    assert trace["label"] == {"silver": silver, "strategy": learned}
+    told = trace["strategies"]
+    assert [told[name]["text"] for name in ("none", "single", "multi")] == list(said)
+    assert [told[name]["right"] for name in told] == [int(text == "1830") for text in said]
+    assert found.value.text == said[2] and trace["answer"]["text"] == said[2]
+    # one search of "single" and the first one of the loop, whose only sentence states the answer
+    assert [s["path"] for s in trace["searches"]] == ["q", "question"]
+    assert found.cost["llm_calls"] == 3
+
+
+def test_what_counts_as_right_is_a_setting():
+    said = ("in 1830", "x", "x")
+    assert labels(*said).value.trace["label"]["silver"] is None
+    assert labels(*said, right="contains").value.trace["label"]["silver"] == "none"
+
+
+def test_without_a_gold_answer_there_is_no_label():
+    with pytest.raises(InputError, match="Question q has no gold answer"):
+        labels("a", "b", "c", Question("q", "Where?", ()))

@@ -1,0 +1,154 @@
+"""ERRR on scripts: four steps, what each is shown, and pairs for distillation."""
+
+import json
+
+import pytest
+
+from jaxrag.calls import bounds
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store
+from jaxrag.methods import errr, errr_pairs
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.queries import ERRR, Prompted, Trained
+from jaxrag.methods.rewrite_steps import Search
+from jaxrag.methods.search_tools import RetrieverTool
+from jaxrag.methods.steps import Reader
+from jaxrag.methods.tools import Tools
+from jaxrag.types import InputError, Question
+from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel
+from tests.retrieval.fakes import FakePassages
+
+PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
+ANGLES = {"first": 0, "second": 90, "Where": 45}
+READER = Reader(prompts="errr_small")
+SEARCH = Search(m=2, merge="round_robin", read=3)
+KNOWN = "It is said to be in Atlantis."
+
+
+def last(prompt):
+    return prompt.rpartition("\n\n")[2]
+
+
+class Reads(ScriptedModel):
+    """Looks only at what follows the demonstrations."""
+
+    def _one(self, prompt):
+        whole = prompt
+        found = super()._one(last(prompt))
+        self.prompts[-1] = whole
+        return found
+
+
+SCRIPT = {"Queries:": "first; second **", "Background:": KNOWN, "Title": "Rome **"}
+
+
+def run(config, *, llm=None, optimizer=None, method=errr, question=QUESTION):
+    index = ScriptedIndex(PASSAGES, ANGLES)
+    llm = llm or Reads(SCRIPT)
+    tools = Tools(
+        llm=LanguageModelTool(llm),
+        retriever=RetrieverTool(index),
+        query_optimizer=LanguageModelTool(optimizer) if optimizer else None,
+    )
+    tasks = [(question.id, lambda: method.answer(question, tools, config))]
+    (outcome,) = Scheduler(Store(None)).run(tasks)
+    if outcome.error:
+        raise outcome.error
+    json.dumps(outcome.value.trace, allow_nan=False)
+    return outcome.value, outcome.cost, [last(prompt) for prompt in llm.prompts]
+
+
+def test_frozen():
+    config = errr.Config(search=SEARCH, reader=READER)
+    answer, cost, (extracting, optimizing, reading) = run(config)
+    assert answer.text == "Rome **" and answer.trace["pseudo_context"] == KNOWN
+    assert extracting == "Question: Where is it?\nBackground:"
+    assert optimizing == f"Context: {KNOWN}\nQuestion: Where is it?\nQueries:"
+    # the reader sees the passages and the question itself, and neither C nor the queries
+    assert reading.endswith("Question: Where is it?\nAnswer:")
+    assert KNOWN not in reading and "first" not in reading
+    assert answer.trace["selected"]["ids"] == ["a", "e", "b"]
+    assert [text in reading for text in ("text of a", "text of c")] == [True, False]
+    # METHODS section 4.2: three calls in the frozen setting
+    assert cost["llm_calls"] == 3 and cost["searches"] == 2
+
+
+def test_trainable():
+    student = ScriptedModel({"": "second **"}, '{"model":"student"}')
+    config = errr.Config(Trained(), SEARCH, reader=READER)
+    answer, cost, asked = run(config, optimizer=student)
+    assert student.prompts == [f"{ERRR} Where is it? Context: {KNOWN}"]
+    assert answer.trace["selected"]["ids"] == ["e", "d"]
+    # two calls of the reader, and the optimizer's
+    assert len(asked) == 2 and cost["llm_calls"] == 3
+
+
+@pytest.mark.parametrize("optimizer", [Trained(context=False), Prompted(context=False)])
+def test_an_optimizer_that_is_not_shown_it_needs_no_extraction(optimizer):
+    student = ScriptedModel({"": "second **"}, '{"model":"student"}')
+    config = errr.Config(optimizer, SEARCH, reader=READER)
+    answer, cost, _ = run(config, optimizer=student)
+    assert "pseudo_context" not in answer.trace and cost["llm_calls"] == 2
+
+
+def test_an_empty_document_is_the_question():
+    llm = Reads({**SCRIPT, "Background:": ("", [])})
+    answer, _, (_, optimizing, _) = run(errr.Config(search=SEARCH, reader=READER), llm=llm)
+    assert answer.trace["pseudo_context"] == ""
+    assert optimizing.startswith("Context: Where is it?\n")
+
+
+def test_junk_is_searched_for_by_the_question():
+    llm = Reads({**SCRIPT, "Queries:": "**"})
+    answer, _, _ = run(errr.Config(search=SEARCH, reader=READER), llm=llm)
+    assert answer.trace["queries"]["parsed"] is False
+    assert [search["query"] for search in answer.trace["searches"]] == ["Where is it?"]
+    assert answer.text == "Rome **"
+
+
+def test_the_question_itself_may_be_searched_for():
+    config = errr.Config(search=SEARCH, search_question=True, reader=READER)
+    answer, cost, _ = run(config)
+    queries = [search["query"] for search in answer.trace["searches"]]
+    assert queries == ["Where is it?", "first", "second"] and cost["searches"] == 3
+
+
+def test_closed_questions_are_asked_as_such():
+    question = Question("q", "Where is it?", ("yes",), task="yes_no")
+    llm = Reads({**SCRIPT, "Title": "Yes, it is"})
+    answer, _, asked = run(errr.Config(search=SEARCH, reader=READER), llm=llm, question=question)
+    assert answer.text == "yes" and asked[-1].endswith("Yes or no:")
+    with pytest.raises(InputError, match="by is 'guess'"):
+        errr.Config(by="guess")  # type: ignore[arg-type]
+
+
+def test_calls_are_bounded():
+    questions = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(6)]
+    config = errr.Config(Prompted(most=3), SEARCH, reader=READER)
+    found = bounds(
+        lambda question, tools: errr.answer(question, tools, config),
+        questions,
+        FakePassages(40),  # type: ignore[arg-type]
+    )
+    counts = {calls.kind: (calls.least, calls.most) for calls in found}
+    assert (
+        counts["llm_calls"] == (3, 3) and 1 == counts["searches"][0] <= counts["searches"][1] <= 3
+    )
+
+
+def test_pairs_ask_the_teacher_alone():
+    config = errr_pairs.Config(reader=READER)
+    answer, cost, asked = run(config, method=errr_pairs)
+    assert len(asked) == 2 and cost["llm_calls"] == 2 and "searches" not in cost
+    assert answer.text == "" and answer.trace["queries"]["texts"] == ["first", "second"]
+    assert answer.trace["pseudo_context"] == KNOWN
+
+
+def test_pairs_without_context_extract_nothing():
+    config = errr_pairs.Config(Prompted(context=False), Trained(context=False), reader=READER)
+    answer, cost, _ = run(config, method=errr_pairs)
+    assert cost["llm_calls"] == 1 and "pseudo_context" not in answer.trace
+    shown = errr_pairs.Config(Prompted(context=False), Trained(), reader=READER)
+    assert run(shown, method=errr_pairs)[1]["llm_calls"] == 2
+    with pytest.raises(InputError, match=r"held_out is 1\.0"):
+        errr_pairs.Config(held_out=1.0)

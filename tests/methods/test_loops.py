@@ -1,0 +1,90 @@
+"""What iterative methods share: sentences, limits, and what a loop concludes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxrag.functional.sentences import key_of, sentences
+from jaxrag.methods import loops, steps
+from jaxrag.types import Generation, InputError, Question
+
+READER = steps.Reader(prompts="iterative_small")
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("", []),
+        (" \n ", []),
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("J. K. Rowling wrote it. It sold.", ["J. K. Rowling wrote it.", "It sold."]),
+        ("It is St. Petersburg. Yes.", ["It is St. Petersburg.", "Yes."]),
+        ("So the answer is no. It is.", ["So the answer is no.", "It is."]),
+        ("It is No. 5 of them. Yes", ["It is No. 5 of them.", "Yes"]),
+        ("It has 1.5 m. and more", ["It has 1.5 m. and more"]),
+        ('He said "Go." Then he went', ['He said "Go."', "Then he went"]),
+        ("A line\nanother  line. End", ["A line", "another line.", "End"]),
+        ("Really?! Yes...", ["Really?!", "Yes..."]),
+    ],
+)
+def test_sentences_by_hand(text, found):
+    assert sentences(text) == found
+
+
+@given(st.text(alphabet="ab A.!?\n\"')\x85\u2028\t0", max_size=60) | st.text(max_size=60))
+def test_sentences_hold_the_whole_text(text):
+    found = sentences(text)
+    assert " ".join(found) == " ".join(text.split())
+    assert all(one and one == one.strip() for one in found)
+
+
+def test_keys_leave_case_blanks_and_marks_out():
+    assert key_of(" The  Café, \n(old)! ") == "the café old" == key_of("the CAFÉ old")
+    assert key_of("?!") == ""
+
+
+def test_limits_are_refused_by_name():
+    with pytest.raises(InputError, match=r"^loop.max_steps is 0; it must be at least 1\.$"):
+        loops.Interleaving(max_steps=0)
+    for name in ("k", "max_passages", "sentence_tokens"):
+        with pytest.raises(InputError, match=f"loop.{name} is -1"):
+            loops.Interleaving(**{name: -1})
+    with pytest.raises(InputError, match="answer_from is 'both'; allowed: passages, reasoning"):
+        loops.check_answer_from("both")  # type: ignore[arg-type]
+
+
+def reply(text, logprobs):
+    generation = Generation(f" {text} more", tuple(range(len(logprobs))), logprobs, "stop", 3)
+    return steps.Reply(text, generation.text, 0.0, generation)
+
+
+def test_the_answer_is_what_the_sentences_state_last():
+    said = [reply("The answer is Rome.", (-1.0, -3.0)), reply("So the answer is: Oslo.", (-2.0,))]
+    trace: steps.Trace = {}
+    found = loops.conclude(Question("q", "?", ("Oslo",)), said, READER, trace)
+    assert found.text == "Oslo" and trace["answer"]["junk"] is False and trace["task"] == "open"
+    # u is over all tokens of both: (1 + 3 + 2) / 3
+    assert found.u == pytest.approx(2.0) and trace["answer"]["tokens"] == 3
+    assert found.generation.prompt_tokens == 6 and "option" not in trace
+
+
+def test_the_last_sentence_stands_in_and_is_junk():
+    trace: steps.Trace = {}
+    said = [reply("It is old.", (-1.0,)), reply("It is Rome.", (-1.0,))]
+    assert loops.conclude(Question("q", "?", ()), said, READER, trace).text == "It is Rome."
+    assert trace["answer"]["junk"] is True
+    nothing = loops.conclude(Question("q", "?", ()), [], READER, trace)
+    assert nothing.text == "" and trace["answer"]["u"] is None and trace["answer"]["junk"] is True
+
+
+def test_closed_questions_conclude_with_an_option():
+    choice = Question("q", "Which?", ("tea",), ("gold", "tea"))
+    trace: steps.Trace = {}
+    said = [reply("So the answer is: B.", (-1.0,))]
+    assert loops.conclude(choice, said, READER, trace).text == "tea"
+    assert trace["option"] == {"said": 1, "gold": 1, "positive": False}
+    assert loops.told(choice) == "Which?\nA: gold\nB: tea"
+    verdict = Question("q", "is it", ("no",), task="yes_no")
+    assert loops.told(verdict) == "is it"
+    said = [reply("So the answer is: No, it is not.", (-1.0,))]
+    assert loops.conclude(verdict, said, READER, trace).text == "no"

@@ -1,0 +1,216 @@
+"""Queries on scripts: who writes them, what the trace tells, how they are searched for."""
+
+import json
+
+import pytest
+
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store
+from jaxrag.functional.query_lists import parse_queries
+from jaxrag.methods import errr, prompts, queries, steps
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.methods.queries import ERRR, RRR, Prompted, Trained
+from jaxrag.methods.rewrite_steps import Search
+from jaxrag.methods.search_tools import RetrieverTool
+from jaxrag.methods.tools import Tools
+from jaxrag.types import Generation, InputError, Question
+from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel
+
+PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
+ANGLES = {"first": 0, "second": 90, "Where": 45}
+READER = steps.Reader(prompts="errr_small")
+
+
+def run(step, *, llm=None, optimizer=None, index=None, question=QUESTION):
+    """What ``step(question, tools, trace)`` gives, the trace, and the cost."""
+    tools = Tools(
+        llm=LanguageModelTool(llm or ScriptedModel({})),
+        retriever=RetrieverTool(index) if index else None,
+        query_optimizer=LanguageModelTool(optimizer) if optimizer else None,
+    )
+    trace = {}
+    (outcome,) = Scheduler(Store(None)).run([(question.id, lambda: step(question, tools, trace))])
+    if outcome.error:
+        raise outcome.error
+    json.dumps(trace, allow_nan=False)
+    return outcome.value, trace, outcome.cost
+
+
+def written(writer, context="", **models):
+    return run(lambda q, tools, trace: writer(q, context, tools, READER, trace), **models)
+
+
+def test_the_reader_writes_from_the_question_alone():
+    llm = ScriptedModel({"": " first; second; ; First **"})
+    found, trace, cost = written(Prompted(context=False), "what it knows", llm=llm)
+    assert found == ("first", "second") and cost["llm_calls"] == 1
+    raw = " first; second; ; First **"
+    assert trace["queries"] == {
+        "texts": ["first", "second"], "parsed": True, "dropped": 0, "raw": raw,
+    }  # fmt: skip
+    (asked,) = llm.prompts
+    assert asked.endswith("Question: Where is it?\nQueries:") and "what it knows" not in asked
+
+
+def test_the_reader_is_shown_what_it_knows():
+    llm = ScriptedModel({"": "first **"})
+    written(Prompted(), "what it knows", llm=llm)
+    assert llm.prompts[0].endswith("Context: what it knows\nQuestion: Where is it?\nQueries:")
+
+
+def test_the_trained_model_gets_plain_text():
+    optimizer = ScriptedModel({"": "first; second **"}, '{"model":"student"}')
+    found, trace, _ = written(Trained(most=1), "what\nit  knows", optimizer=optimizer)
+    assert found == ("first",) and trace["queries"]["dropped"] == 1
+    assert optimizer.prompts == [f"{ERRR} Where is it? Context: what it knows"]
+    written(Trained(RRR, context=False, ending="\nQueries:"), "known", optimizer=optimizer)
+    assert optimizer.prompts[1] == "rewrite a better search query: Where is it?\nQueries:"
+
+
+def test_the_instructions_are_the_papers():
+    assert ERRR == (
+        "Rewrite better search queries to acquire or validate the knowledge needed for the "
+        "question:"
+    )
+    assert RRR == "rewrite a better search query:"
+
+
+@pytest.mark.parametrize("writer", [Prompted(context=False), Trained(context=False)])
+def test_junk_gives_the_question_and_says_so(writer):
+    junk = ScriptedModel({"": "; ; **"}, '{"model":"junk"}')
+    found, trace, _ = written(writer, llm=junk, optimizer=junk)
+    assert found == (QUESTION.text,)
+    assert trace["queries"]["parsed"] is False and trace["queries"]["raw"] == "; ; **"
+
+
+def test_a_torn_query_goes_only_without_an_end():
+    # a scripted reply is always one that ran out of tokens
+    torn = ScriptedModel({"": "first; secon"})
+    assert written(Prompted(context=False), llm=torn)[0] == ("first",)
+    whole = ScriptedModel({"": "first; second ** and"})
+    assert written(Prompted(context=False), llm=whole)[0] == ("first", "second")
+
+
+def test_an_end_that_stopped_the_model_is_no_tear():
+    class Stops(ScriptedModel):
+        def _one(self, prompt):
+            found = super()._one(prompt)
+            return Generation(found.text, found.tokens, found.logprobs, "stop", 1)
+
+    found, _, _ = written(Prompted(context=False), llm=Stops({"": "first; second "}))
+    assert found == ("first", "second")
+
+
+def test_without_an_optimizer_the_way_out_is_told():
+    with pytest.raises(InputError, match=r"config\.query_optimizer\.checkpoint"):
+        written(Trained())
+
+
+@pytest.mark.parametrize("kind", [Prompted, Trained])
+@pytest.mark.parametrize("bad", [{"tokens": 0}, {"most": 0}])
+def test_bad_settings(kind, bad):
+    with pytest.raises(InputError, match="at least 1 token and 1 query"):
+        kind(**bad)
+
+
+def searched(texts, search, itself=False):
+    index = ScriptedIndex(PASSAGES, ANGLES)
+    _, trace, cost = run(
+        lambda q, tools, trace: queries.search_for(q, texts, tools, search, trace, itself=itself),
+        index=index,
+    )
+    return trace, cost
+
+
+# The first (0 degrees) finds a, b, c; the second (90) e, d, c; the question (45) c, b, d.
+@pytest.mark.parametrize(
+    "merge, itself, ids",
+    [
+        ("concatenate", False, ["a", "b", "c", "e"]),
+        ("round_robin", False, ["a", "e", "b", "d"]),
+        # c: 2/63 = 0.0317; a and e: 1/61 = 0.0164; b and d: 1/62 = 0.0161
+        ("fusion", False, ["c", "a", "e", "b"]),
+        ("concatenate", True, ["c", "b", "d", "a"]),
+        # c: 1/61 + 2/63 = 0.0481; b: 2/62 = 0.0323; d: 1/62 + 1/63 = 0.0320; a and e: 1/61
+        ("fusion", True, ["c", "b", "d", "a"]),
+    ],
+)
+def test_merging_and_the_question_itself(merge, itself, ids):
+    trace, cost = searched(("first", "second"), Search(m=3, merge=merge, read=4), itself)
+    assert trace["selected"]["ids"] == ids
+    asked = ["Where is it?"] * itself + ["first", "second"]
+    assert [search["query"] for search in trace["searches"]] == asked
+    assert cost["searches"] == len(asked)
+
+
+def test_the_question_is_searched_for_once():
+    trace, _ = searched(("where is it", "first"), Search(m=1), itself=True)
+    assert [search["query"] for search in trace["searches"]] == ["Where is it?", "first"]
+
+
+class Empty(ScriptedIndex):
+    """Finds nothing, as a web search may."""
+
+    def search(self, vectors, k):
+        return [type(found)((), ()) for found in super().search(vectors, k)]
+
+
+def test_where_nothing_is_found_the_model_answers_alone():
+    config = errr.Config(reader=READER)
+    llm = ScriptedModel({"": "Rome **"})
+    answer, trace, _ = run(
+        lambda q, tools, _: queries.search_and_read(q, ("first",), tools, config, _),
+        llm=llm,
+        index=Empty(PASSAGES, ANGLES),
+    )
+    assert trace["selected"] == {"ids": [], "scores": []} and answer.text == "Rome **"
+    assert llm.prompts[0].endswith("Question: Where is it?\nAnswer:")
+
+
+SETS = [f"{base}{data}" for base in ("errr", "errr_small")
+        for data in ("", "_popqa", "_ambigqa", "_hotpotqa", "_factbook")]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_data_set_has_one_to_three_demonstrations(name):
+    found = prompts.load(name)
+    for role in ("direct", "context"):
+        template = found.role(role)
+        assert 1 <= len(template.demonstrations) <= 3 and "**" in template.stop
+        for asked, answer in template.demonstrations:
+            assert answer.endswith(" **") and asked.endswith("Answer:")
+            assert len(answer.split()) <= 5
+    # the ways of writing queries are the same for all data sets
+    base = prompts.load("errr_small" if "small" in name else "errr")
+    for role in ("queries", "queries_from_context", "pseudo_context"):
+        assert found.role(role) == base.role(role)
+
+
+@pytest.mark.parametrize("name", ["errr", "errr_small"])
+@pytest.mark.parametrize("role", ["queries", "queries_from_context"])
+def test_the_demonstrations_of_queries_can_be_read(name, role):
+    demonstrations = prompts.load(name).role(role).demonstrations
+    assert len(demonstrations) == 2
+    for _, told in demonstrations:
+        found = parse_queries(told, "?")
+        assert found.parsed and len(found.texts) >= 2 and told == f"{'; '.join(found.texts)} **"
+
+
+def test_the_small_prompts_are_short():
+    """Words of the longest prompt, with C of 50 words and a passage of 50: some 450 tokens."""
+    long = "word " * 50
+    for name in SETS:
+        if "small" in name:
+            found = prompts.load(name)
+            asked = (
+                found.role("context").prompt(question="Where?", passages=long),
+                found.role("queries_from_context").prompt(question="Where?", context=long),
+            )
+            assert max(len(str(one).split()) for one in asked) < 300
+
+
+def test_questions_with_choices_show_them_to_the_reader():
+    llm = ScriptedModel({"": "first **"})
+    question = Question("q", "Which?", ("b",), ("a", "b"))
+    written(Prompted(context=False), llm=llm, question=question)
+    assert "Question: Which?\nChoices: a; b\nQueries:" in llm.prompts[0]

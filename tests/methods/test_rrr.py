@@ -1,0 +1,44 @@
+"""RRR on scripts: queries from the question alone, the question answered."""
+
+import pytest
+
+from jaxrag.methods import rrr
+from jaxrag.methods.queries import RRR, Prompted, Trained
+from jaxrag.methods.rewrite_steps import Search
+from jaxrag.methods.steps import Reader
+from jaxrag.types import InputError
+from tests.methods.scripted import ScriptedModel
+from tests.methods.test_errr import SCRIPT, SEARCH, Reads, run
+
+READER = Reader(prompts="errr_small")
+
+
+def test_frozen():
+    answer, cost, (rewriting, reading) = run(
+        rrr.Config(search=SEARCH, reader=READER), method=rrr, llm=Reads(SCRIPT)
+    )
+    assert rewriting == "Question: Where is it?\nQueries:"
+    assert reading.endswith("Question: Where is it?\nAnswer:") and "first" not in reading
+    assert answer.text == "Rome **" and answer.trace["selected"]["ids"] == ["a", "e", "b"]
+    assert cost["llm_calls"] == 2 and cost["searches"] == 2
+    assert "pseudo_context" not in answer.trace
+
+
+def test_trainable():
+    student = ScriptedModel({"": "second"}, '{"model":"student"}')
+    config = rrr.Config(Trained(RRR, context=False), SEARCH, reader=READER)
+    answer, _, asked = run(config, method=rrr, optimizer=student)
+    assert student.prompts == ["rewrite a better search query: Where is it?"] and len(asked) == 1
+    assert answer.trace["selected"]["ids"] == ["e", "d"]
+
+
+def test_the_question_itself_may_be_searched_for():
+    config = rrr.Config(search=Search(m=1), search_question=True, reader=READER)
+    answer, cost, _ = run(config, method=rrr)
+    assert cost["searches"] == 3 and answer.trace["searches"][0]["query"] == "Where is it?"
+
+
+@pytest.mark.parametrize("rewriter", [Prompted(), Trained()])
+def test_a_writer_that_wants_to_be_shown_something_is_refused(rewriter):
+    with pytest.raises(InputError, match=r"rewriter\.context is True.*take the method errr"):
+        rrr.Config(rewriter)

@@ -1,0 +1,62 @@
+"""Abstract arguments for the jitted functions of jaxrag.models.t5_decoding and t5_beams."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import unflatten_dict
+
+from jaxrag.models.decoding import Sampling
+from jaxrag.models.t5 import T5
+from jaxrag.models.t5_beams import Penalty, search
+from jaxrag.models.t5_checkpoint import parameter_shapes
+from jaxrag.models.t5_config import read_t5_config
+from jaxrag.models.t5_decoding import Limits, advance, score, start
+from tests.models.small_t5 import CONFIGS
+
+ROWS, WIDTH, SLOTS = 4, 32, 16
+MODEL = T5(read_t5_config(CONFIGS["1.1"], source="exports"), jnp.bfloat16)
+
+
+def abstract(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def params() -> Any:
+    shapes = parameter_shapes(MODEL.config)
+    return unflatten_dict({n: abstract(s, jnp.bfloat16) for n, s in shapes.items()}, sep=".")
+
+
+def begun() -> Any:
+    return jax.eval_shape(lambda p, t, w: start(MODEL, p, t, w, slots=SLOTS), params(), *SOURCE)
+
+
+SOURCE = abstract((ROWS, WIDTH), np.int32), abstract((ROWS, WIDTH), np.bool_)
+NUMBER, FLOAT = abstract((), np.int32), abstract((), np.float32)
+LIMITS = Limits(NUMBER, NUMBER, abstract((MODEL.config.vocab_size,), np.bool_))
+SAMPLING = Sampling(FLOAT, abstract((), np.uint32), abstract((ROWS,), np.uint32))
+
+CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
+    "jaxrag.models.t5_decoding.start": lambda: (
+        start,
+        (MODEL, params(), *SOURCE),
+        {"slots": SLOTS},
+    ),
+    "jaxrag.models.t5_decoding.advance": lambda: (
+        advance,
+        (MODEL, params(), begun(), NUMBER, LIMITS, SAMPLING),
+        {},
+    ),
+    "jaxrag.models.t5_decoding.score": lambda: (
+        score,
+        (MODEL, params(), *SOURCE, abstract((ROWS, SLOTS), np.int32)),
+        {},
+    ),
+    "jaxrag.models.t5_beams.search": lambda: (
+        search,
+        (MODEL, params(), *SOURCE, LIMITS, Penalty(FLOAT, abstract((), np.bool_))),
+        {"beams": 3, "slots": SLOTS},
+    ),
+}

@@ -1,0 +1,61 @@
+"""The decoder's inside in float64 NumPy: one sequence, no cache, whole matrices at once."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tests.models.decoder_reference import frequencies
+
+
+def reference_inside(
+    config: dict[str, Any], tensors: dict[str, np.ndarray], tokens: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of a sequence: the last layer's attention [t t], mean over heads; the residual stream after
+    each layer [l t d], the embeddings first; and natural-log probabilities [t v]."""
+    w = {name: array.astype(np.float64) for name, array in tensors.items()}
+    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+    size = config.get("head_dim") or config["hidden_size"] // heads
+    speeds, scale = frequencies(config, size)
+    t = len(tokens)
+    angles = np.outer(np.arange(t), speeds)
+
+    def linear(x: np.ndarray, name: str) -> np.ndarray:
+        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        mean = (x**2).mean(-1, keepdims=True)
+        return x / np.sqrt(mean + config["rms_norm_eps"]) * w[f"{name}.weight"]
+
+    def turned(x: np.ndarray) -> np.ndarray:
+        first, second = x[..., : size // 2], x[..., size // 2 :]
+        cos, sin = np.cos(angles)[:, None] * scale, np.sin(angles)[:, None] * scale
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+
+    x = w["model.embed_tokens.weight"][tokens]
+    states, weights = [x], np.zeros((heads, t, t))
+    for i in range(config["num_hidden_layers"]):
+        at = f"model.layers.{i}"
+        y = norm(x, f"{at}.input_layernorm")
+        q = linear(y, f"{at}.self_attn.q_proj").reshape(t, heads, size)
+        k = linear(y, f"{at}.self_attn.k_proj").reshape(t, groups, size)
+        v = linear(y, f"{at}.self_attn.v_proj").reshape(t, groups, size)
+        if config["model_type"] == "qwen3":
+            q, k = norm(q, f"{at}.self_attn.q_norm"), norm(k, f"{at}.self_attn.k_norm")
+        q, k = turned(q), np.repeat(turned(k), heads // groups, axis=1)
+        scores = np.einsum("qhe,khe->hqk", q, k) / math.sqrt(size)
+        scores = np.where(np.tri(t, dtype=bool), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        out = np.einsum("hqk,khe->qhe", weights, np.repeat(v, heads // groups, axis=1))
+        x = x + linear(out.reshape(t, -1), f"{at}.self_attn.o_proj")
+        y = norm(x, f"{at}.post_attention_layernorm")
+        gate = linear(y, f"{at}.mlp.gate_proj")
+        x = x + linear(
+            gate / (1 + np.exp(-gate)) * linear(y, f"{at}.mlp.up_proj"), f"{at}.mlp.down_proj"
+        )
+        states.append(x)
+    logits = norm(x, "model.norm") @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
+    top = logits.max(-1, keepdims=True)
+    logp = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+    return weights.mean(0), np.stack(states), logp

@@ -1,0 +1,84 @@
+"""What is seen inside the decoder, against float64 NumPy, layers apart and stacked, in chunks."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.traverse_util import unflatten_dict
+
+from jaxrag.models.cache import empty_cache
+from jaxrag.models.decoder import Decoder
+from jaxrag.models.decoder_checkpoint import parameter_shapes, stack_layers
+from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.models.decoding import extend
+from jaxrag.models.inspection import Inside, inspect, predict
+from tests.models.decoder_reference import CONFIGS, random_tensors
+from tests.models.inspection_reference import reference_inside
+
+LENGTH, CHUNK, SLOTS = 22, 8, 32
+TOKENS = np.random.default_rng(4).integers(3, 97, (3, LENGTH)).astype(np.int32)
+
+
+def network(name: str, stacked: bool) -> tuple[Decoder, Any, dict[str, np.ndarray]]:
+    decoder = Decoder(read_decoder_config(CONFIGS[name], source="test"))
+    tensors = random_tensors(parameter_shapes(decoder))
+    arrays = stack_layers(tensors) if stacked else tensors
+    tree = unflatten_dict({k: jnp.asarray(v) for k, v in arrays.items()}, sep=".")
+    return decoder.clone(stacked=stacked), tree, tensors
+
+
+def cache_of(decoder: Decoder, rows: int) -> Any:
+    return empty_cache(decoder.config, rows, SLOTS, decoder.dtype, stacked=decoder.stacked)
+
+
+def seen_of(decoder: Decoder, params: Any, tokens: np.ndarray, layer: int) -> Inside:
+    """All tokens in chunks, the rows' last chunk filled up."""
+    rows, cache, parts = len(tokens), cache_of(decoder, len(tokens)), []
+    for at in range(0, LENGTH, CHUNK):
+        part = np.zeros((rows, CHUNK), np.int32)
+        part[:, : min(CHUNK, LENGTH - at)] = tokens[:, at : at + CHUNK]
+        start = np.full(rows, at, np.int32)
+        inside, cache = inspect(decoder, params, cache, part, start, np.int32(layer))
+        parts.append(jax.tree.map(np.asarray, inside))
+    return Inside(*(np.concatenate(part, axis=1)[:, :LENGTH] for part in zip(*parts, strict=True)))
+
+
+@pytest.mark.parametrize("stacked", [False, True], ids=["apart", "stacked"])
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_all_that_is_seen_equals_the_reference(name: str, stacked: bool) -> None:
+    """Grouped heads, and of Qwen3 normalised queries and keys with heads of another size."""
+    decoder, params, tensors = network(name, stacked)
+    for layer in (0, 1):
+        found = seen_of(decoder, params, TOKENS, layer)
+        for row, tokens in enumerate(TOKENS):
+            attention, states, logp = reference_inside(CONFIGS[name], tensors, tokens)
+            seen = found.attention[row]
+            np.testing.assert_allclose(seen[:, :LENGTH], attention, atol=2e-6, rtol=0)
+            assert not np.asarray(seen)[:, LENGTH:].any()
+            assert not np.triu(np.asarray(seen)[:, :LENGTH], 1).any()
+            np.testing.assert_allclose(found.state[row], states[layer + 1], atol=2e-5, rtol=1e-5)
+            targets = np.append(tokens[1:], 0)
+            hidden = jnp.asarray(found.hidden[row])
+            logprobs, entropies = predict(decoder, params, hidden, targets)
+            np.testing.assert_allclose(logprobs, logp[np.arange(LENGTH), targets], atol=2e-5)
+            np.testing.assert_allclose(entropies, -(np.exp(logp) * logp).sum(-1), atol=2e-5)
+
+
+def test_it_is_the_network_that_answers() -> None:
+    """Hidden states and cache are those of `extend`."""
+    decoder, params, _ = network("qwen3", False)
+    tokens, start = TOKENS[:, :CHUNK], np.zeros(3, np.int32)
+    inside, cache = inspect(decoder, params, cache_of(decoder, 3), tokens, start, np.int32(0))
+    hidden, wanted = extend(decoder, params, cache_of(decoder, 3), tokens, start)
+    np.testing.assert_allclose(inside.hidden, hidden, atol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), cache, wanted)
+
+
+def test_rows_stand_where_they_like_and_do_not_see_each_other() -> None:
+    decoder, params, _ = network("llama", False)
+    first = seen_of(decoder, params, TOKENS, 1)
+    again = seen_of(decoder, params, TOKENS[::-1], 1)
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other[::-1])

@@ -1,0 +1,165 @@
+"""T5 against transformers' torch model: logits, greedy answers and beam search."""
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrag.models.decoding import Sampling
+from jaxrag.models.t5_beams import Penalty, search
+from jaxrag.models.t5_checkpoint import load_t5, save_t5
+from jaxrag.models.t5_decoding import Limits, advance, start
+from jaxrag.models.t5_positions import relative_buckets
+from tests.models import small_t5
+from tests.models.small_t5 import CONFIGS
+from tests.models.test_t5 import answers, forward, sources
+
+pytestmark = pytest.mark.parity
+KINDS, COUNT = sorted(CONFIGS), 14
+SOURCES = tuple(range(1, 49, 2))
+
+
+def torch_model(path: Path) -> Any:
+    pytest.importorskip("torch")
+    from transformers import T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration.from_pretrained(path, dtype="float32").eval()
+
+
+def generated(model: Any, tokens: np.ndarray, where: np.ndarray, **settings: Any) -> list[list]:
+    import torch
+
+    found = model.generate(
+        torch.from_numpy(tokens).long(),
+        attention_mask=torch.from_numpy(where).long(),
+        max_new_tokens=COUNT,
+        do_sample=False,
+        use_cache=False,  # theirs has no room for a decoder that is deeper than the encoder
+        **settings,
+    )
+    return [cut(row) for row in found[:, 1:].tolist()]
+
+
+def cut(row: list[int]) -> list[int]:
+    """Up to the end token."""
+    return row[: row.index(1) + 1] if 1 in row else row[:COUNT]
+
+
+def limits(least: int = 0) -> Limits:
+    return Limits(jnp.int32(least), jnp.int32(COUNT), jnp.arange(60) == 1)
+
+
+@pytest.mark.parametrize("setting", [(16, 40), (12, 21), (32, 128), (4, 3), (10, 64), (64, 1000)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_buckets_are_the_same(setting: tuple[int, int], causal: bool) -> None:
+    torch = pytest.importorskip("torch")
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    distances = np.arange(-1500, 1500)
+    want = T5Attention._relative_position_bucket(torch.from_numpy(distances), not causal, *setting)
+    found = relative_buckets(
+        jnp.asarray(distances), buckets=setting[0], max_distance=setting[1], causal=causal
+    )
+    np.testing.assert_array_equal(found, want.numpy())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits(kind: str, tmp_path: Path) -> None:
+    import torch
+
+    small_t5.write(tmp_path, CONFIGS[kind], shards=2)
+    model, params = load_t5(tmp_path, dtype=jnp.dtype("float32"))
+    (tokens, where), targets = sources(), answers()
+    with torch.no_grad():
+        want = torch_model(tmp_path)(
+            torch.from_numpy(tokens).long(),
+            attention_mask=torch.from_numpy(where).long(),
+            decoder_input_ids=torch.from_numpy(targets).long(),
+        ).logits.numpy()
+    found = forward(model, params, tokens, where, targets)
+    print(kind, np.abs(np.asarray(found) - want).max(), np.abs(want).max())
+    np.testing.assert_allclose(found, want, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("least", [0, 6])
+def test_greedy_tokens(kind: str, least: int, tmp_path: Path) -> None:
+    small_t5.write(tmp_path, CONFIGS[kind])
+    model, params = load_t5(tmp_path, dtype=jnp.dtype("float32"))
+    tokens, where = sources(SOURCES)
+    greedy = Sampling(jnp.float32(0), jnp.uint32(0), jnp.zeros(len(tokens), jnp.uint32))
+    begun = start(model, params, tokens, where, slots=16)
+    found = advance(model, params, begun, jnp.int32(COUNT), limits(least), greedy)
+    rows = [row[:n] for row, n in zip(found.tokens.tolist(), found.made.tolist(), strict=True)]
+    print(kind, sorted(found.made.tolist()))
+    assert len({len(row) for row in rows}) > 1  # or ends would go untested
+    want = generated(torch_model(tmp_path), tokens, where, min_new_tokens=least)
+    assert rows == want
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("length", [0.6, 1.0, 2.0, -0.5])
+def test_beam_search_tokens(kind: str, early: bool, length: float, tmp_path: Path) -> None:
+    small_t5.write(tmp_path, CONFIGS[kind])
+    model, params = load_t5(tmp_path, dtype=jnp.dtype("float32"))
+    tokens, where = sources(SOURCES)
+    penalty = Penalty(jnp.float32(length), jnp.bool_(early))
+    for beams, least in ((4, 0), (4, 5), (3, 0)):
+        found, _, made = search(
+            model, params, tokens, where, limits(least), penalty, beams=beams, slots=16
+        )
+        rows = [row[:n] for row, n in zip(found.tolist(), made.tolist(), strict=True)]
+        print(kind, early, length, beams, least, sorted(made.tolist()))
+        want = generated(
+            torch_model(tmp_path),
+            tokens,
+            where,
+            num_beams=beams,
+            length_penalty=length,
+            early_stopping=early,
+            min_new_tokens=least,
+        )
+        assert rows == want
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_we_write_transformers_reads(kind: str, tmp_path: Path) -> None:
+    import torch
+
+    small_t5.write(tmp_path / "one", CONFIGS[kind])
+    model, params = load_t5(tmp_path / "one", dtype=jnp.dtype("float32"))
+    save_t5(tmp_path / "two", model.config, params, small_t5.tokenizer())
+    tokens, where = sources()
+    for path in ("one", "two"):
+        torch_model(tmp_path / path)
+    first, second = (
+        torch_model(tmp_path / path)(
+            torch.from_numpy(tokens).long(),
+            attention_mask=torch.from_numpy(where).long(),
+            decoder_input_ids=torch.from_numpy(answers()).long(),
+        ).logits
+        for path in ("one", "two")
+    )
+    assert torch.equal(first, second)
+
+
+def test_what_transformers_writes_we_read(tmp_path: Path) -> None:
+    """Its version 5 names what scales the output otherwise than published models do."""
+    import torch
+
+    small_t5.write(tmp_path / "one", CONFIGS["1.1"])
+    theirs = torch_model(tmp_path / "one")
+    theirs.save_pretrained(tmp_path / "two")
+    model, params = load_t5(tmp_path / "two", dtype=jnp.dtype("float32"))
+    (tokens, where), targets = sources(), answers()
+    with torch.no_grad():
+        want = theirs(
+            torch.from_numpy(tokens).long(),
+            attention_mask=torch.from_numpy(where).long(),
+            decoder_input_ids=torch.from_numpy(targets).long(),
+        ).logits.numpy()
+    found = forward(model, params, tokens, where, targets)
+    np.testing.assert_allclose(found, want, atol=2e-5, rtol=0)

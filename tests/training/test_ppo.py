@@ -1,0 +1,263 @@
+"""PPO's loop on a tiny T5: what it resumes, what changes nothing, and rewards that will not do."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrag.training import ppo, ppo_toy
+from jaxrag.training.ppo_rollouts import (
+    TEXTS,
+    Example,
+    checked,
+    fitted,
+    means,
+    sample,
+    tokens_of,
+    written,
+)
+from jaxrag.training.ppo_settings import KlControl, Training
+from jaxrag.training.ppo_step import make_step, no_value
+from jaxrag.training.students import NewT5, Student, engine, new_t5
+from jaxrag.types import Generation, InputError, Question
+
+# one for all tests, so that its programs are compiled once
+HOW = Training(
+    steps=4,
+    rollouts=4,
+    batch=2,
+    passes=2,
+    value_clip=0.3,
+    entropy_weight=0.01,
+    whiten_rewards=True,
+    kl=KlControl(0.1, 0.01, 0.5),
+    kl_bound=0.9,
+    learning_rate=3e-2,
+    weight_decay=0.0,
+    save_every=2,
+)
+SOME = ppo_toy.examples(7, seed=5)
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory: pytest.TempPathFactory) -> Student:
+    where = ppo_toy.tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    sizes = NewT5(str(where), width=8, inner=8, heads=1, head_width=8, layers=1)
+    return new_t5(sizes, max_source=5, max_target=4, dtype="float32")
+
+
+class Asked:
+    """A reward that writes down what it was asked, and may break off."""
+
+    def __init__(self, breaks_at: int | None = None, broken: Any = KeyboardInterrupt) -> None:
+        self.texts: list[list[str]] = []
+        self.breaks_at, self.broken = breaks_at, broken
+
+    def __call__(self, questions: Any, written: Any) -> Any:
+        self.texts.append([one.text for one in written])
+        if len(self.texts) - 1 == self.breaks_at:
+            raise self.broken
+        rewards, records = ppo_toy.reward(questions, written)
+        return rewards, [{**record, "queries": ["x"]} for record in records]
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(jax.tree.leaves(jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), one, other)))
+
+
+def lines(directory: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (directory / name).read_text().splitlines()]
+    return [{k: v for k, v in line.items() if not k.endswith("seconds")} for line in found]
+
+
+def test_a_training_that_broke_off_goes_on_to_the_bit(student: Student, tmp_path: Path) -> None:
+    first, second = Asked(), Asked(breaks_at=3, broken=RuntimeError("the reader is gone"))
+    whole = ppo.train(SOME, student, first, HOW, tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="the reader is gone"):
+        ppo.train(SOME, student, second, HOW, tmp_path / "broken")
+    assert [line["step"] for line in lines(tmp_path / "broken")] == [1, 2, 3]
+    with (tmp_path / "broken" / TEXTS).open("a") as stream:
+        stream.write('{"step": 3')  # cut short by a kill
+    again = Asked()
+    found = ppo.train(SOME, student, again, HOW, tmp_path / "broken")
+    assert same(found, whole) and not same(found, student.params)
+    # what was asked before is asked again in the same words: a store has paid for it
+    assert second.texts == first.texts and again.texts == first.texts[2:]
+    for name in ("metrics.jsonl", TEXTS):
+        assert lines(tmp_path / "broken", name) == lines(tmp_path / "whole", name)
+    steps = lines(tmp_path / "whole")
+    # beta follows the divergence: before the first update there is none
+    assert steps[0]["kl"] == 0 and steps[0]["coefficient"] == pytest.approx(0.1 * 0.9)
+    assert len({line["coefficient"] for line in steps}) == 4
+    assert {"reward", "words", "entropy", "clip_fraction", "ended"} <= set(steps[0])
+    # every text is in the file, and its reward is what was logged
+    texts = lines(tmp_path / "whole", TEXTS)
+    assert len(texts) == 16 and texts[0]["queries"] == ["x"]
+    rewards = [line["reward"] for line in texts if line["step"] == 2]
+    assert steps[1]["reward"] == pytest.approx(np.mean(rewards))
+    # done already: nothing is asked
+    idle = Asked()
+    assert same(ppo.train(SOME, student, idle, HOW, tmp_path / "whole"), whole) and not idle.texts
+
+
+def rollouts(student: Student, score: float = 1.0) -> tuple[Any, Any, Any]:
+    """Functions, the first state, and rollouts of four texts of different lengths."""
+    functions = make_step(student.module, HOW)
+    state = functions.begin(student.params)
+    ids = [(3, 4, 5, 1), (6, 1), (7, 8, 1), (1,)]
+    texts = [Generation("", some, (0.0,) * len(some), "end", 1) for some in ids]
+    pairs = tokens_of(student, ["fox oak sea", "oak", "sun owl fox map", "map"], texts)
+    logprobs, values = functions.look(state.params, pairs)
+    scores = np.array([score, -score, 0.0, score], np.float32)
+    judged = functions.judge(state.coefficient, pairs, scores, logprobs, logprobs, values)
+    return functions, state, judged
+
+
+ROWS = np.array([0, 1], np.int32)
+
+
+def test_at_first_the_ratio_is_one(student: Student) -> None:
+    functions, state, judged = rollouts(student)
+    _, figures = functions.update(state, judged, ROWS)
+    assert float(figures["clip_fraction"]) == 0
+    assert float(figures["approximate_kl"]) < 1e-10
+    # ratio 1 everywhere: the loss of the policy is minus the mean advantage of the batch's tokens
+    advantages = np.asarray(judged.advantages)[ROWS][np.asarray(judged.where)[ROWS]]
+    assert float(figures["policy_loss"]) == pytest.approx(-advantages.mean(), abs=1e-5)
+    assert abs(advantages.mean()) > 0.01
+
+
+def test_without_advantages_the_policy_stays(student: Student) -> None:
+    how = HOW.__class__(**{**vars(HOW), "entropy_weight": 0.0})
+    functions = make_step(student.module, how)
+    _, _, judged = rollouts(student, score=0.0)
+    assert not np.asarray(judged.advantages).any() and not np.asarray(judged.returns).any()
+    state, figures = functions.update(functions.begin(student.params), judged, ROWS)
+    assert float(figures["norm"]) == 0.0
+    assert same(state.params, {"policy": student.params, "value": no_value(student.module)})
+
+
+def test_padding_changes_nothing(student: Student) -> None:
+    functions, state, judged = rollouts(student)
+    there = np.asarray(judged.where)
+    beyond = np.arange(5) >= np.asarray(judged.pairs.source_length)[:, None]
+    assert beyond.any() and not there.all()
+
+    def filled(array: Any) -> Any:
+        return jnp.where(there, array, 7.0)
+
+    pairs = judged.pairs._replace(
+        source=np.where(beyond, 9, judged.pairs.source),
+        target=np.where(there, judged.pairs.target, 9),
+    )
+    names = ("logprobs", "reference", "values", "advantages", "returns")
+    other = judged._replace(pairs=pairs, **{name: filled(getattr(judged, name)) for name in names})
+    once = functions.update(state, judged, ROWS)
+    again = functions.update(functions.begin(student.params), other, ROWS)
+    assert same(once, again) and float(once[1]["norm"]) > 0
+    # nor in what is looked at and judged
+    state = functions.begin(student.params)
+    for mine, with_junk in zip(
+        functions.look(state.params, judged.pairs),
+        functions.look(state.params, pairs),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(np.asarray(mine)[there], np.asarray(with_junk)[there])
+
+
+def test_a_policy_that_moved_too_far_is_left_alone(student: Student, tmp_path: Path) -> None:
+    functions, state, judged = rollouts(student)
+    # as if it had been 3 nats less sure of every token: e^3 - 1 - 3 = 16.1 nats, over 0.9
+    far = judged._replace(logprobs=judged.logprobs - 3)
+    before = jax.tree.map(np.array, state)
+    state, figures = functions.update(state, far, ROWS)
+    assert float(figures["approximate_kl"]) == pytest.approx(math.exp(3) - 4, rel=1e-4)
+    assert same(state, before)
+    practice = ppo.Practice(SOME, student, Asked(), HOW, tmp_path)
+    state, told = practice.learn(state, far, 0)
+    assert same(state.params, before.params) and told["updates"] == 1
+    _, told = practice.learn(state, judged, 0)
+    assert told["updates"] == 4  # 2 passes over 4 texts in twos
+
+
+def test_draws_depend_on_the_question_alone(student: Student) -> None:
+    model = engine(student, student.params)
+
+    def texts(*sources: str, step: int = 0) -> list[tuple[int, ...]]:
+        return [one.tokens for one in sample(model, sources, tokens=4, seed=0, step=step)]
+
+    a, b, c = "fox oak sea", "oak bee", "sun"
+    first, second, third, again = texts(a, b, c, a)
+    assert [first, third] == texts(a, c) and [second, first] == texts(b, a)
+    assert again != first  # the same question once more is another draw
+    assert texts(a, b, c, a, step=1) != [first, second, third, again]
+
+
+def test_tokens_are_those_that_were_drawn(student: Student) -> None:
+    texts = [Generation("red", (4, 1), (0.0, 0.0), "end", 1),
+             Generation("?", (2, 2, 2, 2), (0.0,) * 4, "length", 1)]  # fmt: skip
+    pairs = tokens_of(student, ["fox oak", "oak sun fox"], texts)
+    assert pairs.target.tolist() == [[4, 1, 0, 0], [2, 2, 2, 2]]
+    assert pairs.target_length.tolist() == [2, 4] and pairs.source_length.tolist() == [2, 3]
+    assert written(pairs).tolist() == [[True, True, False, False], [True] * 4]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_reward_that_is_no_number(bad: float) -> None:
+    some = [Question("q1", "?", ("a",)), Question("q2", "?", ("a",))]
+    with pytest.raises(InputError, match=r"Step 9: the reward of question q2 is (nan|inf)"):
+        checked([1.0, bad], some, 9)
+    with pytest.raises(InputError, match=r"Step 9: .*shape \(1,\) for 2 texts"):
+        checked([1.0], some, 9)
+
+
+def test_a_reward_of_nan_stops_the_training(student: Student, tmp_path: Path) -> None:
+    def reward(questions: Any, written: Any) -> Any:
+        return [math.nan] * len(questions), [{} for _ in questions]
+
+    with pytest.raises(InputError, match="Step 1: the reward of question toy"):
+        ppo.train(SOME, student, reward, HOW, tmp_path)
+    assert not (tmp_path / TEXTS).exists()
+
+
+def test_means_are_of_numbers_and_truths() -> None:
+    some = [{"hit": True, "f1": 0.5, "queries": ["a"]}, {"hit": False, "f1": 1.0, "extra": 3}]
+    assert means(some) == {"hit": 0.5, "f1": 0.75, "extra": 3.0}
+
+
+def test_sources_that_will_not_do(student: Student) -> None:
+    with pytest.raises(InputError, match="no question to train on"):
+        fitted(student, [])
+    with pytest.raises(InputError, match="Question q1: nothing of it is left"):
+        fitted(student, [Example(Question("q1", "", ("a",)), "")])
+    long = Example(Question("q1", "?", ("a",)), "elk sea oak sun fox owl map")
+    assert fitted(student, [long])[0].source == "elk sea oak sun fox"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rollouts": 10, "batch": 4}, "a whole number of batches"),
+        ({"batch": 0}, "batch 0"),
+        ({"epochs": 0.0}, "epochs 0"),
+        ({"clip": 1.0}, "clip is 1.0"),
+        ({"decay": 1.5}, "decay is 1.5; it is to be from 0 to 1"),
+        ({"learning_rate": math.nan}, "learning_rate is nan; it is to be 0 or more"),
+        ({"kl_bound": -1.0}, "kl_bound is -1.0"),
+    ],
+)
+def test_settings_that_will_not_do(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Training(**settings)
+    with pytest.raises(InputError, match=r"kl\.target is 0"):
+        KlControl(target=0.0)
+
+
+def test_steps_of_epochs() -> None:
+    assert Training(epochs=3, rollouts=100, batch=10).steps_over(1000) == 30
+    assert Training(steps=7).steps_over(1000) == 7
