@@ -12,8 +12,8 @@ A variant is BASELINE@DATA, the second part as in `configs.ars`: the same test q
 - ``rankrag``: RankRAG's selection by the model that answers, prompted instead of tuned.
 - ``cor``: CoR's ranking of document ids, prompted instead of tuned.
 
-The row SELF-RAG is `configs.self_rag`; RaFe needs a trained checkpoint. The settings of the small variants are not
-tuned; they fit one short passage, as the others' do.
+The row SELF-RAG is `configs.self_rag`; RaFe needs a trained checkpoint. The settings of the small
+variants are not tuned; they fit one short passage, as the others' do.
 """
 
 from __future__ import annotations

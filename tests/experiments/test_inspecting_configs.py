@@ -54,7 +54,6 @@ def calls(name: str) -> dict[str, tuple[int, int]]:
         lambda question, tools: answer(question, tools, run.method),
         QUESTIONS,
         FakePassages(40),  # type: ignore[arg-type]
-        looks=True,
     )
     return {kind.kind: (kind.least, kind.most) for kind in found}
 

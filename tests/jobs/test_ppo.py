@@ -282,7 +282,7 @@ def test_what_a_job_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     before = (trained / "model.safetensors").read_bytes()
     job.execute(settings, work)
     assert (trained / "model.safetensors").read_bytes() == before
-    with pytest.raises(InputError, match="another"):
+    with pytest.raises(InputError, match="other settings"):
         job.execute(dataclasses.replace(settings, watched_limit=2), work)
 
 
