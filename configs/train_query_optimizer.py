@@ -35,15 +35,15 @@ from jaxrag.training.students import NewT5
 from jaxrag.types import InputError
 
 RANDOM = Training(
-    epochs=30,
+    epochs=8,
     batch=8,
     piece=8,
     learning_rate=1e-3,
     warmup=20,
     decay="linear",
     patience=4,
-    watch_every=100,
-    save_every=100,
+    watch_every=50,
+    save_every=50,
 )
 """From random weights: a higher rate, and more epochs, than from a checkpoint."""
 

@@ -27,7 +27,7 @@ LEARNS = Training(
     clip_norm=1.0,
     kl=KlControl(0.01, 1.0),
     save_every=20,
-    watch_every=5,
+    watch_every=2,
 )
 """What this task is learned with on 2 cores in a few minutes."""
 

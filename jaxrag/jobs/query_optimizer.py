@@ -9,7 +9,8 @@ training began with write for these pairs in ``held_out.jsonl``, and their figur
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -94,31 +95,41 @@ def execute(job: TrainQueryOptimizer, workdir: str | Path) -> Path:
     file = locate_pairs(job.pairs)
     known, held = read_pairs(file)
     student = _begin(job)
-    some = held[: job.evaluated or None]
+    encoder = Encoder.load(job.encoder, pooling="mean") if job.task == "queries" else None
     labels = sorted({pair.target for pair in (*known, *held)}) if job.task == "labels" else ()
-    encoder = _encoder(job)
+    judged = partial(Judge, student, task=job.task, encoder=encoder, labels=labels)
     record = {"training": recall.describe_all(job), "student": student.identity}
     record["pairs"] = sha256(file)
+
+    def keep(params: dict[str, Any], step: int) -> None:
+        if jax.process_index() == 0:
+            write_student(directory / OPTIMIZER, student, params)
+
     with job_directory(workdir, record) as directory:
-        judge = Judge(student, some, task=job.task, encoder=encoder, labels=labels)
-
-        def watch(params: dict[str, Any], step: int) -> Watched:
-            model = engine(student, params)
-            found = judge(params, model).columns
-            if job.downstream:
-                ids = [pair.question_id for pair in some]
-                found["downstream"] = outcome(job.downstream, model, ids)
-            return found
-
-        def keep(params: dict[str, Any], step: int) -> None:
-            if jax.process_index() == 0:
-                write_student(directory / OPTIMIZER, student, params)
-
+        watch = _watching(job, student, judged, held[: job.evaluated or None])
         training.train(known, student, job.training, directory, keep=keep, watch=watch)
         if jax.process_index() == 0:
-            judge = Judge(student, held, task=job.task, encoder=encoder, labels=labels)
-            _write_figures(job, directory, student, judge, held)
+            _write_figures(job, directory, student, judged(held), held)
     return directory / OPTIMIZER
+
+
+def _watching(
+    job: TrainQueryOptimizer,
+    student: Student,
+    judged: Callable[[Sequence[Pair]], Judge],
+    pairs: Sequence[Pair],
+) -> Callable[[dict[str, Any], int], Watched]:
+    """Figures of the pairs that are looked at on the way."""
+    judge, ids = judged(pairs), [pair.question_id for pair in pairs]
+
+    def watch(params: dict[str, Any], step: int) -> Watched:
+        model = engine(student, params)
+        found = judge(params, model).columns
+        if job.downstream:
+            found["downstream"] = outcome(job.downstream, model, ids)
+        return found
+
+    return watch
 
 
 def _begin(job: TrainQueryOptimizer) -> Student:
@@ -126,10 +137,6 @@ def _begin(job: TrainQueryOptimizer) -> Student:
     if job.checkpoint:
         return load_student(job.checkpoint, **lengths, dtype=job.dtype or None)
     return new_t5(job.new, **lengths, dtype=job.dtype or None)
-
-
-def _encoder(job: TrainQueryOptimizer) -> Encoder | None:
-    return Encoder.load(job.encoder, pooling="mean") if job.task == "queries" else None
 
 
 def _write_figures(

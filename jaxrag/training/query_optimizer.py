@@ -139,21 +139,8 @@ def train(
     step = make_step(student.module, settings, steps=steps, mesh=mesh)
     chosen = bool(settings.best and settings.watch_every and watch)
 
-    def watched(state: State, number: int) -> Watched:
-        assert watch is not None
-        found = watch(pieces.apart(state.params, mesh)[0], number)
-        if number == 0 and chosen and best_step({0: _means(found)}, settings.best) is None:
-            raise InputError(
-                f"best is {settings.best!r}, which is not known of these pairs; known are "
-                f"{', '.join(name for name, mean in _means(found).items() if mean is not None)}."
-            )
-        return found
-
-    def enough(state: State, history: History) -> bool:
-        best, newest = best_step(history, settings.best), max(history)
-        if best == newest:
-            keep(pieces.apart(state.params, mesh)[0], newest)
-        return bool(settings.patience) and waited(history, best) >= settings.patience
+    def of(state: State) -> dict[str, Any]:
+        return pieces.apart(state.params, mesh)[0]
 
     state = fit(
         step.begin(student.params),
@@ -163,18 +150,34 @@ def train(
         directory=directory,
         what="fine-tuning",
         save_every=settings.save_every,
-        watch=watched if watch else None,
+        watch=(lambda state, number: watch(of(state), number)) if watch else None,
         watch_every=settings.watch_every,
-        enough=enough if chosen else None,
+        enough=_keeping(keep, of, settings) if chosen else None,
     )
     if not chosen:
-        keep(pieces.apart(state.params, mesh)[0], steps)
+        keep(of(state), steps)
 
 
-def _means(found: Watched) -> dict[str, float | None]:
-    return {
-        name: float(np.nanmean(v)) if (~np.isnan(v)).any() else None for name, v in found.items()
-    }
+def _keeping(
+    keep: Callable[[dict[str, Any], int], None],
+    of: Callable[[State], dict[str, Any]],
+    settings: Training,
+) -> Callable[[State, History], bool]:
+    """Keeps the parameters of the best step when they come by; tells when to stop waiting."""
+
+    def enough(state: State, history: History) -> bool:
+        best, newest = best_step(history, settings.best), max(history)
+        if best is None:
+            known = [name for name, mean in history[newest].items() if mean is not None]
+            raise InputError(
+                f"best is {settings.best!r}, which is not known of these pairs; known are "
+                f"{', '.join(known)}."
+            )
+        if best == newest:
+            keep(of(state), newest)
+        return 0 < settings.patience <= waited(history, best)
+
+    return enough
 
 
 def best_step(history: History, best: Any) -> int | None:
@@ -188,6 +191,6 @@ def best_step(history: History, best: Any) -> int | None:
     return found
 
 
-def waited(history: History, best: int | None) -> int:
+def waited(history: History, best: int) -> int:
     """How many evaluations came after the best one."""
-    return sum(1 for step in history if best is None or step > best)
+    return sum(step > best for step in history)

@@ -263,7 +263,9 @@ def test_what_a_job_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     settings, work = small(tmp_path), tmp_path / "work"
     trained = job.execute(settings, work)
     assert trained == work / "optimizer"
-    rows = {row["figure"]: row for row in map(json.loads, (work / "ppo.jsonl").open())}
+    rows = {
+        row["figure"]: row for row in map(json.loads, (work / "ppo.jsonl").read_text().splitlines())
+    }
     assert set(rows) == {"reward", "parsed", "hit", "itself reward", "itself hit"}
     assert all(row["before"][3] == 4 and row["seeds"] == 1 for row in rows.values())
     # a hit is worth 1, none -1; and the questions' own figures do not change
@@ -271,7 +273,7 @@ def test_what_a_job_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert reward == pytest.approx(2 * hit - 1)
     assert rows["itself hit"]["before"] == rows["itself hit"]["after"]
     assert rows["itself hit"]["before"][0] > 0
-    texts = [json.loads(line) for line in (work / "rollouts.jsonl").open()]
+    texts = [json.loads(line) for line in (work / "rollouts.jsonl").read_text().splitlines()]
     assert [line["step"] for line in texts] == [1, 1, 2, 2]
     assert all(line["queries"] and line["reward"] in (1.0, -1.0) for line in texts)
     # the trained rewriter is another one, and can be loaded
