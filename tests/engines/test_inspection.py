@@ -83,6 +83,7 @@ def test_the_end_token_follows_where_it_is_asked_for(model: LocalModel) -> None:
     assert len(ended.logprobs) == len(" a star") + 1 and ended.text.endswith("star<|im_end|>")
 
 
+@pytest.mark.slow
 def test_the_middle_layer_by_default(directory: Path, tmp_path: Path) -> None:
     write_tiny_model(tmp_path, num_hidden_layers=5)
     deep = LocalModel.load(tmp_path, prefill_rows=2, decode_rows=2)

@@ -344,6 +344,7 @@ def test_long_prompts_have_fewer_rows(directory: Path) -> None:
     assert model._decoding.rows(128) > model._decoding.rows(512)
 
 
+@pytest.mark.slow
 def test_warming_up_compiles_what_prompts_of_that_length_take(directory: Path) -> None:
     from jaxrag.models import decoding
 

@@ -83,6 +83,7 @@ def test_results_do_not_depend_on_the_batch(model: Seq2SeqModel, settings: dict[
     assert model.generate(PROMPTS[6:7] * 3, max_new_tokens=10, **settings) == whole[6:7] * 3
 
 
+@pytest.mark.slow
 def test_beam_search_does_not_depend_on_the_batch_and_finds_likelier_answers(
     directory: Path, answers: list[Generation]
 ) -> None:
@@ -210,6 +211,7 @@ def test_long_prompts_are_refused_before_anything_is_computed(directory: Path) -
     assert room == 8 - len(model.tokenizer.encode("the cat"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(8, 1), (2, 4)])
 def test_eight_devices_make_the_tokens_of_one(
     directory: Path, answers: list[Generation], shape: tuple[int, int]

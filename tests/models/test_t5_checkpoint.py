@@ -210,6 +210,7 @@ def test_float16_and_trees_of_another_shape_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_initial_deviations_worked_by_hand() -> None:
     config = T5Config(1000, 64, 16, 128, 1, 1, 2, initializer_factor=0.5, tied=False, scaled=False)
     at = "encoder.block.0.layer"

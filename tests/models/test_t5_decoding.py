@@ -187,6 +187,7 @@ def test_steps_in_pieces_are_the_whole(small: Any) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_jit_and_no_jit_make_the_same_answers(small: Any) -> None:
     tokens, where = sources((9, 5))
     model, params, _ = small
@@ -206,6 +207,7 @@ def test_jit_and_no_jit_make_the_same_answers(small: Any) -> None:
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_logprobs_are_those_of_teacher_forcing(small: Any) -> None:
     model, params, _ = small
     tokens, where = sources(LENGTHS)

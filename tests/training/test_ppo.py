@@ -75,6 +75,7 @@ def lines(directory: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if not k.endswith("seconds")} for line in found]
 
 
+@pytest.mark.slow
 def test_a_training_that_broke_off_goes_on_to_the_bit(student: Student, tmp_path: Path) -> None:
     first, second = Asked(), Asked(breaks_at=3, broken=RuntimeError("the reader is gone"))
     whole = ppo.train(SOME, student, first, HOW, tmp_path / "whole")

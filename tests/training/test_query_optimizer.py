@@ -116,6 +116,7 @@ def test_batches_are_the_seeds_and_go_on(student: Student) -> None:
         batches(pairs, settings(batch=16))
 
 
+@pytest.mark.slow
 def test_pieces_add_up_to_the_whole_batch(student: Student) -> None:
     """Gradients of 4 x 1 and 2 x 2 pairs: the loss of the whole batch, and AdamW's step by hand."""
     batch = make_batch(jax.tree.map(lambda a: a[:4], tokenised(PAIRS, student)))
@@ -143,6 +144,7 @@ def test_pieces_add_up_to_the_whole_batch(student: Student) -> None:
     assert known.mean() > 0.05
 
 
+@pytest.mark.slow
 def test_it_learns_pairs_by_heart_and_writes_them(student: Student, tmp_path: Path) -> None:
     how = settings(
         steps=200, batch=8, piece=8, dropout=False, save_every=200, warmup=5, decay="constant"
@@ -162,6 +164,7 @@ class Stop(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_stopped_and_started_again_it_ends_in_the_same_bits(
     student: Student, tmp_path: Path
 ) -> None:

@@ -205,6 +205,7 @@ def timeless(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if "seconds" not in k} for line in figures]
 
 
+@pytest.mark.slow
 def test_half_from_the_pools_and_half_from_what_is_found(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_step_is_that_of_the_loss(start: Path, ties: Any, dropout: float) -> N
     assert known.mean() > 0.1
 
 
+@pytest.mark.slow
 def test_it_learns_the_order(start: Path, tmp_path: Path) -> None:
     """From chance to every pair right, also in questions that it has not seen."""
     ranker, known = small_ranker.begin(start), small_ranker.examples(32)

@@ -135,6 +135,7 @@ def test_remat_changes_no_gradient(student: Student) -> None:
         np.testing.assert_allclose(one, other, atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_dropout_is_drawn_from_the_key(student: Student) -> None:
     pairs = students.encode(student, INPUTS, TARGETS)
     none = logprobs(student, pairs)
