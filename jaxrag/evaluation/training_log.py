@@ -20,6 +20,8 @@ PARTS = {
     "search_seconds": "search",
     "rerank_seconds": "re-ranking",
     "scoring_seconds": "scoring",
+    "write_seconds": "writing",
+    "reward_seconds": "rewarding",
     "update_seconds": "update",
 }
 """Parts of a step that are timed, as metrics.jsonl and as a reader call them."""

@@ -205,16 +205,6 @@ def explained_variance(
     return jnp.where(spread > 0, 1.0 - left / jnp.where(spread > 0, spread, 1.0), jnp.nan)
 
 
-def sequence_kl(
-    logprobs: Float[Array, "b t"], reference: Float[Array, "b t"], *, where: Bool[Array, "b t"]
-) -> Float[Array, ""]:
-    """Mean over texts of log pi(text) - log pi_ref(text): the divergence that is controlled.
-
-    Over texts that pi wrote its mean is KL(pi || pi_ref); of some it can be below 0.
-    """
-    return jnp.where(where, logprobs - reference, 0.0).sum(axis=-1).mean()
-
-
 def controlled(
     coefficient: Float[Array, ""],
     kl: Float[Array, ""],
@@ -226,7 +216,7 @@ def controlled(
 
     Args:
       coefficient: beta so far.
-      kl: what was measured, in nats a text.
+      kl: what was measured, in nats a token (Ziegler et al.: a text).
       target: what is wanted.
       rate: K, 0.1 in the paper; where a horizon is given, texts of a batch / horizon. 0 fixes beta.
     """

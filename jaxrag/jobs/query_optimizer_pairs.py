@@ -1,9 +1,8 @@
 """The file of pairs that a student is fine-tuned on.
 
 Of each line of pairs.jsonl ``question_id``, ``input``, ``target`` and ``part`` are read: "train",
-or "held_out" (also spelt "held-out"); lines of the part "test" are left alone. A target of null,
-where the teacher's text could not be read, is nothing to learn from: such lines are left out, and
-their number is logged.
+or "held_out"; lines of the part "test" are left alone. A target of null, where the teacher's text
+could not be read, is nothing to learn from: such lines are left out, and their number is logged.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _part(line: Mapping[str, Any], where: str) -> str:
                 f"{where}: {name} is {text!r}; a text that is not empty is wanted."
                 + (" (Of a target null says that there is none.)" if name == "target" else "")
             )
-    part = line["part"].replace("-", "_")
+    part = line["part"]
     if part not in PARTS:
         raise InputError(f"{where}: part is {line['part']!r}; allowed are {', '.join(PARTS)}.")
     return part

@@ -18,7 +18,6 @@ from jaxrag.methods.rewrite_steps import (
     Ranked,
     Search,
     record_searches,
-    record_selected,
 )
 from jaxrag.methods.rewrites import Rewriter, rewrite
 from jaxrag.methods.tools import Tools
@@ -67,6 +66,6 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     rankings = await config.search.of_all(kept, tools)
     record_searches(kept, rankings, tools, trace)
     pool = config.search.merged(rankings)
-    record_selected(pool, tools, trace)
+    steps.record_selected(pool.rows, tools, trace, pool.scores)
     reply = await tasks.answer_from_passages(question, pool.rows, tools, config, trace)
     return Answer(question.id, reply.text, trace)

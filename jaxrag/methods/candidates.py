@@ -11,7 +11,8 @@ from jaxrag.methods.tools import Tools
 from jaxrag.types import InputError, Ranking
 
 
-async def _search(path: str, text: str, k: int, tools: Tools, trace: Trace) -> Ranking:
+async def search(path: str, text: str, k: int, tools: Tools, trace: Trace) -> Ranking:
+    """The ``k`` best passages for a text; ``trace["searches"]`` gets one entry more."""
     ranking = await tools.index.search(text, k)
     ids = [passage.id for passage in tools.index.passages(ranking.ids)]
     trace.setdefault("searches", []).append(
@@ -22,9 +23,7 @@ async def _search(path: str, text: str, k: int, tools: Tools, trace: Trace) -> R
 
 async def _both(query: str, pseudo: str, k: int, tools: Tools, trace: Trace) -> list[Ranking]:
     """Searches by query and by pseudo-context side by side."""
-    found = await gather(
-        _search("q", query, k, tools, trace), _search("p", pseudo, k, tools, trace)
-    )
+    found = await gather(search("q", query, k, tools, trace), search("p", pseudo, k, tools, trace))
     trace["searches"].sort(key=lambda search: search["path"], reverse=True)  # q before p, always
     return found
 
@@ -70,7 +69,7 @@ class OnePath:
             "expanded": " ".join([query] * self.copies + [pseudo]),
         }[self.by]
         path = {"query": "q", "pseudo": "p", "expanded": "q+p"}[self.by]
-        ranking = await _search(path, text, self.n, tools, trace)
+        ranking = await search(path, text, self.n, tools, trace)
         return Pool(ranking.ids, ranking.scores)
 
 

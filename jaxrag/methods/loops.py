@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 from jaxrag.functional.conclusions import conclusion, last_sentence
 from jaxrag.functional.sentences import key_of, sentences
 from jaxrag.methods import kinds, prompts, steps, tasks
+from jaxrag.methods.candidates import search
 from jaxrag.methods.tools import Tools
-from jaxrag.types import Answer, Generation, InputError, Question, Ranking
+from jaxrag.types import Answer, Generation, InputError, Question
 
 Strategy = Literal["none", "single", "multi"]
 """How a question is answered: without retrieval, after one search, or by IRCoT's loop."""
@@ -35,21 +36,6 @@ def told(question: Question) -> str:
     """The question, with lettered choices where it has some."""
     fields = kinds.fields(question)
     return f"{fields['question']}\n{fields['choices']}" if fields["choices"] else fields["question"]
-
-
-async def search(path: str, text: str, k: int, tools: Tools, trace: steps.Trace) -> Ranking:
-    """The ``k`` best passages for a text; ``trace["searches"]`` gets one entry more."""
-    ranking = await tools.index.search(text, k)
-    ids = [passage.id for passage in tools.index.passages(ranking.ids)]
-    trace.setdefault("searches", []).append(
-        {"path": path, "query": text, "ids": ids, "scores": list(ranking.scores)}
-    )
-    return ranking
-
-
-def record_selected(rows: Sequence[int], tools: Tools, trace: steps.Trace) -> None:
-    """Writes the passages that are read into the trace."""
-    trace["selected"] = {"ids": [passage.id for passage in tools.index.passages(rows)]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +109,7 @@ async def interleave(
         found = await search(f"sentence {number}", reply.text, loop.k, tools, trace)
         rows = tuple(dict.fromkeys((*rows, *found.ids)))[: loop.max_passages]
     trace["loop"] = {"steps": len(trace["reasoning"]), "end": ended}
-    record_selected(rows, tools, trace)
+    steps.record_selected(rows, tools, trace)
     return Reasoned(rows, tuple(said), ended)
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from jaxrag.functional.query_lists import Queries, different, parse_queries
 from jaxrag.methods import prompts, steps, tasks
-from jaxrag.methods.rewrite_steps import Search, record_searches, record_selected
+from jaxrag.methods.rewrite_steps import Search, record_searches
 from jaxrag.methods.steps import Pool, Reader, Trace
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, Generation, InputError, Question
@@ -166,7 +166,7 @@ async def search_for(
     rankings = await search.of_all(asked, tools)
     record_searches(asked, rankings, tools, trace)
     pool = search.merged(rankings)
-    record_selected(pool, tools, trace)
+    steps.record_selected(pool.rows, tools, trace, pool.scores)
     return pool
 
 

@@ -32,6 +32,7 @@ from jaxrag.functional.actions import (
 )
 from jaxrag.functional.sentences import key_of, sentences
 from jaxrag.methods import kinds, loops, prompts, steps, tasks
+from jaxrag.methods.candidates import search
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, Generation, InputError, Passage, Question
 
@@ -139,7 +140,7 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     trace = state.trace
     trace["loop"] = {"steps": len(trace["steps"]), "end": ended, **state.counts}
     if state.shown:
-        loops.record_selected(tuple(state.shown), tools, trace)
+        steps.record_selected(tuple(state.shown), tools, trace)
     return await _end(question, finish, reply, tools, config, state)
 
 
@@ -209,7 +210,7 @@ async def _act(action: Action | None, said: str, tools: Tools, pages: Pages, sta
 async def _search(entity: str, tools: Tools, pages: Pages, state: _State) -> str:
     """The first sentences of what is found; it becomes the page of later lookups."""
     path = f"step {len(state.past) + 1}"
-    ranking = await loops.search(path, entity, pages.n, tools, state.trace)
+    ranking = await search(path, entity, pages.n, tools, state.trace)
     passages = tools.index.passages(ranking.ids)
     found = [
         (row, passage)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from jaxrag.engines.requests import gather
-from jaxrag.methods import relevance, steps
+from jaxrag.methods import relevance
 from jaxrag.methods.merging import Merge, check_merge, merged
 from jaxrag.methods.steps import Pool, Trace
 from jaxrag.methods.tools import Tools
@@ -202,9 +202,3 @@ def record_searches(
         }
         for number, (text, ranking) in enumerate(zip(texts, rankings, strict=True), start=1)
     ]
-
-
-def record_selected(pool: Pool, tools: Tools, trace: steps.Trace) -> None:
-    """Writes the passages that are read into the trace."""
-    ids = [passage.id for passage in tools.index.passages(pool.rows)]
-    trace["selected"] = {"ids": ids, "scores": list(pool.scores)}

@@ -33,6 +33,7 @@ from jaxrag.functional import seakr
 from jaxrag.functional.conclusions import conclusion
 from jaxrag.functional.sentences import key_of, sentences
 from jaxrag.methods import kinds, loops, prompts, steps
+from jaxrag.methods.candidates import search
 from jaxrag.methods.inspection_tool import words_of, words_of_tokens
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Prompt, Question
@@ -124,7 +125,7 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     chosen = await _read(question, notes, tools, config, trace)
     _record_gate(trace, config)
     if notes.rows:
-        loops.record_selected(notes.rows, tools, trace)
+        steps.record_selected(notes.rows, tools, trace)
     reply = loops.conclude(question, [chosen], config.reader, trace)
     return Answer(question.id, reply.text, trace)
 
@@ -240,7 +241,7 @@ async def _retrieve(
         return None
     notes.queries.add(query)
     number = len(trace["steps"])
-    ranking = await loops.search(f"step {number}", query, config.k, tools, trace)
+    ranking = await search(f"step {number}", query, config.k, tools, trace)
     rows = [row for row in ranking.ids if row not in notes.rows]
     if not rows:
         return None

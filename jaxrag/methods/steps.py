@@ -287,6 +287,14 @@ async def answer_from_passages(
     return reply
 
 
+def record_selected(
+    rows: Sequence[int], tools: Tools, trace: Trace, scores: Sequence[float] | None = None
+) -> None:
+    """Writes the passages that are read, and their scores where there are some, into the trace."""
+    ids = [passage.id for passage in tools.index.passages(rows)]
+    trace["selected"] = {"ids": ids} if scores is None else {"ids": ids, "scores": list(scores)}
+
+
 async def find_candidates(question: Question, tools: Tools, config: Finding, trace: Trace) -> Pool:
     """The candidates of a question, for methods that choose among them in a way of their own."""
     pseudo = ""

@@ -130,6 +130,31 @@ def extend_row(
     return hidden[0], with_row(cache, one, row)
 
 
+def pick(
+    logits: Float[Array, "b v"], step: Int[Array, " b"], sampling: Sampling
+) -> Int[Array, " b"]:
+    """The next token of each row: the most probable, or drawn at a temperature above 0.
+
+    A draw depends on the seed, the row's number and the step, so not on the batch.
+    """
+
+    def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
+        base = jax.random.key(sampling.seed)
+
+        def one(
+            row: UInt[Array, ""], step: Int[Array, ""], logits: Float[Array, " v"]
+        ) -> Int[Array, ""]:
+            key = jax.random.fold_in(jax.random.fold_in(base, row), step)
+            return jax.random.categorical(key, logits / sampling.temperature)
+
+        return jax.vmap(one)(sampling.rows, step, logits)
+
+    def best(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
+        return logits.argmax(axis=-1)
+
+    return jax.lax.cond(sampling.temperature > 0, draw, best, logits).astype(jnp.int32)
+
+
 @partial(jax.jit, static_argnames="decoder")
 def choose(
     decoder: Decoder,
@@ -147,21 +172,7 @@ def choose(
     """
     logits = _apply(decoder, params, hidden, method="logits")
 
-    def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        base = jax.random.key(sampling.seed)
-
-        def one(
-            row: UInt[Array, ""], step: Int[Array, ""], logits: Float[Array, " v"]
-        ) -> Int[Array, ""]:
-            key = jax.random.fold_in(jax.random.fold_in(base, row), step)
-            return jax.random.categorical(key, logits / sampling.temperature)
-
-        return jax.vmap(one)(sampling.rows, step, logits)
-
-    def best(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        return logits.argmax(axis=-1)
-
-    token = jax.lax.cond(sampling.temperature > 0, draw, best, logits).astype(jnp.int32)
+    token = pick(logits, step, sampling)
     return token, _logprob(logits, token)
 
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.cache import Cache
-from jaxrag.models.decoding import Sampling
+from jaxrag.models.decoding import Sampling, pick
 from jaxrag.models.t5 import T5, empty_answers
 from jaxrag.models.t5_scoring import logprobs_of, target_logprobs
 
@@ -106,7 +106,8 @@ def advance(
 
     def step(now: Answers) -> Answers:
         logits, cache = next_logits(model, params, now, now.tokens)
-        token = pick(_without_ends(logits, now.step, limits), now.step, sampling)
+        allowed = _without_ends(logits, now.step, limits)
+        token = pick(allowed, jnp.full(len(allowed), now.step), sampling)
         logprob, going = logprobs_of(logits, token), ~now.finished
         made = now.made + going
         return now._replace(
@@ -164,21 +165,3 @@ def _without_ends(
     logits: Float[Array, "n v"], step: Int[Array, ""], limits: Limits
 ) -> Float[Array, "n v"]:
     return jnp.where((step < limits.least) & limits.ends, -jnp.inf, logits)
-
-
-def pick(logits: Float[Array, "b v"], step: Int[Array, ""], sampling: Sampling) -> Int[Array, " b"]:
-    """The next token of each row: the most probable, or drawn at a temperature above 0."""
-
-    def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        base = jax.random.key(sampling.seed)
-
-        def one(row: UInt[Array, ""], logits: Float[Array, " v"]) -> Int[Array, ""]:
-            key = jax.random.fold_in(jax.random.fold_in(base, row), step)
-            return jax.random.categorical(key, logits / sampling.temperature)
-
-        return jax.vmap(one)(sampling.rows, logits)
-
-    def best(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        return logits.argmax(axis=-1)
-
-    return jax.lax.cond(sampling.temperature > 0, draw, best, logits).astype(jnp.int32)
