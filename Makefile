@@ -27,7 +27,7 @@ quickstart: $(VENV)/.core  ## answers questions with four methods and prints the
 	$(BIN)/python -m experiments.quickstart
 
 test: $(VENV)/.test  ## the default suite: no torch, no model hub, under 15 minutes on 2 cores
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not parity and not vllm'
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not parity and not vllm'
 
 test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
 	$(BIN)/python -m pytest -m 'not vllm'
