@@ -134,7 +134,7 @@ def test_a_bad_prompt_file_is_refused_by_name(tmp_path, text, named):
 
 
 def test_an_unknown_set_lists_the_known():
-    with pytest.raises(InputError, match="dtr, errr, .*pairs, r3, .*small"):
+    with pytest.raises(InputError, match=r"dtr, errr, .*pairs, r3, .*small"):
         prompts.load("gpt")
 
 
