@@ -77,11 +77,15 @@ def test_logits(kind: str, tmp_path: Path) -> None:
     (tokens, where), targets = sources(), answers()
     with torch.no_grad():
         # in float64: torch's own float32 rounding is up to twice the bound where nothing is scaled
-        want = torch_model(tmp_path).double()(
-            torch.from_numpy(tokens).long(),
-            attention_mask=torch.from_numpy(where).long(),
-            decoder_input_ids=torch.from_numpy(targets).long(),
-        ).logits.numpy()
+        want = (
+            torch_model(tmp_path)
+            .double()(
+                torch.from_numpy(tokens).long(),
+                attention_mask=torch.from_numpy(where).long(),
+                decoder_input_ids=torch.from_numpy(targets).long(),
+            )
+            .logits.numpy()
+        )
     found = forward(model, params, tokens, where, targets)
     np.testing.assert_allclose(found, want, atol=2e-5, rtol=0)
 
