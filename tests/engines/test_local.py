@@ -112,6 +112,7 @@ def test_sizes_and_mesh_change_no_token(
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_mesh_holds_parts_of_the_parameters(tmp_path: Path) -> None:
     write_tiny_model(tmp_path, num_attention_heads=8, num_key_value_heads=8, head_dim=4)
     mesh = jax.make_mesh((8,), ("model",))

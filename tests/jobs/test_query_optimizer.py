@@ -76,6 +76,7 @@ def read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_what_a_job_leaves(tmp_path: Path) -> None:
     settings, work = made(tmp_path), tmp_path / "work"
     trained = job.execute(settings, work)

@@ -131,6 +131,7 @@ def test_cached_logits_equal_those_of_the_whole(kind: str, chunk: int, tmp_path:
         np.testing.assert_allclose(found, want[:, start : start + chunk], atol=2e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_answers_of_one_source_share_its_memory(tmp_path: Path) -> None:
     """Rows of the decoder side by side, as a beam search has them."""
     model, params, _ = load(tmp_path, "1.0")
@@ -181,6 +182,7 @@ def test_dropout_draws_by_its_key(tmp_path: Path) -> None:
     np.testing.assert_allclose(drop(none, 0), plain, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_every_parameter_has_a_gradient(tmp_path: Path) -> None:
     model, params, _ = load(tmp_path, "1.1")
     (tokens, where), targets = sources(), answers()

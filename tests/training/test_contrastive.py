@@ -59,11 +59,12 @@ def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
             True,
             marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             Update(
                 objective="kl", target_temperature=0.7, temperature=2.0, top=6, learning_rate=0.1
             ),
             True,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["paper", "released", "kl"],

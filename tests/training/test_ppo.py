@@ -133,6 +133,7 @@ def test_at_first_the_ratio_is_one(student: Student) -> None:
     assert abs(advantages.mean()) > 0.01
 
 
+@pytest.mark.slow
 def test_without_advantages_the_policy_stays(student: Student) -> None:
     how = HOW.__class__(**{**vars(HOW), "entropy_weight": 0.0})
     functions = make_step(student.module, how)

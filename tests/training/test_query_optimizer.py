@@ -193,6 +193,7 @@ def test_stopped_and_started_again_it_ends_in_the_same_bits(
     assert whole[0] == (0, before) and len({told for _, told in whole}) == 4
 
 
+@pytest.mark.slow
 def test_early_stopping_keeps_the_best(student: Student, tmp_path: Path) -> None:
     figures = {0: 5.0, 2: 3.0, 4: 2.0, 6: 2.5, 8: 2.0, 10: 0.0}  # 8 is no better than 4
 
