@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from configs.iterative import METHODS, parts_of, run_on
+from configs.errr import DATA
+from configs.iterative import METHODS, run_on
+from configs.parts import parts_of
 from jaxrag.methods import adaptive_labels
 from jaxrag.run import Run
 
@@ -25,7 +27,7 @@ _SHARED = {
 
 def get_config(variant: str = "hotpotqa") -> Run:
     """The run of a data set; "paper-" before its name takes the papers' models."""
-    _, data, paper = parts_of(f"@{variant}")
+    _, data, paper = parts_of(f"@{variant}", DATA)
     asked = METHODS["adaptive_rag"][paper]
     method = adaptive_labels.Config(
         bias="multi" if data == "hotpotqa" else "single",

@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs.parts import SMALL, K, own, wiki
+from configs.parts import SMALL, K, own, parts_of, wiki
 from jaxrag.methods import ars, few_shot, r3
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.relevance import Judge
@@ -80,20 +80,6 @@ ORDERS: dict[str, tuple[Any, Any]] = {
 STRATEGIES = ("llm", "rag", *ORDERS)
 
 
-def parts_of(variant: str) -> tuple[str, str, bool]:
-    """What stands before and after "@", and whether it is the paper's.
-
-    Raises:
-      InputError: no such data.
-    """
-    name, _, data = variant.partition("@")
-    paper = data.startswith("paper-")
-    data = data.removeprefix("paper-") or "factbook"
-    if data not in DATA:
-        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(DATA)}.")
-    return name, data, paper
-
-
 def run_on(method: Any, data: str, *, paper: bool, part: str = "test") -> Run:
     """A run of a method on drawn questions."""
     drawn = dataclasses.replace(DATA[data], part=part)
@@ -144,7 +130,7 @@ def method_of(strategy: str, *, paper: bool) -> Any:
 
 def get_config(variant: str = "rewriter10@factbook") -> Run:
     """The run of a strategy on some data."""
-    strategy, data, paper = parts_of(variant)
+    strategy, data, paper = parts_of(variant, DATA)
     run = run_on(method_of(strategy, paper=paper), data, paper=paper)
     order, count = ORDERS.get(strategy, (None, None))
     return dataclasses.replace(

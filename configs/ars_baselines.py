@@ -21,8 +21,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs.ars import BY, CLOSED, parts_of, run_on
-from configs.parts import SMALL, K
+from configs.ars import BY, CLOSED, DATA, run_on
+from configs.parts import SMALL, K, parts_of
 from jaxrag.methods import chain_of_thought, cor, fairrag, few_shot, flare, rankrag
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.selectors import Top
@@ -73,7 +73,7 @@ def get_config(variant: str = "flare@factbook") -> Run:
     Raises:
       InputError: no such baseline, or no such data.
     """
-    name, data, paper = parts_of(variant)
+    name, data, paper = parts_of(variant, DATA)
     if name not in BASELINES:
         known = ", ".join(BASELINES)
         raise InputError(f"no baseline {name!r}; there are {known}. Give BASELINE@DATA.")

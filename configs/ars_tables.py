@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from configs.ars import BY, CLOSED, judge_of, parts_of, run_on, shared
+from configs.ars import BY, CLOSED, DATA, judge_of, run_on, shared
+from configs.parts import parts_of
 from jaxrag.methods import ars_labels, ars_rewards
 from jaxrag.methods.rewrite_steps import Generated, Ranked
 from jaxrag.run import Run
@@ -33,7 +34,7 @@ def get_config(variant: str = "rewards@factbook") -> Run:
     Raises:
       InputError: no such kind, or no such data.
     """
-    kind, data, paper = parts_of(variant)
+    kind, data, paper = parts_of(variant, DATA)
     common = shared(paper)
     if kind in ("labels", "gold"):
         judge = judge_of(paper) if kind == "labels" else None

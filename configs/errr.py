@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from configs import parts
 from configs.parts import K, wiki
 from jaxrag.methods import errr, no_retrieval, rrr, standard_rag
 from jaxrag.methods.candidates import OnePath
@@ -63,12 +64,8 @@ def parts_of(variant: str) -> tuple[str, str, str, bool]:
     Raises:
       InputError: no such data, or no such student.
     """
-    name, _, data = variant.partition("@")
+    name, data, paper = parts.parts_of(variant, DATA)
     method, _, student = name.partition("+")
-    paper = data.startswith("paper-")
-    data = data.removeprefix("paper-") or "factbook"
-    if data not in DATA:
-        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(DATA)}.")
     if student not in ("", "decoder"):
         raise InputError(f"no student {student!r} in {variant!r}: +decoder, or nothing for a T5.")
     return method, student, data, paper

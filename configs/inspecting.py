@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 from configs.errr import DATA, PAPER
-from configs.parts import K
+from configs.parts import K, parts_of
 from jaxrag.methods import dragin, seakr
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.selectors import Top
@@ -65,17 +65,14 @@ def get_config(variant: str = "dragin@factbook") -> Run:
     Raises:
       InputError: no such method or data, or another engine is asked for.
     """
-    name, _, data = variant.partition("@")
     if "+" in variant:
         raise InputError(
             f"{variant!r} asks for another engine, but DRAGIN and SeaKR look into the model: the "
             "local engine alone gives attentions and hidden states, so leave out what follows '+'."
         )
-    paper, data = data.startswith("paper-"), data.removeprefix("paper-") or "factbook"
+    name, data, paper = parts_of(variant, DATA)
     if name not in SMALL:
         raise InputError(f"no method {name!r}; there are {', '.join(SMALL)}. Give METHOD@DATA.")
-    if data not in DATA:
-        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(DATA)}.")
     if paper:
         return Run(LARGE[name], PAPER[data], Local("hub:meta-llama/Llama-2-7b-chat-hf"), Bm25())
     return Run(SMALL[name], DATA[data], Local(), Exact())

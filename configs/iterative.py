@@ -24,7 +24,7 @@ from typing import Any
 
 from configs.ars import BY, CLOSED
 from configs.errr import DATA, PAPER
-from configs.parts import SMALL, K
+from configs.parts import SMALL, K, parts_of
 from jaxrag.methods import adaptive_rag, ircot, react
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.loops import Interleaving
@@ -77,20 +77,6 @@ METHODS: dict[str, tuple[Any, ...]] = {
 """Settings for a small model, and for one that follows instructions."""
 
 
-def parts_of(variant: str) -> tuple[str, str, bool]:
-    """What stands before and after "@", and whether it is the papers'.
-
-    Raises:
-      InputError: no such data.
-    """
-    name, _, data = variant.partition("@")
-    paper = data.startswith("paper-")
-    data = data.removeprefix("paper-") or "factbook"
-    if data not in DATA:
-        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(DATA)}.")
-    return name, data, paper
-
-
 def run_on(method: Any, data: str, *, paper: bool, part: str = "test") -> Run:
     """A run of a method on drawn questions."""
     drawn = dataclasses.replace((PAPER if paper else DATA)[data], part=part)
@@ -106,7 +92,7 @@ def get_config(variant: str = "react@factbook") -> Run:
     Raises:
       InputError: no such method, or no such data.
     """
-    label, data, paper = parts_of(variant)
+    label, data, paper = parts_of(variant, DATA)
     name = label.removesuffix("+decoder")
     if name not in METHODS or (name != label and name != "adaptive_rag"):
         known = ", ".join([*METHODS, "adaptive_rag+decoder"])

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Collection
 from typing import Any
 
 from jaxrag.methods.steps import Reader
@@ -71,6 +72,22 @@ DATA = {
     "train": (Factbook(split="train", countries=40), 200),
     **{name: (data, 0) for name, data in SETS.items()},
 }
+
+
+def parts_of(variant: str, known: Collection[str]) -> tuple[str, str, bool]:
+    """What stands before "@", the data after it, and whether it is the papers': NAME@[paper-]DATA.
+
+    Without data it is the factbook.
+
+    Raises:
+      InputError: the data are not ``known``.
+    """
+    name, _, data = variant.partition("@")
+    paper = data.startswith("paper-")
+    data = data.removeprefix("paper-") or "factbook"
+    if data not in known:
+        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(known)}.")
+    return name, data, paper
 
 
 def variant_run(

@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 
 from configs.errr import DATA, PAPER
-from configs.parts import SMALL
+from configs.parts import SMALL, parts_of
 from jaxrag.methods import self_rag
 from jaxrag.methods.steps import Reader
 from jaxrag.run import Run
@@ -54,13 +54,9 @@ def get_config(variant: str = "prompted@factbook") -> Run:
     Raises:
       InputError: no such mode, or no such data.
     """
-    mode, _, data = variant.partition("@")
-    paper = data.startswith("paper-")
-    data = data.removeprefix("paper-") or "factbook"
+    mode, data, paper = parts_of(variant, DATA)
     if mode not in METHODS:
         raise InputError(f"no mode {mode!r} in {variant!r}; there are {', '.join(METHODS)}.")
-    if data not in DATA:
-        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(DATA)}.")
     drawn = dataclasses.replace((PAPER if paper else DATA)[data], part="test")
     model, index = Local(), Exact()
     if mode == "checkpoint":

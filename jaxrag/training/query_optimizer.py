@@ -12,44 +12,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
-from jaxrag.training import pieces
+from jaxrag.training import pieces, updates
 from jaxrag.training.loop import History, Watched, fit
 from jaxrag.training.query_optimizer_data import Batch, Pair, batches, tokenised
 from jaxrag.training.query_optimizer_settings import Training, better
 from jaxrag.training.students import Student, target_logprobs
+from jaxrag.training.updates import State, Step
 from jaxrag.types import InputError
-
-
-class State(NamedTuple):
-    """What training changes."""
-
-    params: dict[str, Any]
-    optimiser: Any
-
-
-class Step(NamedTuple):
-    """The functions of one training step.
-
-    Attributes:
-      begin: parameters -> the state that training begins with, on all devices.
-      update: (state, batch of NumPy arrays, number of the step) -> (state, {"loss", "norm",
-        "tokens"}); the state that it is given is used up.
-    """
-
-    begin: Callable[[dict[str, Any]], State]
-    update: Callable[[State, Batch, int], tuple[State, dict[str, Any]]]
 
 
 @functools.cache
@@ -62,29 +39,14 @@ def make_step(module: Any, settings: Training, *, steps: int, mesh: Mesh) -> Ste
       steps: over which the learning rate goes.
       mesh: as of `pieces.data_mesh`.
     """
-    optimiser = settings.optimiser_over(steps)
-    gradient = pieces.make_gradient(_logprobs(module, settings), token_loss, mesh)
-
-    @partial(jax.jit, donate_argnums=0)
-    def change(state: State, slopes: dict[str, Any]) -> tuple[State, jax.Array]:
-        updates, inner = optimiser.update(slopes, state.optimiser, state.params)
-        params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore
-        return State(params, inner), optax.tree.norm(slopes)
-
-    def begin(params: dict[str, Any]) -> State:
-        return pieces.replicate(State(params, optimiser.init(params)), mesh)
-
-    def update(state: State, batch: Batch, number: int) -> tuple[State, dict[str, Any]]:
-        pieces.check_batch(len(batch.place), settings.piece, mesh)
-        batch = batch._replace(step=np.full_like(batch.step, number))
-        held = pieces.apart(state, mesh)
-        found = gradient([one.params for one in held], pieces.place(batch, settings.piece, mesh))
-        changed = pieces.on_each(change, held, found.slopes)
-        state = pieces.together([one for one, _ in changed], mesh, P())
-        figures = {"loss": found.loss[0], "norm": changed[0][1]}
-        return state, {**figures, "tokens": int(batch.pairs.target_length.sum())}
-
-    return Step(begin, update)
+    return updates.make_step(
+        settings.optimiser_over(steps),
+        _logprobs(module, settings),
+        token_loss,
+        piece=settings.piece,
+        mesh=mesh,
+        told=lambda batch: {"tokens": int(batch.pairs.target_length.sum())},
+    )
 
 
 def _logprobs(module: Any, settings: Training) -> pieces.Embed:

@@ -13,14 +13,11 @@ import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
 from jaxrag.engines.store import canonical, digest
@@ -28,31 +25,12 @@ from jaxrag.functional.ranking import ranknet_loss
 from jaxrag.models.ranker import Ranker, dropout_noise
 from jaxrag.retrieval.ranker import with_params
 from jaxrag.retrieval.rerank import CrossEncoder
-from jaxrag.training import pieces
+from jaxrag.training import pieces, updates
 from jaxrag.training.checkpoints import flatten, hashes
 from jaxrag.training.loop import Watched, fit
 from jaxrag.training.ranker_data import Batch, Example, batches, without_pair
 from jaxrag.training.ranker_settings import Training
-
-
-class State(NamedTuple):
-    """What training changes."""
-
-    params: dict[str, Any]
-    optimiser: Any
-
-
-class Step(NamedTuple):
-    """The functions of one training step.
-
-    Attributes:
-      begin: parameters -> the state that training begins with, on all devices.
-      update: (state, batch of NumPy arrays, number of the step) -> (state, {"loss", "norm",
-        "without_pair"}); the state that it is given is used up.
-    """
-
-    begin: Callable[[dict[str, Any]], State]
-    update: Callable[[State, Batch, int], tuple[State, dict[str, Any]]]
+from jaxrag.training.updates import State, Step
 
 
 @functools.cache
@@ -65,29 +43,14 @@ def make_step(module: Ranker, settings: Training, *, steps: int, mesh: Mesh) -> 
       steps: over which the learning rate goes.
       mesh: as of `pieces.data_mesh`.
     """
-    optimiser = settings.optimiser(steps)
-    gradient = pieces.make_gradient(_scores(module, settings), _loss(settings), mesh)
-
-    @partial(jax.jit, donate_argnums=0)
-    def change(state: State, slopes: dict[str, Any]) -> tuple[State, jax.Array]:
-        updates, inner = optimiser.update(slopes, state.optimiser, state.params)
-        params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore
-        return State(params, inner), optax.tree.norm(slopes)
-
-    def begin(params: dict[str, Any]) -> State:
-        return pieces.replicate(State(params, optimiser.init(params)), mesh)
-
-    def update(state: State, batch: Batch, number: int) -> tuple[State, dict[str, Any]]:
-        pieces.check_batch(len(batch.ids), settings.piece, mesh)
-        batch = batch._replace(step=np.full_like(batch.step, number))
-        held = pieces.apart(state, mesh)
-        found = gradient([one.params for one in held], pieces.place(batch, settings.piece, mesh))
-        changed = pieces.on_each(change, held, found.slopes)
-        state = pieces.together([one for one, _ in changed], mesh, P())
-        figures = {"loss": found.loss[0], "norm": changed[0][1]}
-        return state, {**figures, "without_pair": without_pair(batch, settings.ties)}
-
-    return Step(begin, update)
+    return updates.make_step(
+        settings.optimiser(steps),
+        _scores(module, settings),
+        _loss(settings),
+        piece=settings.piece,
+        mesh=mesh,
+        told=lambda batch: {"without_pair": without_pair(batch, settings.ties)},
+    )
 
 
 def _scores(module: Ranker, settings: Training) -> pieces.Embed:

@@ -1,13 +1,12 @@
 """A server that speaks the OpenAI protocol and fails as told; for faults that no real one makes."""
 
 import json
-import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from .. import local_http
 
 END = 257
 
@@ -29,41 +28,15 @@ def answer(body: dict[str, Any]) -> dict[str, Any]:
     return {"choices": [choice], "usage": {"prompt_tokens": len(prompt)}}
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Any
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
+class Handler(local_http.Handler):
     def do_GET(self) -> None:
         self.send(200, {"data": [{"id": "tiny", "max_model_len": self.server.max_length}]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            number = len(self.server.bodies)
-            self.server.bodies.append((self.path, body, self.headers.get("Authorization")))
-            self.server.busy += 1
-            self.server.most = max(self.server.most, self.server.busy)
-        try:
+        what = (self.path, body, self.headers.get("Authorization"))
+        with self.counted(self.server.bodies, what) as number:
             self.server.fault(self, number, body)
-        finally:
-            with self.server.lock:
-                self.server.busy -= 1
-
-    def drop(self) -> None:
-        """Breaks the connection off."""
-        self.close_connection = True
-        self.connection.shutdown(socket.SHUT_RDWR)
-
-    def send(self, status: int, value: Any, **headers: str) -> None:
-        data = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.send_response(status)
-        for name, text in {"Content-Length": str(len(data)), **headers}.items():
-            self.send_header(name.replace("_", "-"), text)
-        self.end_headers()
-        self.wfile.write(data)
 
 
 def well(handler: Handler, number: int, body: dict[str, Any]) -> None:
@@ -80,22 +53,10 @@ def serving(
     max_length: int = 64,
 ) -> Any:
     """A server here: its ``url``, the ``bodies`` it was asked, the prompts that it ``answered``."""
-    server: Any = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.lock, server.bodies, server.fault = threading.Lock(), [], fault
-    server.answered = []
-    server.busy = server.most = 0
-    server.max_length = max_length
-    server.daemon_threads = True
-    server.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    state = {"bodies": [], "answered": [], "max_length": max_length}
+    with local_http.serving(Handler, fault, port, **state) as server:
+        server.url += "/v1"
         yield server
-    finally:
-        server.fault = lambda handler, *_: handler.drop()  # for connections that are kept alive
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def faulty(handler: Handler, number: int, body: dict[str, Any]) -> None:

@@ -1,14 +1,12 @@
 """A server that speaks Brave's and SearXNG's formats, and fails as told."""
 
-import json
-import socket
-import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from .. import local_http
 
 KEY = "BSA-secret-token"
 
@@ -63,28 +61,14 @@ def searxng(query: str, page: int, *, each: int = 3, pages: int = 3) -> dict[str
     }
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Any
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
+class Handler(local_http.Handler):
     def do_GET(self) -> None:
         address = urllib.parse.urlsplit(self.path)
         asked = dict(urllib.parse.parse_qsl(address.query, keep_blank_values=True))
-        with self.server.lock:
-            number = len(self.server.asked)
-            self.server.asked.append(asked["q"])
+        with self.counted(self.server.asked, asked["q"]) as number:
             self.server.times.append(time.monotonic())
-            self.server.busy += 1
-            self.server.most = max(self.server.most, self.server.busy)
-        try:
             if not self.server.fault(self, number, asked):
                 self.answer(address.path, asked)
-        finally:
-            with self.server.lock:
-                self.server.busy -= 1
 
     def answer(self, path: str, asked: dict[str, str]) -> None:
         """The answer without a fault."""
@@ -98,20 +82,6 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send(200, brave(asked["q"], int(asked["count"])))
 
-    def drop(self) -> None:
-        """Breaks the connection off."""
-        self.close_connection = True
-        self.connection.shutdown(socket.SHUT_RDWR)
-
-    def send(self, status: int, value: Any, **headers: str) -> bool:
-        data = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.send_response(status)
-        for name, text in {"Content-Length": str(len(data)), **headers}.items():
-            self.send_header(name.replace("_", "-"), text)
-        self.end_headers()
-        self.wfile.write(data)
-        return True
-
 
 Fault = Callable[[Handler, int, dict[str, str]], Any]
 """Given the request's number; true where it has answered."""
@@ -120,16 +90,5 @@ Fault = Callable[[Handler, int, dict[str, str]], Any]
 @contextmanager
 def serving(fault: Fault = lambda handler, number, asked: False) -> Iterator[Any]:
     """Runs the server; it has ``url``, ``asked`` (queries), ``times`` and ``most`` at once."""
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.lock, server.fault = threading.Lock(), fault
-    server.asked, server.times, server.busy, server.most = [], [], 0, 0
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with local_http.serving(Handler, fault, asked=[], times=[]) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
