@@ -21,7 +21,8 @@ from jaxrag.loading import DataSettings, IndexSettings, describe, load_data, ope
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.types import InputError, Passage, Question, Ranking
 
-_TOGETHER = 32  # questions searched for at a time
+TOGETHER = 32
+"""Texts that are searched for at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,22 +83,35 @@ def scores(
     ``done`` is told how many questions have been searched for since the last call.
     """
     rankings: list[Ranking] = []
-    for first in range(0, len(questions), _TOGETHER):
-        some = questions[first : first + _TOGETHER]
+    for first in range(0, len(questions), TOGETHER):
+        some = questions[first : first + TOGETHER]
         rankings += search(index, [question.text for question in some], max(depths))
         done(len(some))
+    return scores_of(rankings, dataset, questions, depths)
+
+
+def scores_of(
+    rankings: Sequence[Ranking],
+    dataset: Dataset,
+    questions: Sequence[Question],
+    depths: Sequence[int],
+) -> dict[str, Float[np.ndarray, " q"]]:
+    """The figures of `scores`, of a ranking for each question."""
     row_of = {i: dataset.passages.row_of(i) for q in questions for i in dataset.gold[q.id]}
     columns: dict[str, list[float]] = {f"recall@{k}": [] for k in depths}
-    best = dataset.passages.get([ranking.ids[0] for ranking in rankings])
+    best = iter(dataset.passages.get([one.ids[0] for one in rankings if one.ids]))
+    first = [next(best) if one.ids else None for one in rankings]
     for question, ranking in zip(questions, rankings, strict=True):
         gold = frozenset(row_of[passage] for passage in dataset.gold[question.id])
         for k in depths:
             columns[f"recall@{k}"].append(recall_at_k(ranking.ids, gold, k=k))
     found = {name: np.array(values) for name, values in columns.items()}
-    return found | {"ir_accuracy": ir_accuracy(questions, best)}
+    return found | {"ir_accuracy": ir_accuracy(questions, first)}
 
 
-def ir_accuracy(questions: Sequence[Question], first: Sequence[Passage]) -> Float[np.ndarray, " q"]:
+def ir_accuracy(
+    questions: Sequence[Question], first: Sequence[Passage | None]
+) -> Float[np.ndarray, " q"]:
     """1 where a question's first passage holds a gold answer; NaN where that says nothing."""
     holds = map(holds_answer, questions, first)
     return np.array([math.nan if one is None else float(one) for one in holds])

@@ -1,0 +1,155 @@
+"""Whose queries find the gold passages: the questions themselves, a teacher's, or a student's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.data.dataset import Dataset
+from jaxrag.engines.progress import progress
+from jaxrag.evaluation import jsonl
+from jaxrag.evaluation.significance import intervals, paired_difference
+from jaxrag.functional.query_lists import parse_queries
+from jaxrag.jobs import recall
+from jaxrag.jobs.directory import job_directory
+from jaxrag.jobs.query_optimizer import HELD_OUT
+from jaxrag.loading import DataSettings, IndexSettings, load_data, open_index_over
+from jaxrag.methods.merging import Merge, check_merge, merged
+from jaxrag.retrieval.manifest import sha256
+from jaxrag.types import InputError, Question, Ranking
+
+TABLE = "query_recall.jsonl"
+"""What the table is called in the directory of a job."""
+
+QUESTION = "question"
+WRITERS = {"teacher": "target", "student": "output"}
+"""Who wrote queries, and where a line of the file has them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryRecall:
+    """Whose queries are compared, and how they are searched for.
+
+    Attributes:
+      written: what a student wrote for pairs held out, beside its teacher: held_out.jsonl of
+        `jaxrag.jobs.query_optimizer`, or its directory.
+      index: the retriever.
+      data: holds the pairs' questions; those without gold passages are left out.
+      depths: the k of recall@k. Each query finds the greatest k, and of several queries'
+        results, merged, the first k count: no writer gets more passages than another.
+      merge: how, see `jaxrag.methods.merging`.
+      most: queries of a question that are searched for.
+      cache: where data sets and indexes are kept.
+    """
+
+    written: str
+    index: IndexSettings
+    data: DataSettings
+    depths: tuple[int, ...] = (1, 5)
+    merge: Merge = "fusion"
+    most: int = 5
+    cache: str = "runs/cache"
+
+    def __post_init__(self) -> None:
+        check_merge(self.merge)
+        if not self.depths or min(self.depths) < 1 or self.most < 1:
+            raise InputError(
+                f"depths are {self.depths} and most is {self.most}: depths and queries of at "
+                "least 1 are wanted."
+            )
+
+
+def execute(job: QueryRecall, workdir: str | Path) -> list[dict[str, Any]]:
+    """Compares; the rows of the table, which query_recall.jsonl in ``workdir`` holds, too.
+
+    Raises:
+      InputError: there is no such file, it is damaged, or it is not of these questions.
+    """
+    file = _locate(job.written)
+    lines = {line["question_id"]: line for line in jsonl.read(file)}
+    cache = Path(job.cache)
+    dataset = load_data(job.data, cache)
+    questions = [one for one in recall.known(dataset) if one.id in lines]
+    if not questions:
+        raise InputError(
+            f"{file} and {dataset.name} have no question in common that knows its gold passages: "
+            "give it the data that the pairs were made of, with the part to train on."
+        )
+    record = {"query_recall": recall.describe_all(job), "written": sha256(file)}
+    with job_directory(workdir, record) as directory:
+        rows = _rows(job, questions, lines, dataset)
+        jsonl.replace(directory / TABLE, "".join(jsonl.encode(TABLE, row) for row in rows))
+    return rows
+
+
+def _locate(written: str) -> Path:
+    path = Path(written).expanduser()
+    file = path / HELD_OUT if path.is_dir() else path
+    if not written or not file.is_file():
+        raise InputError(
+            f"Nothing written at {written!r}: give --config.written=DIRECTORY with a {HELD_OUT}, "
+            "such as experiments.train makes with configs/train_query_optimizer.py."
+        )
+    return file
+
+
+def _rows(
+    job: QueryRecall,
+    questions: Sequence[Question],
+    lines: Mapping[str, Mapping[str, Any]],
+    dataset: Dataset,
+) -> list[dict[str, Any]]:
+    """A row for each writer; all but the questions' own have what they find more than these."""
+    index = open_index_over(job.index, job.data, Path(job.cache))
+    texts: dict[str, list[tuple[str, ...]]] = {QUESTION: [(one.text,) for one in questions]}
+    for name, field in WRITERS.items():
+        texts[name] = [_read(lines[one.id], field, one.text, job.most) for one in questions]
+    columns: dict[str, dict[str, Float[np.ndarray, " q"]]] = {}
+    count = sum(len(some) for several in texts.values() for some in several)
+    with progress(count, f"searching {dataset.name} for queries") as advance:
+        for name, several in texts.items():
+            rankings = _search(job, index, several, advance)
+            columns[name] = recall.scores_of(rankings, dataset, questions, job.depths)
+    rows = []
+    for name, found in columns.items():
+        row: dict[str, Any] = {"data": dataset.name, "index": job.index.name, "queries": name}
+        row["questions"] = len(questions)
+        row |= {figure: list(one[:3]) for figure, one in intervals(found).items()}
+        if name != QUESTION:
+            row["minus_question"] = {
+                figure: list(paired_difference(values, columns[QUESTION][figure]))
+                for figure, values in found.items()
+            }
+        rows.append(row)
+    return rows
+
+
+def _read(line: Mapping[str, Any], field: str, question: str, most: int) -> tuple[str, ...]:
+    """The queries of a text; the question where none can be read, as when it is answered."""
+    if not isinstance(line.get(field), str):
+        raise InputError(
+            f"The line of question {line['question_id']!r} has {field} {line.get(field)!r}; a text "
+            f"is wanted, as {HELD_OUT} of a training has it."
+        )
+    cut = field == "output" and not line.get("ended", 1.0)
+    return parse_queries(line[field], question, most=most, cut=cut).texts
+
+
+def _search(
+    job: QueryRecall, index: Any, texts: Sequence[Sequence[str]], advance: Any
+) -> list[Ranking]:
+    """One ranking of each question, from those of its queries."""
+    every = [text for some in texts for text in some]
+    found: list[Ranking] = []
+    for first in range(0, len(every), recall.TOGETHER):
+        some = every[first : first + recall.TOGETHER]
+        found += recall.search(index, some, max(job.depths))
+        advance(len(some))
+    each = iter(found)
+    pools = [merged([next(each) for _ in some], job.merge) for some in texts]
+    return [Ranking(pool.rows, pool.scores) for pool in pools]

@@ -1,0 +1,111 @@
+"""Whose queries find more: what is searched for, how it is counted, what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.query_recall import get_config
+from experiments import recall as script
+from jaxrag.data.dataset import Dataset
+from jaxrag.jobs import query_recall, recall
+from jaxrag.jobs.query_recall import QueryRecall
+from jaxrag.loading import load_data, open_index_over
+from jaxrag.methods.merging import merged
+from jaxrag.settings import Bm25, Factbook
+from jaxrag.types import InputError, Question
+
+DATA = Factbook(countries=3)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def dataset(cache: str) -> Dataset:
+    return load_data(DATA, Path(cache))
+
+
+def written(path: Path, lines: list[dict[str, Any]]) -> str:
+    (path / "held_out.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def lines_of(questions: list[Question]) -> list[dict[str, Any]]:
+    """A teacher that repeats the question, a student that cannot be read or asks two things."""
+    lines = [
+        {"question_id": one.id, "target": f"{one.text} **", "output": " ; ** ", "ended": 1.0}
+        for one in questions
+    ]
+    lines[0]["output"] = "exports of the country; its capital city **"
+    # cut off in the middle of the second query, which is left out
+    lines[1] |= {"output": "exports of the country; its cap", "ended": 0.0}
+    return lines
+
+
+def test_each_writer_gets_as_many_passages(cache: str, dataset: Dataset, tmp_path: Path) -> None:
+    questions = recall.known(dataset)[:12]
+    file = written(tmp_path, lines_of(questions))
+    job = QueryRecall(file, Bm25(), DATA, depths=(1, 3), cache=cache)
+    rows = query_recall.execute(job, tmp_path / "job")
+    assert [row["queries"] for row in rows] == ["question", "teacher", "student"]
+    own, teacher, student = rows
+    assert own["questions"] == 12 and "minus_question" not in own
+    assert teacher["recall@3"] == own["recall@3"]
+    assert teacher["minus_question"]["recall@3"] == [0, 0, 0, 12, 1]
+    index = open_index_over(Bm25(), DATA, Path(cache))
+    asked = [[one.text] for one in questions]
+    asked[0], asked[1] = ["exports of the country", "its capital city"], ["exports of the country"]
+    for k in (1, 3):
+        shares = []
+        for texts, question in zip(asked, questions, strict=True):
+            found = merged(recall.search(index, texts, 3), "fusion").rows[:k]
+            gold = set(dataset.gold[question.id])
+            names = {passage.id for passage in dataset.passages.get(found)}
+            shares.append(len(names & gold) / len(gold))
+        np.testing.assert_allclose(student[f"recall@{k}"][0], np.mean(shares))
+    assert student["recall@3"][0] < own["recall@3"][0]
+    difference = student["recall@3"][0] - own["recall@3"][0]
+    np.testing.assert_allclose(student["minus_question"]["recall@3"][0], difference)
+    text = (tmp_path / "job" / query_recall.TABLE).read_text()
+    kept = [json.loads(line) for line in text.splitlines()]
+    assert kept == rows == query_recall.execute(job, tmp_path / "job")
+
+
+def test_the_script_prints_means_and_differences(cache: str, tmp_path: Path, capsys: Any) -> None:
+    dataset = load_data(get_config("tiny").data, Path(cache))
+    file = written(tmp_path, lines_of(recall.known(dataset)[:4]))
+    config = ["", "--config", "configs/query_recall.py:tiny", f"--config.written={file}"]
+    told = [f"--config.cache={cache}", "--workdir", str(tmp_path / "job")]
+    script.main([*config, *told])
+    printed = capsys.readouterr().out
+    assert "student" in printed and printed.count("Δ +0.0 [+0.0, +0.0]") >= 3
+
+
+def test_what_is_refused(cache: str, dataset: Dataset, tmp_path: Path) -> None:
+    job = QueryRecall("", Bm25(), DATA, cache=cache)
+    with pytest.raises(InputError, match="Nothing written at"):
+        query_recall.execute(job, tmp_path / "none")
+    known = recall.known(dataset)[0].id
+    others = [{"question_id": "x", "target": "a **", "output": "b **"}]
+    for lines, told in (
+        (others, "no question in common"),
+        (
+            [{**others[0], "question_id": known, "output": None}],
+            "output None",
+        ),
+    ):
+        (tmp_path / told[:3]).mkdir()
+        job = QueryRecall(written(tmp_path / told[:3], lines), Bm25(), DATA, cache=cache)
+        with pytest.raises(InputError, match=told):
+            query_recall.execute(job, tmp_path / f"job {told[:3]}")
+    with pytest.raises(InputError, match="depths"):
+        QueryRecall("x", Bm25(), DATA, depths=())
+    with pytest.raises(InputError, match="merge"):
+        QueryRecall("x", Bm25(), DATA, merge="sum")  # pyright: ignore
+    with pytest.raises(InputError, match="no data"):
+        get_config("wikipedia")
