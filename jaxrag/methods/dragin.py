@@ -23,18 +23,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int
-
-from jaxrag.engines.inspection import Inspection
-from jaxrag.functional import dragin
 from jaxrag.methods import kinds, loops, prompts, steps
 from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.inspection_tool import Word, distinct, words_of, words_of_tokens
+from jaxrag.methods.dragin_attention import Trigger, context, find_trigger, query_of
 from jaxrag.methods.selectors import Top
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Prompt, Question
@@ -82,22 +75,6 @@ class Config:
         return True
 
 
-class _Trigger(NamedTuple):
-    """Where a text is cut, and why.
-
-    Attributes:
-      word: the first word that is cut off.
-      start: the first character of the continuation that it stands in.
-      kept: tokens of that continuation before it.
-      token: the number in the continuation of the token that asked for it.
-    """
-
-    word: Word
-    start: int
-    kept: int
-    token: int
-
-
 async def answer(question: Question, tools: Tools, config: Config) -> Answer:
     """Writes and retrieves until nothing is needed."""
     if kinds.role_of(question) == "multiple_choice" and question.answers:
@@ -112,12 +89,20 @@ async def answer(question: Question, tools: Tools, config: Config) -> Answer:
         trigger = None
         if reply.text and left:
             seen = await tools.inside.look(prompt, reply.raw)
-            trigger = _trigger(seen, len(reply.raw), rows is not None, config, record)
+            trigger = find_trigger(
+                seen,
+                len(reply.raw),
+                config.theta,
+                record,
+                relative=config.fidelity == "released",
+                informed=rows is not None,
+            )
         if trigger is None:
             said.append(reply)
             break
         said.append(_cut(reply, trigger))
-        query = _query(seen, _context(seen, question, said[:-1], trigger), trigger, config)
+        words = context(seen, loops.told(question), _so_far(said[:-1]).strip(), trigger)
+        query = query_of(seen, words, trigger, config.query_words)
         rows = await _retrieve(question, query, tools, config, trace, record)
     reply = loops.conclude(question, said, config.reader, trace)
     _record_gate(trace, config)
@@ -152,113 +137,7 @@ def _so_far(said: Sequence[steps.Reply]) -> str:
     return "".join(f" {reply.text}" for reply in said if reply.text)
 
 
-def _width(count: int) -> int:
-    """A power of two: few programs."""
-    return max(16, 1 << max(count - 1, 0).bit_length())
-
-
-def _padded(array: np.ndarray, *shape: int) -> np.ndarray:
-    found = np.zeros(shape, array.dtype)
-    found[tuple(map(slice, array.shape))] = array
-    return found
-
-
-@jax.jit
-def _scores(
-    entropies: Float[Array, " t"],
-    attention: Float[Array, "t t"],
-    content: Bool[Array, " t"],
-    sentences: Int[Array, " t"],
-    where: Bool[Array, " t"],
-    relative: Bool[Array, ""],
-) -> tuple[Float[Array, " t"], Float[Array, " t"]]:
-    """RIND of each token of a continuation, and the attention that it goes by."""
-    received = dragin.received(attention, where=where)
-    shared = dragin.relative(received, sentences, where=where)
-    received = jnp.where(relative, shared, received)
-    return dragin.rind(entropies, received, content), received
-
-
-def _trigger(
-    seen: Inspection, length: int, informed: bool, config: Config, record: dict[str, Any]
-) -> _Trigger | None:
-    """The first word of a continuation of ``length`` characters that needs to be looked up."""
-    start = len(seen.text) - length
-    words, t = words_of(seen.text, start), len(seen.logprobs)
-    own = words_of_tokens(seen, words)[len(seen.spans) - t :]
-    if own.max(initial=-1) < 0:
-        return None
-    content = np.array([at >= 0 and words[at].content for at in own])
-    # a blank between sentences is the first one's
-    sentences = np.maximum.accumulate([words[at].sentence if at >= 0 else 0 for at in own])
-    width = _width(t)
-    scores, received = _scores(
-        _padded(seen.entropies, width),
-        _padded(seen.attention[:, len(seen.spans) - t :], width, width),
-        _padded(content, width),
-        _padded(np.unique(sentences, return_inverse=True)[1].astype(np.int32), width),
-        np.arange(width) < t,
-        np.bool_(config.fidelity == "released"),
-    )
-    allowed = content & (sentences > 0) if informed else content
-    scored = np.where(allowed, np.asarray(scores)[:t], 0.0)
-    record["highest"] = float(scored.max())
-    first = dragin.first_above(jnp.asarray(scored), config.theta, where=jnp.asarray(allowed))
-    token = int(first)
-    if token < 0:
-        return None
-    word = words[own[token]]
-    record["trigger"] = {
-        "word": word.text,
-        "score": float(scored[token]),
-        "entropy": float(seen.entropies[token]),
-        "received": float(received[token]),
-    }
-    return _Trigger(word, start, int(np.argmax(own == own[token])), token)
-
-
-def _context(
-    seen: Inspection, question: Question, said: Sequence[steps.Reply], trigger: _Trigger
-) -> list[Word]:
-    """The words that a query may be made of: of the question, the text so far, what is kept."""
-    end, found = trigger.start, list[Word]()
-    for part in (_so_far(said).strip(), loops.told(question)):
-        at = seen.text.rfind(part, 0, end) if part else -1
-        if at >= 0:
-            found, end = [*words_of(seen.text, at, at + len(part)), *found], at
-    found += words_of(seen.text, trigger.start, trigger.word.start)
-    return [one for one in found if one.content]
-
-
-@jax.jit
-def _chosen(
-    attention: Float[Array, " t"],
-    words: Int[Array, " t"],
-    where: Bool[Array, " w"],
-    n: Int[Array, ""],
-) -> Bool[Array, " w"]:
-    weights = dragin.word_weights(attention, words, count=len(where))
-    return dragin.heaviest(weights, n, where=where)
-
-
-def _query(seen: Inspection, words: Sequence[Word], trigger: _Trigger, config: Config) -> str:
-    """The words that the trigger pays most attention to, in their order; "" for none."""
-    if not words:
-        return ""
-    same = distinct(words)
-    own = words_of_tokens(seen, words)
-    own = np.where(own >= 0, same[own], -1)
-    tokens, count = _width(len(own)), _width(len(words))
-    numbers = np.full(tokens, -1, np.int32)
-    numbers[: len(own)] = own
-    where = np.zeros(count, np.bool_)
-    where[: len(words)] = same == np.arange(len(words))  # the first of each
-    attention = _padded(seen.attention[trigger.token], tokens)
-    kept = np.asarray(_chosen(attention, numbers, where, np.int32(config.query_words)))
-    return " ".join(word.bare for word, keep in zip(words, kept, strict=False) if keep)
-
-
-def _cut(reply: steps.Reply, trigger: _Trigger) -> steps.Reply:
+def _cut(reply: steps.Reply, trigger: Trigger) -> steps.Reply:
     """The reply before the word."""
     text, made = reply.raw[: trigger.word.start - trigger.start].strip(), reply.generation
     made = dataclasses.replace(

@@ -22,9 +22,8 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -32,14 +31,13 @@ from jaxrag.engines.requests import gather
 from jaxrag.functional import seakr
 from jaxrag.functional.conclusions import conclusion
 from jaxrag.functional.sentences import key_of, sentences
-from jaxrag.methods import kinds, loops, prompts, steps
+from jaxrag.methods import kinds, loops, steps
 from jaxrag.methods.candidates import search
 from jaxrag.methods.inspection_tool import words_of, words_of_tokens
+from jaxrag.methods.seakr_samples import Said, say
 from jaxrag.methods.tools import Tools
-from jaxrag.types import Answer, InputError, Prompt, Question
+from jaxrag.types import Answer, InputError, Question
 
-_uncertainty = jax.jit(seakr.uncertainty)
-_MARKS = (".", "!", "?")
 _CUE = " So the answer is"
 
 
@@ -85,23 +83,11 @@ class Config:
         return True
 
 
-class _Said(NamedTuple):
-    """What the model says greedily, what it was asked, and how uncertain it is."""
-
-    reply: steps.Reply
-    prompt: Prompt
-    uncertainty: float
-
-    def record(self) -> dict[str, Any]:
-        finite = math.isfinite(self.uncertainty)
-        return {"text": self.reply.text, "uncertainty": self.uncertainty if finite else None}
-
-
 @dataclasses.dataclass
 class _Notes:
     """Where a question stands: its steps, the passages kept, the queries asked."""
 
-    said: list[_Said] = dataclasses.field(default_factory=list)
+    said: list[Said] = dataclasses.field(default_factory=list)
     rows: list[int] = dataclasses.field(default_factory=list)
     queries: set[str] = dataclasses.field(default_factory=set)
 
@@ -134,7 +120,7 @@ async def _step(
     question: Question, notes: _Notes, tools: Tools, config: Config, trace: steps.Trace
 ) -> bool:
     """One more step, from new passages where it is uncertain; False where nothing new is found."""
-    said = await _say("continue", question, notes.so_far, notes.rows, tools, config)
+    said = await say("continue", question, notes.so_far, notes.rows, tools, config)
     retrieve = not said.reply.text or said.uncertainty > config.threshold
     record: dict[str, Any] = {**said.record(), "retrieve": retrieve}
     trace["steps"].append(record)
@@ -149,61 +135,8 @@ async def _step(
     return True
 
 
-async def _say(
-    role: str,
-    question: Question,
-    so_far: str,
-    evidence: Sequence[int] | str,
-    tools: Tools,
-    config: Config,
-    *,
-    measured: bool = True,
-) -> _Said:
-    """Has the model go on, and measures how far its samples lie apart."""
-    role = role if evidence else f"{role}_direct"
-    reader = dataclasses.replace(config.reader, answer_tokens=config.tokens)
-    told = {"question": loops.told(question), "so_far": so_far}
-    if evidence:
-        shown = evidence if isinstance(evidence, str) else tools.index.passages(evidence)
-        told["passages"] = steps.show_passages(
-            question, shown, tools.llm, reader, {}, role=role, **told
-        )
-    template = prompts.load(reader.prompts).role(role)
-    prompt = template.prompt(**told)
-    draws = [
-        tools.llm.generate(
-            prompt, max_new_tokens=config.tokens, temperature=1.0, stop=template.stop, seed=seed
-        )
-        for seed in range(1, config.samples + 1)
-    ]
-    reply, *drawn = await gather(
-        steps.ask(role, question, tools.llm, reader, **told), *(draws if measured else ())
-    )
-    whole = reply._replace(text=_whole(reply)) if role.startswith("continue") else reply
-    texts = [one.text for one in drawn if one.text.strip()]
-    return _Said(whole, prompt, await _measure(prompt, texts, tools, config))
-
-
-async def _measure(prompt: Prompt, texts: Sequence[str], tools: Tools, config: Config) -> float:
-    """The uncertainty of a prompt, by its samples that are not blank."""
-    if not texts:
-        return math.inf
-    layer = None if config.layer < 0 else config.layer
-    ends = await gather(*(tools.inside.state(prompt, text, layer=layer) for text in texts))
-    states = np.zeros((config.samples, len(ends[0].state)), np.float32)
-    states[: len(ends)] = [end.state for end in ends]
-    where = np.arange(config.samples) < len(ends)
-    return float(_uncertainty(states, where=where, alpha=np.float32(config.alpha)))
-
-
-def _whole(reply: steps.Reply) -> str:
-    """The sentence with its full stop, which a stop string takes away."""
-    whole = not reply.text or reply.text.endswith(_MARKS)
-    return reply.text if whole else f"{reply.text}."
-
-
 async def _query(
-    question: Question, said: _Said, notes: _Notes, tools: Tools, config: Config
+    question: Question, said: Said, notes: _Notes, tools: Tools, config: Config
 ) -> str:
     """The step's words that the model is sure of, or that the question or the last step has.
 
@@ -235,7 +168,7 @@ async def _retrieve(
     tools: Tools,
     config: Config,
     trace: steps.Trace,
-) -> _Said | None:
+) -> Said | None:
     """The least uncertain step of those that each new passage gives; None where none is new."""
     if query in notes.queries:
         return None
@@ -247,7 +180,7 @@ async def _retrieve(
         return None
     tried = await gather(
         *(
-            _say("continue", question, notes.so_far, [*notes.rows, row], tools, config)
+            say("continue", question, notes.so_far, [*notes.rows, row], tools, config)
             for row in rows
         )
     )
@@ -284,13 +217,13 @@ async def _read(
 
 async def _stated(
     question: Question, evidence: Sequence[int] | str, tools: Tools, config: Config
-) -> _Said:
+) -> Said:
     """An answer from passages, or from a rationale that stands for them, that says what it is."""
-    said = await _say("complete", question, "", evidence, tools, config)
+    said = await say("complete", question, "", evidence, tools, config)
     if conclusion(said.reply.text) is not None:
         return said
     so_far = f"{f' {said.reply.text}' if said.reply.text else ''}{_CUE}"
-    forced = await _say("complete", question, so_far, evidence, tools, config, measured=False)
+    forced = await say("complete", question, so_far, evidence, tools, config, measured=False)
     text = f"{so_far} {forced.reply.text}".strip()
     parts = (said.reply.generation, forced.reply.generation)
     made = dataclasses.replace(
