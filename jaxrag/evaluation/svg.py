@@ -128,7 +128,7 @@ def axes(
     """Grid lines, tick labels and titles of a plot."""
     parts = []
     for tick in nice_ticks(y.low, y.high):
-        kind = "axis" if tick == y.low else "grid"
+        kind = "axis" if tick in (y.low, 0) else "grid"
         parts += [line(LEFT, y(tick), RIGHT, y(tick), kind=kind)]
         parts += [text(LEFT - 6, y(tick) + 4, brief(tick), anchor="end", kind="tick")]
     for tick in nice_ticks(x.low, x.high) if x_ticks is None else x_ticks:

@@ -33,12 +33,12 @@ def with_interval(name: str, found: Interval) -> tuple[str, str]:
     return number(name, found.mean), f"[{number(name, found.low)}, {number(name, found.high)}]"
 
 
-def difference_text(found: Difference | None) -> tuple[str, str]:
-    """A paired difference in points with its interval and p-value as text."""
+def difference_text(found: Difference | None, *, share: bool = True) -> tuple[str, str]:
+    """A paired difference with its interval and p-value as text, of shares in points."""
     if found is None or not found.n:
         return "–", ""
-    low, high = 100 * found.low, 100 * found.high
-    return f"{100 * found.mean:+.1f}", f"[{low:+.1f}, {high:+.1f}] p{p_text(found.p)}"
+    mean, low, high = (f"{100 * value:+.1f}" if share else f"{value:+.2f}" for value in found[:3])
+    return mean, f"[{low}, {high}] p{p_text(found.p)}"
 
 
 def p_text(p: float) -> str:

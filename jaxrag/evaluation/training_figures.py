@@ -9,7 +9,7 @@ import numpy as np
 from jaxrag.evaluation import svg
 from jaxrag.evaluation.figures import figure
 from jaxrag.evaluation.significance import interval
-from jaxrag.evaluation.training_log import Training, first_online, seconds, watched
+from jaxrag.evaluation.training_log import PLAIN, Training, first_online, seconds, watched
 
 _STEP, _THICK, _LEFT = 34, 16, 4
 
@@ -24,8 +24,7 @@ def curves(
     ]
     if not any(lines):
         return ""
-    top = svg.nice_top(max(value for points in lines for _, value in points))
-    x, y = _scales(trainings, top)
+    x, y = _scales(trainings, [value for points in lines for _, value in points])
     parts = [svg.axes(x, y, x_title="step", y_title=y_title), *_phases(trainings, x)]
     for i, points in enumerate(lines):
         if points:
@@ -41,20 +40,21 @@ def progress(trainings: Sequence[Training], name: str) -> str:
     known = [[(step, at) for step, at in points if at.n] for points in means]
     if not any(known):
         return ""
-    top = 100 * svg.nice_top(max(at.high for points in known for _, at in points))
+    factor, unit = (1, "") if name in PLAIN else (100, "%")
+    ends = [factor * end for points in known for _, at in points for end in (at.low, at.high)]
     shown = [one for one, points in zip(trainings, known, strict=True) if points]
-    x, y = _scales(shown, top)
-    parts = [svg.axes(x, y, x_title="step", y_title="%"), *_phases(shown, x)]
+    x, y = _scales(shown, ends)
+    parts = [svg.axes(x, y, x_title="step", y_title=unit), *_phases(shown, x)]
     aside = 5.0  # so that intervals of several trainings do not cover each other
     for i, points in enumerate(known):
         place = sum(map(bool, known[:i])) - (len(shown) - 1) / 2
         kind, moved = f"c{i % svg.COLOURS}", aside * place
-        places = [(x(step) + moved, y(100 * at.mean)) for step, at in points]
+        places = [(x(step) + moved, y(factor * at.mean)) for step, at in points]
         parts.append(svg.path(places, kind=f"curve {kind}"))
         for (px, py), (step, at) in zip(places, points, strict=True):
-            ends = y(100 * at.low), y(100 * at.high)
-            parts.append(svg.line(px, ends[0], px, ends[1], kind=f"bar {kind}"))
-            tip = f"step {step}: {100 * at.mean:.1f} % [{100 * at.low:.1f}, {100 * at.high:.1f}]"
+            mean, low, high = (factor * value for value in at[:3])
+            parts.append(svg.line(px, y(low), px, y(high), kind=f"bar {kind}"))
+            tip = f"step {step}: {mean:.4g} {unit} [{low:.4g}, {high:.4g}]"
             parts.append(svg.marker(px, py, i, size=4, tip=tip))
     questions = max(at.n for points in known for _, at in points)
     note = f"Mean over {questions:,} questions that are not trained on, with 95 % intervals."
@@ -92,10 +92,14 @@ def shares(trainings: Sequence[Training]) -> str:
     return figure("Where the time went", drawing, note)
 
 
-def _scales(trainings: Sequence[Training], top: float) -> tuple[svg.Scale, svg.Scale]:
+def _scales(trainings: Sequence[Training], values: Sequence[float]) -> tuple[svg.Scale, svg.Scale]:
+    """Of steps, and of the values with 0."""
+    high, low = max(values), min(values)
+    top = svg.nice_top(high) if high > 0 or low >= 0 else 0.0
+    bottom = -svg.nice_top(-low) if low < 0 else 0.0
     last = max(one.steps[-1]["step"] for one in trainings)
     aside = max(last, 1) / 20  # room for marks that stand beside each other
-    return svg.x_scale(-aside, max(last, 1) + aside), svg.y_scale(0, top)
+    return svg.x_scale(-aside, max(last, 1) + aside), svg.y_scale(bottom, top)
 
 
 def _phases(trainings: Sequence[Training], x: svg.Scale) -> list[str]:

@@ -28,6 +28,9 @@ PARTS = {
 
 REST = "the rest"
 
+PLAIN = frozenset(("loss", "reward"))
+"""Watched figures that are no shares, and are shown as they are; all others in percent."""
+
 
 class Training(NamedTuple):
     """A training as it was read.

@@ -14,6 +14,7 @@ from jaxrag.evaluation.jsonl import replace
 from jaxrag.evaluation.tables import difference_text, number, with_interval
 from jaxrag.evaluation.training_log import (
     PARTS,
+    PLAIN,
     REST,
     Training,
     changes,
@@ -24,10 +25,11 @@ from jaxrag.evaluation.training_log import (
 from jaxrag.types import InputError
 
 READING = (
-    "Before and after: the first and the last time that a figure was watched, with 95 % bootstrap "
-    "intervals over questions. The change is paired, question by question; p: sign-flip test "
-    "(McNemar's for figures of 0 and 1), not adjusted for several comparisons. Rows of several "
-    "seeds compare each question's mean over them: their intervals tell nothing of other seeds.",
+    "Before and after: the first and the last time that a figure was watched, in percent (loss and "
+    "reward as they are), with 95 % bootstrap intervals over questions. The change is paired, "
+    "question by question; p: sign-flip test (McNemar's for figures of 0 and 1), not adjusted for "
+    "several comparisons. Rows of several seeds compare each question's mean over them: their "
+    "intervals tell nothing of other seeds.",
     "Asked: passages of a question that the language model was asked about during training, those "
     "of its pools aside (the paper's nDoc).",
 )
@@ -65,12 +67,17 @@ def changed(trainings: Sequence[Training]) -> Grid:
             one.label,
             one.name,
             f"{one.difference.n:,}",
-            *(" ".join(with_interval("exact_match", at)) for at in (one.before, one.after)),
-            " ".join(difference_text(one.difference)),
+            *(" ".join(with_interval(_metric(one.name), at)) for at in (one.before, one.after)),
+            " ".join(difference_text(one.difference, share=one.name not in PLAIN)),
         )
         for one in changes(trainings)
     ]
-    return Grid(("training", "watched", "n", "before %", "after %", "change"), rows)
+    return Grid(("training", "watched", "n", "before", "after", "change"), rows)
+
+
+def _metric(name: str) -> str:
+    """What a watched figure is printed as."""
+    return name if name in PLAIN else "exact_match"
 
 
 def time_spent(trainings: Sequence[Training]) -> Grid:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from experiments import report
-from jaxrag.evaluation import training_figures
+from jaxrag.evaluation import svg, training_figures
 from jaxrag.evaluation.training_log import alike, changes, read_training, seconds
 from jaxrag.evaluation.training_report import changed, time_spent, write_training_report
 from jaxrag.types import InputError
@@ -105,6 +105,26 @@ def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[s
         training_figures.shares([read_training(path) for path in paths]),
     ):
         ElementTree.fromstring(figure)
+
+
+def test_rewards_are_shown_as_they_are_and_may_be_negative(tmp_path: Path) -> None:
+    # mean -1/2 before and 1/2 after; each of four questions gains 1
+    path = training(tmp_path / "a", reward=([-1.0, -1, 0, 0], [0.0, 0, 1, 1]))
+    row = changed([read_training(path)]).rows[0]
+    assert row[3].startswith("-0.50 [-1.00, ") and row[4].startswith("0.50 [")
+    assert row[5].startswith("+1.00 [+1.00, +1.00]")
+    figure = training_figures.progress([read_training(path)], "reward")
+    drawn = ElementTree.fromstring(figure)
+    heights = [
+        float(line.get(end, "nan"))
+        for line in drawn.iter("line")
+        if line.get("class", "").startswith("bar")
+        for end in ("y1", "y2")
+    ]
+    # nothing below the drawing's lower end, and 0 lies between the two rewards
+    zero = svg.y_scale(-1, 1)(0)
+    assert svg.TOP <= min(heights) < zero < max(heights) <= svg.BOTTOM
+    assert "step 0: -0.5  [-1, " in figure
 
 
 def test_a_training_that_has_just_begun(tmp_path: Path) -> None:
