@@ -141,7 +141,6 @@ def axes(
 
 def drawing(parts: Sequence[str], *, says: str, width: int = WIDTH, height: int = HEIGHT) -> str:
     """The whole picture; ``says`` is what a screen reader reads out."""
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(says, quote=True)}">'
-        f"{''.join(parts)}</svg>"
-    )
+    box = f'viewBox="0 0 {width} {height}" overflow="visible"'
+    told = f'role="img" aria-label="{escape(says, quote=True)}"'
+    return f"<svg {box} {told}>{''.join(parts)}</svg>"

@@ -9,7 +9,7 @@ import numpy as np
 from jaxrag.evaluation import svg
 from jaxrag.evaluation.figures import figure
 from jaxrag.evaluation.significance import interval
-from jaxrag.evaluation.training_log import PLAIN, Training, first_online, seconds, watched
+from jaxrag.evaluation.training_log import Training, first_online, is_share, seconds, watched
 
 _STEP, _THICK, _LEFT = 34, 16, 4
 
@@ -40,7 +40,7 @@ def progress(trainings: Sequence[Training], name: str) -> str:
     known = [[(step, at) for step, at in points if at.n] for points in means]
     if not any(known):
         return ""
-    factor, unit = (1, "") if name in PLAIN else (100, "%")
+    factor, unit = (100, "%") if is_share(name, trainings) else (1, "")
     ends = [factor * end for points in known for _, at in points for end in (at.low, at.high)]
     shown = [one for one, points in zip(trainings, known, strict=True) if points]
     x, y = _scales(shown, ends)

@@ -28,8 +28,7 @@ PARTS = {
 
 REST = "the rest"
 
-PLAIN = frozenset(("loss", "reward"))
-"""Watched figures that are no shares, and are shown as they are; all others in percent."""
+_PLAIN = frozenset(("loss", "reward"))  # no shares, wherever they lie
 
 
 class Training(NamedTuple):
@@ -114,6 +113,13 @@ def watched(training: Training) -> dict[str, list[tuple[int, Float[np.ndarray, "
         for name, values in line.get("each", {}).items():
             found.setdefault(name, []).append((line["step"], np.array(values, np.float64)))
     return found
+
+
+def is_share(name: str, trainings: Sequence[Training]) -> bool:
+    """Whether a watched figure is to be shown in percent: all its values lie from 0 to 1."""
+    found = [values for one in trainings for _, values in watched(one).get(name, ())]
+    known = [values[~np.isnan(values)] for values in found]
+    return name not in _PLAIN and all(np.all((some >= 0) & (some <= 1)) for some in known)
 
 
 def changes(trainings: Sequence[Training]) -> list[Change]:

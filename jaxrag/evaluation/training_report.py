@@ -14,10 +14,10 @@ from jaxrag.evaluation.jsonl import replace
 from jaxrag.evaluation.tables import difference_text, number, with_interval
 from jaxrag.evaluation.training_log import (
     PARTS,
-    PLAIN,
     REST,
     Training,
     changes,
+    is_share,
     read_training,
     seconds,
     watched,
@@ -25,11 +25,11 @@ from jaxrag.evaluation.training_log import (
 from jaxrag.types import InputError
 
 READING = (
-    "Before and after: the first and the last time that a figure was watched, in percent (loss and "
-    "reward as they are), with 95 % bootstrap intervals over questions. The change is paired, "
-    "question by question; p: sign-flip test (McNemar's for figures of 0 and 1), not adjusted for "
-    "several comparisons. Rows of several seeds compare each question's mean over them: their "
-    "intervals tell nothing of other seeds.",
+    "Before and after: the first and the last time that a figure was watched, shares in percent, "
+    "with 95 % bootstrap intervals over questions. The change is paired, question by question; p: "
+    "sign-flip test (McNemar's for figures of 0 and 1), not adjusted for several comparisons. Rows "
+    "of several seeds compare each question's mean over them: their intervals tell nothing of "
+    "other seeds.",
     "Asked: passages of a question that the language model was asked about during training, those "
     "of its pools aside (the paper's nDoc).",
 )
@@ -62,22 +62,14 @@ def write_training_report(directories: Sequence[str | Path], out_html: str | Pat
 
 def changed(trainings: Sequence[Training]) -> Grid:
     """What was watched, before and after."""
-    rows = [
-        (
-            one.label,
-            one.name,
-            f"{one.difference.n:,}",
-            *(" ".join(with_interval(_metric(one.name), at)) for at in (one.before, one.after)),
-            " ".join(difference_text(one.difference, share=one.name not in PLAIN)),
-        )
-        for one in changes(trainings)
-    ]
+    rows = []
+    for one in changes(trainings):
+        share = is_share(one.name, trainings)
+        metric = "exact_match" if share else one.name
+        ends = (" ".join(with_interval(metric, at)) for at in (one.before, one.after))
+        change = " ".join(difference_text(one.difference, share=share))
+        rows.append((one.label, one.name, f"{one.difference.n:,}", *ends, change))
     return Grid(("training", "watched", "n", "before", "after", "change"), rows)
-
-
-def _metric(name: str) -> str:
-    """What a watched figure is printed as."""
-    return name if name in PLAIN else "exact_match"
 
 
 def time_spent(trainings: Sequence[Training]) -> Grid:

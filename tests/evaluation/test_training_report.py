@@ -109,8 +109,10 @@ def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_rewards_are_shown_as_they_are_and_may_be_negative(tmp_path: Path) -> None:
     # mean -1/2 before and 1/2 after; each of four questions gains 1
-    path = training(tmp_path / "a", reward=([-1.0, -1, 0, 0], [0.0, 0, 1, 1]))
-    row = changed([read_training(path)]).rows[0]
+    watched = {"reward": ([-1.0, -1, 0, 0], [0.0, 0, 1, 1]), "words": ([2, 2], [3, 2])}
+    path = training(tmp_path / "a", **watched)
+    row, words = changed([read_training(path)]).rows
+    assert words[3].startswith("2.00 [") and words[5].startswith("+0.50 [+0.00, +1.00]")
     assert row[3].startswith("-0.50 [-1.00, ") and row[4].startswith("0.50 [")
     assert row[5].startswith("+1.00 [+1.00, +1.00]")
     figure = training_figures.progress([read_training(path)], "reward")
