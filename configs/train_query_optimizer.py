@@ -57,7 +57,9 @@ JOBS = {
         max_target=16,
     ),
     "t5_small_random": TrainQueryOptimizer(
-        new=NewT5(width=128, inner=256, heads=4, head_width=32, layers=2, dropout=0.1),
+        new=NewT5(
+            vocabulary=1024, width=128, inner=256, heads=4, head_width=32, layers=2, dropout=0.1
+        ),
         training=RANDOM,
         max_source=160,
         max_target=48,

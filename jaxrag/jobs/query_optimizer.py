@@ -94,7 +94,7 @@ def execute(job: TrainQueryOptimizer, workdir: str | Path) -> Path:
     """
     file = locate_pairs(job.pairs)
     known, held = read_pairs(file)
-    student = _begin(job)
+    student = _begin(job, known)
     encoder = Encoder.load(job.encoder, pooling="mean") if job.task == "queries" else None
     labels = sorted({pair.target for pair in (*known, *held)}) if job.task == "labels" else ()
     judged = partial(Judge, student, task=job.task, encoder=encoder, labels=labels)
@@ -132,11 +132,12 @@ def _watching(
     return watch
 
 
-def _begin(job: TrainQueryOptimizer) -> Student:
+def _begin(job: TrainQueryOptimizer, pairs: Sequence[Pair]) -> Student:
     lengths = {"max_source": job.max_source, "max_target": job.max_target}
     if job.checkpoint:
         return load_student(job.checkpoint, **lengths, dtype=job.dtype or None)
-    return new_t5(job.new, **lengths, dtype=job.dtype or None)
+    texts = (text for pair in pairs for text in (pair.input, pair.target))
+    return new_t5(job.new, **lengths, dtype=job.dtype or None, texts=texts)
 
 
 def _write_figures(

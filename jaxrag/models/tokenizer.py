@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tokenizers import (
     normalizers,
     pre_tokenizers,
     processors,
+    trainers,
 )
 
 # transformers says on import that it has no PyTorch; tokenizers are all that is wanted of it.
@@ -33,6 +35,39 @@ _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+
+def learn_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE vocabulary learned from texts: any text can be written in it.
+
+    Args:
+      texts: what merges are learned from; the same texts in the same order give the same ones.
+      size: most tokens, of which 258 are the bytes, the padding and the end of a text.
+
+    Raises:
+      InputError: there are no texts, or the size is below 258.
+    """
+    special = {"pad_token": "<pad>", "eos_token": "</s>"}
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if size < len(alphabet) + len(special):
+        raise InputError(
+            f"A vocabulary of {size} is asked for; bytes and special tokens alone are "
+            f"{len(alphabet) + len(special)}."
+        )
+    texts = list(texts)
+    if not any(text.strip() for text in texts):
+        raise InputError("There are no texts that a vocabulary could be learned from.")
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
+    made.decoder = decoders.ByteLevel()  # pyright: ignore
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(special.values()),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    made.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=made, **special)
 
 
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from jaxrag.models.precision import compute_dtype
 from jaxrag.models.t5 import T5
 from jaxrag.models.t5_checkpoint import load_t5, random_t5, save_t5
 from jaxrag.models.t5_config import T5Config, t5_json
-from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.models.tokenizer import learn_tokenizer, load_tokenizer
 from jaxrag.training.students_kinds import Kind, NewT5, Student
 from jaxrag.types import InputError
 
@@ -71,12 +72,23 @@ def load_student(
     return student
 
 
-def new_t5(sizes: NewT5, *, max_source: int, max_target: int, dtype: str | None = None) -> Student:
+def new_t5(
+    sizes: NewT5,
+    *,
+    max_source: int,
+    max_target: int,
+    dtype: str | None = None,
+    texts: Iterable[str] = (),
+) -> Student:
     """A T5 with random weights and the tokenizer of another checkpoint; see `load_student`.
 
-    Its end token is the tokenizer's own, or else what separates two texts.
+    Its end token is the tokenizer's own, or else what separates two texts. A vocabulary of its own
+    is learned from ``texts``.
     """
-    tokenizer = load_tokenizer(locate(sizes.tokenizer, weights=False))
+    if sizes.vocabulary:
+        tokenizer = learn_tokenizer(texts, sizes.vocabulary)
+    else:
+        tokenizer = load_tokenizer(locate(sizes.tokenizer, weights=False))
     precision = compute_dtype(dtype)
     end = next(iter(_tokens(tokenizer, "eos", "sep")), -1)
     shape = _shape(sizes, tokenizer, end)

