@@ -35,7 +35,7 @@ from jaxrag.training.students import NewT5
 from jaxrag.types import InputError
 
 RANDOM = Training(
-    epochs=8,
+    epochs=40,
     batch=8,
     piece=8,
     learning_rate=1e-3,
