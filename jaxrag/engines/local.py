@@ -17,15 +17,15 @@ from jax.sharding import Mesh
 
 from jaxrag.engines.decoding import Decoding, Request
 from jaxrag.engines.inspection import Inspection, inspections, read_pair, width
-from jaxrag.engines.prefill import Job, Network, Prefill, Step
+from jaxrag.engines.prefill import Job, Network, Prefill
 from jaxrag.engines.progress import progress
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
+from jaxrag.engines.scoring import scored
 from jaxrag.engines.sizes import Sizes
 from jaxrag.engines.store import canonical, digest
 from jaxrag.engines.trial import tail_rows, wide_chunk
 from jaxrag.models.checkpoint import fingerprint, locate
 from jaxrag.models.decoder_checkpoint import load_decoder
-from jaxrag.models.decoding import score
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.sharding import automatic
 from jaxrag.models.tokenizer import load_tokenizer
@@ -33,7 +33,6 @@ from jaxrag.types import Generation, InputError, Prompt
 
 _log = logging.getLogger("jaxrag")
 _NUMERICS = "jaxrag-local-5"  # goes into the identity; raise it when results change
-_SCORED = 64  # tokens scored in one call
 
 
 def use_compile_cache(directory: str | Path) -> None:
@@ -255,20 +254,7 @@ class LocalModel:
             slots = self._sizes.slots(len(whole), 0)
             jobs.append((Job(tuple(whole), len(tokens) - 1, slots), np.array(added, np.int32)))
 
-        def score(jobs: Sequence[tuple[Job, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
-            wanted = [i for i, (_, added) in enumerate(jobs) if len(added)]
-            yield from ((i, np.zeros(0, np.float32)) for i in range(len(jobs)) if i not in wanted)
-            asked = [jobs[i] for i in wanted]
-            values = [np.zeros(len(added), np.float32) for _, added in asked]
-            for _, reading in self._prefill.readings([job for job, _ in asked]):
-                while not reading.over:
-                    step = reading.step()
-                    self._score(step, asked, values)
-                    for read in step.rows:
-                        if read.done:
-                            yield wanted[read.number], values[read.number]
-
-        return self._all(jobs, score)
+        return self._all(jobs, functools.partial(scored, self._prefill))
 
     def inspect(
         self,
@@ -314,27 +300,3 @@ class LocalModel:
             holds = [any(s in text for s in stop) for text in texts[: len(found)]]
             found[: len(holds)] |= holds
         return found
-
-    def _score(
-        self, step: Step, asked: Sequence[tuple[Job, np.ndarray]], values: list[np.ndarray]
-    ) -> None:
-        """Puts in the log-probabilities of the tokens that the step's hidden states predict.
-
-        Only those tokens' logits are made.
-        """
-        found: list[tuple[int, int, int, int]] = []  # row, place in the chunk, job, place in answer
-        for read in step.rows:
-            first = asked[read.number][0].wanted
-            found += (
-                (read.row - step.first, at - read.start, read.number, at - first)
-                for at in range(max(first, read.start), read.end)
-            )
-        for start in range(0, len(found), _SCORED):
-            part = found[start : start + _SCORED]
-            rows, places, targets = np.zeros((3, _SCORED), np.int32)
-            rows[: len(part)], places[: len(part)] = [f[0] for f in part], [f[1] for f in part]
-            targets[: len(part)] = [asked[number][1][at] for _, _, number, at in part]
-            hidden = step.hidden[rows, places]
-            logprobs = score(self._network.decoder, self._network.params, hidden, targets)
-            for (_, _, number, at), value in zip(part, np.asarray(logprobs), strict=False):
-                values[number][at] = value

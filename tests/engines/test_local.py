@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jax.experimental.compilation_cache import compilation_cache
 
 from jaxrag.engines.local import LocalModel, use_compile_cache
+from jaxrag.engines.prefill import Prefill
 from jaxrag.engines.sizes import Sizes
 from jaxrag.types import Generation, InputError, Message
 from tests.engines.tiny_model import CHATS, SPECIAL, write_tiny_model
@@ -160,6 +161,29 @@ def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(
     again = model.logprob([CHATS[1], prompts[2], prompts[0]], ["x", texts[2], texts[0]])
     np.testing.assert_array_equal(again[1], found[2])
     np.testing.assert_array_equal(again[2], found[0])
+
+
+def test_a_prompt_is_read_once_for_all_its_one_token_continuations(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [CHATS[0], CHATS[1], CHATS[0], CHATS[0], CHATS[1], CHATS[0], CHATS[0]]
+    texts = ["x", "y", "z", "x", "x", "xy", ""]
+    alone = [
+        model.logprob([prompt], [text])[0] for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    read: list[int] = []
+    readings = Prefill.readings
+
+    def counted(self: Prefill, jobs: Any) -> Any:
+        read.append(len(jobs))
+        return readings(self, jobs)
+
+    monkeypatch.setattr(Prefill, "readings", counted)
+    found = model.logprob(prompts, texts)
+    for mine, one in zip(found, alone, strict=True):
+        np.testing.assert_array_equal(mine, one)
+    assert read == [3]  # the two prompts, and the first one with an x
+    assert found[0][0] != found[2][0] and found[5].shape == (2,)
 
 
 def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
