@@ -10,11 +10,14 @@ Methods:
   ``--config.query_optimizer.checkpoint=DIRECTORY``: a T5, or with ``+decoder``, as in
   ``trainable_errr+decoder@popqa``, a model of our own decoder.
 
-Data: ``tiny``, for tests; ``factbook``; ``popqa``, ``ambigqa`` and ``hotpotqa`` over the folder
-wiki_pool. 200 drawn test questions of each, of PopQA those whose gold passages are known; the
-questions drawn to train on are others (see `configs.errr_pairs`). All with SmolLM2 and MiniLM, one
-short passage read. ``paper-popqa`` and so on: GPT-3.5-Turbo behind its server, DPR by its distance,
-5 passages, as many questions as the paper has or there are; not run by us.
+Data: ``tiny``, for tests; ``factbook``, whose test questions are about other countries than those
+to train on; ``factbook_known``, whose test questions are new ones about the same countries (a
+student that began with random weights writes no name that it has not learned); ``popqa``,
+``ambigqa`` and ``hotpotqa`` over the folder wiki_pool. 200 drawn test questions of each, of PopQA
+those whose gold passages are known; the questions drawn to train on are others (see
+`configs.errr_pairs`). All with SmolLM2 and MiniLM, one short passage read. ``paper-popqa`` and so
+on: GPT-3.5-Turbo behind its server, DPR by its distance, 5 passages, as many questions as the paper
+has or there are; not run by us.
 
 Each data set has demonstrations of its own, ``--config.method.reader.prompts=errr_small_popqa`` or,
 for models that follow instructions, ``errr_popqa``; ``errr`` and ``errr_small`` have general ones.
@@ -43,6 +46,7 @@ DATA = {
         Factbook(split="train", countries=3), tests=Factbook(countries=3), train=8, test=4
     ),
     "factbook": Draw(Factbook(split="train"), tests=Factbook(), train=1000, test=200),
+    "factbook_known": Draw(Factbook(split="train"), train=1000, test=200),
     "popqa": Draw(wiki("popqa"), train=700, test=200, gold=True),
     "ambigqa": Draw(wiki("ambigqa", "train"), tests=wiki("ambigqa"), train=1000, test=200),
     "hotpotqa": Draw(wiki("hotpotqa"), train=300, test=200),
@@ -73,7 +77,7 @@ def parts_of(variant: str) -> tuple[str, str, str, bool]:
 
 def reader_of(data: str, paper: bool) -> Reader:
     """How the model is asked about some data."""
-    shown = "factbook" if data == "tiny" else data
+    shown = "factbook" if data in ("tiny", "factbook_known") else data
     if paper:
         return Reader(prompts=f"errr_{shown}")
     return Reader(prompts=f"errr_small_{shown}", answer_tokens=16, passage_tokens=48)

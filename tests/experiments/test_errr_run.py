@@ -106,7 +106,8 @@ def test_every_method_has_every_data_set(name: str, data: str) -> None:
     assert isinstance(run.model, Server if paper else Local)
     assert isinstance(run.data, Draw) and run.data.part == "test"
     found = prompts.load(run.method.reader.prompts)
-    shown = "factbook" if data == "tiny" else data.removeprefix("paper-")
+    known = {"tiny": "factbook", "factbook_known": "factbook"}
+    shown = known.get(data, data.removeprefix("paper-"))
     assert found.path.endswith(f"{'errr' if paper else 'errr_small'}_{shown}.toml")
     if paper and name != "direct":
         assert isinstance(run.index, Exact) and run.index.metric == "l2"
