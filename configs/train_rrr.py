@@ -37,15 +37,15 @@ from jaxrag.types import InputError
 
 WORTH = {"qa": Worth(), "hit": Worth(exact_match=0.0, f1=0.0, gold=True)}
 SMALL = Training(
-    steps=60,
+    steps=200,
     rollouts=64,
     batch=16,
     passes=2,
     discount=1.0,
     learning_rate=1e-4,
     kl=KlControl(0.02, 0.2),
-    save_every=10,
-    watch_every=10,
+    save_every=20,
+    watch_every=20,
 )
 """For a T5 of about a million parameters on 2 cores; a decoder learns at `DECODER_RATE`."""
 
