@@ -91,6 +91,8 @@ def test_the_text_is_cut_at_the_word_and_goes_on_from_passages() -> None:
     assert informed.index("text of") < informed.index("Where is it?")
     assert found.value.text == "Rome"
     assert trace["answer"]["raw"] == "It lies in the old Rome. Paris is far. So the answer is Rome."
+    # each character is a token, and none of the word is kept, though its second one is the trigger
+    assert trace["answer"]["tokens"] == len(" It lies in ") + len(SECOND)
     # the question's and the text's own words but stopwords; "Where" finds c, then its neighbours
     (search,) = trace["searches"]
     assert search["query"] == "lies" and search["path"] == "generation 1"
