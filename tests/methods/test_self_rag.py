@@ -1,95 +1,32 @@
-"""Self-RAG: decisions, scores and beams on scripts, and on a tiny checkpoint of its kind."""
+"""Self-RAG: decisions and scores of short answers on scripts, and what is refused."""
 
-import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from tokenizers import AddedToken
 
 from jaxrag.calls import bounds
-from jaxrag.engines.local import LocalModel
 from jaxrag.methods import prompts, reflection, self_rag
 from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.selectors import Top
 from jaxrag.methods.self_rag import Config
 from jaxrag.methods.steps import Reader
-from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.types import Generation, InputError, Question
-from tests.engines.tiny_model import write_tiny_model
-from tests.methods.scripted import QUESTION, ScriptedIndex, run
-from tests.models.decoder_reference import CONFIGS
+from jaxrag.types import InputError, Question
+from tests.methods.reflecting import (
+    BAD,
+    CHECKPOINT,
+    GOOD,
+    JUDGED,
+    OPENING,
+    PROMPTED,
+    TWO,
+    Prompted,
+    Reflecting,
+    answered,
+    needs,
+)
 from tests.retrieval.fakes import FakePassages
-
-ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
-QUERIES = {"Oslo": 80, "": 35}
-CHECKPOINT = Reader(prompts="self_rag_checkpoint", answer_tokens=9)
-PROMPTED = Reader(prompts="self_rag_small")
-TWO = {"candidates": OnePath(n=2), "select": Top(k=2)}
-OPENING = "### Instruction:\nWhere is it?\n\n### Response:\n"
-
-
-class Tokens:
-    """Reflection tokens whole, anything else letter by letter."""
-
-    chat_template = None
-
-    def encode(self, text: str, **_: Any) -> list[str]:
-        return re.findall("|".join(map(re.escape, reflection.TOKENS)) + "|.|\n", text)
-
-
-class Reflecting:
-    """Says and judges what a test writes down: the first entry whose key is in the prompt.
-
-    ``said`` gives (text, probabilities, reason), ``judged`` probabilities of words by their text.
-    """
-
-    identity = '{"model":"reflecting"}'
-    tokenizer, max_length = Tokens(), 100_000
-
-    def __init__(self, said: dict[str, Any], judged: dict[str, dict[str, float]]) -> None:
-        self.said, self.judged = said, judged
-        self.prompts: list[str] = []
-        self.settings: list[dict[str, Any]] = []
-        self.asked: list[tuple[str, str]] = []
-
-    def generate(self, prompts: Any, **settings: Any) -> list[Generation]:
-        self.prompts += prompts
-        self.settings += [settings] * len(prompts)
-        return [self._one(prompt) for prompt in prompts]
-
-    def _one(self, prompt: str) -> Generation:
-        text, probabilities, reason = next(v for k, v in self.said.items() if k in prompt)
-        logs = tuple(map(math.log, probabilities))
-        return Generation(text, tuple(range(len(logs))), logs, reason, len(prompt))
-
-    def logprob(self, prompts: Any, continuations: Any) -> list[np.ndarray]:
-        pairs = list(zip(prompts, continuations, strict=True))
-        self.asked += pairs
-        return [np.float32([math.log(self._probability(p, w.strip()))]) for p, w in pairs]
-
-    def _probability(self, prompt: str, word: str) -> float:
-        for key, words in self.judged.items():
-            if key in prompt and word in words:
-                return words[word]
-        return 0.125
-
-
-def answered(model: Any, question: Question = QUESTION, **settings: Any) -> Any:
-    config = Config(**{"reader": CHECKPOINT, **TWO, **settings})
-    return run(self_rag.answer, config, model, ScriptedIndex(ANGLES, QUERIES), question=question)
-
-
-def needs(probability: float, other: float = 0.25) -> dict[str, float]:
-    return {"[Retrieval]": probability, "[No Retrieval]": other}
-
-
-GOOD = {"[Relevant]": 0.75, "[Irrelevant]": 0.25, "[Fully supported]": 0.5, "[Utility:5]": 0.5}
-BAD = {"[Relevant]": 0.25, "[Irrelevant]": 0.75, "[No support / Contradictory]": 0.75}
 
 
 def test_a_checkpoint_reads_each_passage_alone_and_takes_the_best() -> None:
@@ -202,156 +139,6 @@ def test_choices_are_named_by_their_letter() -> None:
     assert "B: in Rome\n\n### Response:\n" in model.prompts[0]
 
 
-LONG = {"form": "long", "retrieve": "always"}
-
-
-def test_a_long_answer_grows_by_sentences() -> None:
-    model = Reflecting(
-        {
-            # the second sentences, then the first: the paragraph is in none but its own
-            "It lies in Oslo.[Fully supported][Retrieval]<paragraph>Title e": (
-                "North",
-                [0.5],
-                "end",
-            ),
-            "It lies in Oslo.[Fully supported]": ("South.", [0.5], "end"),
-            "Nowhere.[Fully supported]": ("", [0.5], "end"),
-            "text of c": ("It lies in Oslo", [0.5], "stop"),
-            "text of b": ("Nowhere", [0.5], "stop"),
-        },
-        {"text of e": {**GOOD}, "text of c": {**GOOD}, "": {"[Relevant]": 0.25}},
-    )
-    found = answered(model, **LONG)
-    trace = found.value.trace
-    assert found.value.text == trace["answer"]["raw"] == "It lies in Oslo. North"
-    assert [step["segment"] for step in trace["steps"]] == [1, 2]
-    # the second search is for the question and the last sentence
-    queries = [search["query"] for search in trace["searches"]]
-    assert queries == ["Where is it?", "Where is it? It lies in Oslo.", "Where is it? Nowhere."]
-    assert [s["path"] for s in trace["searches"]] == ["segment 1", "segment 2", "segment 2"]
-    assert trace["selected"]["ids"] == ["c", "e"]
-    first = trace["steps"][0]["beams"][0]["candidates"][0]
-    grown, over = trace["steps"][1]["beams"]
-    assert grown["so_far"] == "It lies in Oslo." and over["candidates"] == []
-    best = next(c for c in grown["candidates"] if c["id"] == "e")
-    assert best["path"] == pytest.approx((first["total"] + best["total"]) / 2)
-    assert model.settings[0]["max_new_tokens"] == 64 and ". " in model.settings[0]["stop"]
-    assert trace["answer"]["tokens"] == 2
-
-
-def test_a_long_answer_as_released() -> None:
-    said = {"It lies in Oslo.[": ("North", [0.5], "stop"), "": ("It lies in Oslo", [0.5], "stop")}
-    model = Reflecting(said, {"": {**GOOD}})
-    found = answered(model, **LONG, fidelity="released", depth=3)
-    trace = found.value.trace
-    # one search serves all, and depth 3 makes 2 segments
-    assert found.cost["searches"] == 1 and len(trace["steps"]) == 2
-    assert trace["searches"][0]["query"] == "Where is it?"
-    # relevance 0.75 and support 0.75, without utility and sequence; both segments alike
-    assert trace["chosen"]["score"] == pytest.approx(1.5 * 1.5, abs=1e-5)
-
-
-@pytest.mark.parametrize("depth", [1, 3])
-def test_it_ends_at_its_depth(depth: int) -> None:
-    model = Reflecting({"": ("So it goes on", [0.5], "stop")}, {})
-    found = answered(model, **LONG, depth=depth, beam=2)
-    assert len(found.value.trace["steps"]) == depth
-    assert found.value.text == " ".join(["So it goes on."] * depth)
-    # 2 passages for one beam, then for two beams
-    assert found.cost["llm_calls"] == 2 + 4 * (depth - 1)
-
-
-def test_evidence_is_used_again() -> None:
-    again = {"[Continue to Use Evidence]": 0.9, "[Retrieval]": 0.05, "[No Retrieval]": 0.05}
-    model = Reflecting(
-        {"It lies there.": ("North", [0.5], "end"), "text of c": ("It lies there", [0.5], "stop"),
-         "": ("", [0.5], "end")},
-        {"text of c": GOOD, "It lies there.": again, "": needs(0.75)},
-    )  # fmt: skip
-    found = answered(model, form="long", beam=1)
-    assert [b["decision"] for s in found.value.trace["steps"] for b in s["beams"]] == [
-        "retrieve", "continue",
-    ]  # fmt: skip
-    assert found.cost["searches"] == 1 and found.value.trace["selected"]["ids"] == ["c"]
-    assert "text of c" in model.prompts[-1]
-
-
-def test_evidence_cannot_be_used_again_before_there_is_some() -> None:
-    again = {"[Continue to Use Evidence]": 0.9, **needs(0.05)}
-    model = Reflecting({"": ("Rome.", [0.5], "end")}, {"": again})
-    trace = answered(model, form="long").value.trace
-    assert trace["steps"][0]["beams"][0]["decision"] == "no"
-
-
-def test_saying_nothing_is_an_empty_answer() -> None:
-    model = Reflecting({"": ("", [0.5], "end")}, {})
-    found = answered(model, **LONG)
-    assert found.value.text == "" and found.value.trace["answer"]["u"] is None
-    assert len(found.value.trace["steps"]) == 1
-
-
-JUDGED = {
-    "Look it up?": {"Yes": 0.75, "No": 0.25},
-    "The passage is": {"relevant": 0.5, "irrelevant": 0.5},
-    "Supported:": {"fully": 0.25, "partially": 0.5, "not": 0.25},
-    "Grade:": {"1": 0.1, "2": 0.1, "3": 0.1, "4": 0.1, "5": 0.6},
-}
-
-
-class Prompted(Reflecting):
-    """The same for prompts with demonstrations: only what stands after them counts."""
-
-    def _one(self, prompt: str) -> Generation:
-        return super()._one(prompt.rpartition("\n\n")[2])
-
-    def _probability(self, prompt: str, word: str) -> float:
-        key = next(key for key in self.judged if prompt.endswith(key))
-        scores = self.judged[key]
-        shown = prompt.rpartition("\n\n")[2]
-        return 0.9 if word == "relevant" and "text of b" in shown else scores[word]
-
-
-def test_the_emulation_scores_words_in_the_same_way() -> None:
-    model = Prompted({"text of b": (" Rome", [0.5], "end"), "": (" Oslo", [0.5], "end")}, JUDGED)
-    found = answered(model, mode="prompted", reader=PROMPTED)
-    trace = found.value.trace
-    assert trace["mode"] == "prompted emulation" and found.value.text == "Rome"
-    assert trace["gate"]["probability"] == pytest.approx(0.75)
-    c, b = trace["steps"][0]["beams"][0]["candidates"]
-    # utility: -0.1 - 0.05 + 0.05 + 0.6
-    for one, relevance in ((c, 0.5), (b, 0.9 / 1.4)):
-        assert one["relevance"] == pytest.approx(relevance)
-        assert [one["support"], one["utility"], one["sequence"]] == pytest.approx([0.5] * 3)
-    last = [prompt.rpartition("\n\n")[2] for prompt, _ in model.asked]
-    assert "Passage: Title b. text of b\nQuestion: Where is it?\nAnswer: Rome\nSupported:" in last
-    assert "Question: Where is it?\nAnswer so far:\nLook it up?" in last
-    assert found.cost["llm_scores"] == 2 + 2 * 10 and found.cost["llm_calls"] == 2
-
-
-def test_the_emulation_writes_long_answers() -> None:
-    said = {
-        "Answer: It lies in Oslo.": (" So the answer is Rome.", [0.5], "stop"),
-        "": (" It lies in Oslo", [0.5], "stop"),
-    }
-    model = Prompted(said, JUDGED)
-    found = answered(model, mode="prompted", reader=PROMPTED, form="long")
-    trace = found.value.trace
-    assert found.value.text == "Rome" and len(trace["steps"]) == 2
-    assert trace["answer"]["raw"] == "It lies in Oslo. So the answer is Rome."
-    graded = [p.rpartition("\n\n")[2] for p, _ in model.asked if p.endswith("Grade:")]
-    assert graded[-1].endswith("Answer: It lies in Oslo. So the answer is Rome.\nGrade:")
-    asked = [p.rpartition("\n\n")[2] for p, _ in model.asked if p.endswith("Look it up?")]
-    assert asked[-1] == "Question: Where is it?\nAnswer so far: It lies in Oslo.\nLook it up?"
-
-
-def test_the_emulation_may_do_without_retrieval() -> None:
-    never = {**JUDGED, "Look it up?": {"Yes": 0.1, "No": 0.9}}
-    model = Prompted({"": (" Rome", [0.5], "end")}, never)
-    found = answered(model, mode="prompted", reader=PROMPTED)
-    assert found.value.text == "Rome" and "searches" not in found.cost
-    assert found.cost["llm_scores"] == 2 + 5  # retrieval, utility
-
-
 @pytest.mark.parametrize(
     "settings, said",
     [
@@ -414,80 +201,6 @@ def test_calls_can_be_planned(mode: Any, form: Any) -> None:
     else:
         # 1 beam, then 2 beams twice, each with 2 passages
         assert calls["llm_calls"][1] <= 2 + 4 + 4 and calls["searches"][1] <= 1 + 2 + 2
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: Any) -> Path:
-    """A random Llama whose tokenizer has the reflection tokens, as the published model's has."""
-    path = tmp_path_factory.mktemp("self_rag")
-    added = [*reflection.TOKENS, "<paragraph>", "</paragraph>"]
-    llama = {**CONFIGS["llama"], "vocab_size": 259 + len(added), "eos_token_id": 257}
-    write_tiny_model(path, template=None, **llama)
-    tokenizer = load_tokenizer(path)
-    tokens = [AddedToken(token, special=True, normalized=False) for token in added]
-    assert tokenizer.add_tokens(tokens, special_tokens=True) == len(added)
-    tokenizer.save_pretrained(path)
-    config = json.loads((path / "config.json").read_text())
-    assert config["model_type"] == "llama" and len(tokenizer) == config["vocab_size"]
-    return path
-
-
-def normalised(model: LocalModel, prompt: str, tokens: tuple[str, ...]) -> np.ndarray:
-    """Probabilities of the tokens among each other, in float64, one prompt at a time."""
-    found = [model.logprob([prompt], [token])[0] for token in tokens]
-    assert all(len(one) == 1 for one in found)
-    odds = np.exp(np.array([float(one[0]) for one in found]))
-    return odds / odds.sum()
-
-
-def test_a_real_checkpoint_is_read_token_by_token(checkpoint: Path) -> None:
-    model = LocalModel.load(checkpoint)
-    found = answered(model, threshold=0.0)
-    trace = found.value.trace
-    needed = normalised(model, OPENING, reflection.RETRIEVAL[:2])
-    assert trace["gate"]["probability"] == pytest.approx(needed[0], rel=1e-5)
-    for one in trace["steps"][0]["beams"][0]["candidates"]:
-        name = one["id"]
-        shown = f"{OPENING}[Retrieval]<paragraph>Title {name}\ntext of {name}</paragraph>"
-        relevance = normalised(model, shown, reflection.RELEVANCE)
-        start = shown + reflection.RELEVANCE[int(np.argmax(relevance))]
-        (said,) = model.generate([start], max_new_tokens=9, stop=("\n",))
-        support = normalised(model, start + said.text, reflection.SUPPORT)
-        grade = reflection.SUPPORT[int(np.argmax(support))]
-        utility = normalised(model, start + said.text + grade, reflection.UTILITY)
-        expected = [
-            relevance[0],
-            support @ [1, 0.5, 0],
-            utility @ [-1, -0.5, 0, 0.5, 1],
-            np.exp(np.mean(said.logprobs)),
-        ]
-        parts = [one[key] for key in ("relevance", "support", "utility", "sequence")]
-        assert parts == pytest.approx(expected, abs=1e-5)
-        assert one["total"] == pytest.approx(np.dot(expected, [1, 1, 0.5, 1]), abs=1e-5)
-        assert one["text"] == said.text.strip()
-
-
-def test_a_real_checkpoint_writes_to_its_end(checkpoint: Path) -> None:
-    model = LocalModel.load(checkpoint)
-    trace = answered(model, **LONG, depth=3, segment_tokens=6).value.trace
-    assert 1 <= len(trace["steps"]) <= 3 and trace["mode"] == "checkpoint"
-    assert not any(token in trace["answer"]["text"] for token in reflection.TOKENS)
-
-
-def test_another_model_is_no_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
-    write_tiny_model(tmp_path)
-    model = LocalModel.load(tmp_path)
-    count = len("".join(reflection.TOKENS))  # a token a byte
-    with pytest.raises(InputError, match=rf"The 13 reflection tokens.* are {count} tokens .*mode="):
-        answered(model)
-    lacking = load_tokenizer(checkpoint)
-    one = Reflecting({}, {})
-    one.tokenizer = lacking
-    reflection.check_vocabulary(LanguageModelTool(one))
-    one.tokenizer = Tokens()
-    one.max_length = None
-    with pytest.raises(InputError, match="does not tell its tokenizer"):
-        answered(one)
 
 
 def test_a_failure_reaches_the_question() -> None:

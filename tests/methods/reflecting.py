@@ -1,0 +1,103 @@
+"""A scripted model that judges by reflection tokens, and what Self-RAG makes of it."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from jaxrag.methods import reflection, self_rag
+from jaxrag.methods.candidates import OnePath
+from jaxrag.methods.selectors import Top
+from jaxrag.methods.self_rag import Config
+from jaxrag.methods.steps import Reader
+from jaxrag.types import Generation, Question
+from tests.methods.scripted import QUESTION, ScriptedIndex, run
+
+ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
+QUERIES = {"Oslo": 80, "": 35}
+CHECKPOINT = Reader(prompts="self_rag_checkpoint", answer_tokens=9)
+PROMPTED = Reader(prompts="self_rag_small")
+TWO = {"candidates": OnePath(n=2), "select": Top(k=2)}
+OPENING = "### Instruction:\nWhere is it?\n\n### Response:\n"
+
+
+class Tokens:
+    """Reflection tokens whole, anything else letter by letter."""
+
+    chat_template = None
+
+    def encode(self, text: str, **_: Any) -> list[str]:
+        return re.findall("|".join(map(re.escape, reflection.TOKENS)) + "|.|\n", text)
+
+
+class Reflecting:
+    """Says and judges what a test writes down: the first entry whose key is in the prompt.
+
+    ``said`` gives (text, probabilities, reason), ``judged`` probabilities of words by their text.
+    """
+
+    identity = '{"model":"reflecting"}'
+    tokenizer, max_length = Tokens(), 100_000
+
+    def __init__(self, said: dict[str, Any], judged: dict[str, dict[str, float]]) -> None:
+        self.said, self.judged = said, judged
+        self.prompts: list[str] = []
+        self.settings: list[dict[str, Any]] = []
+        self.asked: list[tuple[str, str]] = []
+
+    def generate(self, prompts: Any, **settings: Any) -> list[Generation]:
+        self.prompts += prompts
+        self.settings += [settings] * len(prompts)
+        return [self._one(prompt) for prompt in prompts]
+
+    def _one(self, prompt: str) -> Generation:
+        text, probabilities, reason = next(v for k, v in self.said.items() if k in prompt)
+        logs = tuple(map(math.log, probabilities))
+        return Generation(text, tuple(range(len(logs))), logs, reason, len(prompt))
+
+    def logprob(self, prompts: Any, continuations: Any) -> list[np.ndarray]:
+        pairs = list(zip(prompts, continuations, strict=True))
+        self.asked += pairs
+        return [np.float32([math.log(self._probability(p, w.strip()))]) for p, w in pairs]
+
+    def _probability(self, prompt: str, word: str) -> float:
+        for key, words in self.judged.items():
+            if key in prompt and word in words:
+                return words[word]
+        return 0.125
+
+
+def answered(model: Any, question: Question = QUESTION, **settings: Any) -> Any:
+    config = Config(**{"reader": CHECKPOINT, **TWO, **settings})
+    return run(self_rag.answer, config, model, ScriptedIndex(ANGLES, QUERIES), question=question)
+
+
+def needs(probability: float, other: float = 0.25) -> dict[str, float]:
+    return {"[Retrieval]": probability, "[No Retrieval]": other}
+
+
+GOOD = {"[Relevant]": 0.75, "[Irrelevant]": 0.25, "[Fully supported]": 0.5, "[Utility:5]": 0.5}
+BAD = {"[Relevant]": 0.25, "[Irrelevant]": 0.75, "[No support / Contradictory]": 0.75}
+
+LONG = {"form": "long", "retrieve": "always"}
+
+JUDGED = {
+    "Look it up?": {"Yes": 0.75, "No": 0.25},
+    "The passage is": {"relevant": 0.5, "irrelevant": 0.5},
+    "Supported:": {"fully": 0.25, "partially": 0.5, "not": 0.25},
+    "Grade:": {"1": 0.1, "2": 0.1, "3": 0.1, "4": 0.1, "5": 0.6},
+}
+
+
+class Prompted(Reflecting):
+    """The same for prompts with demonstrations: only what stands after them counts."""
+
+    def _one(self, prompt: str) -> Generation:
+        return super()._one(prompt.rpartition("\n\n")[2])
+
+    def _probability(self, prompt: str, word: str) -> float:
+        key = next(key for key in self.judged if prompt.endswith(key))
+        scores = self.judged[key]
+        shown = prompt.rpartition("\n\n")[2]
+        return 0.9 if word == "relevant" and "text of b" in shown else scores[word]
