@@ -151,10 +151,11 @@ def _paper_line(run: Run, row: Row, number: PaperNumber) -> str:
 
     model = name_of(run.config, "language_model")
     retriever = f", {number.retriever}, {number.passages} passages" if number.retriever else ""
+    asked = "the entire test set" if number.questions is None else f"{number.questions:,} questions"
     precise = f"; precision {theirs(number.precision)}, of which kind it does not say"
     setting = (
         f"{number.paper} {number.table} ({number.method}): {number.generator} (here {model})"
-        f"{retriever}; {number.questions:,} questions (here {row.answered:,})"
+        f"{retriever}; {asked} (here {row.answered:,})"
         f"{'' if number.precision is None else precise}"
     )
     return (

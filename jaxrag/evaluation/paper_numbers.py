@@ -1,9 +1,10 @@
 """What the papers print for a method on a data set, to stand beside a run's numbers.
 
 ``paper_numbers.json`` holds the cells of the main comparisons of PAIRS (arXiv 2508.04057, table 2),
-DTR (Decide Then Retrieve, table 2) and ARS-RAG (table 1, and the ablations of table 2): exact match
-(of closed questions accuracy), F1, precision and trigger ratio in percent, with the generator, the
-retriever and the number of passages that they belong to.
+DTR (Decide Then Retrieve, table 2), ARS-RAG (table 1, and the ablations of table 2) and ERRR (table
+2, the web, and table 3, a dense index): exact match (of closed questions accuracy), F1, precision
+and trigger ratio in percent, with the generator, the retriever and the number of passages that they
+belong to.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 class PaperNumber(NamedTuple):
     """One printed row; scores in percent, None where the table has none.
 
-    ``questions`` is the size of the paper's test set.
+    ``questions`` is the size of the paper's test set; None where it only says "the entire" one.
     """
 
     paper: str
@@ -27,7 +28,7 @@ class PaperNumber(NamedTuple):
     generator: str
     retriever: str | None
     passages: int
-    questions: int
+    questions: int | None
     exact_match: float | None
     f1: float | None
     trigger: float | None
@@ -62,7 +63,9 @@ def _numbers() -> tuple[PaperNumber, ...]:
             generator=cell["generator"],
             retriever=cell["retriever"],
             passages=cell["passages"],
-            questions=content["papers"][cell["paper"]]["questions"][cell["dataset"]],
+            questions=cell.get(
+                "questions", content["papers"][cell["paper"]]["questions"][cell["dataset"]]
+            ),
             exact_match=cell.get("exact_match"),
             f1=cell.get("f1"),
             trigger=cell.get("trigger"),

@@ -31,6 +31,20 @@ def test_ars_rag() -> None:
     assert len(printed("hotpotqa", "ars")) == 3 and printed("factbook", "ars") == []
 
 
+def test_errr() -> None:
+    web, dense = printed("popqa", "frozen_errr")
+    assert (web.table, web.retriever) == ("Table 2", "Brave search")
+    assert (dense.table, dense.retriever, dense.passages) == ("Table 3", "DPR by its distance", 5)
+    (react,) = printed("hotpotqa", "react")
+    assert (react.exact_match, react.f1, react.questions) == (34.4, 46.49, 500)
+    whole = printed("hotpotqa", "trainable_errr")
+    assert [(one.exact_match, one.f1, one.questions) for one in whole] == [
+        (37.2, 49.89, None), (33.8, 44.99, None),
+    ]  # fmt: skip
+    (direct,) = printed("ambigqa", "direct")
+    assert (direct.exact_match, direct.retriever, direct.questions) == (39.1, None, 1000)
+
+
 def test_only_what_is_printed() -> None:
     assert printed("factbook", "dtr") == [] and printed("nq", "mine") == []
     assert printed("2wiki", "dtr") == [] and printed("average", "dtr") == []
