@@ -107,6 +107,10 @@ def _page(trainings: Sequence[Training], tables: Sequence[Grid]) -> str:
         training_figures.curves(
             trainings, "loss", title="Loss", y_title="loss", note="Of each step's batch."
         ),
+        training_figures.curves(
+            trainings, "reward", title="Reward in training", y_title="reward",
+            note="Mean over the texts that each step drew.",
+        ),
         *(training_figures.progress(trainings, name) for name in names),
         training_figures.curves(
             trainings, "asked", title="Passages asked about", y_title="a question",

@@ -123,6 +123,11 @@ def test_rewards_are_shown_as_they_are_and_may_be_negative(tmp_path: Path) -> No
         if line.get("class", "").startswith("bar")
         for end in ("y1", "y2")
     ]
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    told = [{**json.loads(line), "reward": -0.5} for line in lines if "loss" in line]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told))
+    write_training_report([path], tmp_path / "drawn.html")
+    assert "Reward in training" in (tmp_path / "drawn.html").read_text()
     # nothing below the drawing's lower end, and 0 lies between the two rewards
     zero = svg.y_scale(-1, 1)(0)
     assert svg.TOP <= min(heights) < zero < max(heights) <= svg.BOTTOM
