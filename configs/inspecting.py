@@ -22,6 +22,7 @@ factbook, which a run with ``--config.data.part=train`` and ``--config.method.th
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from configs.errr import DATA, PAPER
@@ -73,6 +74,7 @@ def get_config(variant: str = "dragin@factbook") -> Run:
     name, data, paper = parts_of(variant, DATA)
     if name not in SMALL:
         raise InputError(f"no method {name!r}; there are {', '.join(SMALL)}. Give METHOD@DATA.")
+    drawn = dataclasses.replace((PAPER if paper else DATA)[data], part="test")
     if paper:
-        return Run(LARGE[name], PAPER[data], Local("hub:meta-llama/Llama-2-7b-chat-hf"), Bm25())
-    return Run(SMALL[name], DATA[data], Local(), Exact())
+        return Run(LARGE[name], drawn, Local("hub:meta-llama/Llama-2-7b-chat-hf"), Bm25())
+    return Run(SMALL[name], drawn, Local(), Exact())

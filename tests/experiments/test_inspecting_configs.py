@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from configs import errr
 from configs.errr import DATA
 from experiments.configuration import editable, load, rebuilt
 from jaxrag.calls import bounds
@@ -29,6 +30,8 @@ def test_every_method_has_every_variant(name: str, where: str) -> None:
     run = load(f"configs/inspecting.py:{name}@{where}")
     assert run.name == name and run.index is not None and rebuilt(run, editable(run)) == run
     assert run.method.needs_inspection
+    # the same questions as all other methods answer
+    assert run.data == errr.get_config(f"direct@{where}").data
     layout = prompts.load(run.method.reader.prompts)
     for role in ("complete", "complete_direct", "continue", "continue_direct", "context"):
         assert layout.role(role).chat is where.startswith("paper-")
@@ -66,9 +69,9 @@ def test_calls_of_dragin() -> None:
 
 def test_calls_of_seakr() -> None:
     found = calls("seakr")
-    # 5 samples and the greedy text: a step, its 3 passages, and two readings, each asked again
+    # 3 samples and the greedy text: a step, its 2 passages, and two readings, each asked again
     assert found["searches"][0] == 0 and found["searches"][1] <= 2
-    assert found["llm_calls"][0] >= 18 and found["llm_calls"][1] <= 3 * 6 + 2 * 18 + 14
+    assert found["llm_calls"][0] >= 12 and found["llm_calls"][1] <= 3 * 4 + 2 * 8 + 10
 
 
 PROMPTS = """
