@@ -115,7 +115,7 @@ def test_what_a_job_leaves(tmp_path: Path) -> None:
 
 def test_figures_of_queries_and_of_labels(tmp_path: Path) -> None:
     settings = made(tmp_path)
-    student = job._begin(settings)
+    student = job._begin(settings, [])
     model = engine(student, student.params)
 
     class Says:
@@ -173,7 +173,7 @@ async def answer(question: Question, tools: Tools, config: Method) -> Answer:
 
 
 def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    student = job._begin(made(tmp_path))
+    student = job._begin(made(tmp_path), [])
     model = engine(student, student.params)
     [wrote] = model.generate(["find 1"], max_new_tokens=4)
     texts = {"q1": "find 1", "q2": "find 2", "q3": "fails"}
