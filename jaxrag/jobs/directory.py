@@ -1,4 +1,4 @@
-"""The directory of a job that is not a run of a method: its settings, its log, one at a time."""
+"""What jobs that are not runs of a method share: their own directory, and files of other jobs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import jax
 
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.run_log import run_log
+from jaxrag.types import InputError
 
 
 @contextlib.contextmanager
@@ -27,3 +28,25 @@ def job_directory(workdir: str | Path, record: Mapping[str, Any]) -> Iterator[Pa
         return
     with RunDirectory.open(workdir, record) as directory, run_log(directory.path / "log.jsonl"):
         yield directory.path
+
+
+def locate_file(spec: str, name: str, *, field: str, made: str) -> Path:
+    """The file that a field of a job names: itself, or the directory that holds it.
+
+    Args:
+      spec: the field's value.
+      name: what the file is called in a directory.
+      field: the job's field, for the error.
+      made: what makes such files, for the error.
+
+    Raises:
+      InputError: there is none.
+    """
+    path = Path(spec).expanduser()
+    file = path / name if path.is_dir() else path
+    if not spec or not file.is_file():
+        raise InputError(
+            f"{field} is {spec!r}, where there is no {name}: give --config.{field}=DIRECTORY, one "
+            f"such as {made} makes."
+        )
+    return file

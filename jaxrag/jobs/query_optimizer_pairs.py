@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.evaluation import jsonl
+from jaxrag.jobs.directory import locate_file
 from jaxrag.training.query_optimizer_data import Pair
 from jaxrag.types import InputError
 
@@ -31,14 +32,8 @@ def locate_pairs(spec: str) -> Path:
     Raises:
       InputError: there is none.
     """
-    path = Path(spec).expanduser()
-    file = path / PAIRS if path.is_dir() else path
-    if not spec or not file.is_file():
-        raise InputError(
-            f"No pairs at {spec!r}: give --config.pairs=DIRECTORY with a {PAIRS}, such as "
-            "experiments.tabulate makes with configs/errr_pairs.py."
-        )
-    return file
+    made = "experiments.tabulate with configs/errr_pairs.py"
+    return locate_file(spec, PAIRS, field="pairs", made=made)
 
 
 def read_pairs(file: Path) -> tuple[list[Pair], list[Pair]]:

@@ -16,7 +16,7 @@ from jaxrag.evaluation import jsonl
 from jaxrag.evaluation.significance import intervals, paired_difference
 from jaxrag.functional.query_lists import parse_queries
 from jaxrag.jobs import recall
-from jaxrag.jobs.directory import job_directory
+from jaxrag.jobs.directory import job_directory, locate_file
 from jaxrag.jobs.query_optimizer import HELD_OUT
 from jaxrag.loading import DataSettings, IndexSettings, load_data, open_index_over
 from jaxrag.methods.merging import Merge, check_merge, merged
@@ -70,7 +70,8 @@ def execute(job: QueryRecall, workdir: str | Path) -> list[dict[str, Any]]:
     Raises:
       InputError: there is no such file, it is damaged, or it is not of these questions.
     """
-    file = _locate(job.written)
+    made = "experiments.train with configs/train_query_optimizer.py"
+    file = locate_file(job.written, HELD_OUT, field="written", made=made)
     lines = {line["question_id"]: line for line in jsonl.read(file)}
     cache = Path(job.cache)
     dataset = load_data(job.data, cache)
@@ -85,17 +86,6 @@ def execute(job: QueryRecall, workdir: str | Path) -> list[dict[str, Any]]:
         rows = _rows(job, questions, lines, dataset)
         jsonl.replace(directory / TABLE, "".join(jsonl.encode(TABLE, row) for row in rows))
     return rows
-
-
-def _locate(written: str) -> Path:
-    path = Path(written).expanduser()
-    file = path / HELD_OUT if path.is_dir() else path
-    if not written or not file.is_file():
-        raise InputError(
-            f"Nothing written at {written!r}: give --config.written=DIRECTORY with a {HELD_OUT}, "
-            "such as experiments.train makes with configs/train_query_optimizer.py."
-        )
-    return file
 
 
 def _rows(

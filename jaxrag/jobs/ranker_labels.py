@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jaxrag.data.lines import Line, read_lines
+from jaxrag.jobs.directory import locate_file
 from jaxrag.training.ranker_data import Example
 from jaxrag.types import InputError
 
@@ -43,15 +44,8 @@ def locate_labels(labels: str) -> Path:
     Raises:
       InputError: there is none.
     """
-    if not labels:
-        raise InputError(
-            f"No labels to train on: give --config.labels=DIRECTORY, one that holds {FILE}."
-        )
-    path = Path(labels).expanduser()
-    path = path / FILE if path.is_dir() else path
-    if not path.is_file():
-        raise InputError(f"{path} is no file: labels is a directory that holds {FILE}, or the file")
-    return path
+    made = "experiments.tabulate with configs/ars_tables.py:labels@DATA"
+    return locate_file(labels, FILE, field="labels", made=made)
 
 
 def read_labels(path: Path, *, label: str) -> list[Labelled]:

@@ -236,7 +236,7 @@ def test_pairs_that_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert known[0] == Pair("q2", "find 2", QUERIES[2])
     assert "1 of 10 lines" in caplog.text and locate_pairs(str(file)) == file
     for spec in ("", str(tmp_path), str(tmp_path / "none")):
-        with pytest.raises(InputError, match="No pairs at"):
+        with pytest.raises(InputError, match=r"where there is no pairs\.jsonl"):
             locate_pairs(spec)
 
 

@@ -88,7 +88,7 @@ def test_the_script_prints_means_and_differences(cache: str, tmp_path: Path, cap
 
 def test_what_is_refused(cache: str, dataset: Dataset, tmp_path: Path) -> None:
     job = QueryRecall("", Bm25(), DATA, cache=cache)
-    with pytest.raises(InputError, match="Nothing written at"):
+    with pytest.raises(InputError, match=r"where there is no held_out\.jsonl"):
         query_recall.execute(job, tmp_path / "none")
     known = recall.known(dataset)[0].id
     others = [{"question_id": "x", "target": "a **", "output": "b **"}]

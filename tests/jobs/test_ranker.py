@@ -195,7 +195,7 @@ def test_files_that_will_not_do(tmp_path: Path) -> None:
     write(tmp_path, [line | {"labels": [2] * len(line["rewrites"])} for line in lines()])
     with pytest.raises(InputError, match="in none of the 12 questions do two rewrites differ"):
         read_labels(file, label="model")
-    with pytest.raises(InputError, match="is no file: labels is a directory that holds"):
+    with pytest.raises(InputError, match=r"where there is no labels\.jsonl"):
         locate_labels(str(tmp_path / "nowhere"))
 
 
