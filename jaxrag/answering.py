@@ -48,11 +48,18 @@ def answer_all(
 ) -> None:
     """Answers questions and appends each to the run directory as it is done.
 
-    A question that fails is recorded with its error and does not stop the others.
+    A question that fails is recorded with its error and does not stop the others. The progress line
+    goes on with every batch that an engine has answered, not only as questions end.
     """
     tally, fields = Tally(), {"run": asked.what, "questions": asked.total, "left": asked.left}
     _log.info("started", extra={"fields": fields})
     with progress(asked.total, asked.what, done=asked.total - asked.left) as advance:
+
+        def heard(name: str, size: int) -> None:
+            tally.request(name, size)
+            advance(0, tally.note())
+
+        scheduler.on_batch = heard
         outcomes = scheduler.run(started)
         while batch := list(itertools.islice(outcomes, _WRITTEN)):
             _write(directory, batch, asked, tally)

@@ -54,8 +54,8 @@ def _bar(total: int, what: str, done: int, _: float, console: Console) -> Iterat
         def advance(count: int, note: str = "") -> None:
             nonlocal fresh
             fresh += count
-            rate = fresh / max(time.monotonic() - start, 1e-9)
-            shown.update(task, advance=count, rate=f"{rate:,.1f}/s", note=note)
+            rate = _rate(fresh, time.monotonic() - start)
+            shown.update(task, advance=count, rate=rate, note=note)
 
         yield advance
 
@@ -66,12 +66,15 @@ def _lines(total: int, what: str, done: int, every: float, console: Console) -> 
     fresh, said = 0, ""
 
     def line(now: float) -> None:
-        rate = fresh / max(now - start, 1e-9)
-        left = (total - done - fresh) / rate if rate else float("inf")
-        text = f"{what}: {done + fresh:,}/{total:,}, {rate:,.1f}/s"
-        ending = f", took {now - start:.0f} s" if left <= 0 else f", {left:.0f} s left"
+        passed, missing = now - start, total - done - fresh
+        parts = [f"{what}: {done + fresh:,}/{total:,}", _rate(fresh, passed)]
+        if missing <= 0 or not fresh:
+            parts.append(f"took {passed:.0f} s" if missing <= 0 else f"{passed:.0f} s so far")
+        else:
+            parts.append(f"{missing * passed / fresh:.0f} s left")
         more = f"; {said}" if said else ""
-        print(text + ending + more, file=console.file or sys.stderr, flush=True)
+        text = ", ".join(part for part in parts if part)
+        print(text + more, file=console.file or sys.stderr, flush=True)
 
     def advance(count: int, note: str = "") -> None:
         nonlocal fresh, last, said
@@ -84,3 +87,11 @@ def _lines(total: int, what: str, done: int, every: float, console: Console) -> 
     yield advance
     if time.monotonic() - start >= every:
         line(time.monotonic())
+
+
+def _rate(fresh: int, passed: float) -> str:
+    """Items a second, or seconds an item where that is below 1; "" before the first."""
+    rate = fresh / max(passed, 1e-9)
+    if rate >= 1:
+        return f"{rate:,.1f}/s"
+    return f"{1 / rate:,.1f} s each" if rate else ""

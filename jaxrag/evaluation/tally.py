@@ -14,6 +14,11 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+
+    def request(self, name: str, size: int) -> None:
+        """Counts requests that an engine has answered: "generate", "search" and so on."""
+        self._requests[name] += size
 
     def add(self, lines: Iterable[Mapping[str, Any]], timings: Iterable[Mapping[str, Any]]) -> None:
         """Counts lines of answers.jsonl and timings.jsonl."""
@@ -33,8 +38,11 @@ class Tally:
         return dict(sorted(self._counts.items()))
 
     def note(self) -> str:
-        """The counts that matter, in one short text."""
+        """The counts that matter, in one short text; before a question ends, what was asked."""
         counts = self._counts
+        if not counts["questions"]:
+            asked = sorted(self._requests.items())
+            return "requests answered: " + ", ".join(f"{name} {_short(n)}" for name, n in asked)
         answered = counts["questions"] - counts["errors"]
         parts = [f"retrieves {100 * counts['retrieved'] / max(answered, 1):.0f} %"]
         parts += [f"{_short(counts['llm_calls'])} LLM calls"]

@@ -27,6 +27,20 @@ def test_a_log_gets_a_line_every_ten_seconds(monkeypatch) -> None:
     assert len(lines) == 5
 
 
+def test_a_job_that_has_finished_nothing_yet_says_what_it_is_at(monkeypatch) -> None:
+    log, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with progress(4, "answering", console=Console(file=log)) as advance:
+        now[0] = 20.0
+        advance(0, "30 searches")
+        now[0] = 40.0  # one in 40 s, so three more take 120
+        advance(1, "60 searches")
+    assert log.getvalue().splitlines()[:2] == [
+        "answering: 0/4, 20 s so far; 30 searches",
+        "answering: 1/4, 40.0 s each, 120 s left; 60 searches",
+    ]
+
+
 def test_a_short_job_leaves_no_line(monkeypatch) -> None:
     log = io.StringIO()
     run(Console(file=log), monkeypatch, seconds=0.01)

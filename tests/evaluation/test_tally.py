@@ -7,6 +7,10 @@ COST = {"llm_calls": 2, "prompt_tokens": 700, "new_tokens": 10, "searches": 1}
 
 def test_counts() -> None:
     tally = Tally()
+    tally.request("search", 1000)
+    tally.request("generate", 128)
+    tally.request("search", 500)
+    assert tally.note() == "requests answered: generate 128, search 1.5k"
     retrieved = {"gate": {"retrieve": True}, "truncated": {"passages": 1}}
     tally.add(
         [

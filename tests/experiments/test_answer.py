@@ -1,5 +1,6 @@
 """The main job with the real models: few questions, the four methods of the quickstart."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -7,6 +8,7 @@ import pytest
 
 from experiments import answer, quickstart, sweep
 from experiments.configuration import load
+from jaxrag import answering
 from jaxrag.engines.local import LocalModel
 from jaxrag.evaluation.records import read_run
 from jaxrag.run import execute
@@ -82,6 +84,22 @@ def test_a_sweep_moves_the_trigger_ratio_monotonically(runs, cache, tmp_path, mo
     monkeypatch.setattr(LocalModel, "generate", refuse)
     assert sweep.main([*arguments, f"--workdir={tmp_path / 'second'}"]) == 0
     assert "threshold=0.3" in capsys.readouterr().out
+
+
+def test_progress_is_told_before_the_first_question_ends(cache, tmp_path, monkeypatch):
+    told = []
+
+    @contextlib.contextmanager
+    def heard(total, what, *, done=0):
+        yield lambda count, note="": told.append((count, note))
+
+    monkeypatch.setattr(answering, "progress", heard)
+    execute(tiny("standard_rag", cache, store="memory"), tmp_path / "run")
+    # 8 questions: one batch to embed them, one to search and one to read
+    assert [count for count, _ in told] == [0, 0, 0, 8]
+    assert told[0][1] == "requests answered: embed 8"
+    assert told[2][1] == "requests answered: embed 8, generate 8, search 8"
+    assert told[3][1].startswith("retrieves 100 %, 8 LLM calls")
 
 
 def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
