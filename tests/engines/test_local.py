@@ -24,6 +24,15 @@ def encode(model: LocalModel, text: str) -> list[int]:
     return model.tokenizer.encode(text, add_special_tokens=False)
 
 
+def rendered(model: LocalModel, prompt: Any) -> str:
+    """A prompt as the model reads it."""
+    if isinstance(prompt, str):
+        return prompt
+    messages = [{"role": m.role, "content": m.content} for m in prompt]
+    chat = model.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return str(chat)
+
+
 def test_greedy_tokens_and_logprobs_equal_the_reference(model: LocalModel, tmp_path: Path) -> None:
     tensors = write_tiny_model(tmp_path)
     prompt = "The cat sat on"
@@ -153,14 +162,19 @@ def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(
     found = model.logprob(prompts, texts)
     assert [len(row) for row in found] == [len(text) for text in texts]
     assert all(row.dtype == np.float32 for row in found)
-    tokens = np.array(encode(model, prompts[0] + texts[0]))
-    logits = reference_logits({**CONFIGS["qwen2"], "vocab_size": 260}, tensors, tokens)
-    for i, score in enumerate(found[0], start=9):
-        wanted = logits[i, tokens[i + 1]] - np.log(np.exp(logits[i]).sum())
-        assert score == pytest.approx(wanted, abs=2e-5)
+    for number in (0, 2):
+        prompt = rendered(model, prompts[number])
+        tokens = np.array(encode(model, prompt + texts[number]))
+        logits = reference_logits({**CONFIGS["qwen2"], "vocab_size": 260}, tensors, tokens)
+        for i, score in enumerate(found[number], start=len(encode(model, prompt)) - 1):
+            wanted = logits[i, tokens[i + 1]] - np.log(np.exp(logits[i]).sum())
+            assert score == pytest.approx(wanted, abs=2e-5)
     again = model.logprob([CHATS[1], prompts[2], prompts[0]], ["x", texts[2], texts[0]])
     np.testing.assert_array_equal(again[1], found[2])
     np.testing.assert_array_equal(again[2], found[0])
+    alike = [letter + texts[2] for letter in "abcdefghijkl"]  # side by side, in small pieces
+    together = model.logprob([CHATS[0]] * len(alike), alike)
+    np.testing.assert_array_equal(together[0], model.logprob([CHATS[0]], alike[:1])[0])
 
 
 def test_a_prompt_is_read_once_for_all_its_one_token_continuations(

@@ -41,9 +41,9 @@ def lines_of(questions: list[Question]) -> list[dict[str, Any]]:
         {"question_id": one.id, "target": f"{one.text} **", "output": " ; ** ", "ended": 1.0}
         for one in questions
     ]
-    lines[0]["output"] = "exports of the country; its capital city **"
-    # cut off in the middle of the second query, which is left out
-    lines[1] |= {"output": "exports of the country; its cap", "ended": 0.0}
+    lines[0]["output"] = f"exports of the country; {questions[0].text} **"
+    # cut off in the second query, which is left out, although it would find what is wanted
+    lines[3] |= {"output": f"exports of the country; {questions[3].text}", "ended": 0.0}
     return lines
 
 
@@ -59,7 +59,7 @@ def test_each_writer_gets_as_many_passages(cache: str, dataset: Dataset, tmp_pat
     assert teacher["minus_question"]["recall@3"] == [0, 0, 0, 12, 1]
     index = open_index_over(Bm25(), DATA, Path(cache))
     asked = [[one.text] for one in questions]
-    asked[0], asked[1] = ["exports of the country", "its capital city"], ["exports of the country"]
+    asked[0], asked[3] = ["exports of the country", *asked[0]], ["exports of the country"]
     for k in (1, 3):
         shares = []
         for texts, question in zip(asked, questions, strict=True):
