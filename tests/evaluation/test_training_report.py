@@ -11,7 +11,7 @@ import pytest
 
 from experiments import report
 from jaxrag.evaluation import svg, training_figures
-from jaxrag.evaluation.training_log import alike, changes, read_training, seconds
+from jaxrag.evaluation.training_log import alike, changes, is_share, read_training, seconds
 from jaxrag.evaluation.training_report import changed, time_spent, write_training_report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
@@ -105,6 +105,20 @@ def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[s
         training_figures.shares([read_training(path) for path in paths]),
     ):
         ElementTree.fromstring(figure)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "share"),
+    [
+        ("exact", ([0.0, 0.25], [1.0, None]), True),
+        ("exact", ([0.0, 0.5], [1.0, 1.5]), False),  # words, say
+        ("exact", ([-0.5, 0.5], [1.0, 1.0]), False),
+        ("loss", ([0.5, 0.5], [0.25, 0.0]), False),  # nats, however few
+        ("reward", ([0.0, 0.0], [1.0, 0.0]), False),
+    ],
+)
+def test_what_is_shown_in_percent(tmp_path: Path, name: str, values: Any, share: bool) -> None:
+    assert is_share(name, [read_training(training(tmp_path / "a", **{name: values}))]) == share
 
 
 def test_rewards_are_shown_as_they_are_and_may_be_negative(tmp_path: Path) -> None:
