@@ -4,20 +4,25 @@
         --config.written=runs/optimizer --workdir runs/query_recall
 
 ``runs/optimizer`` is the directory of a training by configs/train_query_optimizer.py, from pairs of
-the same data. Data as in `configs.errr`, the part to train on, of which the pairs held out are.
+the same data. Data as in `configs.errr`, with ``paper-`` before it the papers', the part to train
+on, of which the pairs held out are.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from configs.errr import DATA
-from configs.parts import parts_of
+from configs import errr
 from jaxrag.jobs.query_recall import QueryRecall
-from jaxrag.settings import Exact
 
 
 def get_config(variant: str = "factbook") -> QueryRecall:
-    """The comparison on some data."""
-    _, data, _ = parts_of(f"@{variant}", DATA)
-    return QueryRecall("", Exact(), dataclasses.replace(DATA[data], part="train"))
+    """The comparison on some data, with the retriever that methods have there.
+
+    Raises:
+      InputError: no such data.
+    """
+    run = errr.get_config(f"rag@{variant}")
+    data = dataclasses.replace(run.data, part="train")  # type: ignore
+    assert run.index is not None, "rag has one"
+    return QueryRecall("", run.index, data)
