@@ -5,6 +5,8 @@
 Directories of `experiments.train` in their place give a page of their own: loss and accuracy by
 step, what changed with intervals, and where the time went. A directory of `experiments.select`
 gives the page of its selectors.
+
+``--figures=DIRECTORY`` writes the page's figures as SVG files, too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse_plain, script
+from jaxrag.evaluation.figure_files import write_figures
 from jaxrag.evaluation.report import write_report
 from jaxrag.evaluation.selector_report import is_selector, write_selector_report
 from jaxrag.evaluation.summary import BASELINE
@@ -31,7 +34,19 @@ def main(argv: Sequence[str]) -> int:
     values = parse_plain(argv, _define)
     console = Console(width=max(Console().width, 104))
     if any(map(is_selector, values.runs)):
-        return _selectors(values, console)
+        _selectors(values, console)
+    else:
+        _runs_or_trainings(values, console)
+    page = Path(values.out)
+    print(f"wrote {page} and {page.with_suffix('.md')}")
+    if values.figures:
+        files = write_figures(page, values.figures)
+        print(f"wrote {len(files)} figures to {values.figures}")
+    return 0
+
+
+def _runs_or_trainings(values: Any, console: Console) -> None:
+    """The page of runs, or of trainings."""
     trainings = [is_training(path) for path in values.runs]
     if any(trainings) and not all(trainings):
         raise InputError("Give --runs of methods or of trainings: a page shows one or the other.")
@@ -41,19 +56,14 @@ def main(argv: Sequence[str]) -> int:
     else:
         rows = write_report(values.runs, values.out, baseline=values.baseline)
         console.print(terminal_table(rows))
-    page = Path(values.out)
-    print(f"wrote {page} and {page.with_suffix('.md')}")
-    return 0
 
 
-def _selectors(values: Any, console: Console) -> int:
+def _selectors(values: Any, console: Console) -> None:
     """The page of the one directory of selectors."""
     if len(values.runs) > 1:
         raise InputError("Give one --runs of selectors: its page shows nothing else.")
     for table in write_selector_report(values.runs[0], values.out):
         console.print(table.terminal())
-    print(f"wrote {values.out} and {Path(values.out).with_suffix('.md')}")
-    return 0
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -62,6 +72,9 @@ def _define(values: flags.FlagValues) -> None:
     )
     flags.DEFINE_string(
         "out", "report.html", "page to write; the table goes beside it as .md", flag_values=values
+    )
+    flags.DEFINE_string(
+        "figures", "", "directory for the page's figures as SVG files", flag_values=values
     )
     flags.DEFINE_string(
         "baseline", BASELINE, "method or run directory to compare with", flag_values=values

@@ -50,7 +50,7 @@ def document(
         markdown=escape(markdown),
         configs=configs,
         scripts=scripts,
-        style=part("style.css"),
+        style=part("figures.css") + part("style.css"),
     )
 
 

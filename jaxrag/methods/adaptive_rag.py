@@ -17,7 +17,6 @@ from jaxrag.methods import kinds, loops, prompts, steps
 from jaxrag.methods.candidates import OnePath
 from jaxrag.methods.language_model_tool import LanguageModelTool
 from jaxrag.methods.selectors import Top
-from jaxrag.methods.tasks import continuation
 from jaxrag.methods.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 
@@ -104,9 +103,12 @@ async def _strategy(
 async def _by_logprob(
     question: Question, template: prompts.Template, llm: LanguageModelTool
 ) -> tuple[int, dict[str, Any]]:
-    """Which label is the most probable, its tokens' log-probabilities summed."""
+    """Which label is the most probable, its tokens' log-probabilities summed.
+
+    Labels are asked for as `jaxrag.jobs.complexity_pairs` has them learned: without a blank before.
+    """
     asked = template.prompt(question=question.text)
-    parts = (llm.logprob(asked, continuation(asked, label)) for label in template.words)
+    parts = (llm.logprob(asked, label) for label in template.words)
     found = [float(np.sum(part, dtype=np.float64)) for part in await gather(*parts)]
     return max(range(len(found)), key=found.__getitem__), {"logprobs": found}
 

@@ -107,7 +107,7 @@ class Model:
         return " So the answer is: a." if "Reasoning" in last else " a"
 
     def logprob(self, prompts: Any, continuations: Any) -> list[np.ndarray]:
-        return [np.float32([-1.0 if label == " C" else -2.0]) for label in continuations]
+        return [np.float32([-1.0 if label == "C" else -2.0]) for label in continuations]
 
 
 @dataclasses.dataclass(frozen=True)

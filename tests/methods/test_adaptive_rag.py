@@ -30,7 +30,7 @@ class Classifier:
     def logprob(self, prompts, continuations):
         pairs = list(zip(prompts, continuations, strict=True))
         self.asked += pairs
-        return [np.float32(self.scores[label.strip()]) for _, label in pairs]
+        return [np.float32(self.scores[label]) for _, label in pairs]
 
     def generate(self, prompts, **settings):
         return Turns(self.text).generate(prompts, **settings)
@@ -56,7 +56,7 @@ def test_the_most_probable_label_decides(scores, label):
     assert trace["complexity"]["label"] == label
     assert trace["complexity"]["logprobs"] == [sum(scores[name]) for name in "ABC"]
     asked = f"Question: {WHEN.text}\nComplexity:"
-    assert classifier.asked == [(asked, " A"), (asked, " B"), (asked, " C")]
+    assert classifier.asked == [(asked, "A"), (asked, "B"), (asked, "C")]
     strategy = {"A": "none", "B": "single", "C": "multi"}[label]
     assert trace["gate"] == {
         "name": "adaptive_rag", "retrieve": label != "A", "strategy": strategy,

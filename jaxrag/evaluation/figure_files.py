@@ -1,0 +1,121 @@
+"""The figures of a report's page as SVG files of their own, for papers and slides.
+
+They are the light ones, with all colours written out: programs that make a PDF or PNG of an SVG
+know neither variables nor dark pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html import unescape
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxrag.evaluation import svg
+from jaxrag.evaluation.document import part
+from jaxrag.evaluation.jsonl import replace
+from jaxrag.types import InputError
+
+_SECTION = re.compile(r"<section><h2>(.*?)</h2>")
+_LEGEND = re.compile(r'<div class="legend"[^>]*>(.*?)</div>')
+_ENTRY = re.compile(r"<span><svg [^>]*>(.*?)</svg>(.*?)</span>")
+_FIGURE = re.compile(
+    r'<figure><figcaption>(?P<title>.*?)</figcaption><svg viewBox="0 0 (?P<width>\d+) '
+    r'(?P<height>\d+)"[^>]*>(?P<drawn>.*?)</svg>',
+    re.DOTALL,
+)
+_BY_RUN = re.compile(r'class="(?:mark|curve) c\d')
+_MARGIN, _HEAD, _LINE = 14, 36, 20
+_NAME = 80  # characters of a file's name; a figure may be called by a question
+
+
+class _Figure(NamedTuple):
+    """A drawing of a page, and the section it is in.
+
+    Attributes:
+      section, title: as HTML.
+      width, height: of the drawing.
+      drawn: its elements.
+      legend: mark and name of each run, as HTML; of a drawing that shows no marks, none.
+    """
+
+    section: str
+    title: str
+    width: int
+    height: int
+    drawn: str
+    legend: Sequence[tuple[str, str]]
+
+
+def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
+    """Writes each figure of a page that a report has written; returns the files.
+
+    They are named by the section's and the figure's title, such as ``training-reward.svg``.
+
+    Raises:
+      InputError: the page has no figures.
+    """
+    figures = list(_figures(Path(page).read_text("utf-8")))
+    if not figures:
+        raise InputError(f"{page} has no figures that could be written to {directory}.")
+    style, files = _style(), []
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    for one in figures:
+        words = re.findall(r"[^\W_]+", unescape(f"{one.section} {one.title}").lower())
+        stem = "-".join(words)[:_NAME]
+        file = Path(directory) / f"{stem}.svg"
+        for number in range(2, len(figures) + 1):
+            if file not in files:
+                break
+            file = file.with_name(f"{stem}-{number}.svg")
+        replace(file, _alone(one, style))
+        files.append(file)
+    return files
+
+
+def _figures(page: str) -> Iterator[_Figure]:
+    _, *parts = _SECTION.split(page)
+    for section, content in zip(parts[::2], parts[1::2], strict=True):
+        legend = [entry for one in _LEGEND.findall(content) for entry in _ENTRY.findall(one)]
+        for found in _FIGURE.finditer(content):
+            title, width, height, drawn = found.group("title", "width", "height", "drawn")
+            shown = legend if _BY_RUN.search(drawn) else []
+            yield _Figure(section, title, int(width), int(height), drawn, shown)
+
+
+def _alone(one: _Figure, style: str) -> str:
+    """A whole SVG file: the title, the drawing, and what its marks stand for."""
+    columns = 2 if len(one.legend) > 3 else 1
+    below = _LINE * -(-len(one.legend) // columns)
+    parts = [f'<text x="0" y="{_HEAD - 14}" class="name title">{one.title}</text>']
+    parts.append(f'<g transform="translate(0 {_HEAD})">{one.drawn}</g>')
+    for place, (mark, name) in enumerate(one.legend):
+        x = svg.LEFT + place % columns * (one.width - svg.LEFT) // columns
+        y = _HEAD + one.height + _LINE * (place // columns)
+        entry = f'{mark}<text x="20" y="11" class="name">{name}</text>'
+        parts.append(f'<g transform="translate({x} {y})">{entry}</g>')
+    width = one.width + 2 * _MARGIN
+    height = _HEAD + one.height + below + _MARGIN
+    box = f'x="{-_MARGIN}" width="{width}" height="{height}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-_MARGIN} 0 {width} {height}" '
+        f'width="{width}" height="{height}"><style>{style}</style>'
+        f'<rect {box} class="paper"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def _style() -> str:
+    """The rules of figures.css with the light colours in them, those of runs once for each."""
+    css = part("figures.css")
+    light = css[: css.index("}")]
+    values = dict(re.findall(r"--([\w-]+): ([^;]+);", light))
+    runs = dict(re.findall(r"svg \.(\w+) \{ --c: var\(--(\w+)\); \}", css))
+    rules = ["text.title { font-size: 15px; }", f".paper {{ fill: {values['paper']}; }}"]
+    for selector, body in re.findall(r"svg ([.\w]+) \{ ((?!--c:)[^}]*) \}", css):
+        names = runs if "var(--c)" in body else [""]
+        for name in names:
+            told = body.replace("var(--c)", f"var(--{runs.get(name, '')})")
+            told = re.sub(r"var\(--([\w-]+)\)", lambda found: values[found[1]], told)
+            rules.append(f"{selector}{'.' * bool(name)}{name} {{ {told} }}")
+    return " ".join(rules)
