@@ -3,9 +3,9 @@
     python -m experiments.tabulate --config configs/adaptive_labels.py:hotpotqa \
         --workdir runs/labels/hotpotqa
 
-The data of `configs.iterative`, their training questions; pairs.jsonl is what is trained on
-(`jaxrag.jobs.complexity_pairs.write_pairs` makes one of several such runs). Where no strategy
-answers, questions of ``hotpotqa`` are labelled "multi", all others "single"
+The data of `configs.iterative`, their training questions; pairs.jsonl is what is trained on. A
+classifier needs questions of one hop and of more: ``cat`` makes one file of several data sets'.
+Where no strategy answers, questions of ``hotpotqa`` are labelled "multi", all others "single"
 (``--config.method.bias=drop`` leaves them out). ``paper-hotpotqa`` and so on are with the papers'
 models, not run by us.
 """
