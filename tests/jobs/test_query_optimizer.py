@@ -226,7 +226,9 @@ def test_pairs_that_will_not_do(tmp_path: Path, some: Any, told: str) -> None:
         read_pairs(write(tmp_path / "pairs", some))
 
 
-def test_pairs_that_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pairs_that_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     some = broken(5, target=None)
     some[6]["part"], some[0]["part"] = "test", "held_out"
     file = write(tmp_path / "pairs", some)
@@ -235,6 +237,7 @@ def test_pairs_that_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert [pair.question_id for pair in known] == ["q2", "q3", "q4", "q7", "q8", "q9"]
     assert known[0] == Pair("q2", "find 2", QUERIES[2])
     assert "1 of 10 lines" in caplog.text and locate_pairs(str(file)) == file
+    monkeypatch.chdir(tmp_path / "pairs")  # nothing named is not the directory one happens to be in
     for spec in ("", str(tmp_path), str(tmp_path / "none")):
         with pytest.raises(InputError, match=r"where there is no pairs\.jsonl"):
             locate_pairs(spec)
