@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.engines.prefill import Job, Prefill, Step
+from jaxrag.engines.prefill import Job, Prefill
 from jaxrag.engines.prompts import PromptEncoder
 from jaxrag.models.cache import Cache, place
 from jaxrag.models.inspection import inspect, predict
@@ -126,15 +126,20 @@ def inspections(
       slots: of each pair's cache: room for its prompt and `width` tokens after it.
       layer: whose states are wanted, from 0.
     """
-    jobs = [Job(pair.prompt, len(pair.prompt) - 1, n) for pair, n in zip(pairs, slots, strict=True)]
-    for _, reading in prefill.readings(jobs):
+    same: dict[Job, list[int]] = {}
+    for number, (pair, n) in enumerate(zip(pairs, slots, strict=True)):
+        same.setdefault(Job(pair.prompt, len(pair.prompt) - 1, n), []).append(number)
+    numbers = list(same.values())
+    for _, reading in prefill.readings(list(same)):
         rows = _Rows(prefill, pairs, layer)
         while not reading.over:
             step = reading.step()
-            done = [read.number for read in step.rows if read.done]
-            if len(rows.numbers) + len(done) > prefill.rows:
-                yield from rows.run()
-            rows.enter(step)
+            done = [(one.row, i) for one in step.rows if one.done for i in numbers[one.number]]
+            for start in range(0, len(done), prefill.rows):
+                part = done[start : start + prefill.rows]
+                if len(rows.numbers) + len(part) > prefill.rows:
+                    yield from rows.run()
+                rows.enter(step.cache, part)
         yield from rows.run()
 
 
@@ -151,19 +156,16 @@ class _Rows:
         self._prefill, self._pairs, self._layer = prefill, pairs, np.int32(layer)
         self._cache: Cache | None = None
 
-    def enter(self, step: Step) -> None:
-        """Copies the caches of prompts that a step has brought to their ends."""
-        done = [read for read in step.rows if read.done]
-        if not done:
-            return
+    def enter(self, cache: Cache, done: Sequence[tuple[int, int]]) -> None:
+        """Copies rows of prompts that have been read: for each, which row, and whose pair's."""
         if self._cache is None:
-            slots = step.cache[0][1].shape[-2]
+            slots = cache[0][1].shape[-2]
             self._cache = self._prefill.empty(self._prefill.rows, slots)
         sources, rows = np.zeros((2, self._prefill.rows), np.int32)
-        sources[: len(done)] = [read.row for read in done]
+        sources[: len(done)] = [row for row, _ in done]
         rows[: len(done)] = len(self.numbers) + np.arange(len(done))
-        self._cache = place(self._cache, step.cache, sources, rows, np.int32(len(done)))
-        self.numbers += [read.number for read in done]
+        self._cache = place(self._cache, cache, sources, rows, np.int32(len(done)))
+        self.numbers += [number for _, number in done]
 
     def run(self) -> Iterator[tuple[int, Inspection]]:
         """Reads the continuations, and makes room for others."""
