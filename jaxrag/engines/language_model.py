@@ -41,6 +41,23 @@ class LanguageModel(Protocol):
 
 
 @runtime_checkable
+class DrawingModel(LanguageModel, Protocol):
+    """A model that reads a prompt once for several texts that are drawn from it."""
+
+    def draw(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[int],
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        stop: Sequence[str] = (),
+    ) -> list[Generation]:
+        """Continues each prompt with its own seed, to what `generate` makes with that seed."""
+        ...
+
+
+@runtime_checkable
 class StreamingModel(LanguageModel, Protocol):
     """A model that takes prompts one by one while it works on others, such as a server."""
 

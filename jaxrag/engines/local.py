@@ -15,7 +15,8 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
-from jaxrag.engines.decoding import Decoding, Request
+from jaxrag.engines.answer_rows import Draw, Request
+from jaxrag.engines.decoding import Decoding
 from jaxrag.engines.inspection import Inspection, inspections, read_pair, width
 from jaxrag.engines.prefill import Job, Network, Prefill
 from jaxrag.engines.progress import progress
@@ -186,22 +187,39 @@ class LocalModel:
           InputError: for a prompt that is empty or leaves no room for ``max_new_tokens``; before
             anything is computed.
         """
-        check_sampling(max_new_tokens, temperature)
-        jobs = []
-        for prompt in prompts:
-            tokens = self._encode(prompt, room=max_new_tokens)
-            slots = self._sizes.slots(len(tokens), max_new_tokens)
-            jobs.append(Job(tuple(tokens), len(tokens) - 1, slots))
-        reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
-        request = Request(
-            max_new_tokens, temperature, seed, self._endings(tuple(stop)), reader.stopped
+        seeds = [seed] * len(prompts)
+        return self.draw(
+            prompts, seeds, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop
         )
 
-        def answer(jobs: Sequence[Job]) -> Iterator[tuple[int, Generation]]:
-            for i, tokens, logprobs in self._decoding.run(jobs, request):
-                yield i, reader.read(tokens, logprobs, prompt_tokens=len(jobs[i].tokens))
+    def draw(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[int],
+        *,
+        max_new_tokens: int,
+        temperature: float,
+        stop: Sequence[str] = (),
+    ) -> list[Generation]:
+        """As `generate`, each prompt with its own seed; equal prompts are read once.
 
-        return self._all(jobs, answer)
+        Raises:
+          InputError: as `generate`.
+        """
+        check_sampling(max_new_tokens, temperature)
+        draws = []
+        for prompt, seed in zip(prompts, seeds, strict=True):
+            tokens = self._encode(prompt, room=max_new_tokens)
+            slots = self._sizes.slots(len(tokens), max_new_tokens)
+            draws.append(Draw(Job(tuple(tokens), len(tokens) - 1, slots), seed))
+        reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
+        request = Request(max_new_tokens, temperature, self._endings(tuple(stop)), reader.stopped)
+
+        def answer(draws: Sequence[Draw]) -> Iterator[tuple[int, Generation]]:
+            for i, tokens, logprobs in self._decoding.run(draws, request):
+                yield i, reader.read(tokens, logprobs, prompt_tokens=len(draws[i].job.tokens))
+
+        return self._all(draws, answer)
 
     def _all(self, jobs: Sequence[Any], run: Callable[..., Iterator[tuple[int, Any]]]) -> list[Any]:
         """What ``run`` makes of each job; where the device's memory runs out, in smaller batches.
@@ -232,13 +250,14 @@ class LocalModel:
     def warm_up(self, longest: int, *, max_new_tokens: int) -> None:
         """Compiles all programs for prompts up to ``longest`` tokens, with a progress line."""
         nothing = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
-        request = Request(min(2, max_new_tokens), 0.0, 0, nothing, lambda tokens: False)
+        request = Request(min(2, max_new_tokens), 0.0, nothing, lambda tokens: False)
         classes = list(self._sizes.classes(min(longest, self.max_length - 1), max_new_tokens))
         with progress(len(classes), "compiling") as advance:
             for length, slots in classes:
                 for token, rows in enumerate((1, *self._decoding.sizes(slots))):
-                    job = Job((token,) * length, length - 1, slots)  # none held from before
-                    list(self._decoding.run([job] * rows, request))
+                    begin = (token,) * (length - 1)  # none held from before
+                    jobs = [Job((*begin, last), length - 1, slots) for last in range(rows)]
+                    list(self._decoding.run([Draw(job, 0) for job in jobs], request))
                 advance(1)
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:

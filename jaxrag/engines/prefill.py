@@ -237,7 +237,7 @@ class Reading:
     def __init__(
         self, prefill: Prefill, jobs: Sequence[Job], numbers: Sequence[int], given: Sequence[int]
     ) -> None:
-        self.count = len(numbers)
+        self.numbers = tuple(numbers)
         self._prefill, self._jobs, self._given = prefill, jobs, given
         self._rows = prefill.take(jobs[numbers[0]].slots)
         self._waiting = deque(numbers)
@@ -248,11 +248,11 @@ class Reading:
         """Whether all has been read."""
         return not self._at and not self._waiting
 
-    def prepare(self) -> int:
+    def prepare(self) -> list[int]:
         """Gives free rows to what waits; of several, the one that holds most of it already.
 
         Returns:
-          How many sequences the next step will bring to their ends.
+          The numbers of the sequences that the next step will bring to their ends.
         """
         prefill, chunk = self._prefill, self._prefill.chunk
         free = [row for row in range(prefill.rows) if row not in self._at]
@@ -267,8 +267,8 @@ class Reading:
             self._at[row] = number, max(kept[row], given) * chunk
         left = {row: len(self._jobs[number].tokens) - at for row, (number, at) in self._at.items()}
         if self._alone():
-            return int(left[min(left)] <= prefill.wide)
-        return sum(n <= chunk for n in left.values())
+            left, chunk = {min(left): left[min(left)]}, prefill.wide
+        return [self._at[row][0] for row, n in left.items() if n <= chunk]
 
     def step(self) -> Step:
         """Reads each row on by a chunk."""

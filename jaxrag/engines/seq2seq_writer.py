@@ -90,8 +90,8 @@ class Writer:
             where none does.
         """
         (model, params, _), limits = self._network, self._limits(count)
-        temperature, seed = jnp.float32(drawn[0]), jnp.uint32(drawn[1] & 0xFFFFFFFF)
-        sampling = Sampling(temperature, seed, self._put(batch.numbers))
+        seeds = np.full_like(batch.numbers, drawn[1] & 0xFFFFFFFF)
+        sampling = Sampling(jnp.float32(drawn[0]), self._put(seeds), self._put(batch.numbers))
         tokens, where = self._put(batch.tokens), self._put(batch.where)
         now = start(model, params, tokens, where, slots=width(count, ANSWER))
         steps, over = jnp.int32(_STEPS if stopped else count), False

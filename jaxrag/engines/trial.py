@@ -92,7 +92,7 @@ def _same_in_decoding(one: Decoder, params: dict[str, Any], counts: Sequence[int
             jnp.int32(count),
             jnp.zeros(config.vocab_size, bool),
         )
-        greedy = Sampling(jnp.float32(0), jnp.uint32(0), jnp.zeros(count, jnp.uint32))
+        greedy = Sampling(jnp.float32(0), *jnp.zeros((2, count), jnp.uint32))
         start = Rows(*map(jnp.asarray, state))
         _, _, tokens, logprobs = decode(one, params, ((keys, values),), start, limits, greedy)
         return np.asarray(tokens), np.asarray(logprobs)

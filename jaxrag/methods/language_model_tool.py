@@ -10,12 +10,13 @@ import dataclasses
 import functools
 import io
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxrag.engines.language_model import LanguageModel, StreamingModel
+from jaxrag.engines.language_model import DrawingModel, LanguageModel, StreamingModel
 from jaxrag.engines.prompts import PromptEncoder, encoder_of
 from jaxrag.engines.requests import Operation, Request
 from jaxrag.engines.store import canonical
@@ -39,7 +40,9 @@ class LanguageModelTool:
         seed: int = 0,
     ) -> Request:
         """Awaits to the prompt's `Generation`."""
-        return Request(self._operation(max_new_tokens, temperature, tuple(stop), seed), prompt)
+        given = seed if temperature == 0 else None  # those of all seeds go to the model together
+        operation = self._operation(max_new_tokens, temperature, tuple(stop), given)
+        return Request(operation, (prompt, seed))
 
     def logprob(self, prompt: Prompt, continuation: str) -> Request:
         """Awaits to the log-probability of each token of ``continuation``, float32 [t]."""
@@ -63,29 +66,30 @@ class LanguageModelTool:
         return encoder_of(self._model)
 
     def _make_operation(
-        self, max_new_tokens: int, temperature: float, stop: tuple[str, ...], seed: int
+        self, max_new_tokens: int, temperature: float, stop: tuple[str, ...], seed: int | None
     ) -> Operation:
+        """Of payloads (prompt, seed): of one ``seed``, or of any where that is None."""
         settings: dict[str, Any] = {
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
             "stop": stop,
-            "seed": seed,
         }
+        named = settings if seed is None else {**settings, "seed": seed}
         return Operation(
             name="generate",
-            identity=canonical({"model": self._model.identity, **settings}),
-            run=lambda prompts: self._model.generate(prompts, **settings),
-            key=canonical,
+            identity=canonical({"model": self._model.identity, **named}),
+            run=lambda asked: _generate(self._model, asked, settings),
+            key=lambda asked: canonical(asked if seed is None else asked[0]),
             encode=_encode_generation,
             decode=_decode_generation,
-            cost=lambda prompt, generation: {
+            cost=lambda asked, generation: {
                 "llm_calls": 1,
                 "prompt_tokens": generation.prompt_tokens,
                 "new_tokens": len(generation.tokens),
             },
-            size=_prompt_size,
-            submit=functools.partial(self._model.submit, **settings)
-            if isinstance(self._model, StreamingModel)
+            size=lambda asked: _prompt_size(asked[0]),
+            submit=(lambda asked: model.submit(asked[0], seed=asked[1], **settings))
+            if isinstance(model := self._model, StreamingModel)
             else None,
         )
 
@@ -104,6 +108,24 @@ class LanguageModelTool:
             if isinstance(model := self._model, StreamingModel)
             else None,
         )
+
+
+def _generate(
+    model: LanguageModel, asked: Sequence[tuple[Prompt, int]], settings: dict[str, Any]
+) -> list[Generation]:
+    """Continues each prompt with its seed: those of several together if the model can draw."""
+    by_seed: dict[int, list[int]] = defaultdict(list)
+    for number, (_, seed) in enumerate(asked):
+        by_seed[seed].append(number)
+    if len(by_seed) > 1 and isinstance(model, DrawingModel):
+        prompts, seeds = zip(*asked, strict=True)
+        return model.draw(prompts, seeds, **settings)
+    found: dict[int, Generation] = {}
+    for seed, numbers in by_seed.items():
+        prompts = [asked[number][0] for number in numbers]
+        generations = model.generate(prompts, seed=seed, **settings)
+        found |= zip(numbers, generations, strict=True)
+    return [found[number] for number in range(len(asked))]
 
 
 def _prompt_size(prompt: Prompt) -> int:

@@ -29,11 +29,11 @@ STEPS = 8
 class Sampling(NamedTuple):
     """How tokens are chosen: the most probable, or drawn at a ``temperature`` above 0.
 
-    A draw depends on the seed, the row's own number and the step, so not on the batch.
+    A draw depends on the row's own seed and number and the step, so not on the batch.
     """
 
     temperature: Float[Array, ""]
-    seed: UInt[Array, ""]
+    seeds: UInt[Array, " b"]
     rows: UInt[Array, " b"]
 
 
@@ -135,19 +135,20 @@ def pick(
 ) -> Int[Array, " b"]:
     """The next token of each row: the most probable, or drawn at a temperature above 0.
 
-    A draw depends on the seed, the row's number and the step, so not on the batch.
+    A draw depends on the row's seed and number and the step, so not on the batch.
     """
 
     def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        base = jax.random.key(sampling.seed)
-
         def one(
-            row: UInt[Array, ""], step: Int[Array, ""], logits: Float[Array, " v"]
+            seed: UInt[Array, ""],
+            row: UInt[Array, ""],
+            step: Int[Array, ""],
+            logits: Float[Array, " v"],
         ) -> Int[Array, ""]:
-            key = jax.random.fold_in(jax.random.fold_in(base, row), step)
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), row), step)
             return jax.random.categorical(key, logits / sampling.temperature)
 
-        return jax.vmap(one)(sampling.rows, step, logits)
+        return jax.vmap(one)(sampling.seeds, sampling.rows, step, logits)
 
     def best(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
         return logits.argmax(axis=-1)

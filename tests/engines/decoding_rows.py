@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from jaxrag.engines import decoding
+from jaxrag.engines import answer_rows
 
 
 def rows_of_decoding(monkeypatch: Any) -> list[int]:
     """Filled with the number of rows of each call of `decode`."""
-    rows, real = [], decoding.decode
+    rows, real = [], answer_rows.decode
 
     def decode(*args: Any) -> Any:
         rows.append(len(args[3].token))
         return real(*args)
 
-    monkeypatch.setattr(decoding, "decode", decode)
+    monkeypatch.setattr(answer_rows, "decode", decode)
     return rows

@@ -37,7 +37,7 @@ def hidden(n: int) -> Any:
 
 NUMBER = abstract((), np.int32)
 ROW = abstract((ROWS,), np.int32)
-SAMPLING = Sampling(abstract((), np.float32), abstract((), np.uint32), abstract((ROWS,), np.uint32))
+SAMPLING = Sampling(abstract((), np.float32), *(abstract((ROWS,), np.uint32),) * 2)
 BLOCK = abstract(
     (DECODER.config.num_hidden_layers, 2, 2, CHUNK, DECODER.config.head_dim), jnp.bfloat16
 )

@@ -36,7 +36,7 @@ def begun() -> Any:
 SOURCE = abstract((ROWS, WIDTH), np.int32), abstract((ROWS, WIDTH), np.bool_)
 NUMBER, FLOAT = abstract((), np.int32), abstract((), np.float32)
 LIMITS = Limits(NUMBER, NUMBER, abstract((MODEL.config.vocab_size,), np.bool_))
-SAMPLING = Sampling(FLOAT, abstract((), np.uint32), abstract((ROWS,), np.uint32))
+SAMPLING = Sampling(FLOAT, *(abstract((ROWS,), np.uint32),) * 2)
 
 CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
     "jaxrag.models.t5_decoding.start": lambda: (

@@ -22,7 +22,7 @@ PARAMS = unflatten_dict({k: jnp.asarray(v) for k, v in TENSORS.items()}, sep="."
 CHUNK, SLOTS = 4, 32
 PROMPTS = [[5, 17, 3, 96, 41, 41, 8, 60, 2], [9, 9, 1], [50, 51, 52, 53]]
 LENGTHS = np.array([len(prompt) for prompt in PROMPTS], np.int32)
-GREEDY = Sampling(np.float32(0), np.uint32(0), np.arange(3, dtype=np.uint32))
+GREEDY = Sampling(np.float32(0), np.zeros(3, np.uint32), np.arange(3, dtype=np.uint32))
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -131,13 +131,13 @@ def test_a_row_moved_to_another_place_goes_on_alike(greedy: Any) -> None:
             to[new] = np.asarray(source)[old]
     moved = moved._replace(finished=np.array([True, False, True, True, False]))
     limits = Limits(np.int32(12), np.int32(8), np.int32(5), np.zeros(CONFIG["vocab_size"], bool))
-    sampling = GREEDY._replace(rows=np.zeros(5, np.uint32))
+    sampling = GREEDY._replace(seeds=np.zeros(5, np.uint32), rows=np.zeros(5, np.uint32))
     _, _, tokens, _ = decode(DECODER, PARAMS, wide, moved, limits, sampling)
     np.testing.assert_array_equal(np.asarray(tokens)[[4, 1]], greedy[0][:2, 1:9])
 
 
 def test_sampled_logprobs_are_not_scaled_by_temperature() -> None:
-    sampling = Sampling(np.float32(3.0), np.uint32(1), np.arange(3, dtype=np.uint32))
+    sampling = GREEDY._replace(temperature=np.float32(3.0), seeds=np.ones(3, np.uint32))
     tokens, logprobs, _ = run(6, [], sampling)
     for row, prompt in enumerate(PROMPTS):
         whole = np.array(prompt + tokens[row])
@@ -150,7 +150,8 @@ def test_sampled_logprobs_are_not_scaled_by_temperature() -> None:
 def test_draws_follow_the_tempered_distribution() -> None:
     n = 4000
     hidden = np.repeat(prefill()[0][:1, 8], n, axis=0)
-    sampling = Sampling(np.float32(2.5), np.uint32(3), np.arange(n, dtype=np.uint32))
+    seeds, rows = np.full(n, 3, np.uint32), np.arange(n, dtype=np.uint32)
+    sampling = Sampling(np.float32(2.5), seeds, rows)
     drawn, _ = choose(DECODER, PARAMS, hidden, np.zeros(n, np.int32), sampling)
     logits = reference_logits(CONFIG, TENSORS, np.array(PROMPTS[0]))[-1]
     wanted = np.exp(log_softmax(logits / 2.5))
@@ -162,8 +163,9 @@ def test_draws_follow_the_tempered_distribution() -> None:
 def test_a_draw_depends_on_seed_row_and_step_only() -> None:
     hidden = prefill()[0][:, 2]
 
-    def draws(seed: int, rows: list[int], step: int) -> list[int]:
-        sampling = Sampling(np.float32(4.0), np.uint32(seed), np.array(rows, np.uint32))
+    def draws(seed: int | list[int], rows: list[int], step: int) -> list[int]:
+        seeds = np.broadcast_to(np.array(seed, np.uint32), 3)
+        sampling = Sampling(np.float32(4.0), seeds, np.array(rows, np.uint32))
         return np.asarray(choose(DECODER, PARAMS, hidden, np.full(3, step), sampling)[0]).tolist()
 
     base = [draws(seed, [7, 8, 9], 1) for seed in range(8)]
@@ -172,6 +174,8 @@ def test_a_draw_depends_on_seed_row_and_step_only() -> None:
     assert base != [draws(seed, [8, 9, 10], 1) for seed in range(8)]
     assert base != [draws(seed, [7, 8, 9], 2) for seed in range(8)]
     assert len({tuple(d) for d in base}) > 1
+    # each row has a seed of its own
+    assert draws([5, 0, 2], [7, 8, 9], 1) == [base[5][0], base[0][1], base[2][2]]
 
 
 def test_scores_equal_the_reference() -> None:

@@ -34,7 +34,7 @@ def limits(least: int = 0, most: int = COUNT) -> Limits:
 
 def sampling(rows: int, temperature: float = 0.0, seed: int = 0) -> Sampling:
     numbers = jnp.arange(rows, dtype=jnp.uint32) + 100
-    return Sampling(jnp.float32(temperature), jnp.uint32(seed), numbers)
+    return Sampling(jnp.float32(temperature), jnp.full(rows, seed, jnp.uint32), numbers)
 
 
 def write(
@@ -159,7 +159,8 @@ def test_a_row_does_not_depend_on_its_neighbours(small: Any) -> None:
     penalty = Penalty(jnp.float32(1), jnp.bool_(False))
 
     def all_of(tokens: Any, where: Any, numbers: np.ndarray) -> list[np.ndarray]:
-        drawn = Sampling(jnp.float32(1.3), jnp.uint32(5), jnp.asarray(numbers, jnp.uint32))
+        seeds = jnp.full(6, 5, jnp.uint32)
+        drawn = Sampling(jnp.float32(1.3), seeds, jnp.asarray(numbers, jnp.uint32))
         written = write(small, tokens, where, drawn)
         found = search(model, params, tokens, where, limits(), penalty, beams=3, slots=SLOTS)
         given = score(model, params, tokens, where, tokens[:, :7])

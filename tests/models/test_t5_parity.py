@@ -96,7 +96,7 @@ def test_greedy_tokens(kind: str, least: int, tmp_path: Path) -> None:
     small_t5.write(tmp_path, CONFIGS[kind], **DEPTH.get(kind, {}))
     model, params = load_t5(tmp_path, dtype=jnp.dtype("float32"))
     tokens, where = sources(SOURCES)
-    greedy = Sampling(jnp.float32(0), jnp.uint32(0), jnp.zeros(len(tokens), jnp.uint32))
+    greedy = Sampling(jnp.float32(0), *jnp.zeros((2, len(tokens)), jnp.uint32))
     begun = start(model, params, tokens, where, slots=16)
     found = advance(model, params, begun, jnp.int32(COUNT), limits(least), greedy)
     rows = [row[:n] for row, n in zip(found.tokens.tolist(), found.made.tolist(), strict=True)]

@@ -1,0 +1,126 @@
+"""Several texts drawn from a prompt: what each says alone, from a prompt that is read once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrag.engines.language_model import DrawingModel
+from jaxrag.engines.local import LocalModel
+from jaxrag.engines.prefill import Prefill
+from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.store import Store
+from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.types import Generation
+from tests.engines.decoding_rows import rows_of_decoding
+from tests.engines.tiny_model import CHATS
+
+SETTINGS: dict[str, Any] = {"max_new_tokens": 8, "temperature": 1.5}
+
+
+def by_seed(model: LocalModel, seeds: Sequence[int]) -> dict[int, list[Generation]]:
+    """What each of three prompts is answered with each seed, a call a seed."""
+    return {seed: model.generate(CHATS[:3], seed=seed, **SETTINGS) for seed in seeds}
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with how many sequences each call has the decoder read."""
+    found: list[int] = []
+    readings = Prefill.readings
+
+    def counted(self: Prefill, jobs: Any) -> Any:
+        found.append(len(jobs))
+        return readings(self, jobs)
+
+    monkeypatch.setattr(Prefill, "readings", counted)
+    return found
+
+
+def test_each_is_what_its_seed_alone_draws(model: LocalModel, read: list[int]) -> None:
+    """Of more texts than there are rows, too; 2^32 + 1 is 1 to the generator of numbers."""
+    assert isinstance(model, DrawingModel)
+    seeds = [*range(15), (1 << 32) + 1]
+    alone = by_seed(model, seeds)
+    del read[:]
+    asked = [(prompt, seed) for seed in seeds for prompt in range(3)]
+    found = model.draw([CHATS[i] for i, _ in asked], [seed for _, seed in asked], **SETTINGS)
+    assert read == [3]
+    for (prompt, seed), one in zip(asked, found, strict=True):
+        assert one == alone[seed][prompt]
+    assert alone[seeds[-1]] == alone[1]
+    assert len({one.tokens for one in found}) > 40
+
+
+@pytest.mark.parametrize("rows", [(1, 1), (2, 2), (3, 6)])
+def test_rows_change_no_text(
+    model: LocalModel, directory: Path, rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt whose texts need more rows than there are, all of them or those that are free."""
+    small = LocalModel.load(directory, prefill_rows=rows[0], decode_rows=rows[1])
+    used = rows_of_decoding(monkeypatch)
+    alone = by_seed(model, range(5))
+    del used[:]
+    prompts = [CHATS[0]] * 5 + [CHATS[1]] + [CHATS[2]] * 4
+    seeds = [0, 1, 2, 3, 4, 2, 4, 3, 2, 1]
+    found = small.draw(prompts, seeds, **SETTINGS)
+    wanted = [alone[seed][CHATS.index(p)] for p, seed in zip(prompts, seeds, strict=True)]
+    assert [one.tokens for one in found] == [one.tokens for one in wanted]
+    assert set(used) <= set(rows)
+
+
+def test_greedy_texts_of_a_prompt_are_one(model: LocalModel, read: list[int]) -> None:
+    found = model.generate([CHATS[0]] * 3, max_new_tokens=8)
+    assert read == [1] and found[0] == found[1] == found[2]
+
+
+class Told:
+    """A model that cannot draw; it says its prompt and seed."""
+
+    identity = "told"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[list[str], int]] = []
+
+    def generate(self, prompts: Sequence[str], *, seed: int, **_: Any) -> list[Generation]:
+        self.calls.append((list(prompts), seed))
+        return [Generation(f"{p} {seed}", (seed,), (0.0,), "stop", 1) for p in prompts]
+
+    def logprob(self, prompts: Any, continuations: Any) -> Any:
+        raise NotImplementedError
+
+
+class Drawing(Told):
+    """The same, all seeds in one call."""
+
+    def draw(self, prompts: Sequence[str], seeds: Sequence[int], **_: Any) -> list[Generation]:
+        self.calls.append((list(prompts), -1))
+        return [Told.generate(self, [p], seed=s)[0] for p, s in zip(prompts, seeds, strict=True)]
+
+
+@pytest.mark.parametrize("kind", [Told, Drawing])
+def test_the_texts_of_a_question_go_to_the_model_together(kind: type[Told], tmp_path: Path) -> None:
+    model = kind()
+    llm = LanguageModelTool(model)
+
+    async def ask(prompt: str) -> list[str]:
+        asked = [llm.generate(prompt, seed=seed, **SETTINGS) for seed in (3, 1, 2)]
+        asked.append(llm.generate(prompt, max_new_tokens=8, seed=7))  # greedily
+        return [one.text for one in await gather(*asked)]
+
+    def run(store: Store) -> dict[str, list[str]]:
+        started = [(name, lambda name=name: ask(name)) for name in ("a", "b")]
+        return {one.id: one.value for one in Scheduler(store).run(started)}
+
+    store = Store(tmp_path / "store.sqlite")
+    wanted = {name: [f"{name} {seed}" for seed in (3, 1, 2, 7)] for name in ("a", "b")}
+    assert run(store) == wanted
+    together = [call for call in model.calls if len(call[0]) > 1]
+    drawn = [(["a", "b"], seed) for seed in (3, 1, 2)]
+    drawn = [(["a", "a", "a", "b", "b", "b"], -1)] if kind is Drawing else drawn
+    assert together == [*drawn, (["a", "b"], 7)]
+    before = len(model.calls)
+    assert run(store) == wanted and len(model.calls) == before  # all from the store
+    store.close()
