@@ -48,11 +48,12 @@ class Decoding:
             same.setdefault(draw.job, []).append(number)
         numbers = list(same.values())
         for slots, reading in self._prefill.readings(list(same)):
-            (held, caches), self._free = self._free, (0, {})
+            caches = self._free[1] if self._free[0] == slots else {}
+            self._free = (0, {})  # caches of other slots are let go of before new ones are made
             answers = AnswerRows(
                 self._prefill,
                 functools.partial(self._prefill.empty, slots=slots),
-                caches if held == slots else {},
+                caches,
                 request,
                 self._end_tokens,
                 sizes=self.sizes(slots),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental.compilation_cache import compilation_cache
 
+from jaxrag.engines.answer_rows import AnswerRows
 from jaxrag.engines.local import LocalModel, use_compile_cache
 from jaxrag.engines.prefill import Prefill
 from jaxrag.engines.sizes import Sizes
@@ -198,6 +199,24 @@ def test_a_prompt_is_read_once_for_all_its_one_token_continuations(
         np.testing.assert_array_equal(mine, one)
     assert read == [3]  # the two prompts, and the first one with an x
     assert found[0][0] != found[2][0] and found[5].shape == (2,)
+
+
+def test_caches_of_other_lengths_are_let_go_of(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, held = LocalModel.load(directory, prefill_rows=3, decode_rows=21), set()
+    step = AnswerRows._step
+
+    def noted(self: AnswerRows, wanted: int) -> None:
+        shapes = {array.shape for array in jax.live_arrays() if array.ndim == 4}
+        held.update(shape for shape in shapes if shape[0] == 21)
+        step(self, wanted)
+
+    for text in ("a" * 20, "b" * 300):
+        held.clear()
+        monkeypatch.setattr(AnswerRows, "_step", noted)
+        model.generate([f"{text} {i}" for i in range(21)], max_new_tokens=4)
+        assert len(held) == 2  # keys and values of one number of slots
 
 
 def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
