@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jaxrag.engines.answer_rows import AnswerRows, Draw, Finished, Request
-from jaxrag.engines.prefill import Job, Prefill
+from jaxrag.engines.prefill import Prefill, alike
 from jaxrag.models.cache import Cache
 
 
@@ -43,9 +43,7 @@ class Decoding:
 
     def run(self, draws: Sequence[Draw], request: Request) -> Iterator[Finished]:
         """Writes each answer; the first to end comes first."""
-        same: dict[Job, list[int]] = {}
-        for number, draw in enumerate(draws):
-            same.setdefault(draw.job, []).append(number)
+        same = alike(draw.job for draw in draws)
         numbers = list(same.values())
         for slots, reading in self._prefill.readings(list(same)):
             caches = self._free[1] if self._free[0] == slots else {}

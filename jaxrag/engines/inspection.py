@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.engines.prefill import Job, Prefill
+from jaxrag.engines.prefill import Job, Prefill, alike
 from jaxrag.engines.prompts import PromptEncoder
 from jaxrag.models.cache import Cache, place
 from jaxrag.models.inspection import inspect, predict
@@ -126,9 +126,9 @@ def inspections(
       slots: of each pair's cache: room for its prompt and `width` tokens after it.
       layer: whose states are wanted, from 0.
     """
-    same: dict[Job, list[int]] = {}
-    for number, (pair, n) in enumerate(zip(pairs, slots, strict=True)):
-        same.setdefault(Job(pair.prompt, len(pair.prompt) - 1, n), []).append(number)
+    same = alike(
+        Job(pair.prompt, len(pair.prompt) - 1, n) for pair, n in zip(pairs, slots, strict=True)
+    )
     numbers = list(same.values())
     for _, reading in prefill.readings(list(same)):
         rows = _Rows(prefill, pairs, layer)

@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -46,6 +46,14 @@ class Job(NamedTuple):
     tokens: tuple[int, ...]
     wanted: int
     slots: int
+
+
+def alike(jobs: Iterable[Job]) -> dict[Job, list[int]]:
+    """The different jobs, each with its places among ``jobs``: what is to be read once."""
+    places: dict[Job, list[int]] = {}
+    for place, job in enumerate(jobs):
+        places.setdefault(job, []).append(place)
+    return places
 
 
 class Read(NamedTuple):

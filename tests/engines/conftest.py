@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jaxrag.engines.local import LocalModel
+from jaxrag.engines.prefill import Prefill
 from jaxrag.types import Generation
 from tests.engines.tiny_model import CHATS, write_tiny_model
 
@@ -25,3 +26,17 @@ def model(directory: Path) -> LocalModel:
 @pytest.fixture(scope="module")
 def answers(model: LocalModel) -> list[Generation]:
     return model.generate(CHATS, max_new_tokens=12)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with how many sequences each call has the decoder read."""
+    found: list[int] = []
+    readings = Prefill.readings
+
+    def counted(self: Prefill, jobs: Any) -> Any:
+        found.append(len(jobs))
+        return readings(self, jobs)
+
+    monkeypatch.setattr(Prefill, "readings", counted)
+    return found

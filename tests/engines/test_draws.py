@@ -8,7 +8,6 @@ import pytest
 
 from jaxrag.engines.language_model import DrawingModel
 from jaxrag.engines.local import LocalModel
-from jaxrag.engines.prefill import Prefill
 from jaxrag.engines.requests import gather
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.engines.store import Store
@@ -23,20 +22,6 @@ SETTINGS: dict[str, Any] = {"max_new_tokens": 8, "temperature": 1.5}
 def by_seed(model: LocalModel, seeds: Sequence[int]) -> dict[int, list[Generation]]:
     """What each of three prompts is answered with each seed, a call a seed."""
     return {seed: model.generate(CHATS[:3], seed=seed, **SETTINGS) for seed in seeds}
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Filled with how many sequences each call has the decoder read."""
-    found: list[int] = []
-    readings = Prefill.readings
-
-    def counted(self: Prefill, jobs: Any) -> Any:
-        found.append(len(jobs))
-        return readings(self, jobs)
-
-    monkeypatch.setattr(Prefill, "readings", counted)
-    return found
 
 
 def test_each_is_what_its_seed_alone_draws(model: LocalModel, read: list[int]) -> None:

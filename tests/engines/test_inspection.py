@@ -9,7 +9,6 @@ import pytest
 
 from jaxrag.engines.inspection import InspectableModel, Inspection
 from jaxrag.engines.local import LocalModel
-from jaxrag.engines.prefill import Prefill
 from jaxrag.engines.server import ServerModel
 from jaxrag.types import InputError, Message
 from tests.engines.tiny_model import CHATS, write_tiny_model
@@ -68,20 +67,13 @@ def test_results_do_not_depend_on_the_batch(model: LocalModel, seen: list[Inspec
 
 
 def test_a_prompt_is_read_once_for_all_its_continuations(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+    model: LocalModel, read: list[int]
 ) -> None:
     """More of them than there are rows, too, and beside another prompt."""
     pairs = [("The sun is", f" {letter}") for letter in "abcdefghijklmnopqrst"]
     pairs.insert(7, ("It", " is"))
     alone = [look(model, [pair])[0] for pair in pairs]
-    read: list[int] = []
-    readings = Prefill.readings
-
-    def counted(self: Prefill, jobs: Any) -> Any:
-        read.append(len(jobs))
-        return readings(self, jobs)
-
-    monkeypatch.setattr(Prefill, "readings", counted)
+    del read[:]
     for mine, one in zip(look(model, pairs), alone, strict=True):
         for a, b in zip(mine, one, strict=True):
             np.testing.assert_array_equal(a, b)

@@ -14,7 +14,6 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from jaxrag.engines.answer_rows import AnswerRows
 from jaxrag.engines.local import LocalModel, use_compile_cache
-from jaxrag.engines.prefill import Prefill
 from jaxrag.engines.sizes import Sizes
 from jaxrag.types import Generation, InputError, Message
 from tests.engines.tiny_model import CHATS, SPECIAL, write_tiny_model
@@ -179,21 +178,14 @@ def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(
 
 
 def test_a_prompt_is_read_once_for_all_its_one_token_continuations(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+    model: LocalModel, read: list[int]
 ) -> None:
     prompts = [CHATS[0], CHATS[1], CHATS[0], CHATS[0], CHATS[1], CHATS[0], CHATS[0]]
     texts = ["x", "y", "z", "x", "x", "xy", ""]
     alone = [
         model.logprob([prompt], [text])[0] for prompt, text in zip(prompts, texts, strict=True)
     ]
-    read: list[int] = []
-    readings = Prefill.readings
-
-    def counted(self: Prefill, jobs: Any) -> Any:
-        read.append(len(jobs))
-        return readings(self, jobs)
-
-    monkeypatch.setattr(Prefill, "readings", counted)
+    del read[:]
     found = model.logprob(prompts, texts)
     for mine, one in zip(found, alone, strict=True):
         np.testing.assert_array_equal(mine, one)
