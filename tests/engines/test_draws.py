@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jaxrag.engines import local
 from jaxrag.engines.language_model import DrawingModel
 from jaxrag.engines.local import LocalModel
 from jaxrag.engines.requests import gather
@@ -16,7 +17,7 @@ from jaxrag.types import Generation
 from tests.engines.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS
 
-SETTINGS: dict[str, Any] = {"max_new_tokens": 8, "temperature": 1.5}
+SETTINGS: dict[str, Any] = {"max_new_tokens": 20, "temperature": 1.5, "stop": tuple("}#M|I")}
 
 
 def by_seed(model: LocalModel, seeds: Sequence[int]) -> dict[int, list[Generation]]:
@@ -39,21 +40,23 @@ def test_each_is_what_its_seed_alone_draws(model: LocalModel, read: list[int]) -
     assert len({one.tokens for one in found}) > 40
 
 
-@pytest.mark.parametrize("rows", [(1, 1), (2, 2), (3, 6)])
+@pytest.mark.parametrize("rows", [(1, 1, 1), (2, 2, 2), (3, 6, 6), (2, 8, 2)])
 def test_rows_change_no_text(
-    model: LocalModel, directory: Path, rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    model: LocalModel, directory: Path, rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A prompt whose texts need more rows than there are, all of them or those that are free."""
+    """A prompt whose texts need more rows than there are, all of them or those that are free;
+    also where the last ones go on in fewer."""
+    monkeypatch.setattr(local, "tail_rows", lambda *_: rows[2])
     small = LocalModel.load(directory, prefill_rows=rows[0], decode_rows=rows[1])
     used = rows_of_decoding(monkeypatch)
     alone = by_seed(model, range(5))
     del used[:]
     prompts = [CHATS[0]] * 5 + [CHATS[1]] + [CHATS[2]] * 4
-    seeds = [0, 1, 2, 3, 4, 2, 4, 3, 2, 1]
+    seeds = [2, 4, 0, 1, 3, 2, 4, 3, 2, 1]  # two are long, and not in the first rows
     found = small.draw(prompts, seeds, **SETTINGS)
     wanted = [alone[seed][CHATS.index(p)] for p, seed in zip(prompts, seeds, strict=True)]
     assert [one.tokens for one in found] == [one.tokens for one in wanted]
-    assert set(used) <= set(rows)
+    assert set(used) == set(rows[1:])
 
 
 def test_greedy_texts_of_a_prompt_are_one(model: LocalModel, read: list[int]) -> None:
