@@ -59,6 +59,12 @@ def test_rows_change_no_text(
     assert set(used) == set(rows[1:])
 
 
+def test_prompts_draw_numbers_of_their_own(model: LocalModel) -> None:
+    """So hot that all tokens are equally likely: with one seed, the prompt alone decides."""
+    texts = model.generate(CHATS[:3], seed=4, max_new_tokens=8, temperature=1e9)
+    assert len({one.tokens for one in texts}) == 3
+
+
 def test_greedy_texts_of_a_prompt_are_one(model: LocalModel, read: list[int]) -> None:
     found = model.generate([CHATS[0]] * 3, max_new_tokens=8)
     assert read == [1] and found[0] == found[1] == found[2]
