@@ -1,7 +1,6 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -193,6 +192,15 @@ def started(directory: Path, steps: int, *more: Any, devices: int) -> subprocess
     )
 
 
+def wait_for(process: subprocess.Popen[str], figures: Path, step: int) -> None:
+    """Returns once a running training has figures of a step."""
+    until = time.monotonic() + 1500
+    while not figures.exists() or f'"step": {step},' not in figures.read_text():
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -217,20 +225,13 @@ def test_devices_processes_and_kills_change_nothing_in_200_steps(
     both = [started(places["two processes"], 200, p, 2, port, devices=2) for p in (0, 1)]
     for process in both:
         assert finished(process) == {"hash": one["hash"], "devices": 4}
-    kills = 0
-    random = np.random.default_rng(0)
-    while True:
-        process = started(places["killed"], 200, devices=(2, 1, 4, 2)[kills])
-        try:
-            process.wait(timeout=float(random.uniform(15, 40)) if kills < 3 else 1500)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-            continue
-        assert finished(process) == {"hash": one["hash"], "devices": 2}
-        break
-    assert kills == 3
+    for devices, reached in ((2, 35), (1, 90), (4, 151)):
+        process = started(places["killed"], 200, devices=devices)
+        wait_for(process, places["killed"] / "run" / "metrics.jsonl", reached)
+        process.kill()
+        process.communicate()
+    last = finished(started(places["killed"], 200, devices=2))
+    assert last == {"hash": one["hash"], "devices": 2}
     shutil.rmtree(tmp_path)
 
 
