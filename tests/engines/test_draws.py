@@ -40,7 +40,15 @@ def test_each_is_what_its_seed_alone_draws(model: LocalModel, read: list[int]) -
     assert len({one.tokens for one in found}) > 40
 
 
-@pytest.mark.parametrize("rows", [(1, 1, 1), (2, 2, 2), (3, 6, 6), (2, 8, 2)])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param((1, 1, 1), marks=pytest.mark.slow),
+        (2, 2, 2),
+        pytest.param((3, 6, 6), marks=pytest.mark.slow),
+        (2, 8, 2),
+    ],
+)
 def test_rows_change_no_text(
     model: LocalModel, directory: Path, rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

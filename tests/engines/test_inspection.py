@@ -107,12 +107,10 @@ def test_the_middle_layer_by_default(directory: Path, tmp_path: Path) -> None:
     assert len({state.tobytes() for state in layers}) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [
-        {"chunk": 16, "prefill_rows": 2, "decode_rows": 4},
-        pytest.param({"mesh": True, "stacked": True}, marks=pytest.mark.slow),
-    ],
+    [{"chunk": 16, "prefill_rows": 2, "decode_rows": 4}, {"mesh": True, "stacked": True}],
     ids=lambda options: "-".join(options),
 )
 def test_sizes_and_mesh_change_next_to_nothing(

@@ -196,18 +196,18 @@ def test_a_prompt_is_read_once_for_all_its_one_token_continuations(
 def test_caches_of_other_lengths_are_let_go_of(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, held = LocalModel.load(directory, prefill_rows=3, decode_rows=21), set()
+    model, held = LocalModel.load(directory, prefill_rows=1, decode_rows=5), set()
     step = AnswerRows._step
 
     def noted(self: AnswerRows, wanted: int) -> None:
         shapes = {array.shape for array in jax.live_arrays() if array.ndim == 4}
-        held.update(shape for shape in shapes if shape[0] == 21)
+        held.update(shape for shape in shapes if shape[0] == 5)
         step(self, wanted)
 
     for text in ("a" * 20, "b" * 300):
         held.clear()
         monkeypatch.setattr(AnswerRows, "_step", noted)
-        model.generate([f"{text} {i}" for i in range(21)], max_new_tokens=4)
+        model.generate([f"{text} {i}" for i in range(5)], max_new_tokens=4)
         assert len(held) == 2  # keys and values of one number of slots
 
 
