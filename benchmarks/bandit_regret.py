@@ -25,18 +25,18 @@ import matplotlib
 import numpy as np
 import optax
 
-from jaxrag.engines.progress import progress
+from benchmarks.bandit_problems import Kind, problem
+from jaxrag.core.progress import progress
 from jaxrag.evaluation.significance import interval
-from jaxrag.functional import policies
-from jaxrag.functional.bandit_fit import replay_fit, shuffled
-from jaxrag.functional.bandit_networks import mlp
-from jaxrag.functional.bandit_problems import Kind, problem
-from jaxrag.functional.bandits import Bandit, interact
-from jaxrag.functional.confidence import diagonal, ignorant
-from jaxrag.functional.confidence_full import full
-from jaxrag.functional.linear_ucb import linear_ucb
-from jaxrag.functional.neural_ucb import neural_ucb, outside
-from jaxrag.functional.policies import regret
+from jaxrag.functional.bandits import policies
+from jaxrag.functional.bandits.confidence import diagonal, ignorant
+from jaxrag.functional.bandits.confidence_full import full
+from jaxrag.functional.bandits.fit import replay_fit, shuffled
+from jaxrag.functional.bandits.interaction import Bandit, interact
+from jaxrag.functional.bandits.linear_ucb import linear_ucb
+from jaxrag.functional.bandits.networks import mlp
+from jaxrag.functional.bandits.neural_ucb import neural_ucb, outside
+from jaxrag.functional.bandits.policies import regret
 
 D, ARMS, UNITS, EVERY = 20, 4, 32, 10
 SETTINGS = (0.1, 0.3, 1.0, 3.0)

@@ -1,4 +1,4 @@
-"""All of a bandit's confidence matrix from its pulls: for fewer pulls than weights.
+"""The whole confidence matrix of a bandit from its pulls, for fewer pulls than weights.
 
 With the gradients of n pulls as the rows of G, Z = lambda I + G' G and
 
@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandit_networks import Gradient, Network, Outer, Params, View, put, take
-from jaxrag.functional.confidence import Confidence, Positive, check_positive, scaled
+from jaxrag.functional.bandits.confidence import Confidence, Positive, check_positive, scaled
+from jaxrag.functional.bandits.networks import Gradient, Network, Outer, Params, View, put, take
 from jaxrag.types import InputError
 
 _EXACT = lax.Precision.HIGHEST
@@ -32,16 +32,19 @@ _EXACT = lax.Precision.HIGHEST
 class Dual(NamedTuple):
     """The pulls of every arm, c = a; or all pulls, c = 1, for a shared network.
 
+    There is one row more than pulls that are kept: later pulls are written to it, and M, zero
+    there, leaves it out.
+
     Attributes:
-      rows: their gradients, leaf by leaf with axes [c n] in front; zeros where there is none yet.
+      rows: their gradients, leaf by leaf with axes [c n+1] in front; zeros where there is none yet.
       arms: which arm a row played.
       inner: M, zero beyond the pulls there are.
-      pulls: how many there were. Beyond n, widths are NaN: the state has no room for more.
+      pulls: how many there were; those beyond the first n are counted but not in Z.
     """
 
     rows: list[Any]
-    arms: Int[Array, "c n"]
-    inner: Float[Array, "c n n"]
+    arms: Int[Array, "c n+1"]
+    inner: Float[Array, "c n+1 n+1"]
     pulls: Int[Array, " c"]
 
 
@@ -52,8 +55,9 @@ def dual(
 
     Args:
       network: whose gradients they are.
-      pulls: n, the most that one arm (or a shared network) is pulled. As many as there are rounds
-        is always enough. An arm that is pulled more often has a width of NaN from then on.
+      pulls: n, the pulls of one arm (or of a shared network) that are kept. As many as there are
+        rounds is always enough. Z of an arm that is pulled more often stays that of its first n
+        pulls: its width is then an upper bound, because each pull makes a width smaller.
       regularization: lambda.
       scale: of the gradients.
     """
@@ -68,9 +72,9 @@ def dual(
 
         shapes = jax.eval_shape(one, params, jax.ShapeDtypeStruct((network.features,), jnp.float32))
         return Dual(
-            jax.tree.map(lambda leaf: jnp.zeros((count, pulls, *leaf.shape)), shapes),
-            jnp.zeros((count, pulls), jnp.int32),
-            jnp.zeros((count, pulls, pulls)),
+            jax.tree.map(lambda leaf: jnp.zeros((count, pulls + 1, *leaf.shape)), shapes),
+            jnp.zeros((count, pulls + 1), jnp.int32),
+            jnp.zeros((count, pulls + 1, pulls + 1)),
             jnp.zeros(count, jnp.int32),
         )
 
@@ -84,7 +88,7 @@ def dual(
         mine = mine if network.separate else jax.tree.map(lambda leaf: leaf[0], mine)
         axes = (network.axes(params), each, 0, None)
         mean, rest = jax.vmap(one, axes)(params, mine, jnp.arange(network.arms), x)
-        return mean, jnp.where(belief.pulls > pulls, jnp.nan, rest / regularization)
+        return mean, rest / regularization
 
     def own(arm: Int[Array, ""]) -> list[Array | None]:
         """For every leaf, the arm whose pulls alone count; None where all do."""
@@ -92,13 +96,14 @@ def dual(
 
     def update(belief: Dual, params: Params, x: Float[Array, " d"], arm: Int[Array, ""]) -> Dual:
         gradient = scaled(network.played(params, x, arm), scale)
-        at = jnp.asarray(arm) if network.separate else jnp.zeros((), jnp.int32)
+        at = jnp.asarray(arm if network.separate else 0, jnp.int32)
         mine = _Pulls(belief.rows, belief.arms, belief.inner)
         mine = jax.tree.map(lambda leaf: take(leaf, at), mine)
         rest, weights = _rest(mine, gradient, own(arm))
-        # Without room the last row is lost, and widths are NaN. The rest is a number: asking makes
-        # XLA read the rows before it writes one, else it copies all of them to be safe.
-        row = take(belief.pulls, at) + jnp.isnan(rest)
+        # `rest` is a number. Asking whether it is one makes XLA read the rows before it writes one
+        # of them; otherwise it copies all of them to be safe.
+        count = take(belief.pulls, at) + jnp.isnan(rest)
+        row = jnp.minimum(count, pulls)
         edge = put(weights, row, take(weights, row) - 1.0)
         inner = mine.inner + jnp.outer(edge, edge / (regularization + rest))
 
@@ -109,8 +114,8 @@ def dual(
         return Dual(
             jax.tree.map(written, belief.rows, gradient),
             written(belief.arms, jnp.asarray(arm)),
-            put(belief.inner, at, inner),
-            put(belief.pulls, at, row + 1),
+            put(belief.inner, at, jnp.where(row < pulls, inner, mine.inner)),
+            put(belief.pulls, at, count + 1),
         )
 
     def update_batch(

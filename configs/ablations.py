@@ -1,6 +1,6 @@
 """The ablations of PAIRS (Tables 2-5) and DTR (Table 3): one setting of a method changed at a time.
 
-    python -m experiments.answer --config configs/ablations.py:dtr_wo_ugt@quickstart \
+    python -m experiments.run --config configs/ablations.py:dtr_wo_ugt@quickstart \
         --workdir runs/dtr_wo_ugt
 
 A variant is ABLATION@VARIANT, the second part as in `configs.parts` ("paper-..." included).
@@ -12,11 +12,12 @@ import dataclasses
 from typing import Any
 
 from configs.parts import SMALL, THRESHOLD, K, variant_run
-from jaxrag.methods import dpr_ais, dtr, pairs
-from jaxrag.methods.candidates import FixedMix, OnePath
-from jaxrag.methods.gates import AgreementGate, Always, UncertaintyGate
-from jaxrag.methods.selectors import AIS, Rerank, Top
-from jaxrag.run import Run
+from jaxrag.methods import dtr, pairs
+from jaxrag.methods.retrieve_and_read import DPR_AIS
+from jaxrag.runs.run import Run
+from jaxrag.steps.candidates import FixedMix, OnePath
+from jaxrag.steps.gates import AgreementGate, Always, UncertaintyGate
+from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.types import InputError
 
 _Q, _P = OnePath(n=10), OnePath(n=10, by="pseudo")
@@ -25,7 +26,7 @@ _Q, _P = OnePath(n=10), OnePath(n=10, by="pseudo")
 def _ablations(k: int, threshold: float) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Method's config and what changes in it; fixed mixes always give three passages."""
     decides = dtr.Config(UncertaintyGate(threshold), select=AIS(k=k))
-    both = dpr_ais.Config(select=AIS(k=k))
+    both = dataclasses.replace(DPR_AIS, select=AIS(k=k))
     two_q = {"candidates": FixedMix(from_query=2, from_pseudo=1), "select": Top(k=3)}
     two_p = {"candidates": FixedMix(from_query=1, from_pseudo=2), "select": Top(k=3)}
     return {

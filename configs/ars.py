@@ -1,9 +1,11 @@
-"""ARS-RAG, its strategies and its ablations (METHODS section 5.9): STRATEGY@DATA.
+"""ARS-RAG, its strategies and its ablations: STRATEGY@DATA.
 
-    python -m experiments.answer --config configs/ars.py:rewriter10@factbook --workdir runs/r10
+Source: docs/methods.md, "ARS-RAG: strategies and ablations".
 
-Strategies; those with a star need ``--config.rewrite_ranker.checkpoint=DIRECTORY``, those with two
-``--config.count_selector.checkpoint=DIRECTORY`` (see docs/ars.md):
+    python -m experiments.run --config configs/ars.py:rewriter10@factbook --workdir runs/r10
+
+Strategies; those with a star need ``--config.method.order.ranker.checkpoint=DIRECTORY``, those with
+two ``--config.method.count.bandit.checkpoint=DIRECTORY`` (see docs/ars.md):
 
 - ``llm``: no retrieval; ``rag``: the question itself is searched for.
 - ``rewriter5``, ``rewriter10``: the first 5, or all 10 rewrites, in no order.
@@ -27,24 +29,28 @@ import dataclasses
 from typing import Any
 
 from configs.parts import SMALL, K, own, parts_of, wiki
-from jaxrag.methods import ars, few_shot, r3
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.relevance import Judge
-from jaxrag.methods.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Search, Shuffled
-from jaxrag.methods.rewrites import Rewriter
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run
-from jaxrag.settings import (
-    BiEncoder,
-    CountSelector,
-    Draw,
-    Exact,
-    Factbook,
-    Local,
-    RewriteRanker,
-    Scann,
+from jaxrag.data.draw import Draw
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.engines.local.settings import Local
+from jaxrag.methods.ars import ars
+from jaxrag.methods.ars.relevance import Judge
+from jaxrag.methods.ars.rewrite_steps import (
+    Chosen,
+    Fixed,
+    Generated,
+    Judged,
+    Ranked,
+    Search,
+    Shuffled,
 )
+from jaxrag.methods.ars.rewrites import Rewriter
+from jaxrag.methods.baselines import few_shot
+from jaxrag.methods.r3 import r3
+from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
+from jaxrag.runs.run import Run
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 
 CLOSED = 4
@@ -55,14 +61,14 @@ BY = "calibrated"
 
 DATA = {
     "tiny": Draw(
-        Factbook(split="train", countries=3), tests=Factbook(countries=3), train=8, test=4
+        Factbook(split="train", countries=3), test_source=Factbook(countries=3), train=8, test=4
     ),
-    "factbook": Draw(Factbook(split="train"), tests=Factbook()),
-    "boolq": Draw(own("boolq", task="yes_no"), gold=True),
-    "strategyqa": Draw(own("strategyqa", task="yes_no"), gold=True),
+    "factbook": Draw(Factbook(split="train"), test_source=Factbook()),
+    "boolq": Draw(own("boolq", task="yes_no"), only_gold=True),
+    "strategyqa": Draw(own("strategyqa", task="yes_no"), only_gold=True),
     "hotpotqa": Draw(own("hotpotqa")),
     "medmcqa": Draw(wiki("medmcqa")),
-    "arc_challenge": Draw(wiki("arc_challenge", "train"), tests=wiki("arc_challenge")),
+    "arc_challenge": Draw(wiki("arc_challenge", "train"), test_source=wiki("arc_challenge")),
 }
 REWRITER = Rewriter(tokens=200, temperature=0.6)
 SEARCH = Search(m=5, read=K)
@@ -132,11 +138,5 @@ def get_config(variant: str = "rewriter10@factbook") -> Run:
     """The run of a strategy on some data."""
     strategy, data, paper = parts_of(variant, DATA)
     run = run_on(method_of(strategy, paper=paper), data, paper=paper)
-    order, count = ORDERS.get(strategy, (None, None))
-    return dataclasses.replace(
-        run,
-        label=strategy,
-        index=None if strategy == "llm" else run.index,
-        rewrite_ranker=RewriteRanker() if isinstance(order, Ranked) else None,
-        count_selector=CountSelector() if isinstance(count, Chosen) else None,
-    )
+    index = None if strategy == "llm" else run.index
+    return dataclasses.replace(run, label=strategy, index=index)

@@ -1,6 +1,8 @@
-"""The baselines of ARS-RAG's Table 1 that need no checkpoint of their own (METHODS section 5.8).
+"""The baselines of ARS-RAG's Table 1 that need no checkpoint of their own: BASELINE@DATA.
 
-    python -m experiments.answer --config configs/ars_baselines.py:flare@factbook \
+Source: docs/methods.md, "ARS-RAG: baselines".
+
+    python -m experiments.run --config configs/ars_baselines.py:flare@factbook \
         --workdir runs/flare
 
 A variant is BASELINE@DATA, the second part as in `configs.ars`: the same test questions.
@@ -23,10 +25,11 @@ from typing import Any
 
 from configs.ars import BY, CLOSED, DATA, run_on
 from configs.parts import SMALL, K, parts_of
-from jaxrag.methods import chain_of_thought, cor, fairrag, few_shot, flare, rankrag
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.run import Run
+from jaxrag.methods.baselines import chain_of_thought, cor, fairrag, few_shot, rankrag
+from jaxrag.methods.iterative import flare
+from jaxrag.runs.run import Run
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 
 READER = dataclasses.replace(SMALL, prompts="baselines_small")

@@ -1,18 +1,18 @@
 """ARS-RAG's labels and reward tables, from which its ranker and its selector are trained.
 
-    python -m experiments.tabulate --config configs/ars_tables.py:labels@factbook \
+    python -m experiments.run --config configs/ars_tables.py:labels@factbook \
         --workdir runs/labels
-    python -m experiments.tabulate --config configs/ars_tables.py:rewards@factbook \
+    python -m experiments.run --config configs/ars_tables.py:rewards@factbook \
         --workdir runs/rewards
 
 KIND@DATA with the data of `configs.ars`, questions to train on and to test:
 
 - ``labels``: of the training questions, which passages of each rewrite are relevant, by the model
-  (``--config.method.judge.by=word`` asks for its word) and by the gold passages.
+  (``--config.run.method.judge.by=word`` asks for its word) and by the gold passages.
 - ``gold``: the same by the gold passages alone, without asking the model for judgements.
 - ``rewards``: what the answer from the first 1, 2, ... 10 rewrites as generated earns.
 - ``ranked``: the same with rewrites in the order of a trained ranker,
-  ``--config.rewrite_ranker.checkpoint=DIRECTORY``.
+  ``--config.run.method.order.ranker.checkpoint=DIRECTORY``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ import dataclasses
 
 from configs.ars import BY, CLOSED, DATA, judge_of, run_on, shared
 from configs.parts import parts_of
-from jaxrag.methods import ars_labels, ars_rewards
-from jaxrag.methods.rewrite_steps import Generated, Ranked
-from jaxrag.run import Run
-from jaxrag.settings import RewriteRanker
+from jaxrag.methods.ars import labels as ars_labels
+from jaxrag.methods.ars import rewards as ars_rewards
+from jaxrag.methods.ars.make_labels import MakeLabels
+from jaxrag.methods.ars.make_rewards import MakeRewards
+from jaxrag.methods.ars.rewrite_steps import Generated, Ranked
 from jaxrag.types import InputError
 
 
-def get_config(variant: str = "rewards@factbook") -> Run:
-    """The run of a kind of table on some data.
+def get_config(variant: str = "rewards@factbook") -> MakeLabels | MakeRewards:
+    """The job of a kind of table on some data.
 
     Raises:
       InputError: no such kind, or no such data.
@@ -39,14 +40,12 @@ def get_config(variant: str = "rewards@factbook") -> Run:
     if kind in ("labels", "gold"):
         judge = judge_of(paper) if kind == "labels" else None
         method = ars_labels.Config(judge=judge, **common)
-        return dataclasses.replace(run_on(method, data, paper=paper, part="train"), label=kind)
+        run = run_on(method, data, paper=paper, part="train")
+        return MakeLabels(dataclasses.replace(run, label=kind))
     if kind not in ("rewards", "ranked"):
         raise InputError(f"no table {kind!r}; there are labels, gold, rewards and ranked.")
     order = Ranked() if kind == "ranked" else Generated()
     closed, by = (20, "text") if paper else (CLOSED, BY)
     method = ars_rewards.Config(order=order, closed_tokens=closed, by=by, **common)
-    return dataclasses.replace(
-        run_on(method, data, paper=paper, part="both"),
-        label=kind,
-        rewrite_ranker=RewriteRanker() if kind == "ranked" else None,
-    )
+    run = run_on(method, data, paper=paper, part="both")
+    return MakeRewards(dataclasses.replace(run, label=kind))

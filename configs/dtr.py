@@ -1,6 +1,6 @@
 """DTR: retrieve where the direct answer is uncertain; dual paths and AIS.
 
-    python -m experiments.answer --config configs/dtr.py:factbook --workdir runs/dtr
+    python -m experiments.run --config configs/dtr.py:factbook --workdir runs/dtr
 
 Variants: see `configs.parts`.
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from configs.parts import SMALL, THRESHOLD, K, variant_run
 from jaxrag.methods import dtr
-from jaxrag.methods.gates import UncertaintyGate
-from jaxrag.methods.selectors import AIS
-from jaxrag.run import Run
+from jaxrag.runs.run import Run
+from jaxrag.steps.gates import UncertaintyGate
+from jaxrag.steps.passage_selectors import AIS
 
 
 def get_config(variant: str = "factbook") -> Run:

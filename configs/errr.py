@@ -1,14 +1,17 @@
-"""ERRR, RRR and what their tables compare them with (METHODS sections 4.4 and 4.7): METHOD@DATA.
+"""ERRR, RRR and what their tables compare them with: METHOD@DATA.
 
-    python -m experiments.answer --config configs/errr.py:frozen_errr@popqa --workdir runs/errr
+Source: docs/methods.md, "ERRR: frozen and trainable" and "ERRR: baselines".
+
+    python -m experiments.run --config configs/errr.py:frozen_errr@popqa --workdir runs/errr
 
 Methods:
 
 - ``direct``: no retrieval. ``rag``: the question itself is searched for.
 - ``frozen_rrr``: the reader writes queries. ``frozen_errr``: it writes down what it knows before.
 - ``trainable_rrr``, ``trainable_errr``: a trained model writes the queries,
-  ``--config.query_optimizer.checkpoint=DIRECTORY``: a T5, or with ``+decoder``, as in
-  ``trainable_errr+decoder@popqa``, a model of our own decoder.
+  ``--config.method.rewriter.model.checkpoint=DIRECTORY`` of RRR,
+  ``--config.method.optimizer.model.checkpoint=DIRECTORY`` of ERRR: a T5, or with ``+decoder``, as
+  in ``trainable_errr+decoder@popqa``, a model of our own decoder.
 
 Data: ``tiny``, for tests; ``factbook``, whose test questions are about other countries than those
 to train on; ``factbook_known``, whose test questions are new ones about the same countries (a
@@ -30,32 +33,38 @@ from typing import Any
 
 from configs import parts
 from configs.parts import K, wiki
-from jaxrag.methods import errr, no_retrieval, rrr, standard_rag
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.queries import RRR, Prompted, Trained
-from jaxrag.methods.rewrite_steps import Search
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run
-from jaxrag.settings import Draw, Exact, Factbook, Local, Server, dpr
-from jaxrag.settings.seq2seq import Seq2Seq
+from jaxrag.data.draw import Draw
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.engines.local.settings import Local
+from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.engines.server.settings import Server
+from jaxrag.methods.ars.rewrite_steps import Search
+from jaxrag.methods.errr import errr, rrr
+from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
+from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
+from jaxrag.retrieval.dense.published_encoders import dpr
+from jaxrag.retrieval.dense.settings import Exact
+from jaxrag.runs.run import Run
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 
 DATA = {
     "tiny": Draw(
-        Factbook(split="train", countries=3), tests=Factbook(countries=3), train=8, test=4
+        Factbook(split="train", countries=3), test_source=Factbook(countries=3), train=8, test=4
     ),
-    "factbook": Draw(Factbook(split="train"), tests=Factbook(), train=1000, test=200),
+    "factbook": Draw(Factbook(split="train"), test_source=Factbook(), train=1000, test=200),
     "factbook_known": Draw(Factbook(split="train"), train=1000, test=200),
-    "popqa": Draw(wiki("popqa"), train=700, test=200, gold=True),
-    "ambigqa": Draw(wiki("ambigqa", "train"), tests=wiki("ambigqa"), train=1000, test=200),
+    "popqa": Draw(wiki("popqa"), train=700, test=200, only_gold=True),
+    "ambigqa": Draw(wiki("ambigqa", "train"), test_source=wiki("ambigqa"), train=1000, test=200),
     "hotpotqa": Draw(wiki("hotpotqa"), train=300, test=200),
 }
 PAPER = {
     **DATA,
     "popqa": Draw(wiki("popqa"), train=900, test=997),
     "ambigqa": dataclasses.replace(DATA["ambigqa"], train=2000, test=1000),
-    "hotpotqa": Draw(wiki("hotpotqa", "train"), tests=wiki("hotpotqa"), train=100, test=500),
+    "hotpotqa": Draw(wiki("hotpotqa", "train"), test_source=wiki("hotpotqa"), train=100, test=500),
 }
 METHODS = ("direct", "rag", "frozen_rrr", "trainable_rrr", "frozen_errr", "trainable_errr")
 ENDING = "\nQueries:"
@@ -88,12 +97,17 @@ def prompted(paper: bool, *, context: bool) -> Prompted:
     return Prompted(context=context) if paper else Prompted(context=context, tokens=48)
 
 
-def trained(student: str, *, context: bool) -> Trained:
+def student_input(student: str, *, context: bool) -> StudentInput:
     """What a student reads: RRR's without what the reader knows, as in its released code."""
     ending = ENDING if student else ""
-    if context:
-        return Trained(ending=ending)
-    return Trained(RRR, context=False, ending=ending, tokens=50)
+    return StudentInput(ending=ending) if context else StudentInput(RRR, False, ending)
+
+
+def trained(student: str, paper: bool, *, context: bool) -> Trained:
+    """A trained writer of queries, whose checkpoint is to be given; RRR's searches 4 beams."""
+    reads = student_input(student, context=context)
+    model = Local("") if student else Seq2Seq(beams=4 if paper and not context else 1)
+    return Trained(reads, model) if context else Trained(reads, model, tokens=50)
 
 
 def method_of(name: str, student: str, data: str, paper: bool) -> Any:
@@ -104,15 +118,17 @@ def method_of(name: str, student: str, data: str, paper: bool) -> Any:
     """
     reader, read = reader_of(data, paper), 5 if paper else K
     if name == "direct":
-        return no_retrieval.Config(reader)
+        return dataclasses.replace(NO_RETRIEVAL, reader=reader)
     if name == "rag":
-        return standard_rag.Config(OnePath(n=read), Top(k=read), reader)
+        return dataclasses.replace(
+            STANDARD_RAG, candidates=OnePath(n=read), select=Top(k=read), reader=reader
+        )
     search = Search(m=5, read=read)
     writers: dict[str, Any] = {
         "frozen_rrr": rrr.Config(prompted(paper, context=False), search, reader=reader),
-        "trainable_rrr": rrr.Config(trained(student, context=False), search, reader=reader),
+        "trainable_rrr": rrr.Config(trained(student, paper, context=False), search, reader=reader),
         "frozen_errr": errr.Config(prompted(paper, context=True), search, reader=reader),
-        "trainable_errr": errr.Config(trained(student, context=True), search, reader=reader),
+        "trainable_errr": errr.Config(trained(student, paper, context=True), search, reader=reader),
     }
     if name not in writers:
         raise InputError(f"no method {name!r}; there are {', '.join(METHODS)}.")
@@ -128,23 +144,14 @@ def run_on(method: Any, data: str, *, paper: bool, part: str = "test") -> Run:
     return Run(method=method, data=drawn, model=model, index=Exact(dpr(), metric="l2"))
 
 
-def optimizer_of(name: str, student: str, paper: bool) -> Any:
-    """The model that writes queries, whose checkpoint is to be given; RRR's searches 4 beams."""
-    if student:
-        return Local(checkpoint="")
-    return Seq2Seq(beams=4 if paper and name == "trainable_rrr" else 1)
-
-
 def get_config(variant: str = "frozen_errr@factbook") -> Run:
     """The run of a method on some data."""
     name, student, data, paper = parts_of(variant)
-    trains = name.startswith("trainable_")
-    if student and not trains:
+    if student and not name.startswith("trainable_"):
         raise InputError(f"{name!r} has no student: +decoder is for the trainable methods.")
     run = run_on(method_of(name, student, data, paper), data, paper=paper)
     return dataclasses.replace(
         run,
         label=f"{name}+{student}" if student else name,
         index=None if name == "direct" else run.index,
-        query_optimizer=optimizer_of(name, student, paper) if trains else None,
     )

@@ -1,10 +1,12 @@
-"""Pairs that query optimizers are distilled from (METHODS section 4.4): DATA, or METHOD@DATA.
+"""Pairs that query optimizers are distilled from: DATA, or METHOD@DATA.
 
-    python -m experiments.tabulate --config configs/errr_pairs.py:popqa --workdir runs/pairs
+Source: docs/methods.md, "ERRR: frozen and trainable".
+
+    python -m experiments.run --config configs/errr_pairs.py:popqa --workdir runs/pairs
 
 Data as in `configs.errr`, of which these are the questions to train on; a tenth of them, drawn by
-their ids, is held out (``--config.method.held_out=0.2``). ``trainable_errr``, the default, shows
-the student what the reader knows (``--config.method.student.context=False`` does not);
+their ids, is held out (``--config.run.method.held_out=0.2``). ``trainable_errr``, the default,
+shows the student what the reader knows (``--config.run.method.student.context=False`` does not);
 ``trainable_rrr`` has neither teacher nor student know it. ``+decoder``, as in
 ``popqa+decoder`` or ``trainable_rrr+decoder@popqa``, is for a student that is no T5.
 """
@@ -13,14 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from configs.errr import parts_of, prompted, reader_of, run_on, trained
-from jaxrag.methods import errr_pairs
-from jaxrag.run import Run
+from configs.errr import parts_of, prompted, reader_of, run_on, student_input
+from jaxrag.methods.errr import errr_pairs
+from jaxrag.methods.errr.query_pairs import MakeQueryPairs
 from jaxrag.types import InputError
 
 
-def get_config(variant: str = "factbook") -> Run:
-    """The run that asks the teacher.
+def get_config(variant: str = "factbook") -> MakeQueryPairs:
+    """The job that asks the teacher.
 
     Raises:
       InputError: no such data, or a method without a student.
@@ -34,8 +36,8 @@ def get_config(variant: str = "factbook") -> Run:
     context = name == "trainable_errr"
     method = errr_pairs.Config(
         prompted(paper, context=context),
-        trained(student, context=context),
+        student_input(student, context=context),
         reader=reader_of(data, paper),
     )
     run = run_on(method, data, paper=paper, part="train")
-    return dataclasses.replace(run, index=None, label=f"{name} pairs")
+    return MakeQueryPairs(dataclasses.replace(run, index=None, label=f"{name} pairs"))

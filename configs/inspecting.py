@@ -1,6 +1,6 @@
 """DRAGIN and SeaKR, which look into the model: METHOD@DATA.
 
-    python -m experiments.answer --config configs/inspecting.py:dragin@factbook \\
+    python -m experiments.run --config configs/inspecting.py:dragin@factbook \\
         --workdir runs/dragin
 
 Methods:
@@ -27,12 +27,14 @@ from typing import Any
 
 from configs.errr import DATA, PAPER
 from configs.parts import K, parts_of
-from jaxrag.methods import dragin, seakr
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run
-from jaxrag.settings import Bm25, Exact, Local
+from jaxrag.engines.local.settings import Local
+from jaxrag.methods.inspecting import dragin, seakr
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.dense.settings import Exact
+from jaxrag.runs.run import Run
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 
 READER = Reader(prompts="inspecting_small", answer_tokens=16, passage_tokens=48)

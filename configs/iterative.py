@@ -1,13 +1,13 @@
 """Methods that retrieve in turns, as often as a question needs: METHOD@DATA.
 
-    python -m experiments.answer --config configs/iterative.py:react@factbook --workdir runs/react
+    python -m experiments.run --config configs/iterative.py:react@factbook --workdir runs/react
 
 Methods:
 
 - ``react``: ReAct, thoughts, actions and observations.
 - ``ircot``: IRCoT, each sentence of reasoning is searched for.
 - ``adaptive_rag``: Adaptive-RAG, no, one or several searches as a trained classifier says:
-  ``--config.complexity.checkpoint=DIRECTORY``, a T5, or with ``+decoder``, as in
+  ``--config.method.classifier.checkpoint=DIRECTORY``, a T5, or with ``+decoder``, as in
   ``adaptive_rag+decoder@popqa``, a model of our own decoder.
 - ``none``, ``single``, ``multi``: every question in one of these ways, which needs no classifier.
 
@@ -25,13 +25,13 @@ from typing import Any
 from configs.ars import BY, CLOSED
 from configs.errr import DATA, PAPER
 from configs.parts import SMALL, K, parts_of
-from jaxrag.methods import adaptive_rag, ircot, react
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.loops import Interleaving
-from jaxrag.methods.selectors import Top
-from jaxrag.run import Run
-from jaxrag.settings import BiEncoder, Exact, Local, Scann
-from jaxrag.settings.seq2seq import Seq2Seq
+from jaxrag.engines.local.settings import Local
+from jaxrag.methods.iterative import adaptive_rag, ircot, react
+from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
+from jaxrag.runs.run import Run
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.loops import Interleaving
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 
 READER = dataclasses.replace(SMALL, prompts="iterative_small")
@@ -97,9 +97,7 @@ def get_config(variant: str = "react@factbook") -> Run:
     if name not in METHODS or (name != label and name != "adaptive_rag"):
         known = ", ".join([*METHODS, "adaptive_rag+decoder"])
         raise InputError(f"no method {label!r}; there are {known}. Give METHOD@DATA.")
-    classifier = Local("") if name != label else Seq2Seq()
-    return dataclasses.replace(
-        run_on(METHODS[name][paper], data, paper=paper),
-        label=label,
-        complexity=classifier if name == "adaptive_rag" else None,
-    )
+    method = METHODS[name][paper]
+    if name != label:
+        method = dataclasses.replace(method, classifier=Local(""))
+    return dataclasses.replace(run_on(method, data, paper=paper), label=label)

@@ -1,6 +1,6 @@
 """No Retrieval: the model's own knowledge.
 
-    python -m experiments.answer --config configs/no_retrieval.py:factbook --workdir runs/none
+    python -m experiments.run --config configs/no_retrieval.py:factbook --workdir runs/none
 
 Variants: see `configs.parts`.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 
 from configs.parts import SMALL, variant_run
-from jaxrag.methods import no_retrieval
-from jaxrag.run import Run
+from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL
+from jaxrag.runs.run import Run
 
 
 def get_config(variant: str = "factbook") -> Run:
     """The run of a variant."""
-    run = variant_run(variant, small=no_retrieval.Config(reader=SMALL), paper=no_retrieval.Config())
+    run = variant_run(
+        variant, small=dataclasses.replace(NO_RETRIEVAL, reader=SMALL), paper=NO_RETRIEVAL
+    )
     return dataclasses.replace(run, index=None, reranker=None)

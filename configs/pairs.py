@@ -1,6 +1,6 @@
 """PAIRS: retrieve where two answers of the model disagree; dual paths and AIS.
 
-    python -m experiments.answer --config configs/pairs.py:factbook --workdir runs/pairs
+    python -m experiments.run --config configs/pairs.py:factbook --workdir runs/pairs
 
 Variants: see `configs.parts`.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from configs.parts import SMALL, K, variant_run
 from jaxrag.methods import pairs
-from jaxrag.methods.selectors import AIS
-from jaxrag.run import Run
+from jaxrag.runs.run import Run
+from jaxrag.steps.passage_selectors import AIS
 
 
 def get_config(variant: str = "factbook") -> Run:

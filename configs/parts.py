@@ -25,19 +25,15 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run
-from jaxrag.settings import (
-    BiEncoder,
-    CrossEncoder,
-    Factbook,
-    Folder,
-    Local,
-    QueryLikelihood,
-    Scann,
-    Server,
-    Vllm,
-)
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.folder import Folder
+from jaxrag.engines.local.settings import Local
+from jaxrag.engines.server.settings import Server
+from jaxrag.engines.vllm.settings import Vllm
+from jaxrag.retrieval.dense.settings import BiEncoder, Scann
+from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
+from jaxrag.runs.run import Run
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError
 
 SMALL = Reader(prompts="small", answer_tokens=16, passage_tokens=48)

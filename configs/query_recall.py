@@ -1,6 +1,6 @@
 """Whose queries find more: the questions, a teacher's, or a student's distilled from it.
 
-    python -m experiments.recall --config configs/query_recall.py:factbook \\
+    python -m experiments.run --config configs/query_recall.py:factbook \\
         --config.written=runs/optimizer --workdir runs/query_recall
 
 ``runs/optimizer`` is the directory of a training by configs/train_query_optimizer.py, from pairs of
@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from configs import errr
-from jaxrag.jobs.query_recall import QueryRecall
+from jaxrag.methods.errr.query_recall import QueryRecall
 
 
 def get_config(variant: str = "factbook") -> QueryRecall:

@@ -1,6 +1,6 @@
 """R3: reads what SiDR finds, a retriever that is trained for the language model that reads.
 
-    python -m experiments.answer --config configs/r3.py:factbook --workdir runs/r3 \
+    python -m experiments.run --config configs/r3.py:factbook --workdir runs/r3 \
         --config.index.checkpoint=DIRECTORY
 
 Variants: see `configs.parts`. DIRECTORY is a trained SiDR. The small variants do without: their
@@ -17,11 +17,11 @@ import dataclasses
 
 from configs.parts import SMALL, K, variant_run
 from configs.train_sidr import SMALL as START
-from jaxrag.methods import r3
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.run import Run
-from jaxrag.settings import Sidr
+from jaxrag.methods.r3 import r3
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs.run import Run
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 
 
 def get_config(variant: str = "factbook") -> Run:

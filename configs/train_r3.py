@@ -1,11 +1,11 @@
 """R3: SiDR trained by what its passages do to SmolLM2's answers about the World Factbook.
 
-    python -m experiments.train --config configs/train_r3.py:factbook --workdir runs/r3
+    python -m experiments.run --config configs/train_r3.py:factbook --workdir runs/r3
 
 Variants:
 
 - ``tiny``: 3 countries, 4 steps; for tests.
-- ``factbook``: 100 questions about 40 countries of the training split; watched on 100 of the
+- ``factbook``: 100 questions about 40 countries of the training split; evaluated on 100 of the
   quickstart's questions, whose countries are others.
 - ``hotpotqa``: the 100 training questions of that folder below ``$JAXRAG_DATA``, over the folder
   ``wiki_pool``; the small model reads that hardly at all.
@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from configs.parts import SETS, SMALL, wiki
 from configs.train_sidr import SMALL as START
-from jaxrag.jobs.r3 import TrainR3
-from jaxrag.methods import r3
-from jaxrag.settings import Factbook, Local, Sidr
-from jaxrag.training.contrastive import Update
-from jaxrag.training.r3_settings import Training
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.engines.local.settings import Local
+from jaxrag.methods.r3 import r3
+from jaxrag.methods.r3.contrastive import Update
+from jaxrag.methods.r3.r3_job import TrainR3
+from jaxrag.methods.r3.settings import Training
+from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.types import InputError
 
 
@@ -39,19 +41,23 @@ def get_config(variant: str = "factbook") -> TrainR3:
     update = Update(learning_rate=5e-5, temperature=25)
     if variant == "tiny":
         data = Factbook(split="train", countries=3)
-        training = Training(steps=4, batch=4, piece=2, update=update, watch_every=2, save_every=2)
+        training = Training(
+            steps=4, batch=4, microbatch=2, update=update, evaluate_every=2, save_every=2
+        )
         return TrainR3(START, data, Factbook(countries=3), Local(), method, training,
-                       depth=6, limit=12, watched_limit=6)  # fmt: skip
+                       depth=6, limit=12, evaluation_limit=6)  # fmt: skip
     if variant == "paper":
         model = Local("hub:meta-llama/Meta-Llama-3-8B")
         return TrainR3(Sidr(""), wiki("nq", "train"), SETS["nq"], model, r3.Config(),
-                       Training(watch_every=100))  # fmt: skip
+                       Training(evaluate_every=100))  # fmt: skip
     if variant not in ("factbook", "hotpotqa"):
         raise InputError(f"no variant {variant!r}; there are tiny, factbook, hotpotqa and paper.")
-    training = Training(steps=60, batch=16, piece=8, update=update, watch_every=15, save_every=10)
+    training = Training(
+        steps=60, batch=16, microbatch=8, update=update, evaluate_every=15, save_every=10
+    )
     if variant == "hotpotqa":
         return TrainR3(START, wiki("hotpotqa", "train"), SETS["hotpotqa"], Local(), method,
-                       training, depth=10, watched_limit=100)  # fmt: skip
+                       training, depth=10, evaluation_limit=100)  # fmt: skip
     return TrainR3(
         START,
         Factbook(split="train", countries=40),
@@ -61,5 +67,5 @@ def get_config(variant: str = "factbook") -> TrainR3:
         training,
         depth=10,
         limit=100,
-        watched_limit=100,
+        evaluation_limit=100,
     )

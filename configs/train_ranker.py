@@ -1,12 +1,12 @@
 """ARS-RAG's ranker: RankNet over the rewrites of each question, from a file of labels.
 
-    python -m experiments.train --config configs/train_ranker.py --config.labels=DIRECTORY \
+    python -m experiments.run --config configs/train_ranker.py --config.labels=DIRECTORY \
         --workdir runs/ranker
 
-DIRECTORY holds ``labels.jsonl`` (see `jaxrag.jobs.ranker_labels`). By ``--config.label`` the labels
-are those of the model's word ("model", the default), of its log-probabilities ("logprob") or of the
-gold passages ("gold"). The trained ranker lies in ``runs/ranker/ranker``, the table in
-``runs/ranker/ranker.jsonl``.
+DIRECTORY holds ``labels.jsonl`` (see `jaxrag.methods.ars.ranker.label_file`). By
+``--config.label`` the labels are those of the model's word ("model", the default), of its
+log-probabilities ("logprob") or of the gold passages ("gold"). The trained ranker lies in
+``runs/ranker/ranker``, the table in ``runs/ranker/ranker.jsonl``.
 
 Variants:
 
@@ -18,8 +18,8 @@ Variants:
 
 from __future__ import annotations
 
-from jaxrag.jobs.ranker import TrainRanker
-from jaxrag.training.ranker_settings import Training
+from jaxrag.methods.ars.ranker.job import TrainRanker
+from jaxrag.methods.ars.ranker.settings import Training
 from jaxrag.types import InputError
 
 
@@ -30,14 +30,16 @@ def get_config(variant: str = "minilm") -> TrainRanker:
       InputError: no such variant.
     """
     if variant == "tiny":
-        settings = Training(steps=4, batch=8, piece=1, watch_every=2, save_every=2)
+        settings = Training(steps=4, batch=8, microbatch=1, evaluate_every=2, save_every=2)
         return TrainRanker(training=settings, max_length=48)
     if variant == "minilm":
-        settings = Training(epochs=8, batch=16, piece=2, warmup=10, watch_every=30, save_every=30)
+        settings = Training(
+            epochs=8, batch=16, microbatch=2, warmup=10, evaluate_every=30, save_every=30
+        )
         return TrainRanker(training=settings, max_length=96)
     if variant == "paper":
         return TrainRanker(
             checkpoint="hub:google-bert/bert-base-uncased",
-            training=Training(watch_every=100),
+            training=Training(evaluate_every=100),
         )
     raise InputError(f"no variant {variant!r}; there are tiny, minilm and paper.")

@@ -1,6 +1,6 @@
 """ARS-RAG's selector: how many rewrites to keep, trained from stored rewards.
 
-    python -m experiments.select --config configs/train_selector.py:sweep@tables/boolq,tables/nq \
+    python -m experiments.run --config configs/train_selector.py:sweep@tables/boolq,tables/nq \
         --workdir runs/selector
 
 After the @ stand directories of reward tables, whose names differ. No language model is called.
@@ -16,8 +16,8 @@ Variants:
 
 from __future__ import annotations
 
-from jaxrag.jobs.selector import TrainSelector
-from jaxrag.training.selector_settings import EpsilonGreedy, LinUcb, NeuralUcb, Thompson, Training
+from jaxrag.methods.ars.bandit.job import TrainSelector
+from jaxrag.methods.ars.bandit.settings import EpsilonGreedy, LinUcb, NeuralUcb, Thompson, Training
 from jaxrag.types import InputError
 
 

@@ -19,11 +19,11 @@ from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse, script
-from jaxrag.evaluation import explanations
 from jaxrag.evaluation.records import differences, read_run
-from jaxrag.retrieval.explain import explain
-from jaxrag.retrieval.semi_parametric import SidrIndex
-from jaxrag.run import Run, open_index
+from jaxrag.evaluation.report import explanations
+from jaxrag.retrieval.sidr.explain import explain
+from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
+from jaxrag.runs.run import Run, open_index
 from jaxrag.types import InputError
 
 
@@ -40,7 +40,7 @@ def _define(values: flags.FlagValues) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Explains a question, or some of a run."""
-    run, values = parse(argv, _define)
+    run, values = parse(argv, _define, kind=Run)
     if bool(values.question) == bool(values.workdir):
         raise InputError("give --question=TEXT, or --workdir=DIRECTORY of a run, one of the two.")
     index = _index(run)

@@ -2,7 +2,7 @@
 
     python -m experiments.index --config configs/dtr.py:factbook
 
-`experiments.answer` builds it, too, when it is not there; this is for doing it beforehand.
+`experiments.run` builds it, too, when it is not there; this is for doing it beforehand.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.configuration import parse, script
-from jaxrag.run import open_index
+from jaxrag.runs.run import Run, open_index
 
 
 def main(argv: Sequence[str]) -> int:
     """Builds and opens the index."""
-    run, _ = parse(argv, lambda values: None)
+    run, _ = parse(argv, lambda values: None, kind=Run)
     started = time.monotonic()
     index = open_index(run, Path(run.cache))
     print(f"{len(index.passages):,} passages, {time.monotonic() - started:.0f} s: {index.identity}")

@@ -16,8 +16,8 @@ from pathlib import Path
 from absl import flags
 
 from experiments.configuration import load, parse_plain, script, show
-from jaxrag.evaluation.report import write_report
-from jaxrag.run import execute
+from jaxrag.evaluation.report.page import write_report
+from jaxrag.runs.run import execute
 
 METHODS = ("no_retrieval", "standard_rag", "pairs", "dtr")
 

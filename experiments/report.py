@@ -2,9 +2,9 @@
 
     python -m experiments.report --runs runs/standard_rag --runs runs/dtr --out report.html
 
-Directories of `experiments.train` in their place give a page of their own: loss and accuracy by
-step, what changed with intervals, and where the time went. A directory of `experiments.select`
-gives the page of its selectors.
+Directories of trainings in their place give a page with loss and accuracy by step, what changed
+with intervals, and where the time went. A job that writes a report of its own, as the training of
+ARS-RAG's bandit does, is shown by that report.
 
 ``--figures=DIRECTORY`` writes the page's figures as SVG files, too.
 """
@@ -19,25 +19,29 @@ from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse_plain, script
-from jaxrag.evaluation.figure_files import write_figures
-from jaxrag.evaluation.report import write_report
-from jaxrag.evaluation.selector_report import is_selector, write_selector_report
+from jaxrag.core.durable_files import write_text
+from jaxrag.evaluation.report.figure_files import write_figures
+from jaxrag.evaluation.report.page import write_report
+from jaxrag.evaluation.report.tables import terminal_table
+from jaxrag.evaluation.report.training_page import write_training_report
 from jaxrag.evaluation.summary import BASELINE
-from jaxrag.evaluation.tables import terminal_table
 from jaxrag.evaluation.training_log import is_training
-from jaxrag.evaluation.training_report import write_training_report
+from jaxrag.training.loop import METRICS
 from jaxrag.types import InputError
+
+OWN = "report.html"
+"""Name of the report that a job writes into its own directory."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Writes the report and prints its table."""
     values = parse_plain(argv, _define)
     console = Console(width=max(Console().width, 104))
-    if any(map(is_selector, values.runs)):
-        _selectors(values, console)
+    page = Path(values.out)
+    if any(map(_has_report, values.runs)):
+        _copy_report(values.runs, page)
     else:
         _runs_or_trainings(values, console)
-    page = Path(values.out)
     print(f"wrote {page} and {page.with_suffix('.md')}")
     if values.figures:
         files = write_figures(page, values.figures)
@@ -58,12 +62,21 @@ def _runs_or_trainings(values: Any, console: Console) -> None:
         console.print(terminal_table(rows))
 
 
-def _selectors(values: Any, console: Console) -> None:
-    """The page of the one directory of selectors."""
-    if len(values.runs) > 1:
-        raise InputError("Give one --runs of selectors: its page shows nothing else.")
-    for table in write_selector_report(values.runs[0], values.out):
-        console.print(table.terminal())
+def _has_report(path: str) -> bool:
+    """Whether a job wrote a report of its own; runs and trainings do not."""
+    others = (Path(path) / name for name in ("answers.jsonl", METRICS))
+    return (Path(path) / OWN).is_file() and not any(other.exists() for other in others)
+
+
+def _copy_report(runs: Sequence[str], page: Path) -> None:
+    """Copies the report of the one directory, and prints its tables."""
+    if len(runs) > 1:
+        raise InputError(f"{runs} hold reports of their own: give one --runs.")
+    own = Path(runs[0]) / OWN
+    page.parent.mkdir(parents=True, exist_ok=True)
+    for source, target in ((own, page), (own.with_suffix(".md"), page.with_suffix(".md"))):
+        write_text(target, source.read_text("utf-8"))
+    print(page.with_suffix(".md").read_text("utf-8"))
 
 
 def _define(values: flags.FlagValues) -> None:

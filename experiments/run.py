@@ -1,48 +1,101 @@
-"""Answers a data set's questions with a method, and prints the table.
+"""Executes what a config describes: a run of a method, a training, a table, a comparison.
 
-    python -m experiments.answer --config configs/dtr.py:factbook \
+    python -m experiments.run --config configs/dtr.py:factbook \
         --config.method.gate.threshold=0.005 --workdir runs/dtr
 
-The same command again goes on where it was stopped. With ``--dry-run`` it only says what it would
-do: it loads no model, builds no index and asks nothing; it reads the data set, building that on
-first use. Exit code 0: all questions answered; 1: some failed (they are recorded, and asked again
-by the same command); 2: wrong input.
+A config is a file with ``get_config(variant)`` that returns a `jaxrag.runs.job.Job`; any of its
+settings can be changed with ``--config.NAME=VALUE`` (see `experiments.configuration`). The same
+command again continues what was interrupted. ``--dry-run`` prints what a run would do, or the
+settings of another job: it loads no model and builds no index, but reads the data set, building
+that on first use.
+
+A training uses all local devices; the result is the same to the bit. SiDR can be trained by several
+processes that share a file system: start the command in each with ``--distributed
+HOST:PORT,PROCESSES,PROCESS`` (address of the first, number of processes, and this one's number from
+0), or with ``--distributed auto`` where JAX finds these itself, as on TPU pods and under Slurm.
+
+Exit code 0: done; 1: some questions failed (they are recorded, and asked again by the same
+command); 2: wrong input.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import jax
 from absl import flags
+from rich.console import Console
 
-from experiments.configuration import parse, script, show
-from jaxrag.plan import IndexPlan, ModelPlan, Plan, plan
-from jaxrag.run import execute
+from experiments.configuration import parse, script
+from experiments.settings import settings
+from jaxrag.runs.job import RUN, Job, TableJob
+from jaxrag.runs.plan import IndexPlan, ModelPlan, Plan, plan
+from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("workdir", "", "run directory", flag_values=values)
-    flags.DEFINE_bool("dry-run", False, "only say what would be done", flag_values=values)
+    flags.DEFINE_string("workdir", "", "directory of the job", flag_values=values)
+    flags.DEFINE_bool("dry-run", False, "only print what would be done", flag_values=values)
+    flags.DEFINE_string(
+        "distributed", "", "auto, or HOST:PORT,PROCESSES,PROCESS", flag_values=values
+    )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one config, or tells what that would be."""
-    run, values = parse(argv, _define)
+    """Executes the job of one config, or prints its plan."""
+    job, values = parse(argv, _define)
     if values["dry-run"].value:
-        _tell(plan(run, values.workdir or None), values.workdir)
+        print_plan(job, values.workdir)
         return 0
     if not values.workdir:
         raise InputError("give --workdir=DIRECTORY, such as --workdir=runs/dtr")
-    found = execute(run, values.workdir)
-    show([values.workdir])
-    if found["errors"]:
-        print(f"{found['errors']} of {found['questions']} questions failed; see answers.jsonl")
-    return 1 if found["errors"] else 0
+    _join(values.distributed)
+    outcome = job.execute(values.workdir)
+    console = Console(width=max(Console().width, outcome.width))
+    for shown in outcome.shown:
+        print(shown) if isinstance(shown, str) else console.print(shown)
+    return 1 if outcome.errors else 0
 
 
-def _tell(found: Plan, workdir: str) -> None:
-    """Prints a plan, one thing a line."""
+def _join(distributed: str) -> None:
+    """Makes this process one of several."""
+    if distributed == "auto":
+        jax.distributed.initialize()
+    elif distributed:
+        address, *numbers = distributed.split(",")
+        if ":" not in address or len(numbers) != 2 or not all(n.isdigit() for n in numbers):
+            raise InputError(
+                f"--distributed is {distributed!r}: give auto, or HOST:PORT,PROCESSES,PROCESS such "
+                "as localhost:1234,2,0"
+            )
+        jax.distributed.initialize(address, int(numbers[0]), int(numbers[1]))
+
+
+def print_plan(job: Job, workdir: str) -> None:
+    """Prints the plan of a run, or of the run that a table is made from; of other jobs settings."""
+    if isinstance(job, Run):
+        lines = _plan_lines(plan(job, workdir or None), workdir)
+    elif isinstance(job, TableJob):
+        place = str(Path(workdir) / RUN) if workdir else ""
+        lines = [("table", job.file), *_plan_lines(plan(job.run, place or None), place)]
+    else:
+        shown = settings(job, "--config").items()
+        lines = [("job", type(job).__name__), *((name, _setting(entry)) for name, entry in shown)]
+    width = max(len(name) for name, _ in lines)
+    for name, text in lines:
+        print(f"{name:<{width}}  {text}")
+
+
+def _setting(value: Any) -> str:
+    return type(value).__name__ if dataclasses.is_dataclass(value) else str(value)
+
+
+def _plan_lines(found: Plan, workdir: str) -> list[tuple[str, str]]:
+    """A plan as names and texts."""
     left = found.questions - found.answered
     lines = [
         ("method", f"{found.method} ({found.settings})"),
@@ -58,9 +111,7 @@ def _tell(found: Plan, workdir: str) -> None:
         all_ = _range(left * calls.least, left * calls.most)
         each = _range(calls.least, calls.most)
         lines.append((calls.kind.replace("_", " "), f"{each} a question, {all_} in all"))
-    width = max(len(name) for name, _ in lines)
-    for name, text in lines:
-        print(f"{name:<{width}}  {text}")
+    return lines
 
 
 def _model(model: ModelPlan) -> str:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import flags
 
-from experiments.configuration import editable, parse, rebuilt, script, show
-from jaxrag.run import Run, execute
+from experiments.configuration import parse, script, show
+from experiments.settings import edited
+from jaxrag.runs.run import Run, execute
 from jaxrag.types import InputError
 
 
@@ -33,23 +33,13 @@ def with_value(run: Run, key: str, text: str) -> Run:
     Raises:
       InputError: no such setting, or the text is no value of its type.
     """
-    edited = editable(run)
-    *parents, last = key.split(".")
-    holder: Any = edited
-    for name in parents:
-        holder = holder.get(name, {})
-    if last not in holder or not isinstance(holder[last], int | float | str):
-        raise InputError(f"--key: there is no setting {key!r} that takes a number or a word")
-    try:
-        holder[last] = type(holder[last])(text)
-    except ValueError as error:
-        raise InputError(f"--values: {text!r} is no value of {key} ({error})") from error
-    return dataclasses.replace(rebuilt(run, edited), label=f"{run.name} {last}={text}")
+    changed = edited(run, {key: text})
+    return dataclasses.replace(changed, label=f"{run.name} {key.rpartition('.')[2]}={text}")
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the sweep."""
-    run, values = parse(argv, _define)
+    run, values = parse(argv, _define, kind=Run)
     if not values.workdir or not values["values"].value:
         raise InputError("give --workdir=DIRECTORY and --values=A,B,C")
     errors, directories = 0, []

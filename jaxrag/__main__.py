@@ -1,4 +1,4 @@
-"""``jaxrag store report|verify|rescue PATH``: what a store holds, and whether it is whole."""
+"""Command line ``jaxrag store report|verify|rescue PATH``: inspects and repairs a store."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from jaxrag.engines.rescue import rescue
-from jaxrag.engines.store import Store
+from jaxrag.core.rescue import rescue
+from jaxrag.core.store import Store
 from jaxrag.types import InputError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; 0 is well, 1 found damage, 2 could not look."""
-    parser = argparse.ArgumentParser(prog="jaxrag", description="Looks after jaxrag's files.")
+    """Runs the command; exit code 0 for success, 1 for damaged entries, 2 for an error."""
+    parser = argparse.ArgumentParser(prog="jaxrag", description="Maintains jaxrag's files.")
     commands = parser.add_subparsers(required=True, metavar="store")
     store = commands.add_parser("store", help="the store of generations and searches")
     actions = store.add_subparsers(required=True, dest="action", metavar="report|verify|rescue")
-    actions.add_parser("report", help="what it holds, by producer").add_argument("path")
-    verify = actions.add_parser("verify", help="reads every entry and checks it")
+    actions.add_parser("report", help="count entries by producer").add_argument("path")
+    verify = actions.add_parser("verify", help="check every entry")
     verify.add_argument("path")
     verify.add_argument("--drop", action="store_true", help="remove damaged entries")
-    rescued = actions.add_parser("rescue", help="puts what is whole of it in its place")
+    rescued = actions.add_parser("rescue", help="replace a damaged store by its intact entries")
     rescued.add_argument("path")
     arguments = parser.parse_args(argv)
     try:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _store(arguments: argparse.Namespace) -> int:
     if not Path(arguments.path).is_file():
-        raise InputError(f"there is no store at {arguments.path}")
+        raise InputError(f"there is no store at {arguments.path}; check the path")
     if arguments.action == "rescue":
         kept = rescue(arguments.path)
         print(f"{kept:,} entries kept; the damaged file is {arguments.path}.damaged")
@@ -54,10 +54,10 @@ def _store(arguments: argparse.Namespace) -> int:
 
 
 def _report(store: Store) -> None:
-    table = Table("operation", "entries", "kB", "of")
-    for holding in store.holdings():
-        size = f"{holding.bytes / 1000:,.0f}"
-        table.add_row(holding.operation, f"{holding.entries:,}", size, holding.identity)
+    table = Table("operation", "entries", "kB", "identity")
+    for producer in store.producers():
+        size = f"{producer.bytes / 1000:,.0f}"
+        table.add_row(producer.operation, f"{producer.entries:,}", size, producer.identity)
     Console(soft_wrap=not sys.stdout.isatty()).print(table)
 
 

@@ -1,6 +1,6 @@
-"""The few data types that everything shares, and the axis letters of every signature.
+"""Data types shared by all modules, and the letters that name array axes in signatures.
 
-Axis letters: ``b`` batch, ``q`` query, ``n`` candidate or passage, ``k`` kept, ``t`` token,
+Axes: ``b`` batch, ``q`` query, ``n`` candidate or passage, ``k`` kept, ``t`` token,
 ``d`` feature, ``v`` vocabulary, ``a`` arm, ``p`` parameter.
 """
 
@@ -11,7 +11,11 @@ from typing import Any, Literal, NamedTuple
 
 
 class InputError(ValueError):
-    """Something that the user gave is wrong; the message names it and the way out."""
+    """Invalid input from the user; the message names it and says how to correct it."""
+
+
+class EngineDown(RuntimeError):
+    """No request to a model or search engine can succeed; stops the run, keeps finished work."""
 
 
 class Message(NamedTuple):
@@ -22,12 +26,16 @@ class Message(NamedTuple):
 
 
 Prompt = str | tuple[Message, ...]
-"""What a language model is asked: messages go through the chat template, a string as it is."""
+"""Input of a language model: messages go through the chat template, a string is used as it is."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A question with its gold answers (aliases; any one counts)."""
+    """A question and its gold answers.
+
+    ``answers`` are aliases: a prediction is correct if it matches any of them. ``choices`` are the
+    options of a multiple-choice question; ``task`` is one of `jaxrag.data.question_kinds.TASKS`.
+    """
 
     id: str
     text: str
@@ -38,7 +46,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Passage:
-    """A piece of text that can be retrieved."""
+    """A unit of text that is indexed and retrieved."""
 
     id: str
     title: str
@@ -47,9 +55,9 @@ class Passage:
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """Passages found for one query, best first.
+    """Search results of one query, best first.
 
-    ``ids`` are row numbers in the corpus, ``scores`` the index's scores for them.
+    ``ids`` are row numbers in the corpus; ``scores`` are the index's scores.
     """
 
     ids: tuple[int, ...]
@@ -58,12 +66,12 @@ class Ranking:
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """What a language model produced for one prompt.
+    """Output of a language model for one prompt.
 
-    ``tokens`` and ``logprobs`` run in parallel: the natural-log probability that the model,
-    unscaled by temperature, gave to each produced token. With ``finish_reason`` "end" the last
-    of them is the end token (``text`` never holds it); "stop" means that a stop string was met
-    (``text`` is cut before it), "length" that ``max_new_tokens`` were produced.
+    ``tokens`` are the generated tokens and ``logprobs`` their natural-log probabilities under the
+    model at temperature 1. ``finish_reason`` is "end" after an end token (the last of ``tokens``;
+    not in ``text``), "stop" after a stop string (``text`` ends before it), and "length" after
+    ``max_new_tokens`` tokens.
     """
 
     text: str
@@ -75,7 +83,7 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A method's answer to one question, with the plain-JSON record of how it came about."""
+    """A method's answer to one question; ``trace`` records in plain JSON how it was found."""
 
     question_id: str
     text: str

@@ -1,14 +1,24 @@
-"""Eight CPU devices for every test, set before JAX wakes up, and programs compiled once a session.
+"""Eight CPU devices for every test, programs compiled once a session, memory given back by file.
 
 Many tests build the same small network anew; what one of them compiled, the next reads from a
 folder that all processes of a session share. A bound on its size makes JAX lock it; without one, a
 process could read what another has half written.
+
+After the last test of a file, its compiled programs and loaded models are dropped. The peak memory
+of each process is printed at the end.
 """
 
 import atexit
+import ctypes
+import gc
 import os
+import resource
 import shutil
+import sys
 import tempfile
+from typing import Any
+
+import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 flags = os.environ.get("XLA_FLAGS", "")
@@ -20,3 +30,50 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a worker has it from the pr
     os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
     os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 * 2**30)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+
+_PEAKS = pytest.StashKey[list[float]]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Gives memory back after the last test of a file."""
+    if nextitem is None or nextitem.path != item.path:
+        _release()
+
+
+def _release() -> None:
+    if loading := sys.modules.get("jaxrag.runs.loading"):
+        for name in ("load_data", "load_model", "open_index_over"):
+            getattr(loading, name).cache_clear()
+    if jax := sys.modules.get("jax"):
+        jax.clear_caches()
+    gc.collect()
+    if sys.platform == "linux":  # glibc keeps freed memory until it is asked for it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _peak() -> float:
+    """Most memory that this process has held, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist sends its peak to the process above it."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is None:
+        session.config.stash.setdefault(_PEAKS, []).append(_peak())
+    else:
+        output["peak"] = _peak()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Collects the peak of a worker."""
+    peak = getattr(node, "workeroutput", {}).get("peak", 0.0)
+    node.config.stash.setdefault(_PEAKS, []).append(peak)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Prints the peaks."""
+    peaks = " and ".join(f"{peak:.1f}" for peak in config.stash.get(_PEAKS, []))
+    terminalreporter.write_line(f"peak memory of each process: {peaks} GB")

@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 
 from experiments.configuration import load, parse
-from jaxrag.data import factbook, folder
-from jaxrag.engines.local import LocalModel
-from jaxrag.engines.store import Store
+from jaxrag.core.store import Store
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.folder import Folder
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.settings import Local
 from jaxrag.evaluation.records import RunDirectory, read_run
-from jaxrag.methods import prompts
-from jaxrag.methods.gates import UncertaintyGate
-from jaxrag.models.checkpoint import locate
-from jaxrag.retrieval.encoder import Encoder
-from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.matrix import build_matrix
-from jaxrag.retrieval.passages import Passages, write_passages
-from jaxrag.run import Run, execute
-from jaxrag.settings import Factbook, Local
+from jaxrag.models.checkpoint.files import locate
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.runs.run import Run, execute
+from jaxrag.steps import prompts
+from jaxrag.steps.gates import UncertaintyGate
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
 from tests.retrieval.fakes import FakeEncoder, FakePassages
@@ -36,7 +37,7 @@ def data(path, queries=(QUERY,), corpus=(PASSAGE,), qrels=()):
     for name, rows in (("queries", queries), ("corpus", corpus), ("qrels", qrels)):
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
         (path / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    return folder.load(path, path / "cache")
+    return Folder(str(path)).load(path / "cache")
 
 
 def model(path, break_it):
@@ -124,7 +125,7 @@ def bad_passages_then_run(path):
 
 BAD = {
     # files of data
-    "no such folder": (lambda p: folder.load(p / "none", p), r"none"),
+    "no such folder": (lambda p: Folder(str(p / "none")).load(p), r"none"),
     "bad json": (lambda p: data(p / "d", [QUERY, "{oops"]), r"queries\.jsonl.*2"),
     "no question": (lambda p: data(p / "d", [{"id": "1", "answers": ["x"]}]), "question"),
     "answers no list": (lambda p: data(p / "d", [{**QUERY, "answers": "Rome"}]), "answers"),
@@ -141,12 +142,12 @@ BAD = {
         "p9",
     ),
     "cut corpus": (cut_passages, "array_record|corpus"),
-    "unknown split": (lambda p: factbook.load(p, split="dev"), "dev.*train"),
-    "too many countries": (lambda p: factbook.load(p, countries=999), "999"),
+    "unknown split": (lambda p: Factbook(split="dev").load(p), "dev.*train"),
+    "too many countries": (lambda p: Factbook(countries=999).load(p), "999"),
     # configs and prompts
     "no config file": (lambda p: load("configs/none.py"), r"none\.py"),
     "no such variant": (lambda p: load("configs/dtr.py:none"), "none.*tiny"),
-    "misspelt key": (lambda p: config("--config.method.selct.k=1"), r"select\.k"),
+    "misspelt key": (lambda p: config("--config.method.selct.k=1"), r"method\.select"),
     "value of a wrong type": (lambda p: config("--config.method.select.k=one"), "one"),
     "value out of range": (lambda p: config("--config.method.select.k=0"), r"select\.k"),
     "NaN threshold": (lambda p: config("--config.method.gate.threshold=nan"), "threshold"),

@@ -1,6 +1,6 @@
 """Every jitted function of the package lowers for TPU and CUDA.
 
-Each ``tests/<area>/exports*.py`` holds ``CASES``: the dotted name of a jitted function, and a
+Each ``tests/**/exports*.py`` holds ``CASES``: the dotted name of a jitted function, and a
 function that returns it with abstract arguments. A jitted function without a case is a failure.
 """
 
@@ -13,11 +13,14 @@ import pytest
 
 import jaxrag
 
-FILES = sorted(Path(__file__).parent.glob("*/exports*.py"))
+ROOT = Path(__file__).parent.parent
+FILES = sorted(Path(__file__).parent.rglob("exports*.py"))
 CASES = {
     name: case
     for file in FILES
-    for name, case in importlib.import_module(f"tests.{file.parent.name}.{file.stem}").CASES.items()
+    for name, case in importlib.import_module(
+        ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    ).CASES.items()
 }
 
 

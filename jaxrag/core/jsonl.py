@@ -1,22 +1,25 @@
-"""Files of one JSON object a line that survive ``kill -9`` and a full disk."""
+"""JSONL files that jaxrag writes and reads back; they survive ``kill -9`` and a full disk.
+
+Files that users write are read with `jaxrag.core.jsonl_input`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrag.retrieval.manifest import enough_space
+from jaxrag.core.durable_files import explain_full_disk, utf8, write_text
 from jaxrag.types import InputError
 
 
 def encode(name: str, value: Any) -> str:
-    """A value as one line of strict JSON.
+    """One line of strict JSON with its newline; ``name`` is for the error message.
 
     Raises:
-      ValueError: it holds what JSON does not have, such as NaN, infinity or an array.
+      ValueError: the value is not plain JSON: it holds NaN, infinity, an array or the like.
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
@@ -24,53 +27,40 @@ def encode(name: str, value: Any) -> str:
         raise ValueError(f"{name}: not plain JSON ({error})") from error
 
 
+def write(file: Path, rows: Iterable[Any]) -> None:
+    """Writes one line for each row; the whole file or nothing.
+
+    Raises:
+      ValueError: a row is not plain JSON.
+      InputError: the disk is full.
+    """
+    write_text(file, "".join(encode(file.name, row) for row in rows))
+
+
 def append(file: Path, lines: Sequence[str]) -> None:
-    """Appends whole lines durably; on failure the file is as it was before.
+    """Appends encoded lines, on disk when this returns; after an error the file is unchanged.
 
     Raises:
       InputError: the disk is full.
-      OSError: it fails otherwise.
+      OSError: another I/O error.
     """
     if not lines:
         return
-    with enough_space(file), file.open("ab", buffering=0) as out:
+    with explain_full_disk(file), file.open("ab", buffering=0) as out:
         before = out.seek(0, os.SEEK_END)
-        data = memoryview(_bytes("".join(lines)))
+        data = memoryview(utf8("".join(lines)))
         try:
             while data:
                 data = data[out.write(data) :]
             os.fsync(out.fileno())
         except OSError as error:
             out.truncate(before)
-            message = f"{error.strerror}; nothing recorded before is lost, run the command again"
+            message = f"{error.strerror}; earlier records are kept, run the command again"
             raise OSError(error.errno, message, str(file)) from error
 
 
-def replace(file: Path, text: str) -> None:
-    """Writes a file whole or not at all.
-
-    Raises:
-      InputError: the disk is full.
-    """
-    part = file.with_name(file.name + ".part")
-    with enough_space(file):
-        try:
-            with part.open("wb") as out:
-                out.write(_bytes(text))
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
-
-
-def _bytes(text: str) -> bytes:
-    # Half a surrogate pair has no UTF-8 form; its escape is also how JSON spells it.
-    return text.encode("utf-8", errors="backslashreplace")
-
-
 def cut_torn_line(file: Path) -> None:
-    """Cuts what follows the last newline: the start of a line whose writing was interrupted."""
+    """Removes an incomplete last line, which an interrupted write leaves behind."""
     if file.is_file():
         data = file.read_bytes()
         whole = data.rfind(b"\n") + 1
@@ -79,19 +69,24 @@ def cut_torn_line(file: Path) -> None:
 
 
 def read(file: Path, *, key: str = "question_id", torn_ok: bool = False) -> list[dict[str, Any]]:
-    """Parsed lines of a JSONL file; none if it does not exist.
+    """The objects of a file; an empty list if the file does not exist.
+
+    Args:
+      file: the file.
+      key: a field that every object must have, with a string value.
+      torn_ok: skip an incomplete last line instead of raising an error.
 
     Raises:
-      InputError: a line is not a JSON object whose ``key`` is text, or the last one is torn and
-        that is not ``torn_ok``; names file and line.
+      InputError: naming file and line, where a line is incomplete, not a JSON object, or has no
+        string under ``key``.
     """
-    return [value for _, value in read_with_text(file, key=key, torn_ok=torn_ok)]
+    return [value for _, value in _read_with_text(file, key=key, torn_ok=torn_ok)]
 
 
-def read_with_text(
+def _read_with_text(
     file: Path, *, key: str = "question_id", torn_ok: bool = False
 ) -> list[tuple[str, dict[str, Any]]]:
-    """As ``read``, each line also as it stands in the file."""
+    """As `read`, with the text of each line."""
     if not file.is_file():
         return []
     lines = file.read_bytes().split(b"\n")
@@ -112,17 +107,17 @@ def read_with_text(
 
 
 def reorder(file: Path, question_ids: Sequence[str]) -> None:
-    """Rewrites a file with the newest line of each question, as it stands, in the given order.
+    """Sorts a file by the order of ``question_ids``, keeping only each question's last line.
 
     Raises:
-      InputError: the file answers a question that is not among them.
+      InputError: the file has a question that is not in ``question_ids``.
     """
-    lines = read_with_text(file)
+    lines = _read_with_text(file)
     by_id = {value["question_id"]: line for line, value in lines}
-    strangers = by_id.keys() - set(question_ids)
-    if strangers:
-        some = ", ".join(sorted(strangers)[:5])
-        raise InputError(f"{file} answers questions that were not asked: {some}")
+    unknown = by_id.keys() - set(question_ids)
+    if unknown:
+        some = ", ".join(sorted(unknown)[:5])
+        raise InputError(f"{file} has answers to questions that are not in this run: {some}")
     ordered = [by_id[i] for i in question_ids if i in by_id]
     if ordered != [line for line, _ in lines]:
-        replace(file, "".join(f"{line}\n" for line in ordered))
+        write_text(file, "".join(f"{line}\n" for line in ordered))

@@ -1,4 +1,4 @@
-"""How far a long job is: a bar on a terminal or in a notebook, now and then a line in a log."""
+"""Progress of a long job: a bar on a terminal or in a notebook, otherwise lines of text."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Advance(Protocol):
-    """Told how many items were finished since the last call, and what else to show."""
+    """Callback that a job calls as it finishes items."""
 
     def __call__(self, count: int, note: str = "") -> None:
-        """Moves on."""
+        """Adds ``count`` finished items and shows ``note``."""
         ...
 
 
 @contextlib.contextmanager
 def progress(
-    total: int, what: str, *, done: int = 0, every: float = 10.0, console: Console | None = None
+    total: int, label: str, *, done: int = 0, every: float = 10.0, console: Console | None = None
 ) -> Iterator[Advance]:
-    """Gives a function that is told how many items were finished since it was last called.
+    """Shows on standard error the items finished, items per second and the remaining time.
 
-    Shows on standard error the items done, items a second and the time that remains; ``done``
-    items come from an earlier run and do not count towards the rate. Where standard error is
-    neither a terminal nor a notebook, a plain line is written at most every ``every`` seconds,
-    and one at the end if the job took longer than that.
+    Args:
+      total: number of items.
+      label: what the job does, such as "encoding".
+      done: items that an earlier run finished; they do not count towards the rate.
+      every: least seconds between lines, where standard error is neither a terminal nor a
+        notebook; a last line is written at the end if the job took longer than this.
+      console: written to instead of standard error.
     """
     console = console or Console(stderr=True)
     show = _bar if console.is_terminal or console.is_jupyter else _lines
-    with show(total, what, done, every, console) as advance:
+    with show(total, label, done, every, console) as advance:
         yield advance
 
 
 @contextlib.contextmanager
-def _bar(total: int, what: str, done: int, _: float, console: Console) -> Iterator[Advance]:
+def _bar(total: int, label: str, done: int, _: float, console: Console) -> Iterator[Advance]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -49,7 +52,7 @@ def _bar(total: int, what: str, done: int, _: float, console: Console) -> Iterat
     )
     start, fresh = time.monotonic(), 0
     with Progress(*columns, console=console) as shown:
-        task = shown.add_task(what, total=total, completed=done, rate="", note="")
+        task = shown.add_task(label, total=total, completed=done, rate="", note="")
 
         def advance(count: int, note: str = "") -> None:
             nonlocal fresh
@@ -61,24 +64,24 @@ def _bar(total: int, what: str, done: int, _: float, console: Console) -> Iterat
 
 
 @contextlib.contextmanager
-def _lines(total: int, what: str, done: int, every: float, console: Console) -> Iterator[Advance]:
+def _lines(total: int, label: str, done: int, every: float, console: Console) -> Iterator[Advance]:
     start = last = time.monotonic()
-    fresh, said = 0, ""
+    fresh, newest_note = 0, ""
 
     def line(now: float) -> None:
-        passed, missing = now - start, total - done - fresh
-        parts = [f"{what}: {done + fresh:,}/{total:,}", _rate(fresh, passed)]
-        if missing <= 0 or not fresh:
-            parts.append(f"took {passed:.0f} s" if missing <= 0 else f"{passed:.0f} s so far")
+        seconds, remaining = now - start, total - done - fresh
+        parts = [f"{label}: {done + fresh:,}/{total:,}", _rate(fresh, seconds)]
+        if remaining <= 0 or not fresh:
+            parts.append(f"took {seconds:.0f} s" if remaining <= 0 else f"{seconds:.0f} s so far")
         else:
-            parts.append(f"{missing * passed / fresh:.0f} s left")
-        more = f"; {said}" if said else ""
+            parts.append(f"{remaining * seconds / fresh:.0f} s left")
+        suffix = f"; {newest_note}" if newest_note else ""
         text = ", ".join(part for part in parts if part)
-        print(text + more, file=console.file or sys.stderr, flush=True)
+        print(text + suffix, file=console.file or sys.stderr, flush=True)
 
     def advance(count: int, note: str = "") -> None:
-        nonlocal fresh, last, said
-        fresh, said = fresh + count, note
+        nonlocal fresh, last, newest_note
+        fresh, newest_note = fresh + count, note
         now = time.monotonic()
         if now - last >= every and done + fresh < total:
             last = now
@@ -89,9 +92,9 @@ def _lines(total: int, what: str, done: int, every: float, console: Console) -> 
         line(time.monotonic())
 
 
-def _rate(fresh: int, passed: float) -> str:
-    """Items a second, or seconds an item where that is below 1; "" before the first."""
-    rate = fresh / max(passed, 1e-9)
+def _rate(items: int, seconds: float) -> str:
+    """Items per second, or seconds per item where that is below 1; "" for no items."""
+    rate = items / max(seconds, 1e-9)
     if rate >= 1:
         return f"{rate:,.1f}/s"
     return f"{1 / rate:,.1f} s each" if rate else ""

@@ -1,8 +1,8 @@
-"""What is whole of a damaged store, kept.
+"""Recovery of the intact entries of a damaged store.
 
-Keys are hashes, so entries lie evenly over all keys, and every entry has a checksum of its own. So
-a damaged file is read range by range: a range that SQLite cannot read loses its entries and no
-others, and what is read is what was once written.
+Keys are hashes, so entries are spread evenly over the key space, and every entry has a checksum. A
+damaged file is therefore read by ranges of keys: a range that SQLite cannot read loses only its own
+entries, and every entry that is read is checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxrag.engines.store import BROKEN, Store, is_sound
+from jaxrag.core.store import DATABASE_ERRORS, Store, is_intact
 from jaxrag.types import InputError
 
 _RANGES = 1 << 12
@@ -22,49 +22,49 @@ _UNKNOWN = ("unknown", "{}")
 
 
 def rescue(path: str | Path) -> int:
-    """Puts a new store with all sound entries in the place of a damaged one; returns how many.
+    """Replaces a damaged store by a new one with its intact entries; returns their number.
 
-    The damaged file is kept beside it under a name that ends in ".damaged". No run may be using it.
+    The damaged file is kept as ``PATH.damaged``. No run may use the store meanwhile.
 
     Raises:
-      InputError: there is nothing to read, or a rescue has been done before.
+      InputError: nothing can be read, or a ``.damaged`` file of an earlier rescue exists.
     """
     path = Path(path)
-    fresh, kept = (path.with_name(path.name + end) for end in (".rescued", ".damaged"))
-    if kept.exists():
-        raise InputError(f"{kept} is there from an earlier rescue: remove it, or move it away.")
-    for file in _files(fresh):
+    fresh, damaged = (path.with_name(path.name + end) for end in (".rescued", ".damaged"))
+    if damaged.exists():
+        raise InputError(f"{damaged} exists from an earlier rescue: remove it or move it away.")
+    for file in _database_files(fresh):
         file.unlink(missing_ok=True)
     store, count = Store(fresh), 0
     with contextlib.closing(store):
-        for (operation, identity), values in _sound(path):
+        for (operation, identity), values in _intact_entries(path):
             store.put(operation, identity, values)
             count += len(values)
     if not count:
         fresh.unlink()
         raise InputError(
-            f"Nothing can be read of {path} in this way. `.recover` of SQLite's own command may "
-            "find more; or move it away. Then run again."
+            f"Nothing can be read from {path}. The `.recover` command of the sqlite3 program may "
+            "recover more; otherwise move the file away. Then run again."
         )
-    for old, new in zip(_files(path), _files(kept), strict=True):
+    for old, new in zip(_database_files(path), _database_files(damaged), strict=True):
         if old.exists():
             old.rename(new)
     fresh.rename(path)
     return count
 
 
-def _files(path: Path) -> list[Path]:
+def _database_files(path: Path) -> list[Path]:
     return [path.with_name(path.name + end) for end in ("", "-wal", "-shm")]
 
 
-def _sound(path: Path) -> Iterator[tuple[tuple[str, str], dict[bytes, bytes]]]:
-    """Batches of sound entries with the producer of each."""
+def _intact_entries(path: Path) -> Iterator[tuple[tuple[str, str], dict[bytes, bytes]]]:
+    """Intact entries in batches, each batch with its producer (operation, identity)."""
     connection = sqlite3.connect(path, isolation_level=None)
     with contextlib.closing(connection):
-        with contextlib.suppress(*BROKEN):  # without it a file cut short is refused as a whole
+        with contextlib.suppress(*DATABASE_ERRORS):  # otherwise SQLite refuses a truncated file
             connection.execute("PRAGMA writable_schema=ON")
         producers = {}
-        with contextlib.suppress(*BROKEN):
+        with contextlib.suppress(*DATABASE_ERRORS):
             for number, *producer in connection.execute("SELECT * FROM producers"):
                 producers[number] = tuple(map(str, producer))
         entries = itertools.chain.from_iterable(_range(connection, i) for i in range(_RANGES))
@@ -76,12 +76,12 @@ def _sound(path: Path) -> Iterator[tuple[tuple[str, str], dict[bytes, bytes]]]:
 
 
 def _range(connection: sqlite3.Connection, number: int) -> Iterator[tuple[bytes, object, bytes]]:
-    """Key, producer and value of the sound entries in one of the ranges that can be read."""
+    """Key, producer and value of the intact entries in one range of keys, up to the first error."""
     low, high = ((number + i) * (65536 // _RANGES) for i in (0, 1))
     query, bounds = "SELECT * FROM entries WHERE key >= ?", [low.to_bytes(2, "big")]
     if high < 65536:
         query, bounds = f"{query} AND key < ?", [*bounds, high.to_bytes(2, "big")]
-    with contextlib.suppress(*BROKEN):
-        for key, producer, value, found in connection.execute(query, bounds):
-            if is_sound(key, value, found):
+    with contextlib.suppress(*DATABASE_ERRORS):
+        for key, producer, value, stored_checksum in connection.execute(query, bounds):
+            if is_intact(key, value, stored_checksum):
                 yield key, producer, value

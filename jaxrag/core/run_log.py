@@ -1,4 +1,4 @@
-"""What happens in a run, twice: readable on standard error, and as JSON lines in a file."""
+"""A run's log: JSON lines in a file, and warnings on standard error."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _LOGGER = logging.getLogger("jaxrag")
 
 
 class _Readable(logging.Handler):
-    """Lines on whatever standard error is at that moment, so that a progress bar stays whole."""
+    """Lines on the current ``sys.stderr``, which a progress bar may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
 
 
 class _JsonLines(logging.FileHandler):
-    """One object a line: ``time`` (UTC), ``level``, ``message``, and what was logged with it.
+    """One object per record: ``time`` (UTC), ``level``, ``message`` and further fields.
 
-    A message logged with ``extra={"fields": {...}}`` has these fields beside the three.
+    Further fields are those of ``extra={"fields": {...}}`` in the logging call.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -37,7 +37,7 @@ class _JsonLines(logging.FileHandler):
         return json.dumps(line, ensure_ascii=False, default=str)
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # opening it, too, may meet a full disk
+        with contextlib.suppress(OSError):  # the disk may be full already when the file is opened
             super().emit(record)
 
     def close(self) -> None:
@@ -45,19 +45,19 @@ class _JsonLines(logging.FileHandler):
             super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A log that cannot be written (a full disk) stops no run; answers and store do."""
+        """Ignores a log that cannot be written; answers and store report a full disk."""
 
 
 @contextlib.contextmanager
 def run_log(file: Path) -> Iterator[None]:
-    """While it is open, what jaxrag logs goes to ``file`` from INFO up, to the screen from WARNING.
+    """Inside the block, jaxrag logs INFO and above to ``file``, WARNING and above to the screen.
 
-    ``file`` is appended to, so it tells of all processes that worked on a run.
+    ``file`` is appended to, so it holds the records of all processes of a run.
     """
     readable, lines = _Readable(logging.WARNING), _JsonLines(file, delay=True, encoding="utf-8")
     before = _LOGGER.level, _LOGGER.propagate
     _LOGGER.setLevel(logging.INFO)
-    _LOGGER.propagate = False  # some packages give the root a handler, which would say it again
+    _LOGGER.propagate = False  # the root logger may have a handler that would print it twice
     for handler in (readable, lines):
         _LOGGER.addHandler(handler)
     try:

@@ -1,23 +1,23 @@
-"""The content-addressed store: nothing expensive is computed twice or lost.
+"""Content-addressed store of expensive results, such as generations and searches.
 
-One SQLite file maps the hash of *all that determines a result* (operation, identity of the model
-or index with its settings, exact input) to the result's bytes. It only ever grows. Each write is
-one transaction in write-ahead mode, so a killed process loses at most the batch in flight and
-several processes may share the file.
+One SQLite file maps a hash of everything that determines a result (operation, identity of the model
+or index with its settings, exact input) to the bytes of the result. Entries are only ever added.
+Each write is one transaction in write-ahead mode: a killed process loses at most the batch that it
+was writing, and several processes may share the file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from jaxrag.core.hashing import digest
 from jaxrag.types import InputError
 
 _SCHEMA = """
@@ -30,14 +30,15 @@ CREATE TABLE IF NOT EXISTS entries(
     value BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
 """
 _VERSION = 1
-BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter where it quotes what it read
-_PATIENCE = 120  # seconds that another process may hold the file
-_ROOM = 1 << 20  # bytes; with less the disk counts as full
-_LOOKUP = 500  # keys in one SELECT; SQLite's limit on variables is higher
+# sqlite3 raises UnicodeDecodeError where its error message would quote damaged bytes
+DATABASE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+_LOCK_TIMEOUT = 120  # seconds to wait for another process that has locked the file
+_FULL_BELOW = 1 << 20  # bytes of free space
+_KEYS_PER_SELECT = 500  # below SQLite's limit on variables
 
 
-class Holding(NamedTuple):
-    """What the store holds from one producer."""
+class Producer(NamedTuple):
+    """What computed results, and the number and total size (bytes) of its entries."""
 
     operation: str
     identity: str
@@ -45,56 +46,35 @@ class Holding(NamedTuple):
     bytes: int
 
 
-def canonical(value: Any) -> str:
-    """The one JSON text of ``value``: sorted keys, no spaces, NaN and infinity refused."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
-    )
-
-
-def digest(*parts: str) -> str:
-    """SHA-256 (hex) of the parts, each set apart by its length."""
-    return _digest(parts).hex()
-
-
-def _digest(parts: Iterable[str]) -> bytes:
-    state = hashlib.sha256()
-    for part in parts:
-        data = part.encode()
-        state.update(len(data).to_bytes(8, "little"))
-        state.update(data)
-    return state.digest()
-
-
 def entry_key(operation: str, identity: str, payload: str) -> bytes:
-    """Key of a result: who computed it (operation, identity) from what (payload)."""
-    return _digest((operation, identity, payload))
+    """Key of a result: SHA-256 of its producer (operation, identity) and its input (payload)."""
+    return bytes.fromhex(digest(operation, identity, payload))
 
 
 def checksum(key: bytes, value: bytes) -> bytes:
-    """What is stored beside an entry, to tell damage by."""
+    """Checksum that is stored with an entry to detect damage."""
     return hashlib.blake2b(key + value, digest_size=8).digest()
 
 
-def is_sound(key: object, value: object, found: object) -> bool:
-    """Whether an entry is as it was written.
+def is_intact(key: object, value: object, stored_checksum: object) -> bool:
+    """Whether an entry has the checksum that was stored with it.
 
     Raises:
-      sqlite3.DatabaseError: its key is none any more, so it cannot even be named.
+      sqlite3.DatabaseError: the key is damaged, so the entry cannot be named.
     """
     if not isinstance(key, bytes):  # a damaged file may hold other types
         raise sqlite3.DatabaseError("an entry has lost its key")
-    return isinstance(value, bytes) and checksum(key, value) == found
+    return isinstance(value, bytes) and checksum(key, value) == stored_checksum
 
 
 class Store:
-    """A key-value file of results; see the module's text.
+    """Key-value store of results in one SQLite file.
 
     Args:
-      path: the SQLite file, made where missing; None keeps everything in memory.
+      path: the file, created if missing; None for a store in memory.
 
     Raises:
-      InputError: the file is no store, or is damaged.
+      InputError: the file is not a store, or is damaged.
     """
 
     def __init__(self, path: str | Path | None) -> None:
@@ -103,25 +83,29 @@ class Store:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
             self._connection = sqlite3.connect(
-                ":memory:" if path is None else str(path), timeout=_PATIENCE, isolation_level=None
+                ":memory:" if path is None else str(path),
+                timeout=_LOCK_TIMEOUT,
+                isolation_level=None,
             )
             with contextlib.ExitStack() as undo:
                 undo.callback(self._connection.close)
                 self._open()
                 undo.pop_all()
-        except BROKEN as error:
-            raise self._trouble(error) from error
-        self._producers: dict[tuple[str, str], int] = {}
+        except DATABASE_ERRORS as error:
+            raise self._explained(error) from error
+        self._producer_ids: dict[tuple[str, str], int] = {}
 
     def _open(self) -> None:
         execute = self._connection.execute
-        self._write_ahead()
+        self._enable_write_ahead()
         execute("PRAGMA synchronous=NORMAL")
         execute("BEGIN IMMEDIATE")
         tables = {name for (name,) in execute("SELECT name FROM sqlite_master WHERE type='table'")}
         if tables and "entries" not in tables:
             execute("ROLLBACK")
-            raise InputError(f"{self.path} is an SQLite file but not a jaxrag store: name another.")
+            raise InputError(
+                f"{self.path} is an SQLite file but not a jaxrag store: choose another path."
+            )
         for statement in _SCHEMA.split(";"):
             execute(statement)
         if execute("SELECT version FROM format").fetchone() is None:
@@ -131,12 +115,12 @@ class Store:
         if version != _VERSION:
             raise InputError(
                 f"{self.path} has store format {version}; this jaxrag reads {_VERSION}: "
-                "name a new file, or use the jaxrag that wrote it."
+                "choose a new path, or use the version of jaxrag that wrote it."
             )
 
-    def _write_ahead(self) -> None:
-        """Goes to write-ahead mode; here SQLite itself does not wait for one that does the same."""
-        deadline = time.monotonic() + _PATIENCE
+    def _enable_write_ahead(self) -> None:
+        """Switches to write-ahead mode; SQLite does not itself wait for another that switches."""
+        deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
                 self._connection.execute("PRAGMA journal_mode=WAL")
@@ -147,37 +131,37 @@ class Store:
                 time.sleep(0.02)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Values of those ``keys`` that are present.
+        """The values of those ``keys`` that are present.
 
         Raises:
-          InputError: an entry's bytes differ from what was written.
+          InputError: an entry is damaged.
         """
         found: dict[bytes, bytes] = {}
         try:
-            for start in range(0, len(keys), _LOOKUP):
-                part = keys[start : start + _LOOKUP]
+            for start in range(0, len(keys), _KEYS_PER_SELECT):
+                part = keys[start : start + _KEYS_PER_SELECT]
                 marks = ",".join("?" * len(part))
                 rows = self._connection.execute(
                     f"SELECT key, value, checksum FROM entries WHERE key IN ({marks})", part
                 )
-                for key, value, found_sum in rows:
-                    if not is_sound(key, value, found_sum):
+                for key, value, stored_checksum in rows:
+                    if not is_intact(key, value, stored_checksum):
                         raise InputError(
                             f"{self.path}: entry {key.hex()[:16]} is damaged. "
                             f"`jaxrag store verify {self.path}` lists all such entries, "
                             "`--drop` removes them so that they are computed again."
                         )
                     found[key] = value
-        except BROKEN as error:
-            raise self._trouble(error) from error
+        except DATABASE_ERRORS as error:
+            raise self._explained(error) from error
         return found
 
     def put(self, operation: str, identity: str, values: Mapping[bytes, bytes]) -> None:
-        """Adds results in one transaction; a key that is present keeps its first value."""
+        """Adds results in one transaction; keys that are present keep their value."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                producer = self._producer(operation, identity)
+                producer = self._producer_id(operation, identity)
                 self._connection.executemany(
                     "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)",
                     [(key, producer, value, checksum(key, value)) for key, value in values.items()],
@@ -187,11 +171,11 @@ class Store:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-        except BROKEN as error:
-            raise self._trouble(error) from error
+        except DATABASE_ERRORS as error:
+            raise self._explained(error) from error
 
-    def _producer(self, operation: str, identity: str) -> int:
-        known = self._producers.get((operation, identity))
+    def _producer_id(self, operation: str, identity: str) -> int:
+        known = self._producer_ids.get((operation, identity))
         if known is not None:
             return known
         execute = self._connection.execute
@@ -205,69 +189,71 @@ class Store:
         if found is None:
             raise sqlite3.DatabaseError("a row just inserted cannot be found")
         (producer,) = found
-        self._producers[operation, identity] = producer
+        self._producer_ids[operation, identity] = producer
         return producer
 
-    def holdings(self) -> list[Holding]:
-        """What is held, by producer."""
+    def producers(self) -> list[Producer]:
+        """All producers, sorted by operation and identity."""
         rows = self._connection.execute(
             "SELECT operation, identity, COUNT(key), COALESCE(SUM(LENGTH(value)), 0) "
             "FROM producers LEFT JOIN entries ON producers.id = entries.producer "
             "GROUP BY producers.id ORDER BY operation, identity"
         )
-        return [Holding(*row) for row in rows]
+        return [Producer(*row) for row in rows]
 
     def verify(self, *, drop: bool = False) -> tuple[int, list[str]]:
-        """Reads every entry; returns how many there are and the keys (hex) of damaged ones.
+        """Checks every entry; returns their number and the keys (hex) of damaged ones.
 
-        With ``drop`` the damaged entries are removed. SQLite's own check runs first.
+        With ``drop`` the damaged entries are removed. SQLite's integrity check runs first.
         """
         try:
             (verdict,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
             count, damaged = 0, []
-            for key, value, found_sum in self._connection.execute(
+            for key, value, stored_checksum in self._connection.execute(
                 "SELECT key, value, checksum FROM entries"
             ):
                 count += 1
-                if not is_sound(key, value, found_sum):
+                if not is_intact(key, value, stored_checksum):
                     damaged.append(key)
             if drop:
                 self._connection.executemany(
                     "DELETE FROM entries WHERE key = ?", [(key,) for key in damaged]
                 )
-        except BROKEN as error:
-            raise self._trouble(error) from error
+        except DATABASE_ERRORS as error:
+            raise self._explained(error) from error
         return count, [key.hex() for key in damaged]
 
     def close(self) -> None:
-        """Closes the file; the store cannot be used afterwards."""
+        """Closes the file."""
         self._connection.close()
 
-    def _trouble(self, error: Exception) -> InputError:
+    def _explained(self, error: Exception) -> InputError:
+        """The error to raise in place of SQLite's: what happened and what to do."""
         text = str(error)
         failed = "disk I/O" in text
-        if failed and shutil.disk_usage(Path(self.path).parent).free < _ROOM:
-            text, failed = f"{text}: disk full", False  # what SQLite maps says it in this way
+        if failed and shutil.disk_usage(Path(self.path).parent).free < _FULL_BELOW:
+            # a full disk is an I/O error where SQLite writes to a memory map
+            text, failed = f"{text}: disk full", False
         if failed:
             return InputError(
-                f"{self.path} cannot be read or written ({text}): see to its disk, then run the "
-                "same command again. What was stored before is kept."
+                f"{self.path} cannot be read or written ({text}): check the disk, then run the "
+                "same command again. Earlier results are kept."
             )
         if "full" in text:
             return InputError(
-                f"The disk is full: {self.path} took no more results ({text}). What was stored "
-                "before is safe; free space and run the same command again."
+                f"The disk is full: {self.path} cannot grow ({text}). Earlier results are "
+                "kept; free some space and run the same command again."
             )
         if "locked" in text:
             return InputError(
-                f"{self.path} is held by another process for over two minutes ({text}): "
-                "stop that one, or give this run a store of its own."
+                f"{self.path} has been locked by another process for over two minutes ({text}): "
+                "stop that process, or give this run another store."
             )
         if "readonly" in text or "unable to open" in text:
             return InputError(f"{self.path} cannot be opened for writing ({text}).")
         return InputError(
-            f"{self.path} is no usable store ({text}). If it was one, `jaxrag store rescue "
-            f"{self.path}` keeps what is whole of it; or move it away. Then run again."
+            f"{self.path} is not a usable store ({text}). If it was one, `jaxrag store rescue "
+            f"{self.path}` recovers its intact entries; otherwise move it away. Then run again."
         )

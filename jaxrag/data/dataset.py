@@ -1,14 +1,14 @@
-"""A data set: questions, the passages they are answered from, and which of those are gold."""
+"""Data sets: questions, the corpus that answers them, and the gold passages of each question."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from jaxrag.retrieval import rows as row_files
-from jaxrag.retrieval.passages import Passages
+from jaxrag.core.hashing import digest_bytes
+from jaxrag.retrieval.corpus import rows as row_files
+from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError, Question
 
 _KIND = "questions"
@@ -17,11 +17,15 @@ _ROWS_PER_READ = 1024
 
 
 class Dataset(NamedTuple):
-    """What a run is about.
+    """Questions and a corpus.
 
-    ``gold`` gives, for the questions where it is known, the ids of the passages that hold the
-    answer or what it follows from; all of them are in ``passages``. ``identity`` is a hash of
-    the content: of these questions, of their gold passages and of the passages.
+    Attributes:
+      name: for records and tables.
+      questions: the questions.
+      passages: the corpus.
+      gold: ids of the gold passages of each question that has them, by question id. All of them are
+        in ``passages``.
+      identity: SHA-256 of the questions, their gold passages and the corpus.
     """
 
     name: str
@@ -31,8 +35,16 @@ class Dataset(NamedTuple):
     identity: str
 
 
-class Labelled(NamedTuple):
-    """A question and the ids of its gold passages, as it is written; none if not known."""
+class DataSettings(Protocol):
+    """Settings that load a data set."""
+
+    def load(self, cache: Path) -> Dataset:
+        """Loads the data set; converted or generated data are kept under ``cache``."""
+        ...
+
+
+class LabelledQuestion(NamedTuple):
+    """A question and the ids of its gold passages; empty where they are not known."""
 
     question: Question
     gold: tuple[str, ...] = ()
@@ -40,14 +52,14 @@ class Labelled(NamedTuple):
 
 def write_questions(
     directory: Path,
-    splits: Mapping[str, Iterable[Labelled]],
+    splits: Mapping[str, Iterable[LabelledQuestion]],
     *,
     about: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the questions of each split as a TFDS data set; ``about`` goes into its manifest.
+    """Writes the questions of each split as a TFDS data set; ``about`` is kept in its manifest.
 
     Raises:
-      InputError: the directory holds something already, or a split is empty.
+      InputError: the directory is not empty, or a split has no questions.
     """
     row_files.write_rows(
         directory,
@@ -59,17 +71,17 @@ def write_questions(
 
 
 def read_dataset(name: str, questions: Path, passages: Passages, *, split: str) -> Dataset:
-    """The data set of one split of ``write_questions`` over a corpus.
+    """One split of a directory of `write_questions`, with its corpus.
 
     Raises:
-      InputError: the directory is unfinished or damaged, or has no such split.
+      InputError: the directory is incomplete or damaged, or has no such split.
     """
     manifest = row_files.read_manifest(questions, kind=_KIND)
     if split not in manifest.rows:
         others = ", ".join(sorted(manifest.rows)) or "none in any other"
         raise InputError(f"{name} has no questions in split {split!r}; it has {others}")
     read, count = row_files.open_rows(questions, split), manifest.rows[split]
-    found = [
+    labelled = [
         _labelled(row)
         for start in range(0, count, _ROWS_PER_READ)
         for row in read(range(start, min(start + _ROWS_PER_READ, count)))
@@ -77,19 +89,14 @@ def read_dataset(name: str, questions: Path, passages: Passages, *, split: str) 
     content = "\n".join([manifest.identity, split, passages.identity])
     return Dataset(
         name=name,
-        questions=tuple(question for question, _ in found),
+        questions=tuple(question for question, _ in labelled),
         passages=passages,
-        gold={question.id: gold for question, gold in found if gold},
-        identity=hashlib.sha256(content.encode()).hexdigest(),
+        gold={question.id: gold for question, gold in labelled if gold},
+        identity=digest_bytes(content.encode()),
     )
 
 
-def about_questions(questions: Path) -> dict[str, Any]:
-    """What ``write_questions`` was told to keep."""
-    return row_files.read_manifest(questions, kind=_KIND).about
-
-
-def _rows(questions: Iterable[Labelled]) -> Iterator[dict[str, Any]]:
+def _rows(questions: Iterable[LabelledQuestion]) -> Iterator[dict[str, Any]]:
     for question, gold in questions:
         yield {
             "id": question.id,
@@ -101,6 +108,6 @@ def _rows(questions: Iterable[Labelled]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _labelled(row: Mapping[str, Any]) -> Labelled:
+def _labelled(row: Mapping[str, Any]) -> LabelledQuestion:
     fields = {name: value for name, value in row.items() if name != "gold"}
-    return Labelled(Question(**fields), row["gold"])
+    return LabelledQuestion(Question(**fields), row["gold"])

@@ -53,7 +53,7 @@ class Workers:
                     future.set_exception(error)
 
 
-class Landed(NamedTuple):
+class Completed(NamedTuple):
     """A request that has come back, with a value or an error.
 
     ``seconds``: its share of the time since something came back last.
@@ -67,7 +67,7 @@ class Landed(NamedTuple):
     seconds: float
 
 
-class Flight:
+class RequestsInFlight:
     """Requests under way, each known by its key."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Flight:
             future.set_exception(error)
         future.add_done_callback(lambda done: self._done.put((key, done)))
 
-    def collect(self, *, wait: bool) -> list[Landed]:
+    def collect(self, *, wait: bool) -> list[Completed]:
         """All that has come back; with ``wait``, at least one."""
         arrived = [self._done.get()] if wait and self._flying else []
         while not self._done.empty():
@@ -111,5 +111,5 @@ class Flight:
                 value, error = future.result(), None
             except (Exception, CancelledError) as failure:
                 value, error = None, failure
-            landed.append(Landed(key, operation, pending, value, error, share))
+            landed.append(Completed(key, operation, pending, value, error, share))
         return landed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -75,4 +76,17 @@ class StreamingModel(LanguageModel, Protocol):
 
     def submit_logprob(self, prompt: Prompt, continuation: str) -> Future[np.ndarray]:
         """Scores one continuation in the background."""
+        ...
+
+
+class ModelSettings(Protocol):
+    """Settings of a language model: a checkpoint or a server, and the engine that runs it."""
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        ...
+
+    def load(self, cache: Path) -> LanguageModel:
+        """Loads the model; compiled programs go under ``cache``."""
         ...

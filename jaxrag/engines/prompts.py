@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jinja2 import TemplateError
 
-from jaxrag.models.checkpoint import read_config, read_json
+from jaxrag.models.checkpoint.files import read_config, read_json
 from jaxrag.types import Generation, InputError, Prompt
 
 if TYPE_CHECKING:
@@ -107,6 +107,24 @@ def encoder_of(model: LanguageModel) -> PromptEncoder | None:
         return None
     options = json.loads(model.identity).get("template_options", {})
     return PromptEncoder(tokenizer, template_options=options, max_length=limit)
+
+
+def parse_template_options(text: str) -> dict[str, Any]:
+    """What a chat template gets besides the messages: a JSON object, or "" for nothing.
+
+    Raises:
+      InputError: ``text`` is not a JSON object.
+    """
+    try:
+        options = json.loads(text or "{}")
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise InputError(
+            f"template_options is {text!r}: it must be a JSON object, such as "
+            "'{\"enable_thinking\": false}', or empty."
+        )
+    return options
 
 
 def check_sampling(max_new_tokens: int, temperature: float) -> None:

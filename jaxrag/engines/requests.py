@@ -8,10 +8,6 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 
-class EngineDown(RuntimeError):
-    """No request to this engine can succeed; it stops the run (finished work is kept)."""
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operation:
     """One kind of request: an engine's function with its settings.

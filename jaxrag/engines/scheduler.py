@@ -13,9 +13,10 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from jaxrag.engines.flight import Flight, Landed
-from jaxrag.engines.requests import EngineDown, Gather, Operation, Request
-from jaxrag.engines.store import Store, entry_key
+from jaxrag.core.store import Store, entry_key
+from jaxrag.engines.flight import Completed, RequestsInFlight
+from jaxrag.engines.requests import Gather, Operation, Request
+from jaxrag.types import EngineDown
 
 
 class Outcome(NamedTuple):
@@ -33,7 +34,7 @@ class Outcome(NamedTuple):
     store_hits: int
 
 
-class _Question:
+class _LiveQuestion:
     """Book-keeping of one live question."""
 
     def __init__(self, id: Any) -> None:
@@ -46,12 +47,12 @@ class _Question:
 class _Branches:
     """The results that a `gather` waits for."""
 
-    def __init__(self, parent: _Task, count: int) -> None:
+    def __init__(self, parent: _Coroutine, count: int) -> None:
         self.parent, self.missing, self.failed = parent, count, False
         self.results: list[Any] = [None] * count
 
 
-class _Task:
+class _Coroutine:
     """A coroutine in progress: the question's own, or one branch of a `gather`."""
 
     __slots__ = ("branches", "coroutine", "position", "question")
@@ -59,7 +60,7 @@ class _Task:
     def __init__(
         self,
         coroutine: Any,
-        question: _Question,
+        question: _LiveQuestion,
         branches: _Branches | None = None,
         position: int = 0,
     ) -> None:
@@ -79,7 +80,7 @@ class _Task:
 
 class _Pending(NamedTuple):
     payload: Any
-    tasks: list[_Task]
+    tasks: list[_Coroutine]
 
 
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
@@ -103,12 +104,12 @@ class Scheduler:
         on_batch: Callable[[str, int], None] = lambda name, size: None,
     ) -> None:
         self.store, self.live, self.on_batch = store, live, on_batch
-        self._ready: deque[tuple[_Task, Any, Exception | None]] = deque()
+        self._ready: deque[tuple[_Coroutine, Any, Exception | None]] = deque()
         self._fresh: dict[bytes, tuple[Operation, _Pending]] = {}
         self._groups: dict[tuple[str, str], dict[bytes, _Pending]] = {}
         self._operations: dict[tuple[str, str], Operation] = {}
         self._finished: list[Outcome] = []
-        self._flight = Flight()
+        self._flight = RequestsInFlight()
 
     def run(
         self, questions: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
@@ -151,7 +152,7 @@ class Scheduler:
                 id, start = next(waiting)
             except StopIteration:
                 break
-            self._ready.append((_Task(start(), _Question(id)), None, None))
+            self._ready.append((_Coroutine(start(), _LiveQuestion(id)), None, None))
             admitted += 1
         return admitted
 
@@ -162,7 +163,7 @@ class Scheduler:
                 self._step(*self._ready.popleft())
             self._look_up()
 
-    def _step(self, task: _Task, value: Any, error: Exception | None) -> None:
+    def _step(self, task: _Coroutine, value: Any, error: Exception | None) -> None:
         if task.abandoned:
             task.coroutine.close()
             return
@@ -177,7 +178,7 @@ class Scheduler:
         else:
             self._wait(task, wanted)
 
-    def _wait(self, task: _Task, wanted: Any) -> None:
+    def _wait(self, task: _Coroutine, wanted: Any) -> None:
         if isinstance(wanted, Request):
             operation = wanted.operation
             try:
@@ -197,7 +198,7 @@ class Scheduler:
         elif isinstance(wanted, Gather):
             branches = _Branches(task, len(wanted.parts))
             for position, part in enumerate(wanted.parts):
-                branch = _Task(_as_coroutine(part), task.question, branches, position)
+                branch = _Coroutine(_as_coroutine(part), task.question, branches, position)
                 self._ready.append((branch, None, None))
             if not wanted.parts:
                 self._ready.append((task, [], None))
@@ -205,7 +206,7 @@ class Scheduler:
             failure = TypeError(f"a method awaited {type(wanted).__name__}, not a jaxrag request")
             self._ready.append((task, None, failure))
 
-    def _end(self, task: _Task, value: Any, error: Exception | None) -> None:
+    def _end(self, task: _Coroutine, value: Any, error: Exception | None) -> None:
         branches, question = task.branches, task.question
         if branches is None:
             cost = dict(sorted(question.cost.items()))
@@ -282,7 +283,7 @@ class Scheduler:
         for key, pending in items:
             self._answer(operation, pending, encoded[key], seconds=seconds, hit=False)
 
-    def _land(self, landed: list[Landed]) -> None:
+    def _land(self, landed: list[Completed]) -> None:
         """Keeps and hands on what has come back from engines that batch by themselves."""
         encoded: dict[bytes, bytes] = {}
         for key, operation, pending, value, error, _ in landed:

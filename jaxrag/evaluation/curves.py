@@ -20,8 +20,8 @@ RESAMPLES = 2_000  # per point of a curve: its band is drawn, not printed
 class ThresholdCurve(NamedTuple):
     """Mean score as the threshold moves from accepting no direct answer to accepting all.
 
-    ``query_ratio`` is the share of questions with u <= threshold, which bypass retrieval (DTR,
-    section 2.7 of its appendix figures); the other arrays run beside it.
+    ``query_ratio`` is the share of questions with u <= threshold, which bypass retrieval
+    (docs/methods.md, "DTR: uncertainty curves"); the other arrays run beside it.
     """
 
     threshold: Float[np.ndarray, " p"]

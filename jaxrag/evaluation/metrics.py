@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.functional.answers import contains, exact_match, normalize, token_f1
+from jaxrag.text.answers import contains, exact_match, normalize, token_f1
 from jaxrag.types import Passage, Question
 
 Record = Mapping[str, Any]
@@ -105,8 +105,9 @@ def retrieval(record: Record) -> dict[str, float]:
 def holds_answer(question: Question, passage: Passage | None) -> bool | None:
     """Whether title or text of a passage holds a gold answer; of no passage, none does.
 
-    None where that says nothing about a retriever: without gold answers, with choices (METHODS
-    section 3.8 gives no figure for them either), and of answers that are yes, no, true or false.
+    None where that says nothing about a retriever: without gold answers, with choices
+    (docs/methods.md, "R3: answering" gives no figure for them either), and of answers that are yes,
+    no, true or false.
     """
     closed = question.choices or question.task != "open"
     answers = [answer for answer in question.answers if normalize(answer) not in _CLOSED]

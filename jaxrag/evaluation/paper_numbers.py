@@ -36,7 +36,7 @@ class PaperNumber(NamedTuple):
 
 
 def printed(dataset: str, method: str) -> list[PaperNumber]:
-    """The rows of a method on a data set, both by the names that METHODS and configs use.
+    """The rows of a method on a data set, by the names that paper_numbers.json uses.
 
     "dtr" and "llm_judge" stand for all their printed thresholds and judges; a method that no
     paper prints on that data set has no rows.

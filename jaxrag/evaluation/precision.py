@@ -1,8 +1,8 @@
 """Precision over closed questions: of those answered with a class, the share that are of it.
 
-METHODS section 5.7 prints a precision without saying how classes are averaged, so both usual ones
-are here. It belongs to a set of questions and not to one, which is why it is no column of
-`metrics`.
+ARS-RAG prints a precision without saying how classes are averaged (docs/methods.md, "Common: answer
+scores"), so both usual ones are here. It belongs to a set of questions and not to one, which is why
+it is no column of `metrics`.
 
 ======================  =========================================================================
 precision_positive      of the questions answered with yes (or true), the share whose gold answer

@@ -26,16 +26,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrag.evaluation import jsonl, metrics, precision
+from jaxrag.core import jsonl
+from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.environment import describe_environment
 from jaxrag.evaluation.significance import intervals
-from jaxrag.retrieval.manifest import enough_space
 from jaxrag.types import InputError, Passage
 
 _UNFIT = "Use another run directory, or delete this one to start over."
 
 
-class Run(NamedTuple):
+class RunRecords(NamedTuple):
     """A run directory as it was read: ``records`` one per question, the newest line of each."""
 
     path: Path
@@ -83,7 +84,7 @@ class RunDirectory:
         """
         path = Path(path)
         plain = json.loads(jsonl.encode("config", config))
-        with enough_space(path):
+        with explain_full_disk(path):
             try:
                 path.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError) as error:
@@ -128,14 +129,11 @@ class RunDirectory:
         """
         for name in ("answers.jsonl", "timings.jsonl"):
             jsonl.reorder(self.path / name, question_ids)
-        lines = [jsonl.encode(passage.id, dataclasses.asdict(passage)) for passage in passages]
-        if lines:
-            jsonl.replace(self.path / "passages.jsonl", "".join(lines))
+        if rows := [dataclasses.asdict(passage) for passage in passages]:
+            jsonl.write(self.path / "passages.jsonl", rows)
         run = read_run(self.path)
         found = summary(run, asked=len(question_ids))
-        jsonl.replace(
-            self.path / "metrics.json", json.dumps(found, indent=2, allow_nan=False) + "\n"
-        )
+        write_text(self.path / "metrics.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
         return found
 
     def named_passages(self) -> list[str]:
@@ -157,7 +155,7 @@ class RunDirectory:
         self.close()
 
 
-def read_run(path: str | Path) -> Run:
+def read_run(path: str | Path) -> RunRecords:
     """Reads a run directory, finished or not, without changing it.
 
     Raises:
@@ -170,7 +168,7 @@ def read_run(path: str | Path) -> Run:
     records = tuple(newest(jsonl.read(path / "answers.jsonl", torn_ok=True)).values())
     timings = newest(jsonl.read(path / "timings.jsonl", torn_ok=True))
     finished = (path / "metrics.json").is_file()
-    return Run(path, head["config"], head["environments"], records, timings, finished)
+    return RunRecords(path, head["config"], head["environments"], records, timings, finished)
 
 
 def read_passages(path: str | Path) -> dict[str, dict[str, str]]:
@@ -179,7 +177,7 @@ def read_passages(path: str | Path) -> dict[str, dict[str, str]]:
     return {line["id"]: line for line in lines}
 
 
-def summary(run: Run, *, asked: int) -> dict[str, Any]:
+def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
     """Contents of metrics.json: counts, means with 95 % intervals, totals; null for undefined."""
     columns = metrics.score(run.records, run.timings)
     errors = sum("error" in record for record in run.records)
@@ -247,7 +245,7 @@ def _settle_config(path: Path, config: dict[str, Any], environment: dict[str, An
     if not environments or steady[-1] != steady[-2]:
         environments = [*environments, environment]
         head = {"config": config, "environments": environments}
-        jsonl.replace(file, json.dumps(head, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+        write_text(file, json.dumps(head, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def _read_config(file: Path) -> dict[str, Any]:

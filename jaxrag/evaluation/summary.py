@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.evaluation import metrics, precision
-from jaxrag.evaluation.records import Run, read_run
+from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
 from jaxrag.types import InputError
 
@@ -61,7 +61,7 @@ def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> li
     return rows([read_run(path) for path in run_dirs], baseline=baseline)
 
 
-def rows(runs: Sequence[Run], *, baseline: str = BASELINE) -> list[Row]:
+def rows(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> list[Row]:
     """As ``summarise``, for runs that have been read already; grouped by data set."""
     found = []
     for members in by_dataset(runs).values():
@@ -94,9 +94,9 @@ def rows(runs: Sequence[Run], *, baseline: str = BASELINE) -> list[Row]:
     return found
 
 
-def by_dataset(runs: Iterable[Run]) -> dict[str, list[Run]]:
+def by_dataset(runs: Iterable[RunRecords]) -> dict[str, list[RunRecords]]:
     """Runs of each data set, both in the order in which they came."""
-    grouped: dict[str, list[Run]] = {}
+    grouped: dict[str, list[RunRecords]] = {}
     for run in runs:
         grouped.setdefault(name_of(run.config, "dataset"), []).append(run)
     return grouped
@@ -108,7 +108,7 @@ def name_of(config: Mapping[str, Any], part: str) -> str:
     return str(value.get("name", "unnamed")) if isinstance(value, Mapping) else str(value)
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
+def labels(runs: Sequence[RunRecords]) -> list[str]:
     """Method names, made unique within a data set by the directory's name."""
     names = [name_of(run.config, "method") for run in runs]
     often = Counter(names)
@@ -118,12 +118,14 @@ def labels(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _baseline(runs: Sequence[Run], wanted: str) -> int:
+def _baseline(runs: Sequence[RunRecords], wanted: str) -> int:
     names = [{name_of(run.config, "method"), run.path.name} for run in runs]
     return next((i for i, name in enumerate(names) if wanted in name), 0)
 
 
-def paired_rows(ours: Run, theirs: Run) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+def paired_rows(
+    ours: RunRecords, theirs: RunRecords
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Positions of the questions that both runs hold, in our order."""
     where = {record["question_id"]: row for row, record in enumerate(theirs.records)}
     pairs = [

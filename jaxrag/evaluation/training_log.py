@@ -31,7 +31,7 @@ REST = "the rest"
 _PLAIN = frozenset(("loss", "reward"))  # no shares, wherever they lie
 
 
-class Training(NamedTuple):
+class TrainingLog(NamedTuple):
     """A training as it was read.
 
     Attributes:
@@ -79,8 +79,8 @@ def is_training(path: str | Path) -> bool:
     return (Path(path) / METRICS).is_file()
 
 
-def read_training(path: str | Path) -> Training:
-    """Reads a directory of `experiments.train`, finished or not, without changing it.
+def read_training(path: str | Path) -> TrainingLog:
+    """Reads a directory of `experiments.run`, finished or not, without changing it.
 
     Raises:
       InputError: it is none, or has no step yet, or a line is corrupt.
@@ -99,14 +99,14 @@ def read_training(path: str | Path) -> Training:
             ) from error
     if not steps:
         raise InputError(f"{path} has no step yet.")
-    return Training(Path(path), head.config, head.environments, tuple(steps))
+    return TrainingLog(Path(path), head.config, head.environments, tuple(steps))
 
 
 def _training(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config.get("training", {}).get("training", {})
 
 
-def watched(training: Training) -> dict[str, list[tuple[int, Float[np.ndarray, " q"]]]]:
+def evaluations(training: TrainingLog) -> dict[str, list[tuple[int, Float[np.ndarray, " q"]]]]:
     """Of each watched figure, when and what it was for every question."""
     found: dict[str, list[tuple[int, Any]]] = {}
     for line in training.steps:
@@ -115,29 +115,29 @@ def watched(training: Training) -> dict[str, list[tuple[int, Float[np.ndarray, "
     return found
 
 
-def is_share(name: str, trainings: Sequence[Training]) -> bool:
+def is_share(name: str, trainings: Sequence[TrainingLog]) -> bool:
     """Whether a watched figure is to be shown in percent: all its values lie from 0 to 1."""
-    found = [values for one in trainings for _, values in watched(one).get(name, ())]
+    found = [values for one in trainings for _, values in evaluations(one).get(name, ())]
     known = [values[~np.isnan(values)] for values in found]
     return name not in _PLAIN and all(np.all((some >= 0) & (some <= 1)) for some in known)
 
 
-def changes(trainings: Sequence[Training]) -> list[Change]:
+def changes(trainings: Sequence[TrainingLog]) -> list[Change]:
     """First against last of everything watched: of each training, and of those alike together.
 
     Trainings whose settings differ in the seed alone are taken together by the mean of each
     question over them: the interval is then one over questions, for these seeds.
     """
-    found = [change for one in trainings for change in _changes(one.label, [watched(one)])]
+    found = [change for one in trainings for change in _changes(one.label, [evaluations(one)])]
     for group in alike(trainings):
         if len(group) > 1:
-            found += _changes(f"{len(group)} seeds", [watched(one) for one in group])
+            found += _changes(f"{len(group)} seeds", [evaluations(one) for one in group])
     return found
 
 
-def alike(trainings: Sequence[Training]) -> list[list[Training]]:
+def alike(trainings: Sequence[TrainingLog]) -> list[list[TrainingLog]]:
     """The trainings in groups whose settings differ in the seed alone."""
-    groups: dict[str, list[Training]] = {}
+    groups: dict[str, list[TrainingLog]] = {}
     for one in trainings:
         plain = json.loads(json.dumps(one.config))
         _training(plain).pop("seed", None)  # pyright: ignore[reportAttributeAccessIssue]
@@ -156,7 +156,7 @@ def _changes(label: str, found: Sequence[Mapping[str, Any]]) -> list[Change]:
     return lines
 
 
-def seconds(training: Training) -> dict[str, float]:
+def seconds(training: TrainingLog) -> dict[str, float]:
     """Seconds of its steps in all, by part; `REST` is what is not timed, such as watching."""
     found = {
         told: sum(float(line.get(name, 0)) for line in training.steps)
@@ -167,6 +167,6 @@ def seconds(training: Training) -> dict[str, float]:
     return {**known, REST: max(0.0, total - sum(known.values()))}
 
 
-def first_online(training: Training) -> int | None:
+def first_online(training: TrainingLog) -> int | None:
     """The first step that learned from what the retriever found; None where none did."""
     return next((line["step"] for line in training.steps if line.get("online")), None)

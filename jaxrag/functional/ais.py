@@ -1,8 +1,9 @@
 """Adaptive information selection (AIS): which of the passages that two queries found are kept.
 
-PAIRS section 1.3-1.4 of METHODS (eqs 1-8), DTR section 2.3 (eq 7). Angles are in radians:
-theta0 between query and pseudo-context, theta1 between query and passage, theta2 between
-pseudo-context and passage; s0, s1, s2 are their cosines, the inner products of unit vectors.
+docs/methods.md, "PAIRS: selection (equations 1 to 4)" and "PAIRS: dynamic weight (equations 5, 6
+and 8)"; equation 7 of DTR is equation 4 of PAIRS. Angles are in radians: theta0 between query and
+pseudo-context, theta1 between query and passage, theta2 between pseudo-context and passage; s0, s1,
+s2 are their cosines, the inner products of unit vectors.
 
 Scores are functions of one passage and broadcast over many. A cosine near +-1 says little about
 its angle (float32 resolves 3e-4 rad there), so with vectors at hand take `angle`, not arccos.
@@ -114,12 +115,15 @@ def angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
     """The angle between two vectors of any length, in [0, pi]; pi / 2 if either is zero.
 
     2 atan2(|u - v|, |u + v|) of the unit vectors (Kahan 2006) keeps float32's full precision
-    where arccos of the inner product has lost half of the digits. Norms under 1e-19 are zero.
+    where arccos of the inner product has lost half of the digits. NaN if an entry is NaN or
+    infinite. A vector may count as zero if all its entries are below 1.2e-38 in absolute value,
+    the smallest normal float32.
     """
+    finite = jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(v))
     u, v = _unit(u), _unit(v)
     vanished = ~(jnp.any(u != 0.0) & jnp.any(v != 0.0))
     half = jnp.arctan2(_norm(u - v), jnp.where(vanished, 1.0, _norm(u + v)))
-    return jnp.where(vanished, jnp.pi / 2, 2.0 * half)
+    return jnp.where(finite, jnp.where(vanished, jnp.pi / 2, 2.0 * half), jnp.nan)
 
 
 class Selection(NamedTuple):
@@ -216,9 +220,23 @@ def _arccos(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 def _norm(x: Float[Array, " d"]) -> Float[Array, ""]:
     square = jnp.sum(x * x)
-    return jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
+    zero = square == 0.0  # not `square > 0`, which is also false for NaN
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))
 
 
 def _unit(x: Float[Array, " d"]) -> Float[Array, " d"]:
+    x = _scaled(x)
     norm = _norm(x)
-    return jnp.where(norm > 0.0, x / jnp.where(norm > 0.0, norm, 1.0), 0.0)
+    return jnp.where(norm == 0.0, 0.0, x / jnp.where(norm == 0.0, 1.0, norm))
+
+
+def _scaled(x: Float[Array, " d"]) -> Float[Array, " d"]:
+    """The vector times a power of two, such that the squares of its largest entries are normal.
+
+    A power of two does not round. It counts as constant in the gradient, which is exact because
+    the unit vector does not depend on it.
+    """
+    kind = jnp.finfo(x.dtype)
+    _, exponent = jnp.frexp(lax.stop_gradient(jnp.max(jnp.abs(x), initial=0.0)))
+    exponent = jnp.clip(exponent, kind.minexp, kind.maxexp - 2)  # the power itself stays normal
+    return x * jnp.ldexp(jnp.ones((), x.dtype), -exponent)

@@ -1,10 +1,10 @@
 """SiDR's beta search: weights over a vocabulary against the sets of tokens of millions of passages.
 
-A passage's score is the sum of the query's weights of its tokens, METHODS section 3.2. Rather than
-multiply sparse matrices, each token fetches a row of 8-bit weights, one for each query of a batch,
-and rows are added up in 16 bits. Weights are rounded up, so sums are upper bounds: what the best
-bounds leave out is left out for certain, and few passages have to be scored in full (by
-`jaxrag.retrieval.bag_of_tokens`).
+A passage's score is the sum of the query's weights of its tokens, docs/methods.md, "R3: the four
+searches". Rather than multiply sparse matrices, each token fetches a row of 8-bit weights, one for
+each query of a batch, and rows are added up in 16 bits. Weights are rounded up, so sums are upper
+bounds: what the best bounds leave out is left out for certain, and few passages have to be scored
+in full (by `jaxrag.retrieval.sidr.bag_of_tokens`).
 
 Passages lie in tiles: rows of a [s tile] array of token ids, of which the i-th tile has
 ``widths[i]`` from ``starts[i]`` on, and each column is one passage. A tile is as wide as its

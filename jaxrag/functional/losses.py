@@ -1,8 +1,8 @@
 """Losses that train a retriever: SiDR's and R3's contrastive one, and KL divergence.
 
-METHODS section 3.5; Zhou et al. (SiDR), R3. A batch has n questions, each with a positive passage
-and hard negatives; all passages of the batch are candidates for each question. Relevance is the
-inner product of two vectors over the vocabulary, at temperature 1. Over a mesh, arrays that are
+docs/methods.md, "R3: loss"; Zhou et al. (SiDR), R3. A batch has n questions, each with a positive
+passage and hard negatives; all passages of the batch are candidates for each question. Relevance is
+the inner product of two vectors over the vocabulary, at temperature 1. Over a mesh, arrays that are
 sharded along their first axis give the loss of the whole batch, like any jitted function.
 """
 

@@ -3,8 +3,8 @@
 Schulman et al. (2017), "Proximal policy optimization algorithms", with generalised advantages
 (Schulman et al., 2016); rewards with a KL penalty and its control are those of Ziegler et al.
 (2019), "Fine-tuning language models from human preferences", as trainable RRR has them (Ma et al.,
-2023; METHODS section 4.4). A rollout is one generated text: an action is a token, and what was
-generated before it is the state. Rollouts are padded on the right: ``where`` tells which tokens
+2023; docs/methods.md, "ERRR: PPO"). A rollout is one generated text: an action is a token, and what
+was generated before it is the state. Rollouts are padded on the right: ``where`` tells which tokens
 are there, and the rest change nothing. All logarithms are natural.
 
 What is written for one rollout [t] is ``vmap``ped by its caller; what is a mean takes any shape.
@@ -132,8 +132,9 @@ def policy_loss(
 ) -> Float[Array, ""]:
     """-mean of min(rho A, clip(rho, 1 - clip, 1 + clip) A), rho = pi(a) / pi_old(a).
 
-    Schulman et al. (2017), equation 7. A token whose ratio has gone beyond the clip in the
-    direction of its advantage has no gradient.
+    Schulman et al. (2017), equation 7. A token whose ratio is beyond the clip in the direction of
+    its advantage has no gradient, nor has a token of advantage 0, even if the ratio overflows. An
+    overflowing ratio of a negative advantage gives an infinite loss.
 
     Args:
       logprobs: of each token by the policy that learns.
@@ -142,9 +143,14 @@ def policy_loss(
       clip: epsilon.
       where: which tokens are there.
     """
-    ratio = jnp.exp(jnp.where(where, logprobs - old, 0.0))
+    log_ratio = jnp.where(where, logprobs - old, 0.0)
+    ratio = lax.stop_gradient(jnp.exp(log_ratio))
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
-    return -mean(jnp.minimum(ratio * advantages, clipped * advantages), where=where)
+    # Where the clipped term is the minimum, the exponential must not be in the graph: its
+    # derivative may be infinite, and 0 times inf is NaN.
+    constant = (advantages == 0.0) | (clipped * advantages < ratio * advantages)
+    ratio = jnp.where(constant, clipped, jnp.exp(jnp.where(constant, 0.0, log_ratio)))
+    return -mean(ratio * advantages, where=where)
 
 
 def value_loss(
@@ -167,9 +173,13 @@ def value_loss(
 
 
 def entropy(logits: Float[Array, "*n v"]) -> Float[Array, "*n"]:
-    """Entropy of each distribution over the vocabulary, in nats."""
+    """Entropy of each distribution over the vocabulary, in nats.
+
+    A logit of -inf is a token of probability 0: it adds 0 to the entropy and has gradient 0.
+    """
     logprobs = jax.nn.log_softmax(logits, axis=-1)
-    return -jnp.sum(jnp.exp(logprobs) * logprobs, axis=-1)
+    possible = logprobs > -jnp.inf
+    return -jnp.sum(jnp.exp(logprobs) * jnp.where(possible, logprobs, 0.0), axis=-1)
 
 
 def approximate_kl(

@@ -1,8 +1,8 @@
 """Learning to rank the rewrites of one question from graded labels, and how good an order is.
 
-ARS-RAG, METHODS section 5.3 (eqs 7-9): RankNet (Burges et al., 2005) over all pairs of a question's
-rewrites, from ONE score for each rewrite. The loss is JAX; the figures are NumPy in float64, and
-NaN where labels or scores define none.
+docs/methods.md, "ARS-RAG: ranker" (eqs 7-9): RankNet (Burges et al., 2005) over all pairs of a
+question's rewrites, from ONE score for each rewrite. The loss is JAX; the figures are NumPy in
+float64, and NaN where labels or scores define none.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ def ranknet_loss(
 ) -> Float[Array, ""]:
     """Mean cross-entropy over the ordered pairs of one question, in nats (ARS-RAG eqs 8-9).
 
-    -[P_ij log sigmoid(s_i - s_j) + (1 - P_ij) log sigmoid(s_j - s_i)], stable for any scores. It
-    does not change when the same number is added to all scores. With "half" its least value is not
-    0 where labels tie: such a pair costs log 2 at best.
+    -[P_ij log sigmoid(s_i - s_j) + (1 - P_ij) log sigmoid(s_j - s_i)], stable for any scores, also
+    for a difference of scores that is infinite; NaN for two equal infinite scores. It does not
+    change when the same number is added to all scores. With "half" its least value is not 0 where
+    labels tie: such a pair costs log 2 at best.
 
     Args:
       scores: one for each rewrite.
@@ -64,8 +65,10 @@ def ranknet_loss(
     # What does not count is set to 0 before the logarithm, so that its gradient is 0 and not NaN.
     apart = jnp.where(pairs, scores[:, None] - scores[None, :], 0.0)
     wanted = pair_targets(labels)
-    costs = -wanted * jax.nn.log_sigmoid(apart) - (1.0 - wanted) * jax.nn.log_sigmoid(-apart)
-    return jnp.where(pairs, costs, 0.0).sum() / jnp.maximum(pairs.sum(), 1)
+    # A term of weight 0 is left out: 0 times the -inf of an infinite difference would be NaN.
+    above = jnp.where(wanted > 0.0, wanted * jax.nn.log_sigmoid(apart), 0.0)
+    below = jnp.where(wanted < 1.0, (1.0 - wanted) * jax.nn.log_sigmoid(-apart), 0.0)
+    return -jnp.where(pairs, above + below, 0.0).sum() / jnp.maximum(pairs.sum(), 1)
 
 
 def pairwise_accuracy(scores: Real[np.ndarray, " n"], labels: Real[np.ndarray, " n"]) -> float:

@@ -1,4 +1,6 @@
-"""Rewards of a selector that picks how many rewrites to keep (ARS-RAG, METHODS section 5.4).
+"""Rewards of a selector that picks how many rewrites to keep (ARS-RAG).
+
+Source: docs/methods.md, "ARS-RAG: rewards".
 
 Arm a, from 0, keeps the K = a + 1 best rewrites. A table holds the base reward of every question
 under every arm; these functions make of it what a bandit is paid, and say how far its choices are

@@ -1,9 +1,9 @@
 """Search among sparse vectors: weights over a vocabulary against rows of some hundred entries.
 
-The index E(D) of SiDR (METHODS section 3.2), asked with E(q) (parametric search) or T(q) (alpha).
-A row of the matrix holds token ids, then their values as the bits of float16, so that one array of
-16-bit numbers is all there is. As in `jaxrag.functional.bag_of_tokens`, each entry fetches the
-weights of all queries at once.
+The index E(D) of SiDR (docs/methods.md, "R3: the four searches"), asked with E(q) (parametric
+search) or T(q) (alpha). A row of the matrix holds token ids, then their values as the bits of
+float16, so that one array of 16-bit numbers is all there is. As in
+`jaxrag.functional.bag_of_tokens`, each entry fetches the weights of all queries at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How unsure a language model was of its answer, and whether to retrieve because of it.
 
-DTR section 2.2 of METHODS (eqs 2-3). Log-probabilities are natural and unscaled by temperature,
-one answer's padded tokens [t]; ``where`` marks the real ones, which stand first. ``ends`` says
-whether the last of them is the end token (`Generation.finish_reason` "end").
+docs/methods.md, "DTR: uncertainty (equations 2 and 3)". Log-probabilities are natural and unscaled
+by temperature, one answer's padded tokens [t]; ``where`` marks the real ones, which stand first.
+``ends`` says whether the last of them is the end token (`Generation.finish_reason` "end").
 
 Rules: "paper" leaves the end token out; "released" leaves the last token out, whatever it is, as
 the released code does (which also takes a token of probability 0 for a certain one and fails on

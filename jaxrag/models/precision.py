@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxrag.types import InputError
+
+DType = Literal["", "float32", "bfloat16"]
+"""The dtype of computation in settings; "" means float32 on CPUs and bfloat16 on accelerators."""
 
 
 def compute_dtype(name: str | None = None) -> jnp.dtype:

@@ -27,7 +27,7 @@ RULES: tuple[tuple[str, P], ...] = (
 )
 
 
-def automatic(mesh: Mesh) -> Mesh:
+def automatic_mesh(mesh: Mesh) -> Mesh:
     """The same mesh, with the compiler free to choose how intermediate arrays are cut.
 
     Raises:
@@ -41,7 +41,7 @@ def automatic(mesh: Mesh) -> Mesh:
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * mesh.devices.ndim)
 
 
-def grid(*, data: int, model: int) -> Mesh | None:
+def device_mesh(*, data: int, model: int) -> Mesh | None:
     """The first ``data`` x ``model`` devices as a mesh with these axes; None for one device.
 
     Raises:
@@ -71,10 +71,10 @@ def parameter_sharding(
     spec = next(spec for pattern, spec in rules if re.fullmatch(pattern, name))
     if ".stack." in name:
         spec = P(None, *spec)  # the layers come first
-    return fitted(spec, shape, mesh)
+    return divisible_sharding(spec, shape, mesh)
 
 
-def fitted(spec: P, shape: Sequence[int], mesh: Mesh) -> NamedSharding:
+def divisible_sharding(spec: P, shape: Sequence[int], mesh: Mesh) -> NamedSharding:
     """``spec`` without the axes that the mesh lacks or that do not divide ``shape`` evenly."""
     axes = [
         axis if axis in mesh.axis_names and size % mesh.shape[axis] == 0 else None

@@ -24,7 +24,7 @@ from tokenizers import (
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from jaxrag.models.gguf_file import metadata, open_gguf
+from jaxrag.models.checkpoint.gguf import metadata, open_gguf
 from jaxrag.types import InputError
 
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int
 
-from jaxrag.models.sharding import automatic
+from jaxrag.models.sharding import automatic_mesh
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
     segments: Sequence[int]
 
 
-class Batch(NamedTuple):
+class TokenBatch(NamedTuple):
     """Texts of one width; rows from ``len(rows)`` on are empty.
 
     Arrays are NumPy's, or JAX's once they are spread over a mesh.
@@ -105,7 +105,7 @@ def bucket_width(length: int, *, limit: int) -> int:
 
 def batches(
     inputs: Sequence[Tokens], *, limit: int, batch_tokens: int, pad_id: int, mesh: Mesh | None
-) -> Iterator[Batch]:
+) -> Iterator[TokenBatch]:
     """Cuts ``inputs`` into batches of equal width, narrow ones first.
 
     Args:
@@ -129,28 +129,32 @@ def batches(
 
 def _batch(
     inputs: Sequence[Tokens], rows: Sequence[int], shape: tuple[int, int], pad_id: int
-) -> Batch:
+) -> TokenBatch:
     ids, segments = np.full(shape, pad_id, np.int32), np.zeros(shape, np.int32)
     lengths = np.zeros(shape[0], np.int32)
     for place, row in enumerate(rows):
         lengths[place] = length = len(inputs[row].ids)
         ids[place, :length], segments[place, :length] = inputs[row]
-    return Batch(rows, ids, segments, lengths)
+    return TokenBatch(rows, ids, segments, lengths)
 
 
-def _spread(batch: Batch, mesh: Mesh) -> Batch:
+def _spread(batch: TokenBatch, mesh: Mesh) -> TokenBatch:
     by_row = PartitionSpec("data") if "data" in mesh.axis_names else PartitionSpec()
-    sharding = NamedSharding(automatic(mesh), by_row)
-    return Batch(batch.rows, *jax.device_put(batch[1:], sharding))
+    sharding = NamedSharding(automatic_mesh(mesh), by_row)
+    return TokenBatch(batch.rows, *jax.device_put(batch[1:], sharding))
 
 
 def replicate(params: Any, mesh: Mesh) -> Any:
     """Parameters on every device of a mesh."""
-    return jax.device_put(params, NamedSharding(automatic(mesh), PartitionSpec()))
+    return jax.device_put(params, NamedSharding(automatic_mesh(mesh), PartitionSpec()))
 
 
 def run(
-    compute: Callable[[Batch], jax.Array], cut: Iterator[Batch], *, count: int, features: int
+    compute: Callable[[TokenBatch], jax.Array],
+    cut: Iterator[TokenBatch],
+    *,
+    count: int,
+    features: int,
 ) -> Float[np.ndarray, "n d"]:
     """Results [b d] of each batch, put in the order of the inputs."""
     results = np.zeros((count, features), np.float32)
@@ -162,7 +166,7 @@ def run(
 
 def through(
     texts: Iterable[Text],
-    compute: Callable[[Batch], jax.Array],
+    compute: Callable[[TokenBatch], jax.Array],
     *,
     tokenizer: PreTrainedTokenizerFast,
     limit: int,

@@ -13,11 +13,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
+from jaxrag.core.hashing import canonical
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.store import canonical
-from jaxrag.models.bert import BertClassifier
-from jaxrag.models.bert_checkpoint import load_classifier
-from jaxrag.models.checkpoint import fingerprint, locate
+from jaxrag.models.bert.checkpoint import load_classifier
+from jaxrag.models.bert.network import BertClassifier
+from jaxrag.models.checkpoint.files import fingerprint, locate
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
@@ -45,7 +45,7 @@ class Reranker(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class CrossEncoder:
+class CrossEncoderReranker:
     """A network that reads query and passage together (Nogueira and Cho, 2019)."""
 
     identity: str
@@ -65,11 +65,11 @@ class CrossEncoder:
         dtype: str | None = None,
         batch_tokens: int | None = None,
         mesh: Mesh | None = None,
-    ) -> CrossEncoder:
+    ) -> CrossEncoderReranker:
         """Reads a sequence classifier with one label, such as bge-reranker or ms-marco-MiniLM.
 
         Args:
-          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.locate` takes it.
+          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.files.locate` takes it.
           max_length: tokens that a pair is cut to, the longer part first; by default as many as
             the network has positions.
           dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
@@ -117,7 +117,7 @@ class CrossEncoder:
         )
         return buckets.run(self._compute, cut, count=len(tokens), features=1)[:, 0]
 
-    def _compute(self, batch: buckets.Batch) -> Float[Array, "b 1"]:
+    def _compute(self, batch: buckets.TokenBatch) -> Float[Array, "b 1"]:
         return score_tokens(
             self.params, batch.ids, batch.segments, batch.lengths, module=self.module
         )
@@ -139,7 +139,7 @@ def score_tokens(
 
 
 @dataclasses.dataclass(frozen=True)
-class QueryLikelihood:
+class QueryLikelihoodReranker:
     """How likely a language model finds the query, given the passage (UPR, Sachan et al. 2022).
 
     The mean natural-log probability of the query's tokens (their eq 2) as the reply to ``prompt``,

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.retrieval.matrix import Matrix
+from jaxrag.retrieval.dense.matrix import Matrix
 from jaxrag.types import InputError, Ranking
 
 Metric = Literal["inner_product", "l2"]
@@ -22,7 +22,7 @@ Metric = Literal["inner_product", "l2"]
 _CELLS = 1 << 18  # float64 numbers held at once: 2 MiB, what a cache holds
 
 
-class Ranked(NamedTuple):
+class RankedRows(NamedTuple):
     """Rows and scores of each query, best first; where fewer were found, -1 and -inf at the end."""
 
     rows: Int[np.ndarray, "q m"]
@@ -41,7 +41,7 @@ def rank(
     candidates: Int[np.ndarray, "q m"],
     *,
     metric: Metric,
-) -> Ranked:
+) -> RankedRows:
     """Scores each query's candidates (rows of the matrix, -1 for none) and sorts them."""
     scores = np.empty(candidates.shape, np.float32)
     for part in _parts(candidates.shape[0], candidates.shape[1] * matrix.dimension):
@@ -50,7 +50,7 @@ def rank(
         vectors = vectors.reshape(*rows.shape, matrix.dimension)
         scores[part] = np.where(rows < 0, -np.inf, _scores(queries[part], vectors, metric))
     order = np.lexsort((candidates, -scores), axis=1)
-    return Ranked(*(np.take_along_axis(a, order, axis=1) for a in (candidates, scores)))
+    return RankedRows(*(np.take_along_axis(a, order, axis=1) for a in (candidates, scores)))
 
 
 def _scores(

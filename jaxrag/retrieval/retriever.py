@@ -15,7 +15,7 @@ from jaxtyping import Float
 from jaxrag.types import Passage, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 
 class TextEncoder(Protocol):

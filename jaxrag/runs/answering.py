@@ -8,17 +8,17 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jaxrag.core.hashing import canonical
+from jaxrag.core.progress import progress
 from jaxrag.data.dataset import Dataset
-from jaxrag.engines.progress import progress
 from jaxrag.engines.scheduler import Outcome, Scheduler
-from jaxrag.engines.store import canonical
 from jaxrag.evaluation.metrics import holds_answer
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.tally import Tally
 from jaxrag.types import Answer, Passage, Question
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 _log = logging.getLogger("jaxrag")
 _WRITTEN = 64  # answers that are written to the run directory at a time

@@ -10,26 +10,27 @@ branches on something that none of these models says may go beyond.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import zlib
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxrag.engines.inspection import Inspection
+from jaxrag.core.hashing import canonical
+from jaxrag.core.store import Store
+from jaxrag.engines.local.inspection import Inspection
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store, canonical
-from jaxrag.methods.inspection_tool import InspectionTool
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
-from jaxrag.methods.tools import SelectorTool, Tools
-from jaxrag.types import Answer, Generation, InputError, Passage, Prompt, Question, Ranking
+from jaxrag.steps.inspection_tool import InspectionTool
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.needs import Method, Needs
+from jaxrag.steps.search_tools import RerankerTool, RetrieverTool
+from jaxrag.steps.tools import NO_INDEX, NO_RERANKER, Tools
+from jaxrag.types import Generation, InputError, Passage, Prompt, Question, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
-
-Start = Callable[[Question, Tools], Coroutine[Any, Any, Answer]]
+    from jaxrag.retrieval.corpus.passages import Passages
 
 _TEXTS = (
     "yes", "no", "", "42", "So the answer is no.",
@@ -64,32 +65,45 @@ class _World(NamedTuple):
     number: int
 
     def draw(self, *parts: object) -> int:
+        """A number that the parts determine."""
         return zlib.crc32(canonical([self.number, *map(str, parts)]).encode())
+
+    def language_model(self) -> LanguageModelTool:
+        """A model that says what a draw tells it to."""
+        return LanguageModelTool(_Model(self))
+
+    def reranker(self) -> RerankerTool:
+        """A reranker that scores by draws."""
+        return RerankerTool(_Reranker(self))
+
+    def tools(self, needs: Needs, passages: Passages | None, *, vectors: bool) -> Tools:
+        """All that a method of these needs gets."""
+        index = None if passages is None else _Index(self, passages)
+        return Tools(
+            llm=self.language_model(),
+            retriever=RetrieverTool(index if vectors else _TextIndex(index)) if index else NO_INDEX,
+            reranker=self.reranker() if needs.reranker else NO_RERANKER,
+            inspection=InspectionTool(_Model(self)),
+            helpers={helper: helper.stand_in(self) for helper in needs.helpers.values()},
+        )
 
 
 def bounds(
-    start: Start,
+    method: Method,
     questions: Sequence[Question],
     passages: Passages | None,
     *,
     vectors: bool = True,
-    reranks: bool = False,
-    ranks: bool = False,
-    arms: int = 0,
-    models: Collection[str] = (),
 ) -> list[Calls]:
     """Least and most calls of each kind for one question, by name.
 
     A request that the store will answer counts, too, as it does in a run's costs.
 
     Args:
-      start: the method.
+      method: its settings.
       questions: some are tried.
       passages: the corpus; None for a run without an index.
       vectors: whether the index has vectors of passages.
-      reranks, ranks: whether the run has a reranker, and a ranker of rewrites.
-      arms: most rewrites that the run's selector keeps; 0 where it has none.
-      models: names of the language models that the run has beside the one that reads, see `Tools`.
 
     Raises:
       InputError: the method refuses the run's settings, or fails whatever the models say.
@@ -98,17 +112,8 @@ def bounds(
     found: list[dict[str, int]] = []
     failure: Exception | None = None
     for world in _worlds():
-        index = None if passages is None else _Index(world, passages)
-        tools = Tools(
-            llm=LanguageModelTool(_Model(world)),
-            retriever=RetrieverTool(index if vectors else _TextIndex(index)) if index else None,
-            reranker=RerankerTool(_Reranker(world)) if reranks else None,
-            rewrite_ranker=RerankerTool(_Reranker(world)) if ranks else None,
-            count_selector=SelectorTool(_Selector(world, arms)) if arms else None,
-            inspection=InspectionTool(_Model(world)),
-            **{name: LanguageModelTool(_Model(world)) for name in models},
-        )
-        starts = ((q, lambda q=q, tools=tools: start(q, tools)) for q in questions[::step])
+        tools = world.tools(method.needs, passages, vectors=vectors)
+        starts = ((q, functools.partial(method.answer, q, tools)) for q in questions[::step])
         with contextlib.closing(Store(None)) as store:
             outcomes = list(Scheduler(store).run(starts))
         for outcome in outcomes:
@@ -247,19 +252,6 @@ class _TextIndex:
 
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         return self._index.search(self._index.embed(texts), k)
-
-
-class _Selector:
-    """A selector that draws how many."""
-
-    identity = canonical({"selector": "made up"})
-
-    def __init__(self, world: _World, arms: int) -> None:
-        self._world, self.arms = world, arms
-
-    def choose(self, contexts: np.ndarray) -> np.ndarray:
-        drawn = [self._world.draw("count", context.tolist()) for context in contexts]
-        return np.array([1 + number % self.arms for number in drawn], np.int32)
 
 
 class _Reranker:

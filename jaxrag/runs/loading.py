@@ -1,7 +1,7 @@
 """What a run or a job is put together from: settings of its parts, loaded once and built by one.
 
-The protocols here are what `jaxrag.settings` offers; loading goes through the functions below, so
-that two parts of a process that want the same data, model or index share it.
+Loading goes through the functions below, so that two parts of a process that want the same data,
+model or index share it.
 """
 
 from __future__ import annotations
@@ -13,92 +13,22 @@ import functools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.store import digest
-from jaxrag.methods.tools import CountSelector
-from jaxrag.retrieval.manifest import enough_space
-from jaxrag.retrieval.rerank import Reranker
+from jaxrag.core.durable_files import explain_full_disk
+from jaxrag.core.hashing import digest
+from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.retrieval.settings import IndexSettings
 
 _log = logging.getLogger("jaxrag")
-
-
-class DataSettings(Protocol):
-    """Which questions and passages; see `jaxrag.settings`."""
-
-    def load(self, cache: Path) -> Dataset:
-        """Reads the data, building it under ``cache`` on first use."""
-        ...
-
-
-class ModelSettings(Protocol):
-    """Which language model."""
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        ...
-
-    def load(self, cache: Path) -> LanguageModel:
-        """Loads the model; compiled programs go under ``cache``."""
-        ...
-
-
-class IndexSettings(Protocol):
-    """Which encoder and index.
-
-    One whose index is a `TextRetriever` says so by an attribute ``gives_vectors``, False.
-    """
-
-    @property
-    def name(self) -> str:
-        """For tables."""
-        ...
-
-    def open(self, dataset: Dataset, cache: Path) -> Retriever | TextRetriever:
-        """Opens the index of the data's passages, building it on first use."""
-        ...
-
-
-class RerankerSettings(Protocol):
-    """Which reranker."""
-
-    def load(self, model: LanguageModel, cache: Path) -> Reranker:
-        """Loads the reranker; ``model`` is the run's language model."""
-        ...
-
-
-class RewriteRankerSettings(Protocol):
-    """Which ranker of rewrites."""
-
-    def directory(self) -> Path:
-        """Where it lies; an error where nothing is there."""
-        ...
-
-    def load(self) -> Reranker:
-        """Loads the trained ranker."""
-        ...
-
-
-class CountSelectorSettings(Protocol):
-    """Which selector of how many rewrites to keep."""
-
-    def directory(self) -> Path:
-        """Where it lies; an error where nothing is there."""
-        ...
-
-    def load(self, retriever: Retriever | TextRetriever) -> CountSelector:
-        """Loads the trained selector, which is to fit the index's encoder."""
-        ...
 
 
 @contextlib.contextmanager
 def _one_at_a_time(lock: Path) -> Iterator[None]:
     """Waits for other processes that prepare the same, and finds done what they did."""
-    with enough_space(lock):
+    with explain_full_disk(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         stream = lock.open("w")
     with stream:
@@ -130,18 +60,16 @@ def open_index_over(
     """The index of a data set's passages, opened once; a corpus is built over by one process."""
     dataset = load_data(data, cache)
     with _one_at_a_time(cache / f"index-{digest(dataset.passages.identity)[:16]}.lock"):
-        return settings.open(dataset, cache)
+        return settings.open(dataset.passages, cache)
 
 
 def describe(value: Any) -> Any:
-    """Settings as plain JSON; a dataclass tells its own name beside its fields."""
+    """Settings as plain JSON; beside the fields of a dataclass, "is" names its class.
+
+    Of a method's Config it is the method's name: every method's settings are called Config.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        kind = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}"
-        return {"is": kind, **fields}
+        kind = type(value).__name__
+        return {"is": getattr(value, "name", kind) if kind == "Config" else kind, **fields}
     return value
-
-
-def index_directory(cache: Path, *identities: str) -> Path:
-    """Where an index with these identities (encoder, passages, settings) is kept."""
-    return cache / "indexes" / digest(*identities)[:16]

@@ -14,29 +14,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from jaxrag.calls import Calls, bounds
+from jaxrag.core.jsonl import encode
+from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset
-from jaxrag.engines.store import Store
-from jaxrag.evaluation.jsonl import encode
+from jaxrag.engines.language_model import ModelSettings
 from jaxrag.evaluation.records import check_config, read_run
-from jaxrag.loading import ModelSettings
-from jaxrag.models.checkpoint import locate, read_config, read_json
-from jaxrag.models.decoder_config import read_decoder_config
-from jaxrag.models.gguf_file import open_gguf
+from jaxrag.models.checkpoint.files import locate, read_config, read_json
+from jaxrag.models.checkpoint.gguf import open_gguf
+from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.precision import compute_dtype
-from jaxrag.retrieval.manifest import read_manifest
-from jaxrag.retrieval.matrix import KIND, Matrix
-from jaxrag.run import (
+from jaxrag.retrieval.corpus.manifest import read_manifest
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.matrix import KIND, Matrix
+from jaxrag.retrieval.dense.settings import BiEncoder, matrix_directory
+from jaxrag.runs.calls import Calls, bounds
+from jaxrag.runs.run import (
     Run,
-    answer_function,
     asked,
+    check_needs,
     gives_vectors,
-    other_models,
-    searches,
     settings_record,
     store_path,
 )
-from jaxrag.settings import BiEncoder, matrix_directory
+from jaxrag.steps.model_helper import ModelHelper
 from jaxrag.types import InputError, Question
 
 _BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
@@ -49,7 +49,7 @@ class ModelPlan:
     """A language model, as far as it is known here.
 
     Attributes:
-      role: "model" or "judge".
+      role: "model", or the field of the method that holds its settings, as "gate.judge".
       name, engine: for tables; the settings' type.
       dtype: what its weights are held in; "" where not known.
       weights: bytes of memory for them, None where not known.
@@ -87,10 +87,11 @@ class Plan:
     """What a run would do.
 
     Attributes:
-      method, settings: its label, and the kind of its config.
+      method, settings: the run's label, and the method's name.
       dataset, questions, passages: the data's name and sizes.
       answered: questions that the run directory already holds an answer to.
-      models: the language model, and the judge where the run has one.
+      models: the language model, and those that the method uses beside it.
+      helpers: its other helpers: the field of the method's settings, and the name.
       index: None for a method that never searches.
       calls: least and most of each kind for one question.
       store, entries: the file, and how many results it holds; None where there is none yet.
@@ -103,6 +104,7 @@ class Plan:
     answered: int
     passages: int
     models: tuple[ModelPlan, ...]
+    helpers: tuple[tuple[str, str], ...]
     index: IndexPlan | None
     calls: tuple[Calls, ...]
     store: Path | None
@@ -123,9 +125,9 @@ class _Dense(Protocol):
 class _Telling(Protocol):
     """Settings of an index that say themselves where it is and what is there."""
 
-    def directory(self, dataset: Dataset, cache: Path) -> Path: ...
+    def directory(self, passages: Passages, cache: Path) -> Path: ...
 
-    def state(self, dataset: Dataset, cache: Path) -> str: ...
+    def state(self, passages: Passages, cache: Path) -> str: ...
 
 
 class _Header(NamedTuple):
@@ -136,30 +138,19 @@ class _Header(NamedTuple):
 
 
 def plan(run: Run, workdir: str | Path | None = None) -> Plan:
-    """What `jaxrag.run.execute` would do with ``run`` in ``workdir``.
+    """What `jaxrag.runs.run.execute` would do with ``run`` in ``workdir``.
 
     Raises:
       InputError: what the run would be refused for, as far as it shows without models and index.
     """
-    cache, answer = Path(run.cache), answer_function(run)
-    vectors = gives_vectors(run)
+    cache, needs = Path(run.cache), run.method.needs
+    check_needs(run)
     dataset, questions = asked(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))
-    models = [("model", run.model), *other_models(run).items()]
-    corpus = dataset.passages if searches(run) and run.index is not None else None
-    calls = bounds(
-        lambda question, tools: answer(question, tools, run.method),
-        questions,
-        corpus,
-        vectors=vectors,
-        reranks=run.reranker is not None and corpus is not None,
-        ranks=run.rewrite_ranker is not None,
-        arms=run.method.rewriter.n if run.count_selector is not None else 0,
-        models=other_models(run),
-    )
-    for trained in (run.rewrite_ranker, run.count_selector):
-        if trained is not None:
-            trained.directory()
+    corpus = dataset.passages if needs.search else None
+    calls = bounds(run.method, questions, corpus, vectors=gives_vectors(run))
+    models = [("model", run.model)]
+    models += [(f, h.model) for f, h in needs.helpers.items() if isinstance(h, ModelHelper)]
     store = store_path(run)
     return Plan(
         method=run.name,
@@ -169,6 +160,11 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
         answered=0 if workdir is None else _answered(Path(workdir), record, questions),
         passages=len(dataset.passages),
         models=tuple(_model(role, settings) for role, settings in models),
+        helpers=tuple(
+            (field, helper.name)
+            for field, helper in needs.helpers.items()
+            if not isinstance(helper, ModelHelper)
+        ),
         index=_index(run, dataset, cache) if corpus is not None else None,
         calls=tuple(calls),
         store=store,
@@ -202,7 +198,7 @@ def _restricted(recorded: Any, known: Any) -> Any:
 
 def _entries(store: Path) -> int:
     with contextlib.closing(Store(store)) as opened:
-        return sum(holding.entries for holding in opened.holdings())
+        return sum(producer.entries for producer in opened.producers())
 
 
 def _model(role: str, settings: ModelSettings) -> ModelPlan:
@@ -281,9 +277,9 @@ def _index(run: Run, dataset: Dataset, cache: Path) -> IndexPlan:
         spec = getattr(run.index, "checkpoint", "")
         if spec.startswith("hub:") and _on_disk(spec) is None:
             return dataclasses.replace(known, state="not built; the run downloads its encoder")
-        directory = run.index.directory(dataset, cache)
+        directory = run.index.directory(dataset.passages, cache)
         return dataclasses.replace(
-            known, state=run.index.state(dataset, cache), directory=directory
+            known, state=run.index.state(dataset.passages, cache), directory=directory
         )
     if not isinstance(run.index, _Dense):
         return known
@@ -291,7 +287,7 @@ def _index(run: Run, dataset: Dataset, cache: Path) -> IndexPlan:
     if len(paths) < len(run.index.encoder.checkpoints):
         return dataclasses.replace(known, state="not built; the run downloads its encoder")
     encoder = run.index.encoder.describe(*paths)
-    directory = matrix_directory(encoder, dataset, cache)
+    directory = matrix_directory(encoder, dataset.passages, cache)
     return dataclasses.replace(
         known,
         state=_state(directory, run.index),

@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from rich.table import Table
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.progress import progress
-from jaxrag.evaluation import jsonl
+from jaxrag.core import jsonl
+from jaxrag.core.progress import progress
+from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.evaluation.metrics import holds_answer, recall_at_k
 from jaxrag.evaluation.significance import intervals
-from jaxrag.jobs.directory import job_directory
-from jaxrag.loading import DataSettings, IndexSettings, describe, load_data, open_index_over
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.retrieval.settings import IndexSettings
+from jaxrag.runs.job import Outcome, job_directory
+from jaxrag.runs.loading import describe, load_data, open_index_over
 from jaxrag.types import InputError, Passage, Question, Ranking
 
 TOGETHER = 32
@@ -49,6 +51,28 @@ class Recall:
                 "A comparison of retrievers wants indexes, data and depths of at least 1; it has "
                 f"{len(self.indexes)}, {len(self.data)} and {self.depths}."
             )
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Compares the retrievers; the path is that of the rows of the table, recall.jsonl.
+
+        Each row is written when it is known: the same call again makes those that are missing.
+
+        Raises:
+          InputError: data or an index cannot be had, or ``workdir`` is another job's.
+        """
+        cache = Path(self.cache)
+        with job_directory(workdir, {"recall": describe_all(self)}) as directory:
+            file = directory / "recall.jsonl"
+            jsonl.cut_torn_line(file)
+            rows = jsonl.read(file, key="index")
+            pairs = [(data, index) for data in self.data for index in self.indexes]
+            for data, settings in pairs[len(rows) :]:
+                row = _row(
+                    settings, load_data(data, cache), open_index_over(settings, data, cache), self
+                )
+                jsonl.append(file, [jsonl.encode("recall", row)])
+                rows.append(row)
+        return Outcome((table(rows),), file)
 
 
 def search(index: Retriever | TextRetriever, texts: Sequence[str], k: int) -> list[Ranking]:
@@ -117,29 +141,6 @@ def ir_accuracy(
     return np.array([math.nan if one is None else float(one) for one in holds])
 
 
-def execute(job: Recall, workdir: str | Path) -> list[dict[str, Any]]:
-    """Compares the retrievers; the rows of the table, which recall.jsonl in ``workdir`` holds, too.
-
-    Each row is kept when it is known: the same call again makes those that are missing.
-
-    Raises:
-      InputError: data or an index cannot be had, or ``workdir`` is another job's.
-    """
-    cache = Path(job.cache)
-    with job_directory(workdir, {"recall": describe_all(job)}) as directory:
-        file = directory / "recall.jsonl"
-        jsonl.cut_torn_line(file)
-        rows = jsonl.read(file, key="index")
-        pairs = [(data, index) for data in job.data for index in job.indexes]
-        for data, settings in pairs[len(rows) :]:
-            row = _row(
-                settings, load_data(data, cache), open_index_over(settings, data, cache), job
-            )
-            jsonl.append(file, [jsonl.encode("recall", row)])
-            rows.append(row)
-    return rows
-
-
 def _row(
     settings: IndexSettings, dataset: Dataset, index: Retriever | TextRetriever, job: Recall
 ) -> dict[str, Any]:
@@ -148,6 +149,32 @@ def _row(
         found = intervals(scores(index, dataset, questions, job.depths, done=advance))
     row = {"data": dataset.name, "index": settings.name, "questions": len(questions)}
     return row | {name: list(one[:3]) for name, one in found.items()}
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Rows of a comparison for the terminal: means in percent, intervals, paired differences.
+
+    Columns that are the same in all rows stand in the title.
+    """
+    labels = {"data": "data", "questions": "questions", "index": "retriever", "queries": "queries"}
+    labels = {name: label for name, label in labels.items() if name in rows[0]}
+    columns = [name for name in rows[0] if name not in (*labels, "minus_question")]
+    same = [name for name in labels if all(row[name] == rows[0][name] for row in rows[1:])]
+    title = ", ".join(f"{labels.pop(name)}: {rows[0][name]}" for name in same)
+    compared = any("minus_question" in row for row in rows)
+    caption = "percent, 95 % intervals" + "; Δ: minus the question's own" * compared
+    shown = Table(*labels.values(), *columns, title=title or None, caption=caption)
+    for row in rows:
+        cells = ["{:.1f} [{:.1f}, {:.1f}]".format(*_percent(row[name])) for name in columns]
+        for place, name in enumerate(columns if "minus_question" in row else ()):
+            less = _percent(row["minus_question"][name])
+            cells[place] += "\nΔ {:+.1f} [{:+.1f}, {:+.1f}]".format(*less)
+        shown.add_row(*(str(row[name]) for name in labels), *cells)
+    return shown
+
+
+def _percent(values: Sequence[float]) -> list[float]:
+    return [100 * value for value in values[:3]]
 
 
 def describe_all(job: Any) -> dict[str, Any]:

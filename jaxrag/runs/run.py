@@ -1,47 +1,40 @@
 """One run: a method over a data set, from settings to a run directory.
 
-A `Run` is a tree of frozen dataclasses; `execute` does what it says. The scripts in
-``experiments`` and the notebooks are thin layers over this file.
+A `Run` is a tree of frozen dataclasses; `Run.execute` does what it says. What the method needs
+beside a language model, its `needs` say. The scripts in ``experiments`` and the notebooks are thin
+layers over this file.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import json
-import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from jaxrag.answering import Asked, answer_all
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.inspection import InspectableModel
-from jaxrag.engines.language_model import LanguageModel
+from jaxrag.core.run_log import run_log
+from jaxrag.core.store import Store
+from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.engines.language_model import LanguageModel, ModelSettings
+from jaxrag.engines.local.inspection import InspectableModel
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
 from jaxrag.evaluation.records import RunDirectory
-from jaxrag.evaluation.run_log import run_log
-from jaxrag.loading import (
-    CountSelectorSettings,
-    DataSettings,
-    IndexSettings,
-    ModelSettings,
-    RerankerSettings,
-    RewriteRankerSettings,
-    describe,
-    load_data,
-    load_model,
-    open_index_over,
-)
-from jaxrag.methods.inspection_tool import InspectionTool
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
-from jaxrag.methods.tools import SelectorTool, Tools
+from jaxrag.evaluation.report.tables import terminal_table
+from jaxrag.evaluation.summary import summarise
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
+from jaxrag.runs.answering import Asked, answer_all
+from jaxrag.runs.job import Outcome
+from jaxrag.runs.loading import describe, load_data, load_model, open_index_over
+from jaxrag.steps.inspection_tool import InspectionTool
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.needs import HelperTool, LoadedRun, Method
+from jaxrag.steps.search_tools import RerankerTool, RetrieverTool
+from jaxrag.steps.tools import NO_INDEX, NO_INSPECTION, NO_RERANKER, Tools
+from jaxrag.types import InputError, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,17 +42,12 @@ class Run:
     """All settings of a run.
 
     Attributes:
-      method: the config of a method's file; that file's ``answer`` is run.
+      method: a method's Config, with the settings of the models that only it uses.
       data: the questions and the corpus.
       model: the language model that reads (and writes pseudo-contexts).
-      index: the retriever; None for a method that never searches.
-      reranker: for methods that rerank.
-      judge: the model that judges, in LLM Judge and of ARS-RAG's passages; None is ``model``.
-      rewrite_ranker: for methods that rank rewrites.
-      count_selector: for methods that choose how many rewrites to keep.
-      query_optimizer: a trained model that writes queries, for methods that have one.
-      complexity: a trained model that says how complex a question is, for Adaptive-RAG.
-      label: name in tables; by default the method's file.
+      index: the retriever; a method that never searches does not open it.
+      reranker: for methods that rerank; others do not load it.
+      label: name in tables; by default the method's.
       limit: how many questions, from the first; 0 is all.
       live: most questions in progress at once.
       cache: where data sets, indexes and the store are kept between runs.
@@ -67,16 +55,11 @@ class Run:
         outlasts the run (so that its seconds are those of computing everything), else a file.
     """
 
-    method: Any
+    method: Method
     data: DataSettings
     model: ModelSettings
     index: IndexSettings | None = None
     reranker: RerankerSettings | None = None
-    judge: ModelSettings | None = None
-    rewrite_ranker: RewriteRankerSettings | None = None
-    count_selector: CountSelectorSettings | None = None
-    query_optimizer: ModelSettings | None = None
-    complexity: ModelSettings | None = None
     label: str = ""
     limit: int = 0
     live: int = 4096
@@ -92,20 +75,29 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The label, or the method's."""
-        return self.label or type(self.method).__module__.rpartition(".")[2]
+        """The label, or the method's name."""
+        return self.label or self.method.name
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Answers the questions, or continues an interrupted run; shows its row of the table.
+
+        Raises:
+          InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
+        """
+        found = execute(self, workdir)
+        shown: list[Any] = [terminal_table(summarise([workdir]))]
+        if errors := found["errors"]:
+            shown.append(f"{errors} of {found['questions']} questions failed; see answers.jsonl")
+        return Outcome(tuple(shown), Path(workdir), errors)
 
 
-def answer_function(run: Run) -> Callable[[Question, Tools, Any], Coroutine[Any, Any, Answer]]:
-    """The ``answer`` of the file that the method's config comes from."""
-    module = sys.modules[type(run.method).__module__]
-    function = getattr(module, "answer", None)
-    if not inspect.iscoroutinefunction(function):
-        raise InputError(
-            f"{module.__name__} has no `async def answer(question, tools, config)` beside its "
-            f"{type(run.method).__name__}."
-        )
-    return function
+class PreparedRun(NamedTuple):
+    """A run ready to start: data, the questions it asks, its tools, the record of all settings."""
+
+    dataset: Dataset
+    questions: tuple[Question, ...]
+    tools: Tools
+    record: dict[str, Any]
 
 
 def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
@@ -119,27 +111,35 @@ def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
     return open_index_over(run.index, run.data, cache)
 
 
-def searches(run: Run) -> bool:
-    """Whether the run's method is given an index: wherever there is one, or one is needed."""
-    needs = hasattr(run.method, "candidates") or hasattr(run.method, "search")
-    return run.index is not None or needs
-
-
 def gives_vectors(run: Run) -> bool:
-    """Whether the run's index has vectors, as far as its settings tell.
+    """Whether the run's index has vectors, as far as its settings tell."""
+    return getattr(run.index, "gives_vectors", True)
+
+
+def check_needs(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> None:
+    """Refuses settings that lack what the method needs, as far as they tell without loading.
+
+    Args:
+      run: the run.
+      given: helpers that need no settings, as in `prepare`.
 
     Raises:
-      InputError: it has none, and what selects passages compares vectors.
+      InputError: something is missing; the message names the setting.
     """
-    given = getattr(run.index, "gives_vectors", True)
-    if not given and getattr(getattr(run.method, "select", None), "needs_vectors", False):
+    needs = run.method.needs
+    if needs.search and run.index is None:
+        raise InputError(f"{run.name} searches, but the run has no index: set config.index.")
+    if needs.vectors and not gives_vectors(run):
         raise InputError(
-            f"{run.name} selects passages by their vectors ({type(run.method.select).__name__}), "
-            f"and the index {run.index.name if run.index else None} has none: choose one with an "
-            "encoder, such as Exact or Scann, or a selector that does without, such as Top or "
-            "Rerank."
+            f"{run.name} compares vectors, and the index {run.index.name if run.index else None} "
+            "has none: choose one with an encoder, such as Exact or Scann, or settings of the "
+            "method that do without, such as Top or Rerank as the selector of passages."
         )
-    return given
+    if needs.reranker and run.reranker is None:
+        raise InputError(f"{run.name} reranks, but the run has no reranker: set config.reranker.")
+    for field, helper in needs.helpers.items():
+        if field not in (given or {}):
+            helper.check(f"config.method.{field}")
 
 
 def asked(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
@@ -157,9 +157,9 @@ def asked(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
 
 def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -> dict[str, Any]:
     """What config.json says of a run before its models and its index are there."""
-    index = run.index if searches(run) else None
+    needs = run.method.needs
     return {
-        "method": {"name": run.name, **describe(run.method)},
+        "method": {**_described_method(run.method), "name": run.name},
         "dataset": {
             "name": dataset.name,
             "identity": dataset.identity,
@@ -168,22 +168,27 @@ def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -
             **describe(run.data),
         },
         "language_model": {"name": run.model.name},
-        "judge": {} if run.judge else None,
-        "retriever": {"name": index.name} if index else None,
-        "reranker": {} if run.reranker and searches(run) else None,
+        "retriever": {"name": run.index.name} if needs.search and run.index else None,
+        "reranker": {} if needs.reranker else None,
+        "helpers": {field: {"name": helper.name} for field, helper in needs.helpers.items()},
     }
 
 
-def _decides_by_logprobs(run: Run) -> bool:
-    parts = (run.method, getattr(run.method, "gate", None))
-    closed = getattr(run.method, "by", "text") != "text"
-    return closed or any(getattr(part, "needs_logprobs", False) for part in parts)
+def _described_method(method: Method) -> dict[str, Any]:
+    """A method's settings without those of its helpers, which are recorded by their identities.
+
+    So a checkpoint that was moved, or runs with other batches, is the same.
+    """
+    found = describe(method)
+    for field in method.needs.helpers:
+        *parents, last = field.split(".")
+        holder = functools.reduce(dict.__getitem__, parents, found)
+        del holder[last]
+    return found
 
 
-def _inspection(run: Run, model: LanguageModel) -> InspectionTool | None:
-    """The model's inside, where the method looks into it."""
-    if not getattr(run.method, "needs_inspection", False):
-        return None
+def _inspection(run: Run, model: LanguageModel) -> InspectionTool:
+    """The model's inside."""
     if not isinstance(model, InspectableModel):
         raise InputError(
             f"{run.name} needs the model's attentions and hidden states, and the engine of "
@@ -194,8 +199,6 @@ def _inspection(run: Run, model: LanguageModel) -> InspectionTool | None:
 
 def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
     """Most tokens of prompt and answer, on which results depend where passages are truncated."""
-    if not getattr(getattr(run.method, "reader", None), "truncate", False):
-        return {}
     encode = encoder_of(model)
     if encode is None:
         raise InputError(
@@ -206,49 +209,50 @@ def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
     return {"max_length": encode.max_length}
 
 
-def prepare(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...], Tools, dict[str, Any]]:
-    """Loads what a run needs: data, its questions, the tools and the record of all settings.
+def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None) -> PreparedRun:
+    """Loads what a run needs.
+
+    Args:
+      run: the run.
+      cache: where data sets and indexes are kept.
+      given: helpers that are at hand and need not be loaded, by the method's field.
 
     Raises:
       InputError: something cannot be had, or does not fit; nothing has been computed yet.
     """
-    gives_vectors(run)
+    needs, given = run.method.needs, given or {}
+    check_needs(run, given=given)
     dataset, questions = asked(run, cache)
     model = load_model(run.model, cache)
-    others = {name: load_model(part, cache) for name, part in other_models(run).items()}
-    if _decides_by_logprobs(run) and not getattr(model, "gives_logprobs", True):
+    if needs.logprobs and not getattr(model, "gives_logprobs", True):
         raise InputError(
             f"{run.name} decides by the log-probabilities of the model's answers, and "
             f"{run.model.name} gives none: choose another model, or a gate that does without."
         )
-    limit, inspection = _limit(run, model), _inspection(run, model)
-    retriever = open_index(run, cache) if searches(run) else None
-    reranker = run.reranker.load(model, cache) if run.reranker and searches(run) else None
-    ranker = run.rewrite_ranker.load() if run.rewrite_ranker else None
-    selector = run.count_selector.load(retriever) if run.count_selector and retriever else None
+    limit = _limit(run, model) if needs.prompt_length else {}
+    inspection = _inspection(run, model) if needs.inspection else NO_INSPECTION
+    retriever = open_index(run, cache) if needs.search else None
+    reranker = run.reranker.load(model, cache) if needs.reranker and run.reranker else None
+    loaded = LoadedRun(model, retriever, lambda settings: load_model(settings, cache), cache)
+    helpers = {
+        field: given[field] if field in given else helper.load(loaded)
+        for field, helper in needs.helpers.items()
+    }
     tools = Tools(
         llm=LanguageModelTool(model),
-        retriever=RetrieverTool(retriever) if retriever else None,
-        reranker=RerankerTool(reranker) if reranker else None,
-        rewrite_ranker=RerankerTool(ranker) if ranker else None,
-        count_selector=SelectorTool(selector) if selector else None,
+        retriever=RetrieverTool(retriever) if retriever else NO_INDEX,
+        reranker=RerankerTool(reranker) if reranker else NO_RERANKER,
         inspection=inspection,
-        **{name: LanguageModelTool(part) for name, part in others.items()},
+        helpers={needs.helpers[field]: tool for field, tool in helpers.items()},
     )
     record = settings_record(run, dataset, questions)
     record["language_model"] |= json.loads(model.identity) | limit
-    parts = {"retriever": retriever, "reranker": reranker, **others}
-    parts |= {"rewrite_ranker": ranker, "count_selector": selector}
-    for name, part in parts.items():
+    for name, part in (("retriever", retriever), ("reranker", reranker)):
         if part is not None:
-            record[name] = (record.get(name) or {}) | json.loads(part.identity)
-    return dataset, questions, tools, record
-
-
-def other_models(run: Run) -> dict[str, ModelSettings]:
-    """The language models of a run beside the one that reads, by their names in `Tools`."""
-    models = {name: getattr(run, name) for name in ("judge", "query_optimizer", "complexity")}
-    return {name: settings for name, settings in models.items() if settings}
+            record[name] |= json.loads(part.identity)
+    for field, tool in helpers.items():
+        record["helpers"][field] |= json.loads(tool.identity)
+    return PreparedRun(dataset, questions, tools, record)
 
 
 def store_path(run: Run) -> Path | None:
@@ -264,20 +268,18 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     Raises:
       InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
     """
-    cache = Path(run.cache)
-    answer = answer_function(run)
-    dataset, questions, tools, record = prepare(run, cache)
+    dataset, questions, tools, record = prepare(run, Path(run.cache))
     with (
         RunDirectory.open(workdir, record) as directory,
         run_log(directory.path / "log.jsonl"),
     ):
         todo = [q for q in questions if q.id not in directory.finished]
-        passages = tools.retriever.corpus if tools.retriever else dataset.passages
+        passages = tools.retriever.corpus if run.method.needs.search else dataset.passages
         what = f"{run.name} on {dataset.name}"
         asked_of = Asked(what, len(questions), len(todo), dataset, passages)
         store = Store(store_path(run))
         try:
-            started = ((q, functools.partial(answer, q, tools, run.method)) for q in todo)
+            started = ((q, functools.partial(run.method.answer, q, tools)) for q in todo)
             answer_all(asked_of, started, Scheduler(store, live=run.live), directory)
         finally:
             store.close()

@@ -15,10 +15,11 @@ import jax
 import numpy as np
 
 from jaxrag.functional import uncertainty
-from jaxrag.methods import prompts
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.prompts import truncation
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import prompts
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.needs import MethodPart, Needs
+from jaxrag.steps.prompts import truncation
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, Generation, Passage, Question
 
 Trace = dict[str, Any]
@@ -31,13 +32,13 @@ class Reader:
     """How the language model is asked.
 
     Attributes:
-      prompts: a set of `jaxrag.methods.prompts`, by name or path.
+      prompts: a set of `jaxrag.steps.prompts`, by name or path.
       answer_tokens, passage_tokens: most new tokens of an answer; of a pseudo-context or rationale.
       temperature: 0 is greedy, as in all papers here.
       fidelity: how u counts tokens ("paper": all but the end token; "released": all but the last).
       truncate: what becomes of a prompt that the model has no room for. False: its question ends in
         an error. True: its passages (and nothing else in it) are cut to what fits, by the rule of
-        `jaxrag.methods.prompts.truncation`; the error stays where not even a word of them fits.
+        `jaxrag.steps.prompts.truncation`; the error stays where not even a word of them fits.
     """
 
     prompts: str = "dtr"
@@ -46,6 +47,11 @@ class Reader:
     temperature: float = 0.0
     fidelity: uncertainty.Rule = "paper"
     truncate: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        """To cut passages to what fits, the model must tell its tokenizer and its most tokens."""
+        return Needs(prompt_length=self.truncate)
 
 
 class Reply(NamedTuple):
@@ -82,7 +88,7 @@ class Pool(NamedTuple):
     scores: tuple[float, ...]
 
 
-class Gate(Protocol):
+class Gate(MethodPart, Protocol):
     """Decides whether to retrieve for a question."""
 
     def __call__(
@@ -92,26 +98,25 @@ class Gate(Protocol):
         ...
 
 
-class Candidates(Protocol):
-    """Finds candidate passages from the query and, where ``uses_pseudo``, a pseudo-context."""
+class UsesPseudo(Protocol):
+    """A part of a Config that may search or score by a pseudo-context."""
 
     @property
     def uses_pseudo(self) -> bool:
         """Whether a pseudo-context must be written first."""
         ...
+
+
+class Candidates(MethodPart, UsesPseudo, Protocol):
+    """Finds candidate passages by the query and, where ``uses_pseudo``, by a pseudo-context."""
 
     def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> Awaitable[Pool]:
         """Searches."""
         ...
 
 
-class Selector(Protocol):
+class Selector(MethodPart, UsesPseudo, Protocol):
     """Picks the passages (rows, best first) that the reader gets."""
-
-    @property
-    def uses_pseudo(self) -> bool:
-        """Whether a pseudo-context must be written first."""
-        ...
 
     def __call__(
         self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
@@ -140,15 +145,6 @@ class Retrieval(Finding, Protocol):
     @property
     def select(self) -> Selector:
         """Which of them are read."""
-        ...
-
-
-class Adaptive(Retrieval, Protocol):
-    """The config of a method that decides first."""
-
-    @property
-    def gate(self) -> Gate:
-        """When to retrieve."""
         ...
 
 
@@ -265,6 +261,17 @@ async def answer_directly(question: Question, tools: Tools, reader: Reader, trac
     return reply
 
 
+async def accept(
+    decision: Decision, question: Question, tools: Tools, reader: Reader, trace: Trace
+) -> Answer:
+    """The answer of a question that needs no retrieval: what the gate asked for, or asked now."""
+    reply = decision.reply
+    if reply is None:
+        reply = await answer_directly(question, tools, reader, trace)
+    trace["answer"] = reply.record()
+    return Answer(question.id, reply.text, trace)
+
+
 async def write_pseudo_context(
     question: Question, tools: Tools, reader: Reader, trace: Trace, role: str = "pseudo_context"
 ) -> str:
@@ -277,11 +284,28 @@ async def write_pseudo_context(
     return reply.text or question.text
 
 
+async def pseudo_context_for(
+    parts: Sequence[UsesPseudo],
+    question: Question,
+    tools: Tools,
+    reader: Reader,
+    trace: Trace,
+    *,
+    role: str = "pseudo_context",
+) -> str:
+    """The pseudo-context that ``parts`` search or score by; "" where none of them does."""
+    if any(part.uses_pseudo for part in parts):
+        return await write_pseudo_context(question, tools, reader, trace, role)
+    return ""
+
+
 async def answer_from_passages(
     question: Question, rows: Sequence[int], tools: Tools, reader: Reader, trace: Trace
 ) -> Reply:
     """Answers from the passages at ``rows``, shown in that order."""
-    passages = tools.index.passages(rows)
+    passages = tools.retriever.passages(rows)
+    # selectors of passages record more; one that records nothing still shows what was read
+    trace.setdefault("selected", {}).setdefault("ids", [passage.id for passage in passages])
     reply = await ask_from_passages(question, passages, tools.llm, reader, trace)
     trace["answer"] = reply.record()
     return reply
@@ -291,60 +315,23 @@ def record_selected(
     rows: Sequence[int], tools: Tools, trace: Trace, scores: Sequence[float] | None = None
 ) -> None:
     """Writes the passages that are read, and their scores where there are some, into the trace."""
-    ids = [passage.id for passage in tools.index.passages(rows)]
+    ids = [passage.id for passage in tools.retriever.passages(rows)]
     trace["selected"] = {"ids": ids} if scores is None else {"ids": ids, "scores": list(scores)}
 
 
 async def find_candidates(question: Question, tools: Tools, config: Finding, trace: Trace) -> Pool:
     """The candidates of a question, for methods that choose among them in a way of their own."""
-    pseudo = ""
-    if config.candidates.uses_pseudo:
-        pseudo = await write_pseudo_context(question, tools, config.reader, trace)
+    pseudo = await pseudo_context_for((config.candidates,), question, tools, config.reader, trace)
     return await config.candidates(question.text, pseudo, tools, trace)
 
 
 async def retrieve(
-    question: Question,
-    tools: Tools,
-    config: Retrieval,
-    trace: Trace,
-    *,
-    pseudo: str | None = None,
-    pseudo_role: str = "pseudo_context",
+    question: Question, tools: Tools, config: Retrieval, trace: Trace
 ) -> tuple[int, ...]:
-    """Rows of the passages to read: finds candidates and selects, best first.
-
-    It writes a pseudo-context where one is needed and not given.
-    """
-    if pseudo is None and (config.candidates.uses_pseudo or config.select.uses_pseudo):
-        pseudo = await write_pseudo_context(question, tools, config.reader, trace, pseudo_role)
-    pool = await config.candidates(question.text, pseudo or "", tools, trace)
-    kept = await config.select(question.text, pseudo or "", pool, tools, trace)
-    trace.setdefault("selected", {})["ids"] = [p.id for p in tools.index.passages(kept)]
+    """Rows of the passages to read: finds candidates and selects, best first."""
+    parts = (config.candidates, config.select)
+    pseudo = await pseudo_context_for(parts, question, tools, config.reader, trace)
+    pool = await config.candidates(question.text, pseudo, tools, trace)
+    kept = await config.select(question.text, pseudo, pool, tools, trace)
+    trace.setdefault("selected", {})["ids"] = [p.id for p in tools.retriever.passages(kept)]
     return kept
-
-
-async def retrieve_and_read(
-    question: Question,
-    tools: Tools,
-    config: Retrieval,
-    trace: Trace,
-    *,
-    pseudo: str | None = None,
-    pseudo_role: str = "pseudo_context",
-) -> Answer:
-    """Finds passages as `retrieve` does, and answers from them."""
-    kept = await retrieve(question, tools, config, trace, pseudo=pseudo, pseudo_role=pseudo_role)
-    reply = await answer_from_passages(question, kept, tools, config.reader, trace)
-    return Answer(question.id, reply.text, trace)
-
-
-async def decide_then_retrieve(question: Question, tools: Tools, config: Adaptive) -> Answer:
-    """The adaptive loop: the gate decides; only where it says so, evidence is found and read."""
-    trace: Trace = {}
-    decision = await config.gate(question, tools, config.reader, trace)
-    if not decision.retrieve:
-        reply = decision.reply or await answer_directly(question, tools, config.reader, trace)
-        trace["answer"] = reply.record()
-        return Answer(question.id, reply.text, trace)
-    return await retrieve_and_read(question, tools, config, trace, pseudo=decision.pseudo_context)

@@ -6,15 +6,16 @@ import dataclasses
 from typing import Literal
 
 from jaxrag.engines.requests import gather
-from jaxrag.methods.steps import Pool, Trace
-from jaxrag.methods.tools import Tools
+from jaxrag.steps.asking import Pool, Trace
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Ranking
 
 
 async def search(path: str, text: str, k: int, tools: Tools, trace: Trace) -> Ranking:
     """The ``k`` best passages for a text; ``trace["searches"]`` gets one entry more."""
-    ranking = await tools.index.search(text, k)
-    ids = [passage.id for passage in tools.index.passages(ranking.ids)]
+    ranking = await tools.retriever.search(text, k)
+    ids = [passage.id for passage in tools.retriever.passages(ranking.ids)]
     trace.setdefault("searches", []).append(
         {"path": path, "query": text, "ids": ids, "scores": list(ranking.scores)}
     )
@@ -43,6 +44,8 @@ class OnePath:
         query, then the text that the model wrote).
       copies: of the query, for "expanded" (the papers give no number; Query2doc uses 5).
     """
+
+    needs = Needs(search=True)
 
     n: int = 3
     by: Literal["query", "pseudo", "expanded"] = "query"
@@ -75,10 +78,14 @@ class OnePath:
 
 @dataclasses.dataclass(frozen=True)
 class DualPath:
-    """Dual-path retrieval (PAIRS 1.3, DTR 2.3): the union of the ``n`` best by q and by p.
+    """Dual-path retrieval: the union of the ``n`` best by q and by p.
+
+    Source: docs/methods.md, "PAIRS: dual-path retrieval".
 
     A passage found twice counts once, so the pool holds ``n`` to ``2n``.
     """
+
+    needs = Needs(search=True)
 
     n: int = 5
 
@@ -106,6 +113,8 @@ class FixedMix:
     A passage of the p path that the q path already gave is replaced by p's next one; the papers
     do not say.
     """
+
+    needs = Needs(search=True)
 
     from_query: int = 2
     from_pseudo: int = 1

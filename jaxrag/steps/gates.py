@@ -6,11 +6,15 @@ import dataclasses
 import re
 from typing import Literal
 
+from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.requests import gather
-from jaxrag.functional import answers, uncertainty
-from jaxrag.methods import steps
-from jaxrag.methods.steps import Decision, Reader, Trace
-from jaxrag.methods.tools import Tools
+from jaxrag.functional import uncertainty
+from jaxrag.steps import asking as steps
+from jaxrag.steps.asking import Decision, Reader, Trace
+from jaxrag.steps.model_helper import model_needs, model_tool
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
+from jaxrag.text import answers
 from jaxrag.types import InputError, Question
 
 
@@ -21,6 +25,8 @@ def _record(trace: Trace, name: str, retrieve: bool, **details: object) -> None:
 @dataclasses.dataclass(frozen=True)
 class Always:
     """Retrieves for every question."""
+
+    needs = Needs()
 
     async def __call__(
         self, question: Question, tools: Tools, reader: Reader, trace: Trace
@@ -33,6 +39,8 @@ class Always:
 @dataclasses.dataclass(frozen=True)
 class Never:
     """Answers every question directly."""
+
+    needs = Needs()
 
     async def __call__(
         self, question: Question, tools: Tools, reader: Reader, trace: Trace
@@ -50,12 +58,9 @@ class UncertaintyGate:
     answer is infinitely uncertain. Threshold 0 retrieves always.
     """
 
-    threshold: float = 0.001
+    needs = Needs(logprobs=True)
 
-    @property
-    def needs_logprobs(self) -> bool:
-        """Without the model's log-probabilities there is no u."""
-        return True
+    threshold: float = 0.001
 
     def __post_init__(self) -> None:
         if not self.threshold >= 0:
@@ -86,6 +91,8 @@ class AgreementGate:
       f1: the smallest F1 that counts as agreement, in (0, 1].
       exclude_num: also retrieve where the agreed answer holds a digit (PAIRS' exclude-num).
     """
+
+    needs = Needs()
 
     test: Literal["exact", "f1"] = "exact"
     f1: float = 0.8
@@ -132,13 +139,23 @@ class JudgeGate:
     """DTR's LLM Judge baseline: the model is asked whether it needs to look things up.
 
     The first word decides; anything but yes or no retrieves.
+
+    Attributes:
+      judge: the language model that is asked; None is the one that reads.
     """
+
+    judge: ModelSettings | None = None
+
+    @property
+    def needs(self) -> Needs:
+        """The judge, where it is another model."""
+        return model_needs("judge", self.judge)
 
     async def __call__(
         self, question: Question, tools: Tools, reader: Reader, trace: Trace
     ) -> Decision:
-        """Asks ``tools.judge`` (where the run has one) or the reader's model."""
-        reply = await steps.ask("judge", question, tools.judge or tools.llm, reader)
+        """Asks the judge with the reader's prompts."""
+        reply = await steps.ask("judge", question, model_tool(self.judge, tools), reader)
         word = re.match(r"\W*(\w*)", reply.text.lower())
         verdict = word.group(1) if word else ""
         retrieve = verdict != "no"

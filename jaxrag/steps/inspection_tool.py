@@ -1,6 +1,6 @@
 """A model's inside as a method holds it, and words and stopwords to make sense of its tokens.
 
-Requests are batched and stored as those of `jaxrag.methods.language_model_tool`.
+Requests are batched and stored as those of `jaxrag.steps.language_model_tool`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.engines.inspection import InspectableModel, Inspection
+from jaxrag.core.hashing import canonical
+from jaxrag.engines.local.inspection import InspectableModel, Inspection
 from jaxrag.engines.requests import Operation, Request
-from jaxrag.engines.store import canonical
-from jaxrag.functional.sentences import key_of, sentences
+from jaxrag.text.sentences import sentences, word_key
 from jaxrag.types import Prompt
 
 STOPWORDS = frozenset(
@@ -187,4 +187,4 @@ def words_of_tokens(seen: Inspection, words: Sequence[Word]) -> Int[np.ndarray, 
 def distinct(words: Sequence[Word]) -> Int[np.ndarray, " w"]:
     """For each word the number of the first one that is the same but for case and punctuation."""
     first: dict[str, int] = {}
-    return np.array([first.setdefault(key_of(w.text), i) for i, w in enumerate(words)], np.int64)
+    return np.array([first.setdefault(word_key(w.text), i) for i, w in enumerate(words)], np.int64)

@@ -1,70 +1,32 @@
 """Kinds of questions: open ones, statements to check, yes or no, multiple choice.
 
-METHODS sections 3.4 and 3.8 (R3, after Self-RAG), 5.6 and 5.7 (ARS-RAG). A question of the task
-"fact_checking", or whose choices are true and false, is a statement to judge; one of the task
-"yes_no" is answered by yes or no, in which words its prompt says; another one with choices is to be
-answered by a letter; the rest are open.
+docs/methods.md, "Common: kinds of questions" (of R3, after Self-RAG, and of ARS-RAG). A question of
+the task "fact_checking", or whose choices are true and false, is a statement to judge; one of the
+task "yes_no" is answered by yes or no, in which words its prompt says; another one with choices is
+to be answered by a letter; the rest are open.
 """
 
 from __future__ import annotations
 
 import re
-import string
 from typing import Literal, get_args
 
-from jaxrag.functional.answers import contains
-from jaxrag.methods import prompts, steps
+from jaxrag.data.question_kinds import (
+    LETTERS,
+    gold_option,
+    options,
+    role_of,
+)
+from jaxrag.steps import asking as steps
+from jaxrag.steps import prompts
+from jaxrag.text.answers import contains
 from jaxrag.types import InputError, Question
 
-Role = Literal["context", "fact_checking", "yes_no", "multiple_choice"]
 By = Literal["text", "logprob", "calibrated"]
 """What answers a closed question: what the model writes; the most probable option; the option that
 question and passages make more probable than a prompt does that says nothing (Zhao et al. 2021)."""
 
-TASKS = ("open", "fact_checking", "yes_no", "multiple_choice")
-VERDICTS = ("true", "false")
-YES_NO = ("yes", "no")
-_LETTERS = string.ascii_uppercase
 _LONE_LETTER = re.compile(r"(?<![\w'’])[A-Z](?![\w'’])")
-
-
-def role_of(question: Question) -> Role:
-    """The role of a prompt that asks the question from passages.
-
-    Raises:
-      InputError: an unknown task, choices that letters cannot tell apart, or a question of yes
-        or no with another gold answer.
-    """
-    if question.task not in TASKS:
-        raise InputError(
-            f"Question {question.id}: its task is {question.task!r}; there are {', '.join(TASKS)}."
-        )
-    if question.task == "yes_no":
-        if {answer.lower() for answer in question.answers} - {*YES_NO}:
-            raise InputError(
-                f"Question {question.id} is to be answered by yes or no, and its gold answer is "
-                f"{list(question.answers)}: set the data's task to open."
-            )
-        return "yes_no"
-    given = {choice.lower() for choice in question.choices}
-    if question.task == "fact_checking" or given == {*VERDICTS}:
-        return "fact_checking"
-    if not question.choices and question.task == "open":
-        return "context"
-    if not 2 <= len(question.choices) <= len(_LETTERS):
-        raise InputError(
-            f"Question {question.id} has {len(question.choices)} choices; 2 to {len(_LETTERS)} "
-            "are possible."
-        )
-    return "multiple_choice"
-
-
-def options(question: Question) -> tuple[str, ...]:
-    """What may be answered: true or false, yes or no, a letter; nothing to open questions."""
-    role = role_of(question)
-    if role == "multiple_choice":
-        return tuple(_LETTERS[: len(question.choices)])
-    return {"fact_checking": VERDICTS, "yes_no": YES_NO, "context": ()}[role]
 
 
 def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
@@ -82,24 +44,6 @@ def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
             )
         return template.words
     return said
-
-
-def gold_option(question: Question) -> int:
-    """The number of the option that is right.
-
-    Raises:
-      InputError: no option is among the gold answers, or the question is open.
-    """
-    role = role_of(question)
-    texts = question.choices if role == "multiple_choice" else options(question)
-    gold = {answer.lower() for answer in question.answers}
-    for number, text in enumerate(texts):
-        if text.lower() in gold:
-            return number
-    raise InputError(
-        f"Question {question.id}: none of its options {list(texts)} is the gold answer "
-        f"{list(question.answers)}; gold answers of closed questions are an option's whole text."
-    )
 
 
 def fields(question: Question) -> dict[str, str]:
@@ -124,7 +68,7 @@ def chosen(text: str, question: Question) -> str:
     since "C" may be one, too. Naming several counts for each, as in the paper, which
     looks only whether the right letter occurs.
     """
-    letters = {_LETTERS.index(letter) for letter in _LONE_LETTER.findall(text)}
+    letters = {LETTERS.index(letter) for letter in _LONE_LETTER.findall(text)}
     named = [
         choice
         for number, choice in enumerate(question.choices)

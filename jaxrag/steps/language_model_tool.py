@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxrag.core.hashing import canonical
 from jaxrag.engines.language_model import DrawingModel, LanguageModel, StreamingModel
 from jaxrag.engines.prompts import PromptEncoder, encoder_of
 from jaxrag.engines.requests import Operation, Request
-from jaxrag.engines.store import canonical
 from jaxrag.types import Generation, InputError, Prompt
 
 
@@ -29,6 +29,11 @@ class LanguageModelTool:
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
         self._operation = functools.cache(self._make_operation)
+
+    @property
+    def identity(self) -> str:
+        """The model's."""
+        return self._model.identity
 
     def generate(
         self,

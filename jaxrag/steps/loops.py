@@ -11,11 +11,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
-from jaxrag.functional.conclusions import conclusion, last_sentence
-from jaxrag.functional.sentences import key_of, sentences
-from jaxrag.methods import kinds, prompts, steps, tasks
-from jaxrag.methods.candidates import search
-from jaxrag.methods.tools import Tools
+from jaxrag.data import question_kinds
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps.candidates import search
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.tools import Tools
+from jaxrag.text.sentences import sentences, word_key
+from jaxrag.text.stated_answer import last_sentence, stated_answer
 from jaxrag.types import Answer, Generation, InputError, Question
 
 Strategy = Literal["none", "single", "multi"]
@@ -115,11 +118,11 @@ async def interleave(
 
 def _ends(reply: steps.Reply, said: Sequence[steps.Reply]) -> str:
     """Why the loop ends with this sentence; "" where it goes on."""
-    if not key_of(reply.text):
+    if not word_key(reply.text):
         return "empty"
-    if key_of(reply.text) in {key_of(one.text) for one in said}:
+    if word_key(reply.text) in {word_key(one.text) for one in said}:
         return "repeated"
-    return "stated" if conclusion(reply.text) is not None else ""
+    return "stated" if stated_answer(reply.text) is not None else ""
 
 
 async def _next_sentence(
@@ -135,7 +138,7 @@ async def _next_sentence(
     record: dict[str, Any] = {}
     reply = await steps.ask_from_passages(
         question,
-        tools.index.passages(rows),
+        tools.retriever.passages(rows),
         tools.llm,
         reader,
         record,
@@ -166,6 +169,12 @@ class Strategies(Looping, steps.Retrieval, Protocol):
     """The part of a config that says how each of the three strategies answers."""
 
 
+def strategy_needs(config: Strategies) -> Needs:
+    """What the strategies that search require, and answering."""
+    found = needs_of(candidates=config.candidates, select=config.select)
+    return Needs(search=True) | found | tasks.answering_needs(config)
+
+
 def check_answer_from(answer_from: AnswerFrom) -> None:
     """Refuses what no answer can be read from."""
     if answer_from not in get_args(AnswerFrom):
@@ -192,7 +201,7 @@ def conclude(
     Then their last sentence stands for the answer. u is over all tokens of all generations.
     """
     text = " ".join(one.text for one in said)
-    stated, role = conclusion(text), kinds.role_of(question)
+    stated, role = stated_answer(text), question_kinds.role_of(question)
     template = prompts.load(reader.prompts).role(kinds.asked_role(question))
     read = kinds.read(stated or last_sentence(text), question, template)
     parts = [one.generation for one in said]

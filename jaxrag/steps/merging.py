@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Literal, get_args
 
-from jaxrag.methods.steps import Pool
+from jaxrag.steps.asking import Pool
 from jaxrag.types import InputError, Ranking
 
 Merge = Literal["fusion", "round_robin", "concatenate"]

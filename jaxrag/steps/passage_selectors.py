@@ -1,4 +1,4 @@
-"""Selectors: which candidates the reader gets, best first."""
+"""Passage selectors: which candidates the reader gets, best first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from jaxrag.engines.requests import gather
 from jaxrag.functional import ais
-from jaxrag.methods.steps import Pool, Trace
-from jaxrag.methods.tools import Tools
+from jaxrag.steps.asking import Pool, Trace
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError
 
 _PAD = 16  # candidate pools are padded to a multiple of this, so that one program serves them
@@ -38,7 +39,7 @@ def record_choice(
       columns: figures of each candidate; "score" is the one that decides.
       kept: rows of the chosen ones, best first.
     """
-    ids = [passage.id for passage in tools.index.passages(pool.rows)]
+    ids = [passage.id for passage in tools.retriever.passages(pool.rows)]
     table = zip(ids, *columns.values(), strict=True)
     candidates = [dict(zip(("id", *columns), line, strict=True)) for line in table]
     score = dict(zip(pool.rows, columns["score"], strict=True))
@@ -53,6 +54,8 @@ def record_choice(
 @dataclasses.dataclass(frozen=True)
 class Top:
     """The first ``k`` of the pool, in its own order."""
+
+    needs = Needs()
 
     k: int = 3
 
@@ -75,7 +78,9 @@ class Top:
 
 @dataclasses.dataclass(frozen=True)
 class AIS:
-    """Adaptive information selection (PAIRS 1.3, DTR 2.3): score by query and pseudo-context.
+    """Adaptive information selection: score by query and pseudo-context.
+
+    Source: docs/methods.md, "PAIRS: selection (equations 1 to 4)".
 
     Attributes:
       k: how many passages are kept.
@@ -83,6 +88,8 @@ class AIS:
         and what the released code has in force; "dynamic", PAIRS eq 5.
       alpha0, alpha1: alpha = alpha1 * theta0 + alpha0 (PAIRS eq 8), for "dynamic".
     """
+
+    needs = Needs(search=True, vectors=True)
 
     k: int = 3
     score: ais.Score = "angle_sum"
@@ -99,20 +106,15 @@ class AIS:
         """It searches or scores by the pseudo-context."""
         return True
 
-    @property
-    def needs_vectors(self) -> bool:
-        """It compares vectors, so the index must have some."""
-        return True
-
     async def __call__(
         self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:
         """Scores every candidate from its stored vector."""
-        q, p = await gather(tools.index.embed(query), tools.index.embed(pseudo))
+        q, p = await gather(tools.retriever.embed(query), tools.retriever.embed(pseudo))
         width = -(-len(pool.rows) // _PAD) * _PAD
         where = np.arange(width) < len(pool.rows)
         rows = np.pad(np.asarray(pool.rows, np.int32), (0, width - len(pool.rows)))
-        vectors = tools.index.vectors(rows.tolist())
+        vectors = tools.retriever.vectors(rows.tolist())
         found = ais.select_passages(
             q,
             p,
@@ -139,6 +141,8 @@ class AIS:
 class Rerank:
     """The ``k`` best by a reranker: K(d, q), or K(d, q) + K(d, p) (PAIRS eq 7)."""
 
+    needs = Needs(reranker=True)
+
     k: int = 3
     with_pseudo: bool = False
 
@@ -154,9 +158,9 @@ class Rerank:
         self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:
         """Scores every candidate; ties keep the pool's order."""
-        passages = tools.index.passages(pool.rows)
+        passages = tools.retriever.passages(pool.rows)
         texts = (query, pseudo) if self.with_pseudo else (query,)
-        found = await gather(*(tools.ranker.scores(text, passages) for text in texts))
+        found = await gather(*(tools.reranker.scores(text, passages) for text in texts))
         columns: dict[str, list[float]] = dict(zip(("s1", "s2"), found, strict=False))
         columns["score"] = [float(sum(pair)) for pair in zip(*found, strict=True)]
         order = sorted(range(len(pool.rows)), key=lambda i: -columns["score"][i])

@@ -1,6 +1,6 @@
 """A retriever and a reranker as a method holds them: asked one query at a time.
 
-Their requests are batched and stored as those of `jaxrag.methods.language_model_tool`.
+Their requests are batched and stored as those of `jaxrag.steps.language_model_tool`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxrag.core.hashing import canonical
 from jaxrag.engines.requests import Operation, Request, gather
-from jaxrag.engines.store import canonical
-from jaxrag.methods.language_model_tool import decode_array, encode_array
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.steps.language_model_tool import decode_array, encode_array
 from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
     from jaxrag.retrieval.rerank import Reranker
 
 
@@ -118,6 +118,7 @@ class RerankerTool:
     """A reranker, asked to score passages against one query."""
 
     def __init__(self, reranker: Reranker) -> None:
+        self.identity = reranker.identity
         self._operation = Operation(
             name="rerank",
             identity=canonical({"reranker": reranker.identity}),

@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
+from jaxrag.data import question_kinds
 from jaxrag.engines.requests import gather
-from jaxrag.methods import kinds, prompts, steps
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, prompts
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Generation, InputError, Passage, Prompt, Question
 
 
@@ -46,9 +49,9 @@ async def choice_logprobs(
 ) -> tuple[float, ...]:
     """Log-probability of each of the `options`, natural, by its first token alone.
 
-    METHODS section 3.4: a passage helps where the gold option's next-token probability is above
-    every other's. First tokens differ, as the options' first letters do, unless a tokenizer makes
-    the blank before them a token.
+    docs/methods.md, "R3: labels and draws": a passage helps where the gold option's next-token
+    probability is above every other's. First tokens differ, as the options' first letters do,
+    unless a tokenizer makes the blank before them a token.
 
     Args:
       question: a closed one.
@@ -60,7 +63,7 @@ async def choice_logprobs(
     Raises:
       InputError: the question is open, or the options have one first token.
     """
-    if not kinds.options(question):
+    if not question_kinds.options(question):
         raise InputError(f"Question {question.id} is open: it has no options to compare.")
     asked = prompt(question, passages, tools.llm, reader, {} if trace is None else trace)
     return await _option_logprobs(question, asked, passages is None, tools, reader)
@@ -101,6 +104,11 @@ class Answering(Protocol):
         ...
 
 
+def answering_needs(config: Answering) -> Needs:
+    """What it takes to answer questions of any kind by a Config's settings."""
+    return config.reader.needs | Needs(logprobs=config.by != "text")
+
+
 async def answer_from_passages(
     question: Question, rows: Sequence[int], tools: Tools, config: Answering, trace: steps.Trace
 ) -> steps.Reply:
@@ -113,7 +121,7 @@ async def answer_from_passages(
       config: how the model is asked.
       trace: gets the kind of question and the answer.
     """
-    return await _answer(question, tools.index.passages(rows), tools, config, trace)
+    return await _answer(question, tools.retriever.passages(rows), tools, config, trace)
 
 
 async def answer_directly(
@@ -130,9 +138,9 @@ async def _answer(
     config: Answering,
     trace: steps.Trace,
 ) -> steps.Reply:
-    role, reader = kinds.role_of(question), config.reader
+    role, reader = question_kinds.role_of(question), config.reader
     if role == "multiple_choice" and question.answers:
-        kinds.gold_option(question)  # an answer that is no choice could never be met
+        question_kinds.gold_option(question)  # an answer that is no choice could never be met
     trace["task"] = "open" if role == "context" else role
     if role != "context" and config.by != "text":
         return await _most_probable(question, passages, tools, config, trace)
@@ -165,8 +173,8 @@ async def _most_probable(
         nothing = await _of_nothing(question, passages is None, tools, config.reader)
         found = tuple(one - other for one, other in zip(found, nothing, strict=True))
     best = max(range(len(found)), key=found.__getitem__)
-    choice = kinds.role_of(question) == "multiple_choice"
-    text = question.choices[best] if choice else kinds.options(question)[best]
+    choice = question_kinds.role_of(question) == "multiple_choice"
+    text = question.choices[best] if choice else question_kinds.options(question)[best]
     said = Generation(text, (), (found[best],), "stop", 0)
     reply = steps.Reply(text, text, -found[best], said)
     trace["answer"] = {**reply.record(), "option_logprobs": list(found)}

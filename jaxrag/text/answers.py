@@ -1,7 +1,7 @@
-"""Comparing a predicted answer with gold answers, on strings, the way SQuAD does.
+"""String metrics between a predicted answer and gold answers.
 
-Normaliser, exact match and token F1: Rajpurkar et al. 2016 (SQuAD); the rule for yes/no answers:
-Yang et al. 2018 (HotpotQA). PAIRS and DTR use the same definitions (METHODS 1.8, 2.5).
+Normalisation, exact match and token F1 as in SQuAD (Rajpurkar et al. 2016), with HotpotQA's rule
+for yes/no answers (Yang et al. 2018). PAIRS and DTR report these metrics.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _VERDICTS = frozenset({"yes", "no", "noanswer"})
 
 
 def normalize(text: str) -> str:
-    """Lower case, no ASCII punctuation, no articles (a, an, the), single spaces.
+    """Lower-cases, removes ASCII punctuation and articles (a, an, the), and joins by single spaces.
 
-    Punctuation vanishes rather than turning into a space: "U.S." becomes "us", "1,000" "1000".
+    Punctuation is removed without a space in its place: "U.S." becomes "us", "1,000" "1000".
     """
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
@@ -29,16 +29,16 @@ def normalize(text: str) -> str:
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """1.0 if the normalised prediction equals any normalised answer, else 0.0."""
-    _refuse_string(answers)
+    _require_sequence(answers)
     predicted = normalize(prediction)
     return float(any(predicted == normalize(answer) for answer in answers))
 
 
 def token_f1(prediction: str, answer: str) -> float:
-    """Harmonic mean of precision and recall over the normalised tokens, counted with multiplicity.
+    """Harmonic mean of precision and recall over normalised tokens, counted with multiplicity.
 
-    0.0 when one side is "yes", "no" or "noanswer" and the other is not the same; equal strings
-    give 1.0 even if normalising leaves nothing of them (as in SQuAD 2.0), so F1 >= exact match.
+    0.0 if the sides differ and one of them is "yes", "no" or "noanswer". Equal strings
+    give 1.0 even if normalisation leaves them empty (as in SQuAD 2.0), so F1 >= exact match.
     """
     predicted, gold = normalize(prediction), normalize(answer)
     if predicted == gold:
@@ -52,19 +52,19 @@ def token_f1(prediction: str, answer: str) -> float:
 
 
 def contains(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 if the normalised prediction holds any normalised answer as a run of whole tokens.
+    """1.0 if the normalised prediction has any normalised answer as consecutive whole tokens.
 
-    An answer of which normalising leaves nothing is never contained.
+    An answer that normalisation leaves empty is never contained.
     """
-    _refuse_string(answers)
+    _require_sequence(answers)
     predicted = f" {normalize(prediction)} "
     golds = (normalize(answer) for answer in answers)
     return float(any(f" {gold} " in predicted for gold in golds if gold))
 
 
-def _refuse_string(answers: Sequence[str]) -> None:
+def _require_sequence(answers: Sequence[str]) -> None:
     if isinstance(answers, str):
         raise InputError(
             f"answers must be a sequence of strings, not the one string {answers!r} "
-            f"(its characters would be taken for the answers); pass ({answers!r},)"
+            f"(its characters would be read as answers); pass ({answers!r},)"
         )

@@ -1,6 +1,6 @@
-"""Search queries as one text: read out of whatever a model wrote, and written out again.
+"""Parsing of search queries from generated text, and their canonical form ``a; b **``.
 
-ERRR and RRR (METHODS section 4.3): queries are split by ';' and the last is followed by '**'.
+In the output format of ERRR and RRR, queries are separated by ';' and end with '**'.
 """
 
 from __future__ import annotations
@@ -9,27 +9,29 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-END, BETWEEN = "**", "; "
+from jaxrag.text.sentences import word_key
+
+_END, _SEPARATOR = "**", "; "
 
 _LABEL = r"(?:[\w'’ ]{0,50}\b)?quer(?:y|ies)\b[ \w]{0,30}:|answer:"
 _BOLD_LABEL = re.compile(rf"\*\*\s*({_LABEL})\s*\*\*|\*\*\s*({_LABEL})(?=[^*\n]*\S)", re.I)
 _LABELLED = re.compile(rf"^\W*(?:{_LABEL})\s*", re.I)
-# bold text is no end: at the very beginning, or after the number or the mark of an item
+# bold text, which does not end the queries: at the beginning, or after an item's number or bullet
 _BOLD = re.compile(
     r"(\A\s*|^\s*(?:[-•*–]\s+|\(?\d{1,2}[.):]\s*))\*\*(?=\s*[\w\"“'])(.+?)\*\*", re.M
 )
 _MARK = re.compile(r"^\s*(?:[-•*–]\s+|[\[(]?\d{1,2}(?:[.)\]:]+(?=\D|$)|\s*[–-]\s))\s*")
-_WITHIN = re.compile(r"(?<=[?.!\"”])\s+(?=\(?\d{1,2}[.)]\s)")  # "who is a? 2. who is b?"
-_NOTHING = frozenset(("none", "n a", "no query", "no queries"))
+_NEXT_ITEM = re.compile(r"(?<=[?.!\"”])\s+(?=\(?\d{1,2}[.)]\s)")  # "who is a? 2. who is b?"
+_NO_QUERY = frozenset(("none", "n a", "no query", "no queries"))
 
 
-class Queries(NamedTuple):
-    """Queries to search for.
+class ParsedQueries(NamedTuple):
+    """Search queries of a generation.
 
     Attributes:
-      texts: one or more, different ones.
-      parsed: False where none could be read, so that the question stands for them.
-      dropped: how many were over the bound.
+      texts: one or more distinct queries.
+      parsed: False if the generation has no query, and ``texts`` is the question itself.
+      dropped: number of queries beyond the limit.
     """
 
     texts: tuple[str, ...]
@@ -37,62 +39,67 @@ class Queries(NamedTuple):
     dropped: int = 0
 
 
-def parse_queries(raw: str, question: str, *, most: int = 5, cut: bool = False) -> Queries:
-    """Reads the queries out of a generation; it never fails.
+def parse_queries(
+    raw: str, question: str, *, limit: int = 5, truncated: bool = False
+) -> ParsedQueries:
+    """Parses the queries of a generation; any text is accepted.
 
-    What follows the first '**' is left out (bold text and labels in bold do not count). Of the
-    lines, those before a label such as "Queries:" go, and those that end in a colon. If some of the
-    rest have numbers or bullets, these are the queries; otherwise those with ';'; otherwise all.
-    Each is split at ';', and loses numbers, bullets, labels and quotes around it. Empty ones go,
-    and those that differ from one before them only in case, blanks and punctuation.
+    The text ends at the first '**' that is not part of bold text. Lines before a label such as
+    "Queries:" and lines that end with a colon are dropped. If any remaining line has a number or
+    bullet, only those lines are used; otherwise, if any has ';', only those; otherwise all. Lines
+    are split at ';'. Numbers, bullets, labels and surrounding quotes are removed, then empty
+    queries and repetitions (see `unique_queries`).
 
     Args:
-      raw: the generation, with or without '**'.
-      question: what stands in where there is no query.
-      most: how many are kept, the first ones.
-      cut: the generation ran out of tokens: without '**', the last query may be torn and goes,
-        unless it is the only one.
+      raw: the generation.
+      question: returned as the only query where the generation has none.
+      limit: maximum number of queries; the first ones are kept.
+      truncated: the generation ended at its token limit. Without '**' its last query may be
+        incomplete and is dropped, unless it is the only one.
     """
     text = _BOLD.sub(r"\1\2", _BOLD_LABEL.sub(r"\1\2", raw))
-    text, ended, _ = text.partition(END)
+    text, ended, _ = text.partition(_END)
     items = [item for line in _lines(text) for item in re.split("[;；]", line)]
-    if cut and not ended and items and len(different(map(_clean, items))) > 1:
+    if truncated and not ended and items and len(unique_queries(map(_clean, items))) > 1:
         items = items[:-1]
-    found = different(map(_clean, items))
+    found = unique_queries(map(_clean, items))
     if not found:
-        return Queries((question,), False)
-    return Queries(found[:most], True, max(len(found) - most, 0))
+        return ParsedQueries((question,), False)
+    return ParsedQueries(found[:limit], True, max(len(found) - limit, 0))
 
 
 def write_queries(texts: Sequence[str]) -> str:
-    """Queries as a model is to write them: ``a; b **``."""
-    return f"{BETWEEN.join(texts)} {END}"
+    """Queries in the format that models are asked for: ``a; b **``."""
+    return f"{_SEPARATOR.join(texts)} {_END}"
 
 
-def different(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts without empty ones and without those that repeat one in other signs."""
+def unique_queries(texts: Iterable[str]) -> tuple[str, ...]:
+    """The texts without those that repeat an earlier one or hold no query ("", "none", "n/a").
+
+    Case, white space and punctuation do not count as a difference.
+    """
     found: dict[str, str] = {}
     for text in texts:
-        if (words := " ".join(re.findall(r"\w+", text.casefold()))) and words not in _NOTHING:
+        if (words := word_key(text)) and words not in _NO_QUERY:
             found.setdefault(words, text)
     return tuple(found.values())
 
 
 def _lines(text: str) -> list[str]:
     """The lines that hold queries."""
-    parts = [part for line in text.splitlines() for part in _WITHIN.split(line) if part.strip()]
+    parts = [part for line in text.splitlines() for part in _NEXT_ITEM.split(line) if part.strip()]
     first = next((i for i, line in enumerate(parts) if _LABELLED.match(line)), 0)
     lines = [line for line in parts[first:] if not line.rstrip().endswith(":")]
     if marked := [line for line in lines if _MARK.match(line)]:
         return marked
     after = [False, *(line.rstrip().endswith((";", "；")) for line in lines)]
-    split = [line for line, goes_on in zip(lines, after, strict=False)
-             if goes_on or re.search("[;；]", line)]  # fmt: skip
+    split = [line for line, continues in zip(lines, after, strict=False)
+             if continues or re.search("[;；]", line)]  # fmt: skip
     return split or lines
 
 
 def _clean(item: str) -> str:
-    """A query without what stands around it."""
+    """A query without numbers, bullets, labels and quotes around it."""
     before = None
     while item != before:
         before = item
@@ -102,7 +109,7 @@ def _clean(item: str) -> str:
 
 
 def _unquoted(item: str) -> str:
-    """A text without quotes around all of it, and without one that has lost its other."""
+    """A text without quotes around all of it, and without an unpaired double quote."""
     marks = '"“”'
     count = sum(item.count(mark) for mark in marks)
     around = len(item) > 1 and item[0] in marks and item[-1] in marks

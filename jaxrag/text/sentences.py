@@ -1,4 +1,4 @@
-"""Texts cut into sentences, and told to be the same."""
+"""Sentence splitting, and comparison of texts regardless of case and punctuation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LAST_WORD = re.compile(r"([\w.]+)\.+$")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, each with its mark; joined by blanks they are the text again.
+    """The sentences of a text with their punctuation; white space becomes single spaces.
 
-    One ends with a line, or with . ! or ? before a blank, unless what follows begins in lower
-    case, or the word before the full stop is an initial or a usual abbreviation ("J. K. Rowling",
-    "St. Petersburg"). Runs of blanks become one.
+    A sentence ends at a line break, or at . ! or ? before a space. It continues where the next word
+    begins in lower case, or where the full stop follows an initial or a common abbreviation
+    ("J. K. Rowling", "St. Petersburg").
     """
     return [one for line in text.splitlines() for one in _in_line(" ".join(line.split())) if one]
 
@@ -27,18 +27,18 @@ def _in_line(line: str) -> list[str]:
     found, start = [], 0
     for mark in _SENTENCE_END.finditer(line):
         rest = line[mark.end() :].lstrip()
-        if rest[:1].islower() or _abbreviates(line[start : mark.end()]):
+        if rest[:1].islower() or _ends_with_abbreviation(line[start : mark.end()]):
             continue
         found.append(line[start : mark.end()].strip())
         start = mark.end()
     return [*found, line[start:].strip()]
 
 
-def _abbreviates(piece: str) -> bool:
+def _ends_with_abbreviation(piece: str) -> bool:
     word = _LAST_WORD.search(piece)
     return word is not None and bool(_ABBREVIATED.fullmatch(word.group(1)))
 
 
-def key_of(text: str) -> str:
-    """What two texts have in common that differ in case, blanks and punctuation only."""
+def word_key(text: str) -> str:
+    """The case-folded words of a text: equal for texts that differ in case and punctuation only."""
     return " ".join(re.findall(r"\w+", text.casefold()))

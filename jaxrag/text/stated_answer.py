@@ -1,4 +1,4 @@
-"""The answer at the end of a text that reasons first: "... So the answer is 12 May 1830."."""
+"""The answer at the end of a chain of thought: "... So the answer is 12 May 1830."."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ _NEXT_SENTENCE = re.compile(rf"(?:{_WORD_BEFORE})[.!?]\s+(?=[A-Z])")
 _AROUND = "_\"'“”‘’` \t"
 
 
-def conclusion(text: str) -> str | None:
-    """What a text says the answer is, the last time it does; None where it does not.
+def stated_answer(text: str) -> str | None:
+    """The answer after the last "answer is" or "answer:" of a text; None if there is none.
 
-    The answer is what follows "answer is" or "answer:" on its line. It ends early where a new
-    sentence seems to begin: a full stop (or ! or ?), and a capital after it, unless the word before
-    is a capital with at most one letter more. So "St. Petersburg", "J. K. Rowling" and "3.5" stay
-    whole. Marks of emphasis, quotes and the last full stop are no part of it.
+    It ends with the line, or earlier before a new sentence: at . ! or ? before a capital letter,
+    unless the word before is a capital with at most one more letter, as in "St. Petersburg" and
+    "J. K. Rowling". Emphasis marks, quotes and final punctuation are removed.
     """
     text = text.replace("*", "")
     ends = [match.end() for match in _CUE.finditer(text)]
@@ -26,6 +25,6 @@ def conclusion(text: str) -> str | None:
 
 
 def last_sentence(text: str) -> str:
-    """The last sentence of a text, for one that states no answer; "" for a blank text."""
+    """The last sentence of a text, an answer where none is stated; "" for a blank text."""
     lines = [line for line in text.splitlines() if line.strip()]
     return _NEXT_SENTENCE.split(lines[-1].strip())[-1] if lines else ""

@@ -1,8 +1,8 @@
-"""States of a training run on disk, from which it goes on to the bit.
+"""Checkpoints of a training run; a run resumed from one ends in the same bits.
 
-One checkpoint holds the whole state as ``{path: array}``, the position in the data, and a hash of
-each array, so that a damaged file is told and not trained on. Orbax writes it under another name
-and renames it when it is complete, so a run that is killed while it saves leaves the one before.
+A checkpoint holds the whole state as ``{path: array}``, the position in the data, and a hash of
+each array, so that a damaged file is detected. Orbax writes it under another name and renames it
+when it is complete, so a run that is killed while it saves keeps the previous one.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.tree_util import keystr
 
-from jaxrag.engines.store import canonical, digest
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.types import InputError
 
 _log = logging.getLogger("jaxrag")
 
 
 class Saved(NamedTuple):
-    """What a run goes on from.
+    """A restored checkpoint.
 
     Attributes:
       step: how many steps had been made.
-      state: the tree, each array where the template's is.
+      state: the tree, each array with the template's sharding.
       data: the position in the data, as it was given to `Checkpoints.save`.
     """
 
@@ -40,14 +40,14 @@ class Saved(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints in one directory; use it in a ``with``, so that the last one is written.
+    """The checkpoints in one directory; leaving its ``with`` block waits for the last one.
 
     Args:
-      directory: theirs alone; made if it is not there.
-      keep: how many are kept, the newest.
+      directory: for checkpoints alone; created if missing.
+      keep: how many of the newest are kept.
 
     Raises:
-      InputError: if the directory cannot be made.
+      InputError: the directory cannot be created.
     """
 
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
@@ -56,7 +56,7 @@ class Checkpoints:
         try:
             self._manager = ocp.CheckpointManager(self._directory, options=options)
         except OSError as error:
-            raise InputError(f"{directory}: cannot keep checkpoints there: {error}") from error
+            raise InputError(f"{directory}: cannot write checkpoints there: {error}") from error
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -75,7 +75,7 @@ class Checkpoints:
         return self._manager.latest_step()
 
     def save(self, step: int, state: Any, data: Any) -> None:
-        """Saves a state while training goes on; the arrays may be donated at once.
+        """Saves a state in the background; its arrays may be donated at once.
 
         Args:
           step: how many steps have been made.
@@ -83,7 +83,7 @@ class Checkpoints:
           data: the position in the data, of JSON values.
 
         Raises:
-          InputError: if it cannot be written, such as on a full disk; checkpoints before it stay.
+          InputError: it cannot be written, such as on a full disk; earlier checkpoints are kept.
         """
         arrays = flatten(state)
         record: dict[str, Any] = {"data": data, "hashes": hashes(arrays)}
@@ -98,22 +98,22 @@ class Checkpoints:
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{self._directory}: step {step} could not be saved: {error} Make room and start "
-                "the same command again; it goes on from the newest checkpoint."
+                "the same command again; it resumes from the newest checkpoint."
             ) from error
 
     def wait(self) -> None:
-        """Waits until all that was saved is on disk."""
+        """Waits until every saved checkpoint is on disk."""
         self._manager.wait_until_finished()
 
     def restore(self, template: Any) -> Saved | None:
         """The newest checkpoint, or None where there is none.
 
         Args:
-          template: a state with the same tree, shapes and dtypes, whose arrays lie where those
-            restored are to lie.
+          template: a state with the same tree, shapes and dtypes, and the sharding that the
+            restored arrays get.
 
         Raises:
-          InputError: naming the directory, if it is damaged or of another model or optimiser.
+          InputError: the checkpoint is damaged, or of another model or optimiser.
         """
         if (step := self.newest) is None:
             return None
@@ -121,7 +121,7 @@ class Checkpoints:
         wanted = flatten(template)
         record = self._read(where, step, record=ocp.args.JsonRestore())["record"]
         if record.pop("seal", None) != digest(canonical(record)):
-            raise _damaged(where, "the record is not what was saved")
+            raise _damaged(where, "the hash of its record differs")
         self._compare(where, wanted, record["hashes"])
         abstract = {
             name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
@@ -129,8 +129,8 @@ class Checkpoints:
         }
         found = self._read(where, step, state=ocp.args.StandardRestore(abstract))["state"]
         if damaged := sorted(n for n, h in hashes(found).items() if h != record["hashes"][n]):
-            raise _damaged(where, f"{damaged[0]} is not what was saved")
-        _log.info("going on from step %d (%s)", step, where)
+            raise _damaged(where, f"the hash of {damaged[0]} differs")
+        _log.info("resuming from step %d (%s)", step, where)
         tree = jax.tree.structure(template)
         return Saved(step, jax.tree.unflatten(tree, [found[n] for n in wanted]), record["data"])
 
@@ -143,32 +143,32 @@ class Checkpoints:
     def _compare(
         self, where: Path, wanted: Mapping[str, Any], held: Mapping[str, Mapping[str, Any]]
     ) -> None:
-        """Whether a checkpoint has the template's arrays, by name, shape and dtype."""
+        """Refuses a checkpoint whose arrays have other names, shapes or dtypes."""
         for name in sorted(set(wanted) ^ set(held)):
             kind = "lacks" if name in wanted else "also holds"
             raise InputError(
-                f"{where} {kind} {name}: it is of another model or optimiser. Take the settings "
+                f"{where} {kind} {name}: it is of another model or optimiser. Use the settings "
                 "that it was made with, or another directory."
             )
         for name, array in wanted.items():
             shape, dtype = list(array.shape), str(array.dtype)
             if (held[name]["shape"], held[name]["dtype"]) != (shape, dtype):
                 raise InputError(
-                    f"{where}: {name} is {held[name]['dtype']} {held[name]['shape']}, here it is "
-                    f"{dtype} {shape}. Take the settings that it was made with, or another "
+                    f"{where}: {name} is {held[name]['dtype']} {held[name]['shape']}, this run has "
+                    f"{dtype} {shape}. Use the settings that it was made with, or another "
                     "directory."
                 )
 
 
 def _damaged(where: Path, what: str) -> InputError:
     return InputError(
-        f"{where} is damaged ({what}). Delete that directory; the same command then goes on from "
-        "the checkpoint before it, if there is one."
+        f"{where} is damaged ({what}). Delete that directory; the same command then resumes from "
+        "the previous checkpoint, if there is one."
     )
 
 
 def flatten(tree: Any) -> dict[str, Any]:
-    """The arrays of a tree by their paths, such as "params.bert.norm.weight"."""
+    """A tree's arrays by path, such as "params.bert.norm.weight"."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
@@ -176,7 +176,7 @@ def flatten(tree: Any) -> dict[str, Any]:
 def hashes(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Shape, dtype and SHA-256 of each array's values.
 
-    The last is None for an array of which other processes hold a part.
+    The hash is None for an array that is sharded over several processes.
     """
     found = {}
     for name, array in arrays.items():

@@ -1,8 +1,8 @@
-"""A training run: steps, their figures in a file, checkpoints, and going on after an interruption.
+"""The training loop: steps, metrics in a file, checkpoints, and resuming after an interruption.
 
-The loop knows nothing of what is trained. A step is a function of the state and of the next item of
-the data; whoever writes one sees to it that the same state and item give the same bits. Then a run
-that was killed and started again ends in the same bits as one that never stopped.
+The loop does not know what is trained. A step is a function of the state, the next item of the
+data and the step's number. If equal arguments give equal bits, a run that was killed and started
+again ends in the same bits as one that never stopped.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.progress import progress
-from jaxrag.retrieval.manifest import enough_space, replacing
+from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.core.progress import progress
 from jaxrag.training.checkpoints import Checkpoints
 from jaxrag.types import InputError
 
@@ -27,26 +27,26 @@ METRICS = "metrics.jsonl"
 
 S = TypeVar("S")
 
-Watched = Mapping[str, Float[np.ndarray, " q"]]
-"""Figures by name, each with a value for every question; NaN where it says nothing."""
+Evaluation = Mapping[str, Float[np.ndarray, " q"]]
+"""Metrics by name, each with a value for every question; NaN where a metric is undefined."""
 
 History = Mapping[int, Mapping[str, float | None]]
-"""The means of what was watched, by step; None where no question defines a figure."""
+"""The mean of each evaluated metric, by step; None where it is undefined for every question."""
 
 
 class Data(Protocol):
-    """Where items come from; Grain's iterators are such."""
+    """An endless source of items; Grain's iterators are such."""
 
     def __next__(self) -> Any:
         """The next item."""
         ...
 
     def get_state(self) -> Any:
-        """The place of the item after it, of JSON values."""
+        """The position in the data, of JSON values."""
         ...
 
     def set_state(self, state: Any) -> None:
-        """Goes there."""
+        """Moves to a position."""
         ...
 
 
@@ -59,39 +59,38 @@ def fit(
     directory: Path,
     what: str,
     save_every: int,
-    watch: Callable[[S, int], Watched] | None = None,
-    watch_every: int = 0,
-    enough: Callable[[S, History], bool] | None = None,
+    evaluate: Callable[[S, int], Evaluation] | None = None,
+    evaluate_every: int = 0,
+    should_stop: Callable[[S, History], bool] | None = None,
 ) -> S:
-    """Trains, from the newest checkpoint in ``directory`` where there is one.
+    """Trains, resuming from the newest checkpoint in ``directory`` where there is one.
 
     Args:
-      state: the state that training begins with.
+      state: the initial state.
       data: endless.
-      step: (state, item, number of the step from 0) -> (state, figures such as {"loss"}); may use
-        the given state up.
+      step: (state, item, number of the step from 0) -> (state, metrics such as {"loss"}); may
+        donate the given state.
       steps: how many in all.
       directory: of the run: checkpoints, and metrics.jsonl with a line for each step.
-      what: for the progress line.
-      save_every: steps from checkpoint to checkpoint; the last step is always saved.
-      watch: what is worth knowing of a state now and then, such as recall: of each figure its
-        value for every question, or NaN. The means are logged under "watched", the values, with
-        which two steps are compared question by question, under "each".
-      watch_every: steps from one watching to the next; 0 never watches. Before the first step and
-        after the last it is watched in any case.
-      enough: asked after each watching, with the state and the means of all so far, whether
-        training is to stop there. The history is that of the run, however often it was
-        interrupted; after an interruption the last question may come again.
+      what: label of the progress line.
+      save_every: steps between checkpoints; the last step is always saved.
+      evaluate: (state, steps made) -> metrics by question, such as recall. The means are logged
+        under "watched"; the values, for paired comparisons between steps, under "each".
+      evaluate_every: steps between evaluations; 0 never evaluates. Otherwise the initial and the
+        last state are evaluated, too.
+      should_stop: (state, history of all evaluations) -> whether to stop here; called after each
+        evaluation. The history includes those before an interruption; after one, the last call may
+        be repeated.
 
     Returns:
       The state after the last step.
 
     Raises:
-      InputError: a figure is not finite (the step is named), or ``directory`` does not fit.
+      InputError: a metric is not finite (the step is named), or ``directory`` is of another run.
     """
     if min(steps, save_every) < 1:
-        raise InputError(f"steps is {steps} and save_every {save_every}; each is to be at least 1.")
-    watching = watch if watch_every else None
+        raise InputError(f"steps is {steps} and save_every {save_every}; each must be at least 1.")
+    evaluating = evaluate if evaluate_every else None
     with Checkpoints(directory / "checkpoints") as checkpoints:
         saved = checkpoints.restore(state)
         start = 0 if saved is None else saved.step
@@ -99,29 +98,29 @@ def fit(
             state = saved.state
             data.set_state(saved.data)
         log = _Log(directory / METRICS, start)
-        if watching and not start:
-            log.write(0, _watched(watching(state, 0)))
-        over = enough is not None and log.newest_is_watched and enough(state, log.history)
+        if evaluating and not start:
+            log.write(0, _means_and_values(evaluating(state, 0)))
+        stop = should_stop is not None and log.is_evaluated and should_stop(state, log.history)
         with progress(steps, what, done=start) as advance:
-            for number in range(start, start if over else steps):
+            for number in range(start, start if stop else steps):
                 began = time.monotonic()
-                state, figures = step(state, next(data), number)
-                figures = _finite(figures, number + 1, checkpoints.newest)
+                state, metrics = step(state, next(data), number)
+                metrics = _finite(metrics, number + 1, checkpoints.newest)
                 done = number + 1
-                if watching and (done % watch_every == 0 or done == steps):
-                    figures |= _watched(watching(state, done))
-                log.write(done, {**figures, "seconds": round(time.monotonic() - began, 3)})
-                advance(1, f"loss {figures['loss']:.4g}")
-                # before the checkpoint: what is to be kept of a state is asked for again without it
-                over = enough and log.newest_is_watched and enough(state, log.history)
-                if done % save_every == 0 or done == steps or over:
+                if evaluating and (done % evaluate_every == 0 or done == steps):
+                    metrics |= _means_and_values(evaluating(state, done))
+                log.write(done, {**metrics, "seconds": round(time.monotonic() - began, 3)})
+                advance(1, f"loss {metrics['loss']:.4g}")
+                # before the checkpoint: after an interruption in between, this call is repeated
+                stop = should_stop and log.is_evaluated and should_stop(state, log.history)
+                if done % save_every == 0 or done == steps or stop:
                     checkpoints.save(done, state, data.get_state())
-                if over:
+                if stop:
                     break
     return state
 
 
-def _watched(found: Watched) -> dict[str, Any]:
+def _means_and_values(found: Evaluation) -> dict[str, Any]:
     """Means and values as they are logged: null where they are undefined."""
     known = {name: values[~np.isnan(values)] for name, values in found.items()}
     means = {name: round(float(v.mean()), 4) if len(v) else None for name, v in known.items()}
@@ -132,11 +131,11 @@ def _watched(found: Watched) -> dict[str, Any]:
     return {"watched": means, "each": each}
 
 
-def _finite(figures: Mapping[str, Any], step: int, saved: int | None) -> dict[str, Any]:
-    """The figures as plain numbers; InputError where one is NaN or infinite."""
+def _finite(metrics: Mapping[str, Any], step: int, saved: int | None) -> dict[str, Any]:
+    """The metrics as plain numbers; InputError where one is NaN or infinite."""
     plain = {
         name: float(value) if isinstance(value, jax.Array) else value
-        for name, value in figures.items()
+        for name, value in metrics.items()
     }
     for name, value in plain.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -149,36 +148,37 @@ def _finite(figures: Mapping[str, Any], step: int, saved: int | None) -> dict[st
 
 
 class _Log:
-    """metrics.jsonl: one line a step; of a run that goes on, lines after its checkpoint go."""
+    """metrics.jsonl: one line a step; a resumed run removes the lines after its checkpoint."""
 
     def __init__(self, path: Path, start: int) -> None:
         self._path = path
         self._writes = jax.process_index() == 0
-        kept = [line for line in _lines(path) if start and json.loads(line)["step"] <= start]
+        kept = [
+            line for line in _complete_lines(path) if start and json.loads(line)["step"] <= start
+        ]
         found = [json.loads(line) for line in kept]
         self.history = {line["step"]: line["watched"] for line in found if "watched" in line}
         self._newest = start
         if self._writes:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as stream:
-                stream.writelines(f"{line}\n".encode() for line in kept)
+            write_text(path, "".join(f"{line}\n" for line in kept))
 
     @property
-    def newest_is_watched(self) -> bool:
-        """Whether the history's last entry is of the step that the run stands at."""
+    def is_evaluated(self) -> bool:
+        """Whether the newest step has been evaluated."""
         return self._newest in self.history
 
-    def write(self, step: int, figures: Mapping[str, Any]) -> None:
+    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         self._newest = step
-        if "watched" in figures:
-            self.history[step] = figures["watched"]
+        if "watched" in metrics:
+            self.history[step] = metrics["watched"]
         if self._writes:
-            with enough_space(self._path), self._path.open("a") as stream:
-                stream.write(json.dumps({"step": step, **figures}) + "\n")
+            with explain_full_disk(self._path), self._path.open("a") as stream:
+                stream.write(json.dumps({"step": step, **metrics}) + "\n")
 
 
-def _lines(path: Path) -> list[str]:
-    """The whole lines of a file; a last one that was cut short is left out."""
+def _complete_lines(path: Path) -> list[str]:
+    """The lines of a file, without a last one that was cut short."""
     if not path.exists():
         return []
     return [line for line in path.read_text().split("\n")[:-1] if line]

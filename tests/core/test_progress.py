@@ -2,8 +2,8 @@ import io
 
 from rich.console import Console
 
-from jaxrag.engines import progress as module
-from jaxrag.engines.progress import progress
+from jaxrag.core import progress as module
+from jaxrag.core.progress import progress
 
 
 def run(console: Console, monkeypatch, *, seconds: float, done: int = 0) -> None:
@@ -27,7 +27,7 @@ def test_a_log_gets_a_line_every_ten_seconds(monkeypatch) -> None:
     assert len(lines) == 5
 
 
-def test_a_job_that_has_finished_nothing_yet_says_what_it_is_at(monkeypatch) -> None:
+def test_notes_are_shown_before_the_first_item_is_finished(monkeypatch) -> None:
     log, now = io.StringIO(), [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     with progress(4, "answering", console=Console(file=log)) as advance:
@@ -41,7 +41,7 @@ def test_a_job_that_has_finished_nothing_yet_says_what_it_is_at(monkeypatch) -> 
     ]
 
 
-def test_a_short_job_leaves_no_line(monkeypatch) -> None:
+def test_a_short_job_writes_no_line(monkeypatch) -> None:
     log = io.StringIO()
     run(Console(file=log), monkeypatch, seconds=0.01)
     assert log.getvalue() == ""
@@ -56,7 +56,7 @@ def test_a_terminal_gets_a_bar(monkeypatch) -> None:
     assert "2.0/s" in shown
 
 
-def test_a_failure_passes_through() -> None:
+def test_errors_are_raised() -> None:
     log = io.StringIO()
     try:
         with progress(10, "encoding", console=Console(file=log)) as advance:

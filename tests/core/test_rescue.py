@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jaxrag.__main__ import main
-from jaxrag.engines.rescue import rescue
-from jaxrag.engines.store import Store, entry_key
+from jaxrag.core.rescue import rescue
+from jaxrag.core.store import Store, entry_key
 from jaxrag.types import InputError
 
 CHANCE = random.Random(0)
@@ -63,7 +63,7 @@ def damaged(whole: bytes, damage: Callable, number: int, path: Path) -> Path:
 def test_a_damaged_store_gives_no_wrong_value(
     whole: bytes, tmp_path: Path, damage: Callable, tries: int
 ) -> None:
-    said = 0
+    errors = 0
     for number in range(tries):
         path = damaged(whole, damage, number, tmp_path / "s.sqlite")
         try:
@@ -75,14 +75,14 @@ def test_a_damaged_store_gives_no_wrong_value(
                 assert store.get(list(VALUES)).items() <= VALUES.items()
         except InputError as error:
             assert str(path) in str(error)
-            said += 1
-    assert said > tries // 4
+            errors += 1
+    assert errors > tries // 4
 
 
 @pytest.mark.parametrize(
     ("damage", "least"), [(flip, 0.9), (flip_structure, 0.9), (noise, 0.7), (cut, 0.0)]
 )
-def test_rescue_keeps_what_is_whole(
+def test_rescue_keeps_intact_entries(
     whole: bytes, tmp_path: Path, damage: Callable, least: float
 ) -> None:
     kept = []
@@ -91,7 +91,7 @@ def test_rescue_keeps_what_is_whole(
         before = path.read_bytes()
         try:
             kept.append(rescue(path))
-        except InputError as error:  # the header itself is gone
+        except InputError as error:  # the file header is damaged
             assert str(path) in str(error) and path.read_bytes() == before
             kept.append(0)
             continue
@@ -104,13 +104,13 @@ def test_rescue_keeps_what_is_whole(
     assert sum(kept) >= least * len(kept) * len(VALUES)
 
 
-def test_rescue_keeps_producers_and_what_is_in_the_log_only(tmp_path: Path) -> None:
+def test_rescue_keeps_producers_and_reads_the_write_ahead_log(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     store = Store(path)
     store.put("op", "id", {key: VALUES[key] for key in list(VALUES)[:5]})
     assert Path(f"{path}-wal").stat().st_size > path.stat().st_size
     assert rescue(path) == 5
-    ((operation, identity, entries, _),) = Store(path).holdings()
+    ((operation, identity, entries, _),) = Store(path).producers()
     assert (operation, identity, entries) == ("op", "id", 5)
 
 
@@ -131,7 +131,7 @@ def test_the_command(whole: bytes, tmp_path: Path, capsys: pytest.CaptureFixture
     assert sorted(file.name for file in tmp_path.iterdir() if "notes" in file.name) == ["notes.txt"]
 
 
-def test_an_entry_of_another_type_is_damage(tmp_path: Path) -> None:
+def test_an_entry_of_another_type_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     key = next(iter(VALUES))
     store = Store(path)

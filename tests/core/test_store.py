@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.__main__ import main
-from jaxrag.engines.store import Store, canonical, digest, entry_key
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.store import Store, entry_key
 from jaxrag.types import InputError
 
 
-def test_canonical_sorts_and_refuses_what_json_lacks():
+def test_canonical_json_sorts_keys_and_refuses_nan():
     assert canonical({"b": 1, "a": [1.5, "é"]}) == '{"a":[1.5,"é"],"b":1}'
     for bad in (float("nan"), float("inf")):
         with pytest.raises(ValueError):
@@ -22,18 +23,18 @@ def test_canonical_sorts_and_refuses_what_json_lacks():
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4), st.lists(st.text(), min_size=1, max_size=4))
-def test_digest_keeps_parts_apart(first, second):
+def test_digest_depends_on_how_a_text_is_split(first, second):
     assert (digest(*first) == digest(*second)) == (first == second)
 
 
-def test_returns_what_was_put_and_only_that(tmp_path):
+def test_get_returns_what_was_put(tmp_path):
     store = Store(tmp_path / "s.sqlite")
     key, other = entry_key("op", "id", "a"), entry_key("op", "id", "b")
     store.put("op", "id", {key: b"\x00value"})
     assert store.get([key, other]) == {key: b"\x00value"}
     assert Store(tmp_path / "s.sqlite").get([key]) == {key: b"\x00value"}
-    (holding,) = store.holdings()
-    assert holding == ("op", "id", 1, 6)
+    (producer,) = store.producers()
+    assert producer == ("op", "id", 1, 6)
 
 
 def test_keys_differ_in_every_part():
@@ -42,7 +43,7 @@ def test_keys_differ_in_every_part():
     assert len(keys) == 5
 
 
-def test_first_value_stays(tmp_path):
+def test_put_does_not_overwrite(tmp_path):
     store = Store(tmp_path / "s.sqlite")
     key = entry_key("op", "id", "a")
     store.put("op", "id", {key: b"first"})
@@ -91,7 +92,7 @@ def test_survives_kills_and_two_writers(tmp_path):
 
 def _entries(path):
     try:
-        return sum(holding.entries for holding in Store(path).holdings())
+        return sum(producer.entries for producer in Store(path).producers())
     except sqlite3.Error:
         return 0
 
@@ -108,7 +109,7 @@ def _make_many(directory, number, barrier, failures):
     failures.put(None)
 
 
-def test_many_may_begin_a_store_at_the_same_moment(tmp_path):
+def test_several_processes_may_create_a_store_at_once(tmp_path):
     context, count = multiprocessing.get_context("spawn"), 5
     barrier, failures = context.Barrier(count), context.Queue()
     writers = [
@@ -127,14 +128,14 @@ def test_many_may_begin_a_store_at_the_same_moment(tmp_path):
     assert {_entries(file) for file in tmp_path.glob("*.sqlite")} == {count}
 
 
-def test_a_failing_disk_is_told_from_a_full_one(tmp_path, monkeypatch):
+def test_an_io_error_and_a_full_disk_have_different_messages(tmp_path, monkeypatch):
     store = Store(tmp_path / "s.sqlite")
     broken = sqlite3.OperationalError("disk I/O error")
-    for free, said in ((1 << 30, "see to its disk"), (1 << 12, "disk is full")):
+    for free, expected in ((1 << 30, "check the disk"), (1 << 12, "disk is full")):
         usage = shutil.disk_usage(tmp_path)._replace(free=free)
         monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: usage)
-        message = str(store._trouble(broken))
-        assert said in message and store.path in message and "again" in message
+        message = str(store._explained(broken))
+        assert expected in message and store.path in message and "again" in message
 
 
 def test_damage_is_found_named_and_dropped(tmp_path, capsys):
@@ -157,7 +158,7 @@ def test_damage_is_found_named_and_dropped(tmp_path, capsys):
     assert Store(path).get([good, bad]) == {good: b"1"}
 
 
-def test_refuses_what_is_no_store(tmp_path, capsys):
+def test_a_file_that_is_not_a_store_is_refused(tmp_path, capsys):
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to have a header of its own" * 20)
     with pytest.raises(InputError, match=r"notes\.txt"):

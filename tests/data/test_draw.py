@@ -1,4 +1,4 @@
-"""Training and test questions drawn from data, and the task that a folder's questions have."""
+"""Random training and test questions, and the task of a folder's questions."""
 
 import dataclasses
 import json
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.settings import Draw, Folder
+from jaxrag.data.draw import Draw
+from jaxrag.data.folder import Folder
 from jaxrag.types import InputError
 
 
@@ -37,16 +38,22 @@ def test_parts_share_no_question(tmp_path: Path) -> None:
     assert both == train + test and len(set(both)) == 11 and len(train) == 7
     assert [draw.part_of(i) for i in (0, 6, 7, 10)] == ["train", "train", "test", "test"]
     assert dataclasses.replace(draw, part="test").part_of(0) == "test"
-    assert both != sorted(both)  # drawn, not taken from the front
+    assert both != sorted(both)  # not in the order of the source
 
 
-def test_the_seed_decides(tmp_path: Path) -> None:
+def test_the_seed_determines_the_draw(tmp_path: Path) -> None:
     folder, cache = write_folder(tmp_path / "a"), tmp_path / "cache"
     first, again, other = (Draw(folder, train=7, test=4, seed=seed) for seed in (0, 0, 1))
     assert ids(first, cache) == ids(again, cache) != ids(other, cache)
     identities = {
         dataclasses.replace(first, **change).load(cache).identity
-        for change in ({}, {"seed": 1}, {"part": "test"}, {"train": 6}, {"gold": True, "train": 2})
+        for change in (
+            {},
+            {"seed": 1},
+            {"part": "test"},
+            {"train": 6},
+            {"only_gold": True, "train": 2},
+        )
     }
     assert len(identities) == 5
     assert first.load(cache).identity == again.load(cache).identity
@@ -61,12 +68,12 @@ def test_test_questions_of_other_data(tmp_path: Path) -> None:
     assert all(name.startswith("b") for name in found[3:]) and len(set(found)) == 15
     third = write_folder(tmp_path / "c")
     (tmp_path / "c" / "corpus.jsonl").write_text('{"id": "p1", "text": "other"}\n')
-    with pytest.raises(InputError, match="are over different passages"):
+    with pytest.raises(InputError, match="have different corpora"):
         Draw(folder, third, train=3, test=3).load(tmp_path / "cache")
 
 
 def test_only_questions_with_gold(tmp_path: Path) -> None:
-    draw = Draw(write_folder(tmp_path / "a"), train=4, test=2, gold=True)
+    draw = Draw(write_folder(tmp_path / "a"), train=4, test=2, only_gold=True)
     found = draw.load(tmp_path / "cache")
     assert all(found.gold[question.id] == ("p1",) for question in found.questions)
     with pytest.raises(InputError, match=r"7 questions .* which has 6 with gold passages"):
@@ -74,15 +81,15 @@ def test_only_questions_with_gold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, expected",
     [
         ({"part": "dev"}, r"data.part is 'dev'; allowed: both, train, test"),
         ({"train": -1}, "data.train is -1"),
-        ({"train": 0, "test": 0}, "at least one in all"),
+        ({"train": 0, "test": 0}, "neither may be negative nor both 0"),
     ],
 )
-def test_bad_settings(change: dict, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_bad_settings(change: dict, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
         Draw(Folder("x"), **change)
 
 
@@ -96,5 +103,5 @@ def test_the_task_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data\.task is .bool."):
         Folder("x", task="bool")
     other = write_folder(tmp_path / "b", answers=("yes", "maybe"))
-    with pytest.raises(InputError, match=r"b1 is to be answered by yes or no.*\['maybe'\]"):
+    with pytest.raises(InputError, match=r"b1 has the task yes_no.*\['maybe'\]"):
         dataclasses.replace(other, task="yes_no").load(tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""JSONL folders: what is read, what is refused and in which words, what is kept."""
+"""JSONL folders: loading, error messages, and conversion once for each content."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.data import folder
+from jaxrag.data.folder import Folder
 from jaxrag.types import InputError, Passage, Question
 
 SHARED = Path(
@@ -21,7 +22,7 @@ QUERIES = [
 ]
 CORPUS = [
     {"id": "p1", "title": "Emma", "text": "Emma is a novel by Jane Austen."},
-    {"id": "p2", "title": "Water", "text": "Water is wet.", "source": "left alone"},
+    {"id": "p2", "title": "Water", "text": "Water is wet.", "source": "ignored"},
     {"id": "p3", "text": "No title."},
 ]
 QRELS = [{"query_id": "q1", "passage_ids": ["p1", "p3"]}, {"query_id": "t1", "passage_ids": ["p2"]}]
@@ -48,7 +49,7 @@ def source(tmp_path):
 
 
 def test_reads_questions_passages_and_gold(source, tmp_path):
-    dataset = folder.load(source, tmp_path / "cache")
+    dataset = Folder(str(source)).load(tmp_path / "cache")
     assert dataset.name == "source"
     assert dataset.questions == (
         Question("q1", "Who wrote Emma?", ("Jane Austen", "Austen")),
@@ -60,7 +61,7 @@ def test_reads_questions_passages_and_gold(source, tmp_path):
         Passage("p3", "", "No title."),
     ]
     assert dataset.gold == {"q1": ("p1", "p3")}
-    train = folder.load(source, tmp_path / "cache", split="train")
+    train = Folder(str(source), split="train").load(tmp_path / "cache")
     assert [question.id for question in train.questions] == ["t1"]
     assert train.gold == {"t1": ("p2",)}
     assert train.passages.identity == dataset.passages.identity
@@ -68,14 +69,14 @@ def test_reads_questions_passages_and_gold(source, tmp_path):
 
 
 def test_converts_once(source, tmp_path, monkeypatch):
-    first = folder.load(source, tmp_path / "cache")
+    first = Folder(str(source)).load(tmp_path / "cache")
 
     def never(*args, **kwargs):
         raise AssertionError("converted again")
 
     monkeypatch.setattr(folder, "write_passages", never)
     monkeypatch.setattr(folder, "write_questions", never)
-    again = folder.load(source, tmp_path / "cache")
+    again = Folder(str(source)).load(tmp_path / "cache")
     assert again.identity == first.identity
     assert again.questions == first.questions
 
@@ -89,43 +90,32 @@ def test_converts_once(source, tmp_path, monkeypatch):
     ],
 )
 def test_a_changed_file_is_converted_again(source, tmp_path, name, rows):
-    before = folder.load(source, tmp_path / "cache")
+    before = Folder(str(source)).load(tmp_path / "cache")
     jsonl(source / f"{name}.jsonl", rows)
-    after = folder.load(source, tmp_path / "cache")
+    after = Folder(str(source)).load(tmp_path / "cache")
     assert after.identity != before.identity
-    fresh = folder.load(source, tmp_path / "other cache")
+    fresh = Folder(str(source)).load(tmp_path / "other cache")
     assert (after.questions, after.gold) == (fresh.questions, fresh.gold)
     assert list(after.passages) == list(fresh.passages)
 
 
 def test_without_qrels_no_gold_is_known(source, tmp_path):
     (source / "qrels.jsonl").unlink()
-    assert folder.load(source, tmp_path / "cache").gold == {}
+    assert Folder(str(source)).load(tmp_path / "cache").gold == {}
 
 
-def test_another_corpus_drops_gold_it_does_not_hold_and_counts_it(source, tmp_path):
+def test_gold_passages_that_another_corpus_lacks_are_dropped(source, tmp_path, caplog):
+    caplog.set_level("INFO", "jaxrag")
     pool = tmp_path / "pool"
     pool.mkdir()
     jsonl(pool / "corpus.jsonl", CORPUS[1:])
-    dataset = folder.load(source, tmp_path / "cache", corpus=pool)
+    dataset = Folder(str(source), corpus=str(pool)).load(tmp_path / "cache")
     assert [passage.id for passage in dataset.passages] == ["p2", "p3"]
     assert dataset.gold == {"q1": ("p3",)}
-    counts = folder.gold_counts(source, tmp_path / "cache", corpus=pool)
-    assert counts == folder.GoldCounts(questions=1, missing_passages=1, questions_without=0)
+    assert "dropped 1 gold passages" in caplog.text
     jsonl(pool / "corpus.jsonl", CORPUS[1:2])
-    assert folder.load(source, tmp_path / "cache", corpus=pool).gold == {}
-    counts = folder.gold_counts(source, tmp_path / "cache", corpus=pool)
-    assert counts == folder.GoldCounts(questions=0, missing_passages=2, questions_without=1)
-
-
-def test_limit_takes_the_first(source, tmp_path):
-    everything = folder.load(source, tmp_path / "cache")
-    one = folder.load(source, tmp_path / "cache", limit=1)
-    assert [question.id for question in one.questions] == ["q1"]
-    assert one.gold == {"q1": ("p1", "p3")}
-    assert one.identity != everything.identity
-    with pytest.raises(InputError, match="limit=0"):
-        folder.load(source, tmp_path / "cache", limit=0)
+    assert Folder(str(source), corpus=str(pool)).load(tmp_path / "cache").gold == {}
+    assert "dropped 2 gold passages" in caplog.text
 
 
 def _with(row: dict, **changed) -> dict:
@@ -220,40 +210,40 @@ MALFORMED = {
 
 @pytest.mark.parametrize("case", MALFORMED, ids=str)
 def test_malformed_files_are_refused_by_line_and_field(source, tmp_path, case):
-    name, rows, says = MALFORMED[case]
+    name, rows, expected = MALFORMED[case]
     jsonl(source / f"{name}.jsonl", rows)
-    with pytest.raises(InputError, match=says) as caught:
-        folder.load(source, tmp_path / "cache")
+    with pytest.raises(InputError, match=expected) as caught:
+        Folder(str(source)).load(tmp_path / "cache")
     assert str(source / f"{name}.jsonl") in str(caught.value)
-    # Nothing half-made is left to be read next time.
+    # A failed conversion leaves nothing behind.
     jsonl(source / "queries.jsonl", QUERIES)
     jsonl(source / "corpus.jsonl", CORPUS)
     jsonl(source / "qrels.jsonl", QRELS)
-    assert len(folder.load(source, tmp_path / "cache").questions) == 2
+    assert len(Folder(str(source)).load(tmp_path / "cache").questions) == 2
 
 
 def test_not_utf8_is_refused(source, tmp_path):
     (source / "corpus.jsonl").write_bytes('{"id": "p", "text": "café"}\n'.encode("latin-1"))
     with pytest.raises(InputError, match=r"corpus.jsonl, line 1: not UTF-8"):
-        folder.load(source, tmp_path / "cache")
+        Folder(str(source)).load(tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
-    ("remove", "says"),
+    ("remove", "expected"),
     [
         ("queries", r"queries.jsonl: no such file .* the folder has corpus.jsonl"),
-        ("corpus", r"corpus.jsonl: no such file .*corpus= names another folder"),
+        ("corpus", r"corpus.jsonl: no such file .*data.corpus can name another folder"),
     ],
 )
-def test_missing_files_are_named(source, tmp_path, remove, says):
+def test_missing_files_are_named(source, tmp_path, remove, expected):
     (source / f"{remove}.jsonl").unlink()
-    with pytest.raises(InputError, match=says):
-        folder.load(source, tmp_path / "cache")
+    with pytest.raises(InputError, match=expected):
+        Folder(str(source)).load(tmp_path / "cache")
 
 
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nowhere: no such folder"):
-        folder.load(tmp_path / "nowhere", tmp_path / "cache")
+        Folder(str(tmp_path / "nowhere")).load(tmp_path / "cache")
 
 
 @pytest.mark.skipif(
@@ -264,7 +254,7 @@ def test_a_missing_folder_is_named(tmp_path):
     [("hotpotqa", 500, 5_918, 500), ("squad", 2_000, 1_581, 2_000)],
 )
 def test_real_folders(tmp_path, name, questions, passages, gold):
-    dataset = folder.load(SHARED / name, tmp_path)
+    dataset = Folder(str(SHARED / name)).load(tmp_path)
     assert (len(dataset.questions), len(dataset.passages), len(dataset.gold)) == (
         questions,
         passages,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from jaxrag.engines.local import LocalModel
-from jaxrag.engines.prefill import Prefill
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.prefill import Prefill
 from jaxrag.types import Generation
 from tests.engines.tiny_model import CHATS, write_tiny_model
 

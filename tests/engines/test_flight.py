@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.engines.requests import EngineDown, Operation, Request, gather
+from jaxrag.core.store import Store
+from jaxrag.engines.requests import Operation, Request, gather
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
+from jaxrag.types import EngineDown
 
 
 def never(payloads):

@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.engines.requests import EngineDown, Operation, Request, gather
+from jaxrag.core.store import Store
+from jaxrag.engines.requests import Operation, Request, gather
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
+from jaxrag.types import EngineDown
 
 
 def make(name="double", function=lambda x: 2 * x, calls=None, **options):
@@ -168,7 +169,7 @@ def test_a_dead_engine_stops_the_run_and_keeps_what_was_done():
 
     with pytest.raises(EngineDown, match="gone"):
         run([lambda i=i: method(i) for i in range(3)], store)
-    assert store.holdings()[0].entries == 3
+    assert store.producers()[0].entries == 3
 
 
 def test_too_few_results_are_an_error_not_a_mix_up():

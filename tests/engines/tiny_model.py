@@ -7,12 +7,12 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from jaxrag.models.checkpoint import write_checkpoint
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoder_checkpoint import parameter_shapes
-from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.models.checkpoint.files import write_checkpoint
+from jaxrag.models.decoder.checkpoint import parameter_shapes
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.network import Decoder
 from jaxrag.types import Message
-from tests.models.decoder_reference import CONFIGS, random_tensors
+from tests.models.decoder.reference import CONFIGS, random_tensors
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"

@@ -182,7 +182,7 @@ def test_directories_that_are_no_runs(tmp_path: Path) -> None:
 def test_answers_to_questions_that_were_not_asked(tmp_path: Path) -> None:
     with start(tmp_path) as run:
         run.append([line("stranger")])
-        with pytest.raises(InputError, match="not asked: stranger"):
+        with pytest.raises(InputError, match="not in this run: stranger"):
             run.finish(IDS)
 
 
@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
         handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
         try:
-            with pytest.raises(OSError, match="nothing recorded before is lost"):
+            with pytest.raises(OSError, match="earlier records are kept"):
                 run.append([line("q04")])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

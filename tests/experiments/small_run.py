@@ -4,16 +4,18 @@ import json
 from pathlib import Path
 
 from tests.engines.tiny_model import write_tiny_model
-from tests.models import small_bert
+from tests.models.bert import small_bert
 
 CONFIG = """
 from jaxrag.methods import dtr
-from jaxrag.methods.candidates import DualPath
-from jaxrag.methods.gates import UncertaintyGate
-from jaxrag.methods.selectors import AIS
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run
-from jaxrag.settings import BiEncoder, Exact, Folder, Local
+from jaxrag.steps.candidates import DualPath
+from jaxrag.steps.gates import UncertaintyGate
+from jaxrag.steps.passage_selectors import AIS
+from jaxrag.steps.asking import Reader
+from jaxrag.runs.run import Run
+from jaxrag.retrieval.dense.settings import BiEncoder, Exact
+from jaxrag.data.folder import (Folder)
+from jaxrag.engines.local.settings import Local
 
 HERE = {here!r}
 

@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from experiments import answer, quickstart, sweep
+from experiments import quickstart, sweep
+from experiments import run as script
 from experiments.configuration import load
-from jaxrag import answering
-from jaxrag.engines.local import LocalModel
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
-from jaxrag.run import execute
+from jaxrag.runs import answering
+from jaxrag.runs.run import execute
 from jaxrag.types import InputError
 
 
@@ -59,7 +60,7 @@ def test_answers_are_text_and_retrieval_finds_gold(runs):
 def test_standard_rag_over_bm25(cache, tmp_path, capsys):
     pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
     arguments = ["--config=configs/retrievers.py:bm25@tiny", f"--config.cache={cache}"]
-    assert answer.main(["answer", *arguments, f"--workdir={tmp_path / 'run'}"]) == 0
+    assert script.main(["run", *arguments, f"--workdir={tmp_path / 'run'}"]) == 0
     assert "bm25" in capsys.readouterr().out
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["errors"] == 0 and metrics["means"]["recall"]["mean"] > 0.3
@@ -103,16 +104,16 @@ def test_progress_is_told_before_the_first_question_ends(cache, tmp_path, monkey
 
 
 def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
-    arguments = ["answer", "--config=configs/dtr.py:tiny", f"--config.cache={cache}"]
+    arguments = ["run", "--config=configs/dtr.py:tiny", f"--config.cache={cache}"]
     workdir = f"--workdir={runs['dtr']}"
     before = (runs["dtr"] / "answers.jsonl").read_bytes()
-    assert answer.main([*arguments, workdir]) == 0
+    assert script.main([*arguments, workdir]) == 0
     assert (runs["dtr"] / "answers.jsonl").read_bytes() == before
     assert "dtr" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"method\.gate\.threshold"):
-        answer.main([*arguments, workdir, "--config.method.gate.threshold=0.9"])
+        script.main([*arguments, workdir, "--config.method.gate.threshold=0.9"])
     with pytest.raises(InputError, match="workdir"):
-        answer.main(arguments)
+        script.main(arguments)
 
 
 def test_a_failing_question_stops_nothing(runs, cache, tmp_path, monkeypatch, capsys):
@@ -140,7 +141,7 @@ def test_the_record_tells_models_data_and_settings_but_no_path(runs):
     head = json.loads((runs["dtr"] / "config.json").read_text())
     config = head["config"]
     assert config["method"]["name"] == "dtr" and config["dataset"]["name"] == "factbook"
-    assert config["method"]["gate"]["is"] == "gates.UncertaintyGate"
+    assert config["method"]["gate"]["is"] == "UncertaintyGate"
     assert len(config["language_model"]["weights"]) >= 16
     assert "/" not in json.dumps({k: v for k, v in config.items() if k != "environments"})
     assert head["environments"][0]["packages"]["jax"]

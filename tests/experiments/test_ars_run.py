@@ -11,21 +11,28 @@ import pytest
 from configs import ars as ars_config
 from configs import ars_tables
 from experiments.configuration import load
+from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
-from jaxrag.jobs import selector, tables
-from jaxrag.methods import ars, ars_labels, ars_rewards
-from jaxrag.methods.relevance import Judge
-from jaxrag.methods.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Search
-from jaxrag.methods.rewrites import Rewriter
-from jaxrag.methods.steps import Reader
-from jaxrag.models.ranker_checkpoint import begin_ranker, write_ranker
-from jaxrag.plan import plan
-from jaxrag.run import Run, answer_function, execute
-from jaxrag.settings import BiEncoder, Bm25, CountSelector, Draw, Exact, RewriteRanker
-from jaxrag.training import selector_settings
+from jaxrag.methods.ars import ars
+from jaxrag.methods.ars import labels as ars_labels
+from jaxrag.methods.ars import rewards as ars_rewards
+from jaxrag.methods.ars.bandit import job as selector
+from jaxrag.methods.ars.bandit import settings as selector_settings
+from jaxrag.methods.ars.make_labels import MakeLabels
+from jaxrag.methods.ars.make_rewards import MakeRewards
+from jaxrag.methods.ars.relevance import Judge
+from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Search
+from jaxrag.methods.ars.rewrites import Rewriter
+from jaxrag.methods.ars.settings import CountBandit, RewriteRanker
+from jaxrag.models.bert.rewrite_ranker_checkpoint import untrained_ranker, write_ranker
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.dense.settings import BiEncoder, Exact
+from jaxrag.runs.plan import plan
+from jaxrag.runs.run import Run, execute
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
-from tests.models import small_bert
+from tests.models.bert import small_bert
 
 MORE = """
 [rewrite]
@@ -60,19 +67,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         method=ars_labels.Config(judge=judge, **common),
         data=Draw(run.data, None, "train", 12, 4),
     )
-    file = tables.tabulate(labels, root / "labels")
+    file = MakeLabels(labels).execute(root / "labels").path
     assert len(file.read_text().splitlines()) == 12
     # untrained, for training takes longest to compile and has tests of its own
     trained = root / "ranker"
-    begun = begin_ranker(root / "encoder", dtype=jnp.float32, max_length=32)
+    begun = untrained_ranker(root / "encoder", dtype=jnp.float32, max_length=32)
     write_ranker(trained, begun, begun_with=root / "encoder")
     rewards = dataclasses.replace(
         run,
-        method=ars_rewards.Config(order=Ranked(), **common),
+        method=ars_rewards.Config(order=Ranked(ranker=RewriteRanker(str(trained))), **common),
         data=Draw(run.data, None, "both", 8, 4),
-        rewrite_ranker=RewriteRanker(str(trained)),
     )
-    table = tables.tabulate(rewards, root / "ranked").parent
+    table = MakeRewards(rewards).execute(root / "ranked").path.parent
     job = selector.TrainSelector(
         (str(table),),
         arms=4,
@@ -81,7 +87,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         penalties=(),
         seeds=1,
     )
-    selector.execute(job, root / "selector")
+    job.execute(root / "selector")
     (chooser,) = (path.parent for path in (root / "selector" / "selectors").rglob("config.json"))
     return Made(root, run, trained, chooser)
 
@@ -92,12 +98,12 @@ def shared(root: Path) -> dict[str, Any]:
 
 
 def full(made: Made, **changes: Any) -> Run:
+    order = Ranked(ranker=RewriteRanker(str(made.ranker)))
+    count = Chosen(CountBandit(str(made.selector)))
     return dataclasses.replace(
         made.run,
-        method=ars.Config(**shared(made.root)),
+        method=ars.Config(order=order, count=count, **shared(made.root)),
         data=Draw(made.run.data, None, "test", 8, 4),
-        rewrite_ranker=RewriteRanker(str(made.ranker)),
-        count_selector=CountSelector(str(made.selector)),
         **changes,
     )
 
@@ -108,7 +114,10 @@ def test_the_whole_method(made: Made, tmp_path: Path) -> None:
     found = execute(run, tmp_path / "run")
     assert found["answered"] == 4 and not found["errors"]
     records = read_run(tmp_path / "run")
-    assert {"rewrite_ranker", "count_selector"} <= records.config.keys()
+    assert [name for name, _ in told.helpers] == ["order.ranker", "count.bandit"]
+    helpers = records.config["helpers"]
+    assert helpers.keys() == {"count.bandit", "order.ranker"}
+    assert helpers["order.ranker"]["ranker"]["weights"] and helpers["count.bandit"]["selector"]
     counts = {calls.kind: calls for calls in told.calls}
     for line in records.records:
         kept = line["trace"]["kept"]
@@ -137,16 +146,20 @@ def test_a_store_in_memory_leaves_nothing(made: Made, tmp_path: Path) -> None:
     assert (tmp_path / "other.sqlite").is_file()
 
 
+def with_method(run: Run, **changes: Any) -> Run:
+    return dataclasses.replace(run, method=dataclasses.replace(run.method, **changes))
+
+
 def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
     run = full(made)
-    none = dataclasses.replace(run, rewrite_ranker=RewriteRanker())
+    none = with_method(run, order=Ranked())
     for use in (plan, lambda run: execute(run, tmp_path / "a")):
-        with pytest.raises(InputError, match=r"give --config.rewrite_ranker.checkpoint=DIRECTORY"):
+        with pytest.raises(InputError, match=r"give --config\.method\.order\.ranker\.checkpoint="):
             use(none)
-        with pytest.raises(InputError, match=r"nowhere is no directory\. This run chooses"):
-            use(dataclasses.replace(run, count_selector=CountSelector("nowhere")))
+        with pytest.raises(InputError, match=r"nowhere is no directory\. This method chooses"):
+            use(with_method(run, count=Chosen(CountBandit("nowhere"))))
     bm25 = dataclasses.replace(run, index=Bm25())
-    with pytest.raises(InputError, match="the run's index has no encoder"):
+    with pytest.raises(InputError, match="compares vectors, and the index"):
         execute(bm25, tmp_path / "b")
     fewer = dataclasses.replace(run.method, rewriter=Rewriter(n=3, tokens=30))
     found = execute(dataclasses.replace(run, method=fewer), tmp_path / "c")
@@ -165,20 +178,21 @@ def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", ["tiny", "boolq", "paper-hotpotqa"])
 def test_every_strategy_has_a_config(strategy: str, data: str) -> None:
     run = ars_config.get_config(f"{strategy}@{data}")
-    assert run.name == strategy and answer_function(run)
+    assert run.name == strategy
     assert (run.index is None) == (strategy == "llm")
-    assert (run.rewrite_ranker is not None) == (strategy in ("top", "worst", "ars"))
-    assert (run.count_selector is not None) == (strategy in ("bandit", "ars"))
+    helpers = run.method.needs.helpers
+    assert ("order.ranker" in helpers) == (strategy in ("top", "worst", "ars"))
+    assert ("count.bandit" in helpers) == (strategy in ("bandit", "ars"))
     assert run.data.part == "test"
 
 
 def test_the_configs_of_tables() -> None:
     for kind, part in (("labels", "train"), ("gold", "train"), ("rewards", "both")):
-        run = ars_tables.get_config(f"{kind}@factbook")
-        assert run.data.part == part and run.rewrite_ranker is None
-    assert ars_tables.get_config("gold@boolq").method.judge is None
-    assert ars_tables.get_config("ranked@boolq").rewrite_ranker == RewriteRanker()
-    paper = ars_tables.get_config("rewards@paper-boolq")
+        run = ars_tables.get_config(f"{kind}@factbook").run
+        assert run.data.part == part and not run.method.needs.helpers
+    assert ars_tables.get_config("gold@boolq").run.method.judge is None
+    assert list(ars_tables.get_config("ranked@boolq").run.method.needs.helpers) == ["order.ranker"]
+    paper = ars_tables.get_config("rewards@paper-boolq").run
     assert (paper.data.train, paper.data.test) == (1600, 400)
     assert paper.method.search == Search() and paper.method.rewriter == Rewriter()
     for bad, said in (("ars@nowhere", "no data 'nowhere'"), ("best@tiny", "no strategy 'best'")):

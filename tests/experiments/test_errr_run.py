@@ -8,18 +8,24 @@ import pytest
 
 from configs import errr as errr_config
 from configs import errr_pairs as pairs_config
-from experiments.configuration import editable, load, rebuilt
+from experiments.configuration import load
+from jaxrag.data.draw import Draw
+from jaxrag.engines.local.settings import Local
+from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.engines.server.settings import Server
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods import errr, errr_pairs, no_retrieval, prompts, rrr, standard_rag
-from jaxrag.methods.queries import ERRR, RRR, Prompted, Trained
-from jaxrag.methods.rewrite_steps import Search
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run, answer_function, execute
-from jaxrag.settings import Draw, Exact, Local, Seq2Seq, Server
+from jaxrag.methods.ars.rewrite_steps import Search
+from jaxrag.methods.errr import errr, errr_pairs, rrr
+from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
+from jaxrag.retrieval.dense.settings import Exact
+from jaxrag.runs.plan import plan
+from jaxrag.runs.run import Run, execute
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
-from tests.jobs.test_query_pairs import MORE
-from tests.models import small_t5
+from tests.methods.errr.test_query_pairs import MORE
+from tests.models.t5 import small_t5
 
 QUESTIONS = 4
 
@@ -55,22 +61,29 @@ def test_the_frozen_method(made: Made, tmp_path: Path) -> None:
 
 
 def test_the_trainable_method_asks_the_optimizer(made: Made, tmp_path: Path) -> None:
-    method = dataclasses.replace(made.run.method, optimizer=Trained(tokens=12))
     small_t5.write(tmp_path / "t5", small_t5.CONFIGS["1.0"])
-    optimizer = Seq2Seq(str(tmp_path / "t5"))
-    run = dataclasses.replace(made.run, method=method, query_optimizer=optimizer)
+    optimizer = Trained(model=Seq2Seq(str(tmp_path / "t5")), tokens=12)
+    run = dataclasses.replace(
+        made.run, method=dataclasses.replace(made.run.method, optimizer=optimizer)
+    )
     found = execute(run, tmp_path / "run")
     assert found["answered"] == QUESTIONS and not found["errors"]
     records = read_run(tmp_path / "run")
-    assert records.config["query_optimizer"]
+    assert records.config["helpers"]["optimizer.model"]["name"] == "t5"
+    assert "weights" in str(records.config["helpers"]["optimizer.model"])
     assert all(line["cost"]["llm_calls"] == 3 for line in records.records)
 
 
-def test_without_an_optimizer_every_question_says_so(made: Made, tmp_path: Path) -> None:
-    method = dataclasses.replace(made.run.method, optimizer=Trained(context=False))
-    execute(dataclasses.replace(made.run, method=method), tmp_path / "run")
-    for line in read_run(tmp_path / "run").records:
-        assert "set config.query_optimizer.checkpoint" in line["error"]
+def test_without_an_optimizer_the_run_is_refused(made: Made, tmp_path: Path) -> None:
+    run = dataclasses.replace(
+        made.run, method=dataclasses.replace(made.run.method, optimizer=Trained())
+    )
+    for use in (plan, lambda run: execute(run, tmp_path / "run")):
+        with pytest.raises(
+            InputError, match=r"give --config\.method\.optimizer\.model\.checkpoint"
+        ):
+            use(run)
+    assert not (tmp_path / "run").exists()
 
 
 def test_prompts_without_the_roles_are_refused(made: Made, tmp_path: Path) -> None:
@@ -83,13 +96,13 @@ def test_prompts_without_the_roles_are_refused(made: Made, tmp_path: Path) -> No
     assert "has no [queries], which this method asks for" in error
 
 
-METHODS: dict[str, Any] = {
-    "direct": no_retrieval,
-    "rag": standard_rag,
-    "frozen_rrr": rrr,
-    "trainable_rrr": rrr,
-    "frozen_errr": errr,
-    "trainable_errr": errr,
+METHODS = {
+    "direct": "no_retrieval",
+    "rag": "standard_rag",
+    "frozen_rrr": "rrr",
+    "trainable_rrr": "rrr",
+    "frozen_errr": "errr",
+    "trainable_errr": "errr",
 }
 DATA = (*errr_config.DATA, *(f"paper-{name}" for name in ("popqa", "ambigqa", "hotpotqa")))
 
@@ -99,10 +112,13 @@ DATA = (*errr_config.DATA, *(f"paper-{name}" for name in ("popqa", "ambigqa", "h
 def test_every_method_has_every_data_set(name: str, data: str) -> None:
     run = errr_config.get_config(f"{name}@{data}")
     paper = data.startswith("paper-")
-    assert isinstance(run.method, METHODS[name].Config) and answer_function(run)
-    assert run.name == name and rebuilt(run, editable(run)) == run
+    assert run.method.name == METHODS[name]
+    assert run.name == name
     assert (run.index is None) == (name == "direct")
-    assert isinstance(run.query_optimizer, Seq2Seq) == name.startswith("trainable")
+    helpers = list(run.method.needs.helpers)
+    assert helpers == {
+        "trainable_rrr": ["rewriter.model"], "trainable_errr": ["optimizer.model"]
+    }.get(name, [])  # fmt: skip
     assert isinstance(run.model, Server if paper else Local)
     assert isinstance(run.data, Draw) and run.data.part == "test"
     found = prompts.load(run.method.reader.prompts)
@@ -120,33 +136,34 @@ def test_the_settings_of_the_paper() -> None:
     assert frozen.search == Search(m=5, merge="fusion", read=5)
     assert frozen.optimizer == Prompted(context=True)
     trained = errr_config.get_config("trainable_errr@paper-popqa").method.optimizer
-    assert trained == Trained() and trained.instruction == ERRR and trained.ending == ""
+    assert trained == Trained() and trained.reads == StudentInput(ERRR, True, "")
     run = errr_config.get_config("trainable_rrr@paper-popqa")
-    assert run.method.rewriter == Trained(RRR, context=False, tokens=50)
-    assert isinstance(run.query_optimizer, Seq2Seq) and run.query_optimizer.beams == 4
+    reads = StudentInput(RRR, context=False)
+    assert run.method.rewriter == Trained(reads, Seq2Seq(beams=4), tokens=50)
 
 
 def test_a_decoder_as_a_student() -> None:
     run = errr_config.get_config("trainable_errr+decoder@popqa")
-    assert isinstance(run.query_optimizer, Local) and run.name == "trainable_errr+decoder"
-    assert run.method.optimizer.input("Who?", "A man.").endswith(" Who? Context: A man.\nQueries:")
+    optimizer = run.method.optimizer
+    assert optimizer.model == Local("") and run.name == "trainable_errr+decoder"
+    assert optimizer.reads.text("Who?", "A man.").endswith(" Who? Context: A man.\nQueries:")
     pairs = pairs_config.get_config("popqa+decoder")
-    assert pairs.method.student == run.method.optimizer
+    assert pairs.method.student == optimizer.reads
 
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("name", ["trainable_errr", "trainable_rrr"])
 def test_pairs_are_what_the_method_reads_of_other_questions(name: str, data: str) -> None:
     run, pairs = errr_config.get_config(f"{name}@{data}"), f"{name}@{data}"
-    teacher = pairs_config.get_config(pairs)
+    teacher = pairs_config.get_config(pairs).run
     assert isinstance(teacher.method, errr_pairs.Config) and teacher.index is None
     writer = run.method.optimizer if name == "trainable_errr" else run.method.rewriter
-    assert teacher.method.student == writer
+    assert teacher.method.student == writer.reads
     assert teacher.method.teacher.context == writer.context
     assert dataclasses.replace(teacher.data, part="test") == run.data  # type: ignore[type-var]
     assert teacher.data.part == "train" and teacher.model == run.model  # type: ignore[attr-defined]
     if name == "trainable_errr":
-        assert pairs_config.get_config(data) == teacher
+        assert pairs_config.get_config(data).run == teacher
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,23 @@ import pytest
 
 from experiments import explain, report
 from experiments.configuration import load
-from jaxrag.evaluation import explanations
 from jaxrag.evaluation.records import read_run
-from jaxrag.run import execute
+from jaxrag.evaluation.report import explanations
+from jaxrag.runs.run import execute
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
-from tests.retrieval import small_sidr
+from tests.retrieval.sidr import small_sidr
 
 CONFIG = """
-from jaxrag.methods import r3
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run
-from jaxrag.settings import BiEncoder, Exact, Folder, Local, Sidr
+from jaxrag.methods.r3 import r3
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.asking import Reader
+from jaxrag.runs.run import Run
+from jaxrag.retrieval.dense.settings import BiEncoder, Exact
+from jaxrag.data.folder import (Folder)
+from jaxrag.engines.local.settings import Local
+from jaxrag.retrieval.sidr.settings import Sidr
 
 HERE = {here!r}
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from experiments.answer import main
 from experiments.configuration import script
+from experiments.run import main
 from jaxrag.__main__ import main as jaxrag
 from jaxrag.evaluation.records import read_run
 from tests.experiments.small_run import write_small_run
@@ -43,7 +43,7 @@ def run(config: Path, workdir: Path, cache: Path) -> tuple[int, str]:
     before, handler = sys.argv, signal.getsignal(signal.SIGTERM)
     errors = io.StringIO()
     try:
-        sys.argv = ["answer", *flags]
+        sys.argv = ["run", *flags]
         with (
             contextlib.redirect_stderr(errors),
             contextlib.redirect_stdout(io.StringIO()),
@@ -111,7 +111,7 @@ def check_full(small: Small, disk: Callable[[int], Path], kilobytes: int, cache:
     assert run(small.config, workdir, cache)[0] == 0
     assert (workdir / "answers.jsonl").read_bytes() == small.answers
     assert read_run(workdir).finished
-    assert not list(workdir.glob("*.part"))
+    assert not list(workdir.glob("*.new"))
     return "".join(said)
 
 
@@ -236,9 +236,12 @@ import dataclasses
 import json
 from pathlib import Path
 
-from jaxrag.methods import steps
-from jaxrag.run import Run
-from jaxrag.settings import Folder, Local
+
+from jaxrag.steps import asking as steps
+from jaxrag.steps.needs import Needs
+from jaxrag.runs.run import Run
+from jaxrag.data.folder import (Folder)
+from jaxrag.engines.local.settings import Local
 from jaxrag.types import Answer, Question
 
 HERE = Path({here!r})
@@ -247,17 +250,19 @@ BROKEN = {broken}
 
 @dataclasses.dataclass(frozen=True)
 class Config:
+    name = "fragile"
+    needs = Needs()
+
     reader: steps.Reader
 
-
-async def answer(question: Question, tools, config: Config) -> Answer:
-    trace: steps.Trace = {{}}
-    reply = await steps.answer_directly(question, tools, config.reader, trace)
-    with (HERE / "asked").open("a") as asked:
-        asked.write(question.id + "\\n")
-    if question.id in BROKEN:
-        raise KeyError("no luck with " + question.id)
-    return Answer(question.id, reply.text, trace)
+    async def answer(self, question: Question, tools) -> Answer:
+        trace: steps.Trace = {{}}
+        reply = await steps.answer_directly(question, tools, self.reader, trace)
+        with (HERE / "asked").open("a") as asked:
+            asked.write(question.id + "\\n")
+        if question.id in BROKEN:
+            raise KeyError("no luck with " + question.id)
+        return Answer(question.id, reply.text, trace)
 
 
 def get_config():

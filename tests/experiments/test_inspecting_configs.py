@@ -8,14 +8,15 @@ import pytest
 
 from configs import errr
 from configs.errr import DATA
-from experiments.configuration import editable, load, rebuilt
-from jaxrag.calls import bounds
+from experiments.configuration import load
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods import dragin, prompts, seakr
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
-from jaxrag.run import Run, answer_function, execute, prepare
+from jaxrag.methods.inspecting import dragin, seakr
+from jaxrag.runs.calls import bounds
+from jaxrag.runs.run import Run, execute, prepare
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.fakes import FakePassages
@@ -28,8 +29,8 @@ QUESTIONS = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(6)]
 @pytest.mark.parametrize("where", [*DATA, "paper-hotpotqa", "paper-popqa"])
 def test_every_method_has_every_variant(name: str, where: str) -> None:
     run = load(f"configs/inspecting.py:{name}@{where}")
-    assert run.name == name and run.index is not None and rebuilt(run, editable(run)) == run
-    assert run.method.needs_inspection
+    assert run.name == name and run.index is not None
+    assert run.method.needs.inspection
     # the same questions as all other methods answer
     assert run.data == errr.get_config(f"direct@{where}").data
     layout = prompts.load(run.method.reader.prompts)
@@ -52,9 +53,8 @@ def test_unknown_variants_are_refused(variant: str, said: str) -> None:
 
 def calls(name: str) -> dict[str, tuple[int, int]]:
     run = load(f"configs/inspecting.py:{name}@tiny")
-    answer = answer_function(run)
     found = bounds(
-        lambda question, tools: answer(question, tools, run.method),
+        run.method,
         QUESTIONS,
         FakePassages(40),  # type: ignore[arg-type]
     )
@@ -129,8 +129,8 @@ def test_a_small_run_to_its_end(name: str, tmp_path: Path) -> None:
 
 
 def test_an_engine_without_an_inside_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    from jaxrag.settings import Local
-    from tests.methods.scripted import ScriptedModel
+    from jaxrag.engines.local.settings import Local
+    from tests.steps.scripted import ScriptedModel
 
     reader = Reader(prompts=str(tmp_path / "prompts.toml"))
     run = small_run(tmp_path, dragin.Config(reader=reader))

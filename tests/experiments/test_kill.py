@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def start(config, workdir):
-    command = [sys.executable, "-m", "experiments.answer", f"--config={config}",
+    command = [sys.executable, "-m", "experiments.run", f"--config={config}",
                f"--workdir={workdir}"]  # fmt: skip
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
     # killed as it writes a program, it would leave half of one to the other tests

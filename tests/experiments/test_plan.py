@@ -11,27 +11,34 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.answer import main
 from experiments.configuration import load
-from jaxrag.calls import bounds
-from jaxrag.engines.local import LocalModel
+from experiments.run import main
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.settings import Local
 from jaxrag.engines.requests import gather
+from jaxrag.engines.server.settings import Server
+from jaxrag.engines.vllm.settings import Vllm
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods import dtr, llm_judge, no_retrieval, pairs, rerank, steps
-from jaxrag.methods.candidates import DualPath, OnePath
-from jaxrag.methods.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
-from jaxrag.methods.selectors import Rerank, Top
-from jaxrag.models.cache import empty_cache
-from jaxrag.models.checkpoint import write_checkpoint
-from jaxrag.models.decoder_config import read_decoder_config
-from jaxrag.plan import Plan, plan
-from jaxrag.retrieval.encoder import Encoder
-from jaxrag.run import Run, execute
-from jaxrag.settings import Local, QueryLikelihood, Scann, Server, Vllm
+from jaxrag.methods import dtr, pairs
+from jaxrag.methods.retrieve_and_read import LLM_JUDGE, NO_RETRIEVAL, RERANK
+from jaxrag.models.checkpoint.files import write_checkpoint
+from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.retrieval.dense.settings import Scann
+from jaxrag.retrieval.settings import QueryLikelihood
+from jaxrag.runs.calls import bounds
+from jaxrag.runs.plan import Plan, plan
+from jaxrag.runs.run import Run, execute
+from jaxrag.steps import asking as steps
+from jaxrag.steps.candidates import DualPath, OnePath
+from jaxrag.steps.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.passage_selectors import Rerank, Top
 from jaxrag.types import Answer, InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.experiments.small_run import write_small_run
-from tests.models.decoder_reference import CONFIGS
+from tests.models.decoder.reference import CONFIGS
 from tests.retrieval.fakes import FakePassages
 
 
@@ -51,7 +58,7 @@ def test_a_dry_run_loads_asks_and_writes_nothing(
         monkeypatch.setattr(owner, name, refuse)
     workdir = tmp_path / "run"
     arguments = [f"--config={config}", f"--workdir={workdir}", f"--config.cache={tmp_path}/cache"]
-    assert main(["answer", *arguments, "--dry-run"]) == 0
+    assert main(["run", *arguments, "--dry-run"]) == 0
     assert not workdir.exists()
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {"data", "data.lock"}
     told = capsys.readouterr().out
@@ -97,7 +104,7 @@ def test_an_unfinished_index_is_told_from_a_built_one(config: Path, tmp_path: Pa
     other: Any = run.index
     scann = dataclasses.replace(run, index=Scann(other.encoder))
     assert state(scann) == "its vectors are there; the run trains on them"
-    scann.index.open(plan_data(scann), tmp_path / "cache")  # type: ignore[union-attr]
+    scann.index.open(plan_data(scann).passages, tmp_path / "cache")  # type: ignore[union-attr]
     assert state(scann) == "built"
     (manifest,) = (tmp_path / "cache" / "indexes").glob("*/manifest.json")
     text = manifest.read_text().replace('"complete": true', '"complete": false')
@@ -112,7 +119,7 @@ def plan_data(run: Run) -> Any:
 
 
 def model_of(config: Path, **settings: Any) -> Plan:
-    run = dataclasses.replace(load(str(config)), method=no_retrieval.Config(), index=None)
+    run = dataclasses.replace(load(str(config)), method=NO_RETRIEVAL, index=None)
     return plan(dataclasses.replace(run, **settings))
 
 
@@ -155,32 +162,29 @@ def test_what_is_elsewhere_is_not_guessed(config: Path) -> None:
 
 
 CASES = {
-    "no retrieval": (no_retrieval, no_retrieval.Config(), {"llm_calls": (1, 1)}),
-    "dtr": (dtr, dtr.Config(), {"llm_calls": (1, 3), "searches": (0, 2)}),
+    "no retrieval": (NO_RETRIEVAL, {"llm_calls": (1, 1)}),
+    "dtr": (dtr.Config(), {"llm_calls": (1, 3), "searches": (0, 2)}),
     "dtr, always": (
-        dtr,
         dtr.Config(UncertaintyGate(0.0)),
         {"llm_calls": (3, 3), "searches": (2, 2)},
     ),
-    "dtr, never": (dtr, dtr.Config(Never()), {"llm_calls": (1, 1)}),
-    "pairs": (pairs, pairs.Config(), {"llm_calls": (3, 4), "searches": (0, 2)}),
+    "dtr, never": (dtr.Config(Never()), {"llm_calls": (1, 1)}),
+    "pairs": (pairs.Config(), {"llm_calls": (3, 4), "searches": (0, 2)}),
     "pairs, reranked": (
-        pairs,
         pairs.Config(AgreementGate(), DualPath(n=5), Rerank(with_pseudo=True)),
         {"llm_calls": (3, 4), "searches": (0, 2), "rerank_pairs": (0, 20)},
     ),
     "judge": (
-        llm_judge,
-        llm_judge.Config(JudgeGate(), OnePath(n=3, by="pseudo"), Top(k=1)),
+        dataclasses.replace(
+            LLM_JUDGE, gate=JudgeGate(), candidates=OnePath(n=3, by="pseudo"), select=Top(k=1)
+        ),
         {"llm_calls": (2, 3), "searches": (0, 1)},
     ),
     "rerank": (
-        rerank,
-        rerank.Config(OnePath(n=7)),
+        dataclasses.replace(RERANK, candidates=OnePath(n=7)),
         {"llm_calls": (1, 1), "searches": (1, 1), "rerank_pairs": (7, 7)},
     ),
     "truncating": (
-        dtr,
         dtr.Config(Always(), reader=steps.Reader(truncate=True)),
         {"llm_calls": (2, 2), "searches": (2, 2)},
     ),
@@ -190,14 +194,19 @@ QUESTIONS = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(9)]
 
 @pytest.mark.parametrize("name", CASES)
 def test_bounds_are_those_of_the_method(name: str) -> None:
-    module, settings, expected = CASES[name]
+    method, expected = CASES[name]
     passages: Any = FakePassages(40)
-    found = bounds(lambda q, t: module.answer(q, t, settings), QUESTIONS, passages, reranks=True)
+    found = bounds(method, QUESTIONS, passages)
     assert {calls.kind: (calls.least, calls.most) for calls in found} == expected
 
 
+def method_of(answer: Any) -> Any:
+    """A method without settings that needs nothing."""
+    return type("Config", (), {"name": "mine", "needs": Needs(), "answer": answer})()
+
+
 def test_a_method_that_nobody_registered_has_bounds_too() -> None:
-    async def loops(question: Question, tools: Any) -> Answer:
+    async def loops(self: Any, question: Question, tools: Any) -> Answer:
         """Asks until the model says yes, three times at most, and scores what it heard."""
         for turn in range(3):
             reply = await tools.llm.generate(f"{question.text} {turn}", max_new_tokens=4)
@@ -206,7 +215,7 @@ def test_a_method_that_nobody_registered_has_bounds_too() -> None:
                 break
         return Answer(question.id, "", {})
 
-    found = bounds(loops, QUESTIONS, None)
+    found = bounds(method_of(loops), QUESTIONS, None)
     assert [tuple(calls) for calls in found] == [("llm_calls", 1, 3), ("llm_scores", 2, 6)]
 
 
@@ -216,21 +225,24 @@ from __future__ import annotations
 import dataclasses
 
 from experiments.configuration import load
-from jaxrag.methods import steps
+from jaxrag.steps import asking as steps
+from jaxrag.steps.needs import Needs
 from jaxrag.types import Answer, Question
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
+    name = "twice"
+    needs = Needs(search=True)
+
     reader: steps.Reader
 
-
-async def answer(question: Question, tools, config: Config) -> Answer:
-    trace: steps.Trace = {{}}
-    first = await steps.answer_directly(question, tools, config.reader, trace)
-    ranking = await tools.index.search(f"{{question.text}} {{first.text}}", 3)
-    reply = await steps.answer_from_passages(question, ranking.ids, tools, config.reader, trace)
-    return Answer(question.id, reply.text, trace)
+    async def answer(self, question: Question, tools) -> Answer:
+        trace: steps.Trace = {{}}
+        first = await steps.answer_directly(question, tools, self.reader, trace)
+        ranking = await tools.retriever.search(f"{{question.text}} {{first.text}}", 3)
+        reply = await steps.answer_from_passages(question, ranking.ids, tools, self.reader, trace)
+        return Answer(question.id, reply.text, trace)
 
 
 def get_config():
@@ -250,23 +262,28 @@ def test_the_readme_s_method_runs_from_one_file(config: Path, tmp_path: Path) ->
 
 
 def test_a_method_that_cannot_run_is_refused() -> None:
-    async def searches(question: Question, tools: Any) -> Answer:
-        await tools.index.search(question.text, 3)
+    async def searches(self: Any, question: Question, tools: Any) -> Answer:
+        await tools.retriever.search(question.text, 3)
         return Answer(question.id, "", {})
 
-    async def breaks(question: Question, tools: Any) -> Answer:
+    async def breaks(self: Any, question: Question, tools: Any) -> Answer:
         raise RuntimeError("never finished")
 
     with pytest.raises(InputError, match="no index"):
-        bounds(searches, QUESTIONS, None)
+        bounds(method_of(searches), QUESTIONS, None)
     with pytest.raises(InputError, match="never finished"):
-        bounds(breaks, QUESTIONS, None)
+        bounds(method_of(breaks), QUESTIONS, None)
 
 
 def test_the_reranker_and_the_judge_are_in_the_plan(config: Path) -> None:
     run = load(str(config))
-    settings = dataclasses.replace(run.method, select=Rerank(k=1))
-    parts = {"index": run.index, "reranker": QueryLikelihood(), "judge": run.model}
+    settings = dataclasses.replace(
+        run.method,
+        gate=JudgeGate(run.model),
+        select=Rerank(k=1),
+        reader=steps.Reader(prompts="small"),
+    )
+    parts = {"index": run.index, "reranker": QueryLikelihood()}
     found = model_of(config, method=settings, **parts)
-    assert [model.role for model in found.models] == ["model", "judge"]
+    assert [model.role for model in found.models] == ["model", "gate.judge"]
     assert ("rerank_pairs", 0, 6) in found.calls

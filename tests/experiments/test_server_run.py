@@ -5,25 +5,27 @@ from typing import Any
 
 import pytest
 
-from experiments.answer import main
-from jaxrag.engines import replicas
-from jaxrag.engines.server import ServerModel
-from tests.engines.fake_server import faulty, serving
+from experiments.run import main
+from jaxrag.core import http
+from jaxrag.engines.server.client import ServerModel
+from jaxrag.engines.server.settings import Server
+from tests.engines.server.fake_server import faulty, serving
 from tests.experiments.small_run import write_small_run
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: Any) -> Any:
-    models, connect = [], ServerModel.connect
+    models, load = [], Server.load
 
-    def noted(*args: Any, **settings: Any) -> ServerModel:
-        models.append(connect(*args, **settings))
+    def noted(settings: Server, cache: Path) -> ServerModel:
+        models.append(load(settings, cache))
         return models[-1]
 
-    monkeypatch.setattr(ServerModel, "connect", noted)
-    monkeypatch.setattr(replicas, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(Server, "load", noted)
+    monkeypatch.setattr(http, "_FIRST_PAUSE", 0.01)
     file = write_small_run(tmp_path, questions=30)
-    text = file.read_text().replace("Folder, Local", "Folder, Server")
+    server = "from jaxrag.engines.server.settings import Server\n"
+    text = file.read_text().replace("import Local\n", "import Local\n" + server)
     here = "tokenizer=HERE + '/model'"
     file.write_text(text.replace('Local(HERE + "/model")', f"Server('tiny', {here})"))
     yield file
@@ -34,7 +36,7 @@ def config(tmp_path: Path, monkeypatch: Any) -> Any:
 def run(config: Path, workdir: Path, *servers: Any, **settings: Any) -> int:
     settings = {"urls": ",".join(server.url for server in servers), "patience": 5.0, **settings}
     flags = [f"--config.model.{name}={value}" for name, value in settings.items()]
-    return main(["answer", f"--config={config}", f"--workdir={workdir}", *flags])
+    return main(["run", f"--config={config}", f"--workdir={workdir}", *flags])
 
 
 def test_faults_change_no_answer_and_nothing_is_answered_twice(

@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 
 from experiments.configuration import load
-from jaxrag.engines.local import LocalModel
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods import dtr, r3
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
-from jaxrag.models.sidr_checkpoint import write_towers
-from jaxrag.plan import plan
-from jaxrag.run import Run, asked, execute, open_index
-from jaxrag.settings import Sidr
+from jaxrag.methods import dtr
+from jaxrag.methods.r3 import r3
+from jaxrag.models.bert.sidr_checkpoint import write_towers
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs.plan import plan
+from jaxrag.runs.run import Run, asked, execute, open_index
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
-from tests.retrieval import small_sidr
+from tests.retrieval.sidr import small_sidr
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +72,19 @@ def test_what_is_amiss_is_told(small: Run, tmp_path: Path, search: Any) -> None:
     run = dataclasses.replace(searching(small, search), cache=str(tmp_path))
     dataset, _ = asked(run, tmp_path)
     index: Any = run.index
-    assert index.state(dataset, tmp_path) == "not built yet"
+    assert index.state(dataset.passages, tmp_path) == "not built yet"
     open_index(run, tmp_path)
-    assert index.state(dataset, tmp_path) == "built"
-    directory = index.directory(dataset, tmp_path)
+    assert index.state(dataset.passages, tmp_path) == "built"
+    directory = index.directory(dataset.passages, tmp_path)
     (file,) = directory.glob("*.npy")
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    assert f"{len(whole) - 1:,} bytes instead of" in index.state(dataset, tmp_path)
+    assert f"{len(whole) - 1:,} bytes instead of" in index.state(dataset.passages, tmp_path)
     manifest = directory / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"complete": true', '"complete": false'))
-    assert index.state(dataset, tmp_path).startswith("unfinished, 1 of its files")
+    assert index.state(dataset.passages, tmp_path).startswith("unfinished, 1 of its files")
     manifest.write_text("{")
-    assert "manifest.json is damaged" in index.state(dataset, tmp_path)
+    assert "manifest.json is damaged" in index.state(dataset.passages, tmp_path)
 
 
 def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
 
     def directory(search: Any, **changes: Any) -> Path:
         index: Any = searching(small, search, **changes).index
-        return index.directory(dataset, tmp_path)
+        return index.directory(dataset.passages, tmp_path)
 
     bert, module, params = small_sidr.parts(tmp_path, seed=3)
     trained = str(write_towers(tmp_path / "trained", module, params, begun_with=bert))

@@ -162,6 +162,30 @@ def test_angle_degenerate() -> None:
             assert bool(jnp.isfinite(gradient).all())
 
 
+@pytest.mark.parametrize("length", [1e-30, 1e-20, 1e20, 1e30, 3e38])
+def test_angle_does_not_depend_on_the_lengths(length: float) -> None:
+    # 3-4-5: the cosine between (3, 4) and (4, 3) is 24 / 25; the squares of 1e20 and 1e-30 leave
+    # the range of float32.
+    one, other = np.array([0.6, 0.8], np.float32), np.array([0.8, 0.6], np.float32)
+    u, v = jnp.float32(length) * one, jnp.float32(length) * other
+    assert ais.angle(u, u) == 0.0
+    close(ais.angle(u, -u), np.pi)
+    close(jax.jit(ais.angle)(u, v), math.acos(24 / 25))
+    close(ais.angle(u, jnp.array(other)), math.acos(24 / 25))
+    # The gradient by v is (0.6, -0.8) / |v|: away from u, at right angles to v. At 3e38 it is
+    # below the smallest normal float32.
+    if length < 1e38:
+        gradient = np.asarray(jax.grad(ais.angle, argnums=1)(u, v), np.float64)
+        close(gradient * length, [0.6, -0.8], 1e-5)
+
+
+def test_angle_of_no_number_is_no_number() -> None:
+    u, zero = jnp.array([1.0, 0.0]), jnp.zeros(2)
+    for bad in (jnp.array([jnp.nan, 0.0]), jnp.array([1.0, jnp.nan]), jnp.array([jnp.inf, 1.0])):
+        for other in (u, zero, bad):
+            assert jnp.isnan(ais.angle(bad, other)) and jnp.isnan(ais.angle(other, bad))
+
+
 def test_select_worked_by_hand() -> None:
     scores = jnp.array([0.1, 0.9, 0.5, 0.9, 0.7, 0.8])
     ids = jnp.array([7, 3, 7, 3, 5, 9])
@@ -243,6 +267,19 @@ def test_select_passages_equals_float64_and_vmaps(score: ais.Score) -> None:
         positions, kept = select64(ours, ids[row].tolist(), where[row].tolist(), 3)
         assert batched.selection.positions[row].tolist() == positions
         assert batched.selection.ids[row].tolist() == kept
+
+
+def test_a_passage_that_is_nan_comes_last() -> None:
+    # The real passage is nearly opposite to both: its cosines are below 0, those of a zero vector.
+    query, pseudo = jnp.array([1.0, 0.0]), jnp.array([1.0, 0.1])
+    passages = jnp.array([[jnp.nan, 0.0], [-1.0, 0.1]])
+    for score in ("cosine_sum", "angle_sum", "dynamic"):
+        for k in (1, 2):
+            pool = ais.select_passages(
+                query, pseudo, passages, jnp.arange(2), k=k, where=jnp.ones(2, bool), score=score
+            )
+            assert pool.selection.ids.tolist() == [1, 0][:k]
+        assert jnp.isnan(pool.scores[0]) and jnp.isfinite(pool.scores[1])
 
 
 def test_select_passages_jit_changes_nothing() -> None:

@@ -102,6 +102,33 @@ def test_without_advantage_there_is_no_gradient() -> None:
     assert jax.grad(loss)(jnp.array([0.1, -3.0, 0.0])).tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("advantage", "wanted", "slope"),
+    [
+        # exp(90) is beyond float32, but the clip of 0.2 holds: -1.2, without a gradient
+        (1.0, -1.2, 0.0),
+        (0.0, 0.0, 0.0),
+        # min(-inf, -1.2): the loss is inf, and so is its gradient -rho A
+        (-1.0, math.inf, math.inf),
+    ],
+)
+@pytest.mark.parametrize("apart", [90.0, math.inf])
+def test_a_ratio_that_overflows(advantage: float, wanted: float, slope: float, apart: Any) -> None:
+    def loss(logprobs: Any) -> Any:
+        old, advantages = jnp.full(1, -apart), jnp.full(1, advantage)
+        return ppo.policy_loss(logprobs, old, advantages, clip=0.2, where=jnp.ones(1, bool))
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(jnp.zeros(1))
+    assert float(value) == pytest.approx(wanted)
+    assert gradient.tolist() == [slope]
+
+
+def test_a_ratio_that_is_no_number_shows_in_the_loss() -> None:
+    for advantage in (1.0, 0.0, -1.0):
+        of = jnp.full(1, jnp.nan), jnp.zeros(1), jnp.full(1, advantage)
+        assert math.isnan(float(ppo.policy_loss(*of, clip=0.2, where=jnp.ones(1, bool))))
+
+
 def test_the_value_loss_by_hand() -> None:
     def loss(value: Any, clip: float = 0.2) -> Any:
         of = jnp.full(1, value), jnp.zeros(1), jnp.ones(1)
@@ -121,6 +148,16 @@ def test_entropy_by_hand() -> None:
     found = ppo.entropy(jnp.array([[5.0, 5.0, 5.0, 5.0], [0.0, math.log(3), -jnp.inf, -1e9]])[:1])
     np.testing.assert_allclose(found, [math.log(4)], atol=1e-6)
     np.testing.assert_allclose(ppo.entropy(jnp.array([0.0, math.log(3)])), 0.562335, atol=1e-6)
+
+
+def test_entropy_of_impossible_tokens_by_hand() -> None:
+    # p = 1 and 0: entropy 0. p = 1/4, 3/4 and 0: 0.562335 as without the third
+    assert float(ppo.entropy(jnp.array([0.0, -jnp.inf]))) == 0.0
+    logits = jnp.array([0.0, math.log(3), -jnp.inf])
+    np.testing.assert_allclose(ppo.entropy(logits), 0.562335, atol=1e-6)
+    # dH/dz_i = -p_i (log p_i + H): -(-1.386294 + 0.562335) / 4 = 0.205990, and minus that
+    gradient = jax.grad(ppo.entropy)(logits)
+    np.testing.assert_allclose(gradient, [0.205990, -0.205990, 0.0], atol=1e-6)
 
 
 def test_divergences_by_hand() -> None:

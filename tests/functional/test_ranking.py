@@ -115,6 +115,22 @@ def test_scores_far_apart_are_finite() -> None:
     assert not np.isfinite(naive_loss(-scores, np.array([1, 0])))
 
 
+@pytest.mark.parametrize("scores", [[3e38, -3e38], [math.inf, 0.0], [0.0, -math.inf]])
+@pytest.mark.parametrize("ties", ["half", "drop"])
+def test_an_infinite_difference_of_scores(scores: list[float], ties: Any) -> None:
+    # 6e38 is beyond float32: the difference is inf. -log sigmoid(inf) = 0 for the right order, and
+    # its derivative sigmoid(inf) - 1 = 0; the wrong order costs inf, with derivative -1.
+    loss = jax.jit(jax.value_and_grad(ranknet_loss), static_argnames="ties")
+    value, gradient = loss(jnp.array(scores), jnp.array([1, 0]), ties=ties)
+    assert value == 0 and gradient.tolist() == [0, 0]
+    value, gradient = loss(jnp.array(scores), jnp.array([0, 1]), ties=ties)
+    assert value == math.inf and gradient.tolist() == [1, -1]
+    # Equal labels: log(e^(inf/2) + e^(-inf/2)) = inf, with derivative 1/2.
+    value, gradient = loss(jnp.array(scores), jnp.array([1, 1]), ties=ties)
+    expected = (math.inf, [0.5, -0.5]) if ties == "half" else (0, [0, 0])
+    assert (value, gradient.tolist()) == expected
+
+
 quarters = st.integers(-40, 40).map(lambda n: n / 4)  # sums of these are exact in float32
 rows = st.lists(st.tuples(quarters, st.integers(0, 5)), min_size=2, max_size=10)
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from jaxrag.functional import policies, rewards
+from jaxrag.functional import rewards
+from jaxrag.functional.bandits import policies
 
 BASE = jnp.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [0.5, 0.25, 0.0], [0.0, 0.0, 0.0]])
 

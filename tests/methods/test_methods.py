@@ -5,24 +5,25 @@ import math
 
 import pytest
 
-from jaxrag.methods import (
-    cot,
-    dpr_ais,
-    dtr,
-    hyde,
-    llm_judge,
-    no_retrieval,
-    pairs,
-    q2d,
-    rerank,
-    standard_rag,
+from jaxrag.engines.local.settings import Local
+from jaxrag.methods import dtr, pairs
+from jaxrag.methods.retrieve_and_read import (
+    COT,
+    DPR_AIS,
+    HYDE,
+    LLM_JUDGE,
+    NO_RETRIEVAL,
+    Q2D,
+    RERANK,
+    STANDARD_RAG,
 )
-from jaxrag.methods.candidates import DualPath, FixedMix, OnePath
-from jaxrag.methods.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
-from jaxrag.methods.selectors import AIS, Rerank, Top
-from jaxrag.methods.steps import Reader
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
+from jaxrag.steps.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
+from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
 
 PAIRS = {
     "Context:": "<answer>Paris</answer>",
@@ -50,7 +51,7 @@ def kept(outcome):
 
 
 def test_no_retrieval_asks_once():
-    found = run(no_retrieval.answer, no_retrieval.Config(), ScriptedModel(DTR))
+    found = run(NO_RETRIEVAL, ScriptedModel(DTR))
     assert found.value.text == "Rome"
     assert found.cost["llm_calls"] == 1 and "searches" not in found.cost
     assert found.value.trace["direct"]["u"] == pytest.approx(math.log(2))  # -(2 ln 0.5) / 2
@@ -58,7 +59,7 @@ def test_no_retrieval_asks_once():
 
 def test_standard_rag_reads_the_best_in_order():
     model = ScriptedModel(DTR)
-    found = run(standard_rag.answer, standard_rag.Config(), model, index())
+    found = run(STANDARD_RAG, model, index())
     assert found.value.text == "Paris" and kept(found) == ["a", "b", "c"]
     (prompt,) = model.prompts
     assert prompt.index("Passage 1. Title a: text of a") < prompt.index("Passage 3. Title c")
@@ -68,12 +69,13 @@ def test_standard_rag_reads_the_best_in_order():
 
 
 @pytest.mark.parametrize(
-    "module, best, path",
-    [(hyde, ["f", "e", "d"], "p"), (q2d, ["f", "e", "d"], "q+p"), (cot, ["d", "e", "c"], "q+p")],
+    "method, best, path",
+    [(HYDE, ["f", "e", "d"], "p"), (Q2D, ["f", "e", "d"], "q+p"), (COT, ["d", "e", "c"], "q+p")],
+    ids=lambda one: getattr(one, "name", None),
 )
-def test_expansions_search_by_what_the_model_wrote(module, best, path):
+def test_expansions_search_by_what_the_model_wrote(method, best, path):
     # The rationale lies at 45 degrees: d (40) and e (50) tie in exact arithmetic, c follows.
-    found = run(module.answer, module.Config(), ScriptedModel(DTR), index())
+    found = run(method, ScriptedModel(DTR), index())
     (search,) = found.value.trace["searches"]
     assert search["path"] == path and set(search["ids"]) >= set(best[:2])
     assert found.cost["llm_calls"] == 2 and found.cost["searches"] == 1
@@ -85,7 +87,7 @@ def test_dtr_accepts_a_sure_answer_without_retrieval():
     sure = {**DTR, "single word": ("Rome", [0.999, 0.999])}
     # u = -ln 0.999 = 0.0010005 nats
     config = dtr.Config(gate=UncertaintyGate(threshold=0.002))
-    found = run(dtr.answer, config, ScriptedModel(sure), index())
+    found = run(config, ScriptedModel(sure), index())
     assert found.value.text == "Rome" and found.cost["llm_calls"] == 1
     gate = found.value.trace["gate"]
     assert gate["retrieve"] is False and gate["value"] == pytest.approx(0.0010005, abs=1e-7)
@@ -94,16 +96,16 @@ def test_dtr_accepts_a_sure_answer_without_retrieval():
 @pytest.mark.parametrize("threshold, retrieve", [(0.0, True), (0.69, True), (0.70, False)])
 def test_dtr_threshold(threshold, retrieve):
     found = run(
-        dtr.answer, dtr.Config(gate=UncertaintyGate(threshold)), ScriptedModel(DTR), index()
+        dtr.Config(gate=UncertaintyGate(threshold)), ScriptedModel(DTR), index()
     )  # u = ln 2 = 0.6931
     assert found.value.trace["gate"]["retrieve"] is retrieve
     assert found.value.text == ("Paris" if retrieve else "Rome")
 
 
 def test_threshold_zero_is_dpr_ais():
-    gated = run(dtr.answer, dtr.Config(gate=UncertaintyGate(0.0)), ScriptedModel(DTR), index())
+    gated = run(dtr.Config(gate=UncertaintyGate(0.0)), ScriptedModel(DTR), index())
     always = run(
-        dpr_ais.answer, dpr_ais.Config(reader=Reader(prompts="dtr")), ScriptedModel(DTR), index()
+        dataclasses.replace(DPR_AIS, reader=Reader(prompts="dtr")), ScriptedModel(DTR), index()
     )
     assert gated.value.text == always.value.text
     assert gated.value.trace["selected"] == always.value.trace["selected"]
@@ -111,7 +113,7 @@ def test_threshold_zero_is_dpr_ais():
 
 def test_an_empty_answer_is_uncertain():
     silent = {**DTR, "single word": ("", [])}
-    found = run(dtr.answer, dtr.Config(gate=UncertaintyGate(1e9)), ScriptedModel(silent), index())
+    found = run(dtr.Config(gate=UncertaintyGate(1e9)), ScriptedModel(silent), index())
     gate = found.value.trace["gate"]
     assert gate["retrieve"] is True and gate["value"] is None
 
@@ -121,8 +123,8 @@ def test_dual_path_and_angle_sum_by_hand():
     # All lie between q and p, where theta1 + theta2 = 60 degrees: only the score's ties decide.
     # With p at 60 and a passage beyond it the sum grows: put f at 80, theta1 + theta2 = 100.
     angles = {**ANGLES, "f": 80, "g": -40}  # g: 40 + 100 = 140 degrees
-    config = dpr_ais.Config(candidates=DualPath(n=4), select=AIS(k=3))
-    found = run(dpr_ais.answer, config, ScriptedModel(PAIRS), ScriptedIndex(angles, QUERIES))
+    config = dataclasses.replace(DPR_AIS, candidates=DualPath(n=4), select=AIS(k=3))
+    found = run(config, ScriptedModel(PAIRS), ScriptedIndex(angles, QUERIES))
     trace = found.value.trace
     assert [search["path"] for search in trace["searches"]] == ["q", "p"]
     assert trace["searches"][0]["ids"] == ["a", "b", "c", "d"]
@@ -142,8 +144,10 @@ def test_the_three_scores_differ_where_they_should():
     angles = {"a": 10, "f": 80, "x": 30}
     tops = {}
     for score in ("angle_sum", "cosine_sum", "dynamic"):
-        config = dpr_ais.Config(candidates=DualPath(n=3), select=AIS(k=1, score=score))
-        found = run(dpr_ais.answer, config, ScriptedModel(PAIRS), ScriptedIndex(angles, QUERIES))
+        config = dataclasses.replace(
+            DPR_AIS, candidates=DualPath(n=3), select=AIS(k=1, score=score)
+        )
+        found = run(config, ScriptedModel(PAIRS), ScriptedIndex(angles, QUERIES))
         tops[score] = {c["id"]: c["score"] for c in found.value.trace["selected"]["candidates"]}
     assert max(tops["cosine_sum"], key=tops["cosine_sum"].get) == "x"
     assert tops["cosine_sum"]["x"] == pytest.approx(math.sqrt(3), abs=1e-6)
@@ -162,8 +166,8 @@ def test_the_three_scores_differ_where_they_should():
     ],
 )
 def test_without_one_path_ais_still_scores(candidates, paths, size):
-    config = dpr_ais.Config(candidates=candidates)
-    found = run(dpr_ais.answer, config, ScriptedModel(PAIRS), index())
+    config = dataclasses.replace(DPR_AIS, candidates=candidates)
+    found = run(config, ScriptedModel(PAIRS), index())
     trace = found.value.trace
     assert [search["path"] for search in trace["searches"]] == paths
     assert len(trace["selected"]["candidates"]) == size and len(kept(found)) == 3
@@ -174,18 +178,18 @@ def test_without_one_path_ais_still_scores(candidates, paths, size):
     [(FixedMix(2, 1), ["a", "b", "f"]), (FixedMix(1, 2), ["a", "f", "e"])],
 )
 def test_fixed_mixes(mix, expected):
-    config = dpr_ais.Config(candidates=mix, select=Top(k=3))
-    assert kept(run(dpr_ais.answer, config, ScriptedModel(PAIRS), index())) == expected
+    config = dataclasses.replace(DPR_AIS, candidates=mix, select=Top(k=3))
+    assert kept(run(config, ScriptedModel(PAIRS), index())) == expected
 
 
 def test_a_fixed_mix_replaces_duplicates():
     same = {**QUERIES, "A pseudo text.": 0}  # p searches like q: a, b, c
-    config = dpr_ais.Config(candidates=FixedMix(2, 1), select=Top(k=3))
-    assert kept(run(dpr_ais.answer, config, ScriptedModel(PAIRS), index(same))) == ["a", "b", "c"]
+    config = dataclasses.replace(DPR_AIS, candidates=FixedMix(2, 1), select=Top(k=3))
+    assert kept(run(config, ScriptedModel(PAIRS), index(same))) == ["a", "b", "c"]
 
 
 def test_pairs_retrieves_on_disagreement_with_four_calls():
-    found = run(pairs.answer, pairs.Config(), ScriptedModel(PAIRS), index())
+    found = run(pairs.Config(), ScriptedModel(PAIRS), index())
     gate = found.value.trace["gate"]
     assert gate["agree"] is False and gate["second"]["text"] == "Paris"
     assert found.cost["llm_calls"] == 4 and found.cost["searches"] == 2
@@ -197,7 +201,7 @@ def test_pairs_retrieves_on_disagreement_with_four_calls():
 )
 def test_pairs_agreement_is_normalised_equality(second, agree):
     script = {**PAIRS, "Context:": f"<answer>{second}</answer>"}
-    found = run(pairs.answer, pairs.Config(), ScriptedModel(script), index())
+    found = run(pairs.Config(), ScriptedModel(script), index())
     assert found.value.trace["gate"]["agree"] is agree
     assert found.cost["llm_calls"] == (3 if agree else 4)
 
@@ -207,22 +211,22 @@ def test_pairs_agreement_by_f1():
     # tokens {rome} and {rome, italy}: precision 1, recall 1/2, F1 2/3
     for threshold, agree in [(0.6, True), (0.7, False)]:
         gate = AgreementGate(test="f1", f1=threshold)
-        found = run(pairs.answer, pairs.Config(gate=gate), ScriptedModel(script), index())
+        found = run(pairs.Config(gate=gate), ScriptedModel(script), index())
         assert found.value.trace["gate"]["agree"] is agree
 
 
 def test_two_empty_answers_do_not_agree():
     script = {**PAIRS, "Context:": "", "directly and briefly": ""}
-    found = run(pairs.answer, pairs.Config(), ScriptedModel(script), index())
+    found = run(pairs.Config(), ScriptedModel(script), index())
     assert found.value.trace["gate"]["retrieve"] is True
 
 
 def test_exclude_num_sends_agreed_numbers_to_retrieval():
     script = {**PAIRS, "Context:": "<answer>1912</answer>", "directly and": "<answer>1912</answer>"}
     script.pop("directly and briefly")
-    plain = run(pairs.answer, pairs.Config(), ScriptedModel(script), index())
+    plain = run(pairs.Config(), ScriptedModel(script), index())
     excluded = pairs.Config(gate=AgreementGate(exclude_num=True))
-    found = run(pairs.answer, excluded, ScriptedModel(script), index())
+    found = run(excluded, ScriptedModel(script), index())
     assert plain.value.trace["gate"]["retrieve"] is False
     assert found.value.trace["gate"]["excluded"] is True and found.cost["searches"] == 2
 
@@ -233,9 +237,7 @@ def test_exclude_num_sends_agreed_numbers_to_retrieval():
      ("Perhaps", True, True), ("", True, True)],
 )  # fmt: skip
 def test_llm_judge(said, retrieve, junk):
-    found = run(
-        llm_judge.answer, llm_judge.Config(), ScriptedModel({**DTR, "look up": said}), index()
-    )
+    found = run(LLM_JUDGE, ScriptedModel({**DTR, "look up": said}), index())
     gate = found.value.trace["gate"]
     assert (gate["retrieve"], gate["junk"]) == (retrieve, junk)
     assert found.value.text == ("Paris" if retrieve else "Rome")
@@ -244,7 +246,9 @@ def test_llm_judge(said, retrieve, junk):
 
 def test_another_model_may_judge():
     judge = ScriptedModel({"look up": "No"}, identity='{"model":"other"}')
-    found = run(llm_judge.answer, llm_judge.Config(), ScriptedModel(DTR), index(), judge=judge)
+    method = dataclasses.replace(LLM_JUDGE, gate=JudgeGate(Local("other")))
+    helpers = {"gate.judge": LanguageModelTool(judge)}
+    found = run(method, ScriptedModel(DTR), index(), helpers=helpers)
     assert found.value.text == "Rome" and len(judge.prompts) == 1
 
 
@@ -255,15 +259,14 @@ def test_rerank_and_dpr_ais_rerank():
         letter = passage[len("Title ")]
         return order[letter] * (1 if "Where" in query else -10)
 
-    found = run(
-        rerank.answer, rerank.Config(candidates=OnePath(n=6)), ScriptedModel(PAIRS), index(),
+    found = run(dataclasses.replace(RERANK, candidates=OnePath(n=6)), ScriptedModel(PAIRS), index(),
         reranker=ScriptedReranker(score),
     )  # fmt: skip
     assert kept(found) == ["b", "e", "c"] and found.cost["rerank_pairs"] == 6
-    config = dpr_ais.Config(candidates=DualPath(n=6), select=Rerank(k=2, with_pseudo=True))
-    both = run(
-        dpr_ais.answer, config, ScriptedModel(PAIRS), index(), reranker=ScriptedReranker(score)
+    config = dataclasses.replace(
+        DPR_AIS, candidates=DualPath(n=6), select=Rerank(k=2, with_pseudo=True)
     )
+    both = run(config, ScriptedModel(PAIRS), index(), reranker=ScriptedReranker(score))
     # K(d,q) + K(d,p) = order - 10 order = -9 order: the smallest order wins
     assert kept(both) == ["f", "a"] and both.cost["rerank_pairs"] == 12
 
@@ -275,9 +278,7 @@ def test_rerank_and_dpr_ais_rerank():
 @pytest.mark.parametrize("select", [Top(), AIS(), Rerank(), Rerank(with_pseudo=True)])
 def test_any_gate_composes_with_any_strategy_and_selector(gate, candidates, select):
     config = dtr.Config(gate=gate, candidates=candidates, select=select)
-    found = run(
-        dtr.answer, config, ScriptedModel(DTR), index(), reranker=ScriptedReranker(lambda q, p: 0.0)
-    )
+    found = run(config, ScriptedModel(DTR), index(), reranker=ScriptedReranker(lambda q, p: 0.0))
     assert found.value.text in ("Rome", "Paris")
     assert found.value.trace["gate"]["retrieve"] is ("searches" in found.value.trace)
 
@@ -285,7 +286,7 @@ def test_any_gate_composes_with_any_strategy_and_selector(gate, candidates, sele
 def test_choices_are_shown_to_the_reader_but_not_searched_for():
     question = dataclasses.replace(QUESTION, choices=("Rome", "Oslo"))
     model = ScriptedModel(DTR)
-    found = run(standard_rag.answer, standard_rag.Config(), model, index(), question=question)
+    found = run(STANDARD_RAG, model, index(), question=question)
     assert "Choices: Rome; Oslo" in model.prompts[0]
     assert found.value.trace["searches"][0]["query"] == "Where is it?"
 
@@ -293,15 +294,15 @@ def test_choices_are_shown_to_the_reader_but_not_searched_for():
 def test_braces_in_a_question_are_harmless():
     question = Question("q2", "Where is it? {x} {0} %s", ("?",))
     model = ScriptedModel(DTR)
-    run(standard_rag.answer, standard_rag.Config(), model, index(), question=question)
+    run(STANDARD_RAG, model, index(), question=question)
     assert "{x} {0} %s" in model.prompts[0]
 
 
 def test_missing_tools_are_named():
     with pytest.raises(InputError, match=r"config\.index"):
-        run(standard_rag.answer, standard_rag.Config(), ScriptedModel(DTR))
+        run(STANDARD_RAG, ScriptedModel(DTR))
     with pytest.raises(InputError, match=r"config\.reranker"):
-        run(rerank.answer, rerank.Config(), ScriptedModel(PAIRS), index())
+        run(RERANK, ScriptedModel(PAIRS), index())
 
 
 @pytest.mark.parametrize(

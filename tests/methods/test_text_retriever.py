@@ -1,21 +1,22 @@
 """Methods over an index that is asked with texts and has no vectors."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
+from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods import hyde, standard_rag
-from jaxrag.methods.candidates import DualPath, FixedMix, OnePath
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.search_tools import RetrieverTool
-from jaxrag.methods.selectors import AIS, Rerank, Top
-from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.retrieve_and_read import HYDE, STANDARD_RAG
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+from jaxrag.steps.search_tools import RetrieverTool
+from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Passage, Question, Ranking
-from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
+from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
 
 READER = Reader(prompts="small")
 MODEL = {"": "Rome"}
@@ -51,8 +52,10 @@ def test_the_two_kinds_are_told_apart():
 
 def test_a_search_is_one_request_by_text():
     words = index()
-    config = standard_rag.Config(OnePath(n=2), Top(k=2), READER)
-    outcome = run(standard_rag.answer, config, ScriptedModel(MODEL), words)
+    config = dataclasses.replace(
+        STANDARD_RAG, candidates=OnePath(n=2), select=Top(k=2), reader=READER
+    )
+    outcome = run(config, ScriptedModel(MODEL), words)
     # "Where is it?": "it?" is no word of the passages, so both share two, or one.
     assert words.asked == [(["Where is it?"], 2)]
     assert outcome.value.trace["selected"]["ids"] == ["p1", "p0"]
@@ -63,11 +66,13 @@ def test_a_search_is_one_request_by_text():
 def test_questions_are_searched_together_and_never_twice():
     words, store = index(), Store(None)
     tools = Tools(LanguageModelTool(ScriptedModel(MODEL)), RetrieverTool(words))
-    config = standard_rag.Config(OnePath(n=2), Top(k=1), READER)
+    config = dataclasses.replace(
+        STANDARD_RAG, candidates=OnePath(n=2), select=Top(k=1), reader=READER
+    )
     questions = [Question(str(i), text, ()) for i, text in enumerate(["red", "rome", "red"])]
 
     def answers(config):
-        starts = [(q.id, lambda q=q: standard_rag.answer(q, tools, config)) for q in questions]
+        starts = [(q.id, lambda q=q: config.answer(q, tools)) for q in questions]
         found = {outcome.id: outcome.value for outcome in Scheduler(store).run(starts)}
         return [found[question.id].trace["selected"]["ids"] for question in questions]
 
@@ -75,7 +80,9 @@ def test_questions_are_searched_together_and_never_twice():
     assert words.asked == [(["red", "rome"], 2)]
     assert answers(config) == [["p0"], ["p2"], ["p0"]]
     assert len(words.asked) == 1  # the store knew both
-    answers(standard_rag.Config(OnePath(n=3), Top(k=1), READER))
+    answers(
+        dataclasses.replace(STANDARD_RAG, candidates=OnePath(n=3), select=Top(k=1), reader=READER)
+    )
     words.identity = '{"index":"others"}'
     tools = Tools(LanguageModelTool(ScriptedModel(MODEL)), RetrieverTool(words))
     answers(config)
@@ -84,14 +91,16 @@ def test_questions_are_searched_together_and_never_twice():
 
 def test_dual_paths_and_rerankers_do_without_vectors():
     for candidates in (DualPath(n=2), FixedMix(from_query=1, from_pseudo=1)):
-        config = hyde.Config(candidates, Top(k=2), READER)
+        config = dataclasses.replace(HYDE, candidates=candidates, select=Top(k=2), reader=READER)
         words = index()
-        outcome = run(hyde.answer, config, ScriptedModel(MODEL), words)
+        outcome = run(config, ScriptedModel(MODEL), words)
         assert outcome.value.trace["selected"]["ids"][0] == "p1"
         assert outcome.cost["searches"] == 2
-    config = standard_rag.Config(OnePath(n=4), Rerank(k=1), READER)
+    config = dataclasses.replace(
+        STANDARD_RAG, candidates=OnePath(n=4), select=Rerank(k=1), reader=READER
+    )
     reranker = ScriptedReranker(lambda query, passage: float("green" in passage))
-    outcome = run(standard_rag.answer, config, ScriptedModel(MODEL), index(), reranker=reranker)
+    outcome = run(config, ScriptedModel(MODEL), index(), reranker=reranker)
     assert outcome.value.trace["selected"]["ids"] == ["p3"]
 
 
@@ -102,7 +111,7 @@ def test_what_needs_vectors_is_told_so():
             InputError, match=r"vectors of passages .*Exact or Scann.*Top or Rerank"
         ):
             ask()
-    config = hyde.Config(DualPath(n=2), AIS(k=1), READER)
+    config = dataclasses.replace(HYDE, candidates=DualPath(n=2), select=AIS(k=1), reader=READER)
     with pytest.raises(InputError, match="works with vectors"):
-        run(hyde.answer, config, ScriptedModel(MODEL), index(), question=QUESTION)
-    assert AIS().needs_vectors and not hasattr(Top(), "needs_vectors")
+        run(config, ScriptedModel(MODEL), index(), question=QUESTION)
+    assert AIS().needs.vectors and not Top().needs.vectors

@@ -5,10 +5,11 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from jaxrag.models.checkpoint import locate
+from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
-from tests.models import small_bert, small_gguf
+from tests.models.bert import small_bert
+from tests.models.checkpoint import small_gguf
 
 # SmolLM2's vocabulary lacks some bytes: a few control characters, and starts of rare planes.
 TEXT = st.characters(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrag.retrieval.buckets import Tokens, batches, bucket_width, run, tokenize
-from tests.models import small_bert
+from tests.models.bert import small_bert
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.models.checkpoint import read_tensors
-from jaxrag.retrieval.rerank import CrossEncoder, QueryLikelihood
+from jaxrag.models.checkpoint.files import read_tensors
+from jaxrag.retrieval.rerank import CrossEncoderReranker, QueryLikelihoodReranker
 from jaxrag.types import InputError, Message
-from tests.models import small_bert
-from tests.models.small_bert import BERT, CONFIGS, WORDS
+from tests.models.bert import small_bert
+from tests.models.bert.small_bert import BERT, CONFIGS, WORDS
 
 KINDS = sorted(CONFIGS)
 
@@ -39,7 +39,7 @@ def encode(path, queries, passages, limit=60):
 def test_scores_equal_the_float64_reference(checkpoint):
     queries, passages = pairs(6)
     tensors = dict(read_tensors(checkpoint))
-    scores = CrossEncoder.load(str(checkpoint)).score(queries, passages)
+    scores = CrossEncoderReranker.load(str(checkpoint)).score(queries, passages)
     assert scores.shape == (6,) and scores.dtype == np.float32
     for got, (config, ids, segments) in zip(
         scores, encode(checkpoint, queries, passages), strict=True
@@ -50,7 +50,7 @@ def test_scores_equal_the_float64_reference(checkpoint):
 
 
 def test_a_score_does_not_depend_on_its_company(checkpoint):
-    reranker = CrossEncoder.load(str(checkpoint))
+    reranker = CrossEncoderReranker.load(str(checkpoint))
     queries, passages = pairs(40)
     whole = reranker.score(queries, passages)
     assert len(set(whole.tolist())) == 40
@@ -61,13 +61,13 @@ def test_a_score_does_not_depend_on_its_company(checkpoint):
 def test_eight_devices_give_what_one_gives(tmp_path):
     path = str(small_bert.write(tmp_path, BERT, classifier=True))
     queries, passages = pairs(20, longest=8)
-    alone = CrossEncoder.load(path).score(queries, passages)
-    spread = CrossEncoder.load(path, mesh=jax.make_mesh((8,), ("data",)))
+    alone = CrossEncoderReranker.load(path).score(queries, passages)
+    spread = CrossEncoderReranker.load(path, mesh=jax.make_mesh((8,), ("data",)))
     np.testing.assert_allclose(spread.score(queries, passages), alone, atol=5e-6)
 
 
 def test_long_passages_are_cut_and_nothing_is_nothing(checkpoint):
-    reranker = CrossEncoder.load(str(checkpoint), max_length=10)
+    reranker = CrossEncoderReranker.load(str(checkpoint), max_length=10)
     one = reranker.score(["cat"], ["mat " * 20])
     np.testing.assert_array_equal(reranker.score(["cat"], ["mat " * 30]), one)
     assert reranker.score([], []).shape == (0,)
@@ -82,26 +82,26 @@ def test_identity(tmp_path):
         (first, {"max_length": 9}),
         (first, {"dtype": "bfloat16"}),
     ]
-    assert len({CrossEncoder.load(path, **more).identity for path, more in settings}) == 4
+    assert len({CrossEncoderReranker.load(path, **more).identity for path, more in settings}) == 4
 
 
 def test_bad_input(tmp_path):
     path = str(small_bert.write(tmp_path / "one", BERT, classifier=True))
-    reranker = CrossEncoder.load(path)
+    reranker = CrossEncoderReranker.load(path)
     with pytest.raises(InputError, match="2 queries but 1 passages"):
         reranker.score(["cat", "mat"], ["rug"])
     with pytest.raises(InputError, match="Query 1 is empty"):
         reranker.score(["cat", " "], ["rug", "rug"])
     for wrong in (4, 65):
         with pytest.raises(InputError, match=f"max_length is {wrong}; .* allows 5 to 64"):
-            CrossEncoder.load(path, max_length=wrong)
+            CrossEncoderReranker.load(path, max_length=wrong)
     many = BERT | {"id2label": {"0": "no", "1": "yes"}}
     path = str(small_bert.write(tmp_path / "two", many, classifier=True))
     with pytest.raises(InputError, match="2 labels; a reranker has one"):
-        CrossEncoder.load(path)
+        CrossEncoderReranker.load(path)
     path = str(small_bert.write(tmp_path / "bare", BERT, classifier=False))
     with pytest.raises(InputError, match=r"missing: classifier\.weight"):
-        CrossEncoder.load(path)
+        CrossEncoderReranker.load(path)
 
 
 @pytest.mark.parity
@@ -111,7 +111,7 @@ def test_parity_with_torch(checkpoint):
 
     queries, passages = pairs(8, longest=70)
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint).eval()
-    got = CrossEncoder.load(str(checkpoint), max_length=60).score(queries, passages)
+    got = CrossEncoderReranker.load(str(checkpoint), max_length=60).score(queries, passages)
     for score, (_, ids, segments) in zip(got, encode(checkpoint, queries, passages), strict=True):
         with torch.no_grad():
             out = peer(torch.tensor(ids), token_type_ids=torch.tensor(segments))
@@ -139,7 +139,7 @@ class Counted:
 
 def test_query_likelihood_by_hand():
     model = Counted()
-    reranker = QueryLikelihood(model, prompt="<{passage}>")
+    reranker = QueryLikelihoodReranker(model, prompt="<{passage}>")
     # Prompts of 5 and 6 characters; tokens -1/5 -2/5 -3/5, mean -0.4; and -1/6.
     scores = reranker.score(["who is it", "what"], ["{x}", "rugs"])
     np.testing.assert_allclose(scores, [-0.4, -1 / 6], rtol=1e-6)
@@ -149,10 +149,13 @@ def test_query_likelihood_by_hand():
 
 
 def test_query_likelihoods_identity_and_prompt():
-    plain, other = QueryLikelihood(Counted()), QueryLikelihood(Counted(), prompt="{passage}?")
+    plain, other = (
+        QueryLikelihoodReranker(Counted()),
+        QueryLikelihoodReranker(Counted(), prompt="{passage}?"),
+    )
     assert plain.identity != other.identity
     assert '\\"counted\\"' in plain.identity
     with pytest.raises(InputError, match=r"no '\{passage\}' in it"):
-        QueryLikelihood(Counted(), prompt="What does it answer?")
+        QueryLikelihoodReranker(Counted(), prompt="What does it answer?")
     with pytest.raises(InputError, match="Query 0 is empty"):
         plain.score([""], ["rug"])

@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 
-from jaxrag.retrieval.matrix import build_matrix
-from jaxrag.retrieval.ranking import check_query, rank
+from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.rescoring import check_query, rank
 from jaxrag.types import InputError, Ranking
-
-from .fakes import VectorEncoder, numbered
+from tests.retrieval.fakes import VectorEncoder, numbered
 
 
 @pytest.fixture

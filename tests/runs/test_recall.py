@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from experiments import recall as script
-from jaxrag.jobs import recall
-from jaxrag.loading import load_data, open_index_over
-from jaxrag.settings import Bm25, Factbook, Sidr
+from jaxrag.core import jsonl
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs import recall
+from jaxrag.runs.loading import load_data, open_index_over
 from jaxrag.types import InputError
-from tests.retrieval import small_sidr
+from tests.retrieval.sidr import small_sidr
 
 DATA = Factbook(countries=3)
 
@@ -45,7 +48,8 @@ def test_shares_of_gold_passages_by_hand(job: recall.Recall) -> None:
 def test_stopped_after_a_row_it_goes_on(
     job: recall.Recall, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    whole = recall.execute(job, tmp_path / "whole")
+    outcome = job.execute(tmp_path / "whole")
+    whole = jsonl.read(outcome.path, key="index")
     assert [row["index"] for row in whole] == [one.name for one in job.indexes]
     opened: list[Any] = []
 
@@ -57,7 +61,7 @@ def test_stopped_after_a_row_it_goes_on(
 
     with monkeypatch.context() as patch, pytest.raises(InputError, match="no room"):
         patch.setattr(recall, "open_index_over", fails)
-        recall.execute(job, tmp_path / "stopped")
+        job.execute(tmp_path / "stopped")
     file = tmp_path / "stopped" / "recall.jsonl"
     assert len(file.read_text().splitlines()) == 1
     with file.open("a") as out:
@@ -65,9 +69,10 @@ def test_stopped_after_a_row_it_goes_on(
     opened.clear()
     with monkeypatch.context() as patch:
         patch.setattr(recall, "open_index_over", fails)
-        assert recall.execute(job, tmp_path / "stopped") == whole
+        job.execute(tmp_path / "stopped")
     assert opened == [job.indexes[1]]
     assert file.read_bytes() == (tmp_path / "whole" / "recall.jsonl").read_bytes()
     assert [json.loads(line) for line in file.read_text().splitlines()] == whole
-    script.Console().print(script.table(whole))
+    (shown,) = outcome.shown
+    Console().print(shown)
     assert "SiDR" in capsys.readouterr().out

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jaxrag.methods.steps import _mean_nll
+from jaxrag.steps.asking import _mean_nll
 
 
 def _mean_nll_case():
@@ -12,4 +12,4 @@ def _mean_nll_case():
     return _mean_nll, (shape((16,), jnp.float32),), arguments
 
 
-CASES = {"jaxrag.methods.steps._mean_nll": _mean_nll_case}
+CASES = {"jaxrag.steps.asking._mean_nll": _mean_nll_case}

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
-from jaxrag.methods.tools import Tools
+from jaxrag.steps.inspection_tool import InspectionTool
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.search_tools import RerankerTool, RetrieverTool
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Generation, Passage, Question, Ranking
 
 QUESTION = Question("q1", "Where is it?", ("Rome",))
@@ -82,17 +83,25 @@ class ScriptedReranker:
         return np.array([self.one(q, p) for q, p in zip(queries, passages, strict=True)])
 
 
-def run(answer, config, model, index=None, *, question=QUESTION, reranker=None, judge=None):
+def tools_of(model, index=None, *, needs=None, reranker=None, helpers=None, inside=None):
+    """Tools of what is given; ``helpers`` are by the field that ``needs`` names."""
+    given = {"retriever": index and RetrieverTool(index)}
+    given["reranker"] = reranker and RerankerTool(reranker)
+    given["inspection"] = inside and InspectionTool(inside)
+    found = {needs.helpers[field]: tool for field, tool in (helpers or {}).items()}
+    given = {name: tool for name, tool in given.items() if tool is not None}
+    return Tools(llm=LanguageModelTool(model), helpers=found, **given)
+
+
+def run(config, model, index=None, *, question=QUESTION, **others):
     """The outcome of one question."""
-    tools = Tools(
-        llm=LanguageModelTool(model),
-        retriever=RetrieverTool(index) if index else None,
-        reranker=RerankerTool(reranker) if reranker else None,
-        judge=LanguageModelTool(judge) if judge else None,
-    )
-    (outcome,) = Scheduler(Store(None)).run(
-        [(question.id, lambda: answer(question, tools, config))]
-    )
+    tools = tools_of(model, index, needs=config.needs, **others)
+    return run_step(config.answer, tools, question)
+
+
+def run_step(step, tools, question=QUESTION):
+    """The outcome of ``step(question, tools)``."""
+    (outcome,) = Scheduler(Store(None)).run([(question.id, lambda: step(question, tools))])
     if outcome.error:
         raise outcome.error
     return outcome

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.methods import prompts
-from jaxrag.methods.steps import mean_nll, parse_answer
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import mean_nll, parse_answer
 from jaxrag.types import Generation, InputError, Passage
 
 

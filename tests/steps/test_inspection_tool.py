@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.engines.inspection import Inspection
+from jaxrag.core.store import Store
+from jaxrag.engines.local.inspection import Inspection
 from jaxrag.engines.requests import gather
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods.inspection_tool import (
+from jaxrag.steps.inspection_tool import (
     InspectionTool,
     decode_inspection,
     distinct,
@@ -20,7 +20,7 @@ from jaxrag.methods.inspection_tool import (
     words_of_tokens,
 )
 from jaxrag.types import Message
-from tests.methods.looking import Transparent
+from tests.methods.inspecting.looking import Transparent
 
 
 def ask(tool, store, prompt="Rome is", text=" old"):

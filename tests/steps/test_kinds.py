@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.methods import kinds, prompts
+from jaxrag.data import question_kinds
+from jaxrag.steps import kinds, prompts
 from jaxrag.types import InputError
-from tests.methods.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
+from tests.steps.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
 
 
 @pytest.mark.parametrize(
@@ -23,13 +24,13 @@ from tests.methods.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
     ],
 )
 def test_kinds_are_told_apart(question, role, options):
-    assert kinds.role_of(question) == role and kinds.options(question) == options
+    assert question_kinds.role_of(question) == role and question_kinds.options(question) == options
 
 
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"task": "essay"}, r"Question o: its task is 'essay'; there are open, fact_checking"),
+        ({"task": "essay"}, r"Question o: its task is 'essay'; allowed: open, fact_checking"),
         ({"task": "multiple_choice"}, r"Question o has 0 choices; 2 to 26"),
         ({"choices": ("yes",)}, r"has 1 choices"),
         ({"choices": tuple(map(str, range(27)))}, r"has 27 choices"),
@@ -37,17 +38,17 @@ def test_kinds_are_told_apart(question, role, options):
 )
 def test_bad_questions_are_refused(changes, said):
     with pytest.raises(InputError, match=said):
-        kinds.role_of(dataclasses.replace(OPEN, **changes))
+        question_kinds.role_of(dataclasses.replace(OPEN, **changes))
 
 
 def test_the_gold_option():
-    assert kinds.gold_option(CHOICE) == 1
-    assert kinds.gold_option(CLAIM) == 1
-    assert kinds.gold_option(dataclasses.replace(CLAIM, answers=("True",))) == 0
+    assert question_kinds.gold_option(CHOICE) == 1
+    assert question_kinds.gold_option(CLAIM) == 1
+    assert question_kinds.gold_option(dataclasses.replace(CLAIM, answers=("True",))) == 0
     letters = dataclasses.replace(CHOICE, answers=("B",))
     for question in (letters, OPEN):
         with pytest.raises(InputError, match="none of its options"):
-            kinds.gold_option(question)
+            question_kinds.gold_option(question)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +85,14 @@ def test_letters_count_wherever_they_stand(numbers, filler):
 
 
 def test_yes_or_no_is_a_task():
-    assert kinds.role_of(YES_NO) == "yes_no" and kinds.options(YES_NO) == ("yes", "no")
-    assert kinds.gold_option(YES_NO) == 0
-    assert kinds.gold_option(dataclasses.replace(YES_NO, answers=("No",))) == 1
-    with pytest.raises(InputError, match=r"answered by yes or no.*\['Rome'\]"):
-        kinds.role_of(dataclasses.replace(YES_NO, answers=("Rome",)))
+    assert question_kinds.role_of(YES_NO) == "yes_no" and question_kinds.options(YES_NO) == (
+        "yes",
+        "no",
+    )
+    assert question_kinds.gold_option(YES_NO) == 0
+    assert question_kinds.gold_option(dataclasses.replace(YES_NO, answers=("No",))) == 1
+    with pytest.raises(InputError, match=r"has the task yes_no.*\['Rome'\]"):
+        question_kinds.role_of(dataclasses.replace(YES_NO, answers=("Rome",)))
 
 
 def test_a_prompt_may_have_words_of_its_own():

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.functional.sentences import key_of, sentences
-from jaxrag.methods import loops, steps
+from jaxrag.steps import asking as steps
+from jaxrag.steps import loops
+from jaxrag.text.sentences import sentences, word_key
 from jaxrag.types import Generation, InputError, Question
 
 READER = steps.Reader(prompts="iterative_small")
@@ -39,8 +40,8 @@ def test_sentences_hold_the_whole_text(text):
 
 
 def test_keys_leave_case_blanks_and_marks_out():
-    assert key_of(" The  Café, \n(old)! ") == "the café old" == key_of("the CAFÉ old")
-    assert key_of("?!") == ""
+    assert word_key(" The  Café, \n(old)! ") == "the café old" == word_key("the CAFÉ old")
+    assert word_key("?!") == ""
 
 
 def test_limits_are_refused_by_name():

@@ -5,17 +5,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import LocalModel
+from jaxrag.core.store import Store
+from jaxrag.data import question_kinds
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods import kinds, prompts, tasks
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
-from tests.methods.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
-from tests.methods.scripted import ScriptedModel, run
+from tests.steps.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
+from tests.steps.scripted import ScriptedModel, run_step, tools_of
 
 READER = Reader(prompts="r3")
 PASSAGES = [Passage("p", "Roses", "They are red."), Passage("s", "Sea", "It is blue.")]
@@ -122,22 +123,26 @@ class Options(ScriptedModel):
                 for c in continuations]  # fmt: skip
 
 
-async def _directly(question, tools, by):
-    trace: dict = {}
+def directly(by, model, question):
+    """The reply to a question without passages, and the trace."""
     config = SimpleNamespace(reader=Reader(prompts="small"), closed_tokens=4, by=by)
-    reply = await tasks.answer_directly(question, tools, config, trace)
-    return reply, trace
+
+    async def answer(question, tools):
+        trace: dict = {}
+        return await tasks.answer_directly(question, tools, config, trace), trace
+
+    return run_step(answer, tools_of(model), question).value
 
 
 @pytest.mark.parametrize("question, best, wanted", [(YES_NO, "no", "no"), (CHOICE, "C", "the sky")])
 def test_the_most_probable_option_without_passages(question, best, wanted):
     model = Options(best)
-    reply, trace = run(_directly, "logprob", model, question=question).value
+    reply, trace = directly("logprob", model, question)
     assert reply.text == wanted
-    number = kinds.options(question).index(best)
+    number = question_kinds.options(question).index(best)
     assert trace["option"] == {
         "said": number,
-        "gold": kinds.gold_option(question),
+        "gold": question_kinds.gold_option(question),
         "positive": question is YES_NO,
     }
     assert trace["answer"]["option_logprobs"][number] == pytest.approx(-0.1)
@@ -154,8 +159,8 @@ def test_options_against_a_prompt_that_says_nothing():
                     for p, c in zip(asked, continuations, strict=True)]  # fmt: skip
 
     model = Biased("")
-    assert run(_directly, "logprob", model, question=YES_NO).value[0].text == "no"
-    reply, trace = run(_directly, "calibrated", model, question=YES_NO).value
+    assert directly("logprob", model, YES_NO)[0].text == "no"
+    reply, trace = directly("calibrated", model, YES_NO)
     assert reply.text == "yes" and trace["answer"]["option_logprobs"] == pytest.approx([2, -0.5])
     assert any("Question: N/A" in asked and "is it so" not in asked for asked in model.asked)
     for closed, by, said in (
@@ -172,10 +177,10 @@ def test_options_against_a_prompt_that_says_nothing():
      (CHOICE, "nothing", "nothing", None)],
 )  # fmt: skip
 def test_written_answers_without_passages(question, text, wanted, said):
-    reply, trace = run(_directly, "text", Options("", {"": text}), question=question).value
+    reply, trace = directly("text", Options("", {"": text}), question)
     assert reply.text == wanted == trace["answer"]["text"] and trace["option"]["said"] == said
 
 
 def test_open_questions_have_no_option():
-    reply, trace = run(_directly, "logprob", Options("", {"": "Rome"}), question=OPEN).value
+    reply, trace = directly("logprob", Options("", {"": "Rome"}), OPEN)
     assert reply.text == "Rome" and trace["task"] == "open" and "option" not in trace

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.functional.answers import contains, exact_match, normalize, token_f1
+from jaxrag.text.answers import contains, exact_match, normalize, token_f1
 from jaxrag.types import InputError
 
 WORDS = st.sampled_from(["yes", "no", "the", "a", "Paris", "paris.", "1,000", "New", "York", "!"])

@@ -1,4 +1,4 @@
-"""Reading queries out of what models write, and writing them."""
+"""Parsing and writing of query lists."""
 
 import re
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jaxrag.functional.query_lists import Queries, different, parse_queries, write_queries
+from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries, write_queries
 
-ASKED = "Who leads Ruritania?"
+QUESTION = "Who leads Ruritania?"
 WANTED = ("prime minister of Ruritania", "Ruritania election of 2015", "who is R. Tarlenheim?")
 
 
@@ -17,7 +17,7 @@ WANTED = ("prime minister of Ruritania", "Ruritania election of 2015", "who is R
     [
         "{0}; {1}; {2} **",
         "{0};{1};{2}**",
-        "{0}; {1}; {2}",  # no mark at the end
+        "{0}; {1}; {2}",  # no end mark
         "** {0}; {1}; {2} **",
         "{0}; {1}; {2} ** and a word after the end; and one more **",
         "\"{0}\"; “{1}”; '{2}' **",
@@ -43,15 +43,15 @@ WANTED = ("prime minister of Ruritania", "Ruritania election of 2015", "who is R
         "{0}； {1}； {2}",
     ],
 )
-def test_ways_of_writing(raw):
-    assert parse_queries(raw.format(*WANTED), ASKED) == (WANTED, True, 0)
+def test_formats_of_models(raw):
+    assert parse_queries(raw.format(*WANTED), QUESTION) == (WANTED, True, 0)
 
 
 @pytest.mark.parametrize(
     "raw", ["", " \n", "**", ";;; **", "** **", "None **", "Queries:", "- \n-"]
 )
-def test_nothing_to_read_gives_the_question(raw):
-    assert parse_queries(raw, ASKED) == ((ASKED,), False, 0)
+def test_without_queries_the_question_is_returned(raw):
+    assert parse_queries(raw, QUESTION) == ((QUESTION,), False, 0)
 
 
 @pytest.mark.parametrize(
@@ -68,29 +68,29 @@ def test_nothing_to_read_gives_the_question(raw):
         "C*-algebra definition",
     ],
 )  # fmt: skip
-def test_what_belongs_to_a_query_stays(query):
-    assert parse_queries(f"{query}; another **", ASKED).texts == (query, "another")
+def test_marks_inside_a_query_are_kept(query):
+    assert parse_queries(f"{query}; another **", QUESTION).texts == (query, "another")
 
 
-def test_a_quote_that_lost_its_other_goes():
-    assert parse_queries('"one; two" **', ASKED).texts == ("one", "two")
+def test_an_unpaired_quote_is_removed():
+    assert parse_queries('"one; two" **', QUESTION).texts == ("one", "two")
 
 
-def test_the_bound_counts_what_it_drops():
-    assert parse_queries("a; b; A; c; d **", ASKED, most=2) == (("a", "b"), True, 2)
+def test_queries_beyond_the_limit_are_counted():
+    assert parse_queries("a; b; A; c; d **", QUESTION, limit=2) == (("a", "b"), True, 2)
 
 
-def test_a_torn_last_query_goes_unless_it_is_alone():
-    assert parse_queries("one; two; thr", ASKED, cut=True).texts == ("one", "two")
-    assert parse_queries("one; two **; thr", ASKED, cut=True).texts == ("one", "two")
-    assert parse_queries("one; two; thr", ASKED).texts == ("one", "two", "thr")
-    assert parse_queries("on", ASKED, cut=True) == (("on",), True, 0)
-    # what is torn is the last piece, even where it only repeats one before it
-    assert parse_queries("one; two; one", ASKED, cut=True).texts == ("one", "two")
+def test_an_incomplete_last_query_is_dropped_unless_it_is_the_only_one():
+    assert parse_queries("one; two; thr", QUESTION, truncated=True).texts == ("one", "two")
+    assert parse_queries("one; two **; thr", QUESTION, truncated=True).texts == ("one", "two")
+    assert parse_queries("one; two; thr", QUESTION).texts == ("one", "two", "thr")
+    assert parse_queries("on", QUESTION, truncated=True) == (("on",), True, 0)
+    # the last piece is incomplete even where it repeats an earlier query
+    assert parse_queries("one; two; one", QUESTION, truncated=True).texts == ("one", "two")
 
 
-def test_different_by_words():
-    assert different(["Who is it?", "who  is it", "", "!?", "It is who"]) == (
+def test_unique_queries():
+    assert unique_queries(["Who is it?", "who  is it", "", "!?", "It is who"]) == (
         "Who is it?", "It is who",
     )  # fmt: skip
 
@@ -104,32 +104,32 @@ _MESSY = st.text(
 @given(_MESSY, st.integers(1, 6), st.booleans())
 @example("1. 1. 1. **", 5, True)
 @example("Query Query Query:: **", 5, False)
-def test_anything_gives_different_queries(raw, most, cut):
-    found = parse_queries(raw, ASKED, most=most, cut=cut)
-    assert isinstance(found, Queries) and 1 <= len(found.texts) <= most
+def test_any_text_gives_unique_queries(raw, most, cut):
+    found = parse_queries(raw, QUESTION, limit=most, truncated=cut)
+    assert isinstance(found, ParsedQueries) and 1 <= len(found.texts) <= most
     assert found.dropped >= 0 and (found.dropped == 0 or len(found.texts) == most)
-    assert found.parsed or found.texts == (ASKED,)
+    assert found.parsed or found.texts == (QUESTION,)
     for text in found.texts:
         assert re.search(r"\w", text) and text == text.strip()
         assert ";" not in text and "；" not in text and "**" not in text
-    assert different(found.texts) == found.texts
+    assert unique_queries(found.texts) == found.texts
 
 
 _WORD = st.text(alphabet="abcdefghijklmnop", min_size=1, max_size=8)
 
 
 @given(st.lists(st.lists(_WORD, min_size=2, max_size=5).map(" ".join), min_size=1, max_size=5))
-@example(["n a"])  # says that there is none, so that the question stands for it
-def test_what_is_written_is_read_again(texts):
-    texts = different(texts)
-    wanted = (texts, True, 0) if texts else ((ASKED,), False, 0)
-    assert parse_queries(write_queries(texts), ASKED) == wanted
-    # and so is what was read, whatever it was read from
-    assert parse_queries(write_queries(texts), ASKED, cut=True) == wanted
+@example(["n a"])  # means "no query"
+def test_written_queries_are_parsed_again(texts):
+    texts = unique_queries(texts)
+    wanted = (texts, True, 0) if texts else ((QUESTION,), False, 0)
+    assert parse_queries(write_queries(texts), QUESTION) == wanted
+    # also when the generation was truncated after it
+    assert parse_queries(write_queries(texts), QUESTION, truncated=True) == wanted
 
 
 @given(_MESSY)
-def test_reading_again_changes_nothing(raw):
-    once = parse_queries(raw, ASKED)
-    again = parse_queries(write_queries(once.texts), ASKED)
+def test_parsing_is_idempotent(raw):
+    once = parse_queries(raw, QUESTION)
+    again = parse_queries(write_queries(once.texts), QUESTION)
     assert again.texts == once.texts and again.parsed

@@ -1,14 +1,14 @@
-"""Answers at the end of reasoning."""
+"""Answers stated at the end of a chain of thought."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.functional.conclusions import conclusion, last_sentence
+from jaxrag.text.stated_answer import last_sentence, stated_answer
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, expected",
     [
         ("It is big. So the answer is Rome.", "Rome"),
         ("So the answer is: **Rome**.", "Rome"),
@@ -31,8 +31,8 @@ from jaxrag.functional.conclusions import conclusion, last_sentence
         ("The answers is Rome", None),
     ],
 )
-def test_what_is_stated(text, said):
-    assert conclusion(text) == said
+def test_stated_answer(text, expected):
+    assert stated_answer(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_the_last_sentence(text, last):
 
 @settings(deadline=None)
 @given(st.text(max_size=60))
-def test_any_text_is_read(text):
-    said = conclusion(text)
+def test_any_text_is_accepted(text):
+    said = stated_answer(text)
     assert said is None or (said and "\n" not in said)
     assert last_sentence(text).strip() in text
-    stated = conclusion(f"{text}\nSo the answer is Rome.")
+    stated = stated_answer(f"{text}\nSo the answer is Rome.")
     assert stated == "Rome"

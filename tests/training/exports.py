@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jaxrag.training import pieces
+from jaxrag.training import grad_cache
 
 
 def tree(rows: int):
@@ -11,9 +11,9 @@ def tree(rows: int):
 
 
 CASES = {
-    "jaxrag.training.pieces.add": lambda: (pieces.add, (tree(4), tree(4)), {}),
-    "jaxrag.training.pieces._rows": lambda: (
-        pieces._rows,
+    "jaxrag.training.grad_cache.add": lambda: (grad_cache.add, (tree(4), tree(4)), {}),
+    "jaxrag.training.grad_cache._microbatch_rows": lambda: (
+        grad_cache._microbatch_rows,
         (tree(16), jax.ShapeDtypeStruct((), jnp.int32)),
         {"part": 4},
     ),

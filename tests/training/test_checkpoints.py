@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxrag.engines.store import canonical, digest
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.training.checkpoints import Checkpoints, flatten, hashes
 from jaxrag.types import InputError
 
@@ -99,7 +99,7 @@ def test_checkpoints_of_another_model_are_refused(tmp_path: Path) -> None:
         checkpoints.save(1, begin(), None)
         checkpoints.wait()
         with pytest.raises(
-            InputError, match=r"params\.bias is bfloat16 \[4\], here it is bfloat16 \[5\]"
+            InputError, match=r"params\.bias is bfloat16 \[4\], this run has bfloat16 \[5\]"
         ):
             checkpoints.restore(begin(width=5))
         plain = begin()
@@ -159,12 +159,12 @@ def test_values_that_changed_are_told(tmp_path: Path) -> None:
     written.pop("seal")
     written["hashes"]["params.bias"]["sha256"] = "0" * 64
     record.write_text(json.dumps(written | {"seal": digest(canonical(written))}))
-    told = r"5 is damaged \(params\.bias is not what was saved"
+    told = r"5 is damaged \(the hash of params\.bias differs"
     with Checkpoints(tmp_path) as checkpoints, pytest.raises(InputError, match=told):
         checkpoints.restore(begin())
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot keep checkpoints there"):
+    with pytest.raises(InputError, match="cannot write checkpoints there"):
         Checkpoints(tmp_path / "file" / "run")

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from jaxrag.training import pieces
+from jaxrag.training import grad_cache
 from jaxrag.types import InputError
 
 
 def mesh(devices: int) -> Mesh:
-    return pieces.data_mesh(jax.devices()[:devices])
+    return grad_cache.data_mesh(jax.devices()[:devices])
 
 
-def embed(params, piece):
-    return jnp.tanh(piece["x"] @ params["w"]), piece["x"].sum(1) * params["scale"]
+def embed(params, microbatch):
+    return jnp.tanh(microbatch["x"] @ params["w"]), microbatch["x"].sum(1) * params["scale"]
 
 
 def loss(vectors, whole):
@@ -34,28 +34,30 @@ def batch(rows: int):
     }
 
 
-def by_pieces(rows: int, piece: int, devices: int) -> pieces.Gradient:
+def by_pieces(rows: int, microbatch: int, devices: int) -> grad_cache.Gradient:
     here = mesh(devices)
-    params = pieces.apart(pieces.replicate(PARAMS, here), here)
-    found = pieces.make_gradient(embed, loss, here)(params, pieces.place(batch(rows), piece, here))
+    params = grad_cache.local_arrays(grad_cache.replicate(PARAMS, here), here)
+    found = grad_cache.make_gradient(embed, loss, here)(
+        params, grad_cache.shard_microbatches(batch(rows), microbatch, here)
+    )
     for other in zip(*found, strict=True):  # all devices have the same
-        jax.tree.map(np.testing.assert_array_equal, other, (found.loss[0], found.slopes[0]))
-    return jax.tree.map(np.asarray, pieces.Gradient(*(local[0] for local in found)))
+        jax.tree.map(np.testing.assert_array_equal, other, (found.loss[0], found.gradients[0]))
+    return jax.tree.map(np.asarray, grad_cache.Gradient(*(local[0] for local in found)))
 
 
-@pytest.mark.parametrize("piece", [1, 2, 4, 16])
-def test_the_gradient_is_that_of_the_whole_batch(piece: int) -> None:
+@pytest.mark.parametrize("microbatch", [1, 2, 4, 16])
+def test_the_gradient_is_that_of_the_whole_batch(microbatch: int) -> None:
     whole = batch(16)
-    value, slopes = jax.value_and_grad(lambda p: loss(embed(p, whole), whole))(PARAMS)
-    found = by_pieces(16, piece, 1)
+    value, gradients = jax.value_and_grad(lambda p: loss(embed(p, whole), whole))(PARAMS)
+    found = by_pieces(16, microbatch, 1)
     np.testing.assert_allclose(found.loss, value, rtol=1e-6)
     for name in PARAMS:
-        np.testing.assert_allclose(found.slopes[name], slopes[name], rtol=2e-5, atol=1e-5)
+        np.testing.assert_allclose(found.gradients[name], gradients[name], rtol=2e-5, atol=1e-5)
 
 
 def test_devices_do_not_change_a_bit() -> None:
     one = by_pieces(32, 4, 1)
-    assert one.loss > 0 and np.abs(one.slopes["w"]).min() > 0
+    assert one.loss > 0 and np.abs(one.gradients["w"]).min() > 0
     for devices in (2, 4, 8):
         jax.tree.map(np.testing.assert_array_equal, one, by_pieces(32, 4, devices))
 
@@ -68,10 +70,13 @@ def test_pieces_are_added_as_a_tree() -> None:
 
     def total(devices: int) -> float:
         here = mesh(devices)
-        found = pieces.make_gradient(
-            lambda w, piece: piece * w, lambda vectors, _: vectors.sum(), here
-        )(pieces.apart(pieces.replicate(np.float32(1), here), here), pieces.place(rows, 1, here))
-        return float(found.slopes[0])
+        found = grad_cache.make_gradient(
+            lambda w, microbatch: microbatch * w, lambda vectors, _: vectors.sum(), here
+        )(
+            grad_cache.local_arrays(grad_cache.replicate(np.float32(1), here), here),
+            grad_cache.shard_microbatches(rows, 1, here),
+        )
+        return float(found.gradients[0])
 
     # as a tree: (2^24 + 1 -> 2^24) + (-2^24 + 1, exact) = 1; then + ((1 + 1) + (1 + 1)) = 5
     assert [total(devices) for devices in (1, 2, 4, 8)] == [5, 5, 5, 5]
@@ -79,16 +84,16 @@ def test_pieces_are_added_as_a_tree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "piece", "devices", "told"),
+    ("rows", "microbatch", "devices", "told"),
     [
-        (12, 4, 1, "batch is 12 and piece 4"),
-        (16, 5, 1, "batch is 16 and piece 5"),
-        (8, 0, 1, "piece 0"),
-        (8, 4, 4, "2 pieces cannot be shared by 4 devices"),
+        (12, 4, 1, "batch is 12 and microbatch 4"),
+        (16, 5, 1, "batch is 16 and microbatch 5"),
+        (8, 0, 1, "microbatch 0"),
+        (8, 4, 4, "2 microbatches cannot be shared by 4 devices"),
         (12, 1, 3, "batch is 12"),
-        (16, 4, 3, "4 pieces cannot be shared by 3 devices"),
+        (16, 4, 3, "4 microbatches cannot be shared by 3 devices"),
     ],
 )
-def test_batches_that_cannot_be_cut(rows: int, piece: int, devices: int, told: str) -> None:
+def test_batches_that_cannot_be_cut(rows: int, microbatch: int, devices: int, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        pieces.check_batch(rows, piece, mesh(devices))
+        grad_cache.check_batch(rows, microbatch, mesh(devices))

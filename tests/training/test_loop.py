@@ -69,19 +69,19 @@ def test_a_run_that_broke_off_goes_on(tmp_path: Path, at: int) -> None:
     assert run(tmp_path / "broken")["x"].tolist() == whole["x"].tolist()  # nothing is left to do
 
 
-def test_what_is_watched_and_when(tmp_path: Path) -> None:
+def test_what_is_evaluated_and_when(tmp_path: Path) -> None:
     seen: list[int] = []
 
-    def watch(state: Any, number: int) -> dict[str, np.ndarray]:
+    def evaluate(state: Any, number: int) -> dict[str, np.ndarray]:
         seen.append(number)
         return {"first": np.array([state["x"][0], np.nan, 0]), "none": np.array([np.nan])}
 
-    run(tmp_path, 7, watch=watch, watch_every=3)
+    run(tmp_path, 7, evaluate=evaluate, evaluate_every=3)
     assert seen == [0, 3, 6, 7]
     (first,) = [line for line in lines(tmp_path) if line["step"] == 0]
     assert first["watched"] == {"first": 0.5, "none": None}  # (1 + 0) / 2
     assert first["each"] == {"first": [1.0, None, 0.0], "none": [None]}
-    run(tmp_path, 7, watch=watch, watch_every=3)
+    run(tmp_path, 7, evaluate=evaluate, evaluate_every=3)
     assert seen == [0, 3, 6, 7]
 
 

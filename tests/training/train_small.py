@@ -11,16 +11,16 @@ from pathlib import Path
 
 import jax
 
-from jaxrag.engines.store import canonical, digest
-from jaxrag.retrieval.passages import Passages, write_passages
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.training import sidr
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.methods.r3 import sidr_training as sidr
+from jaxrag.methods.r3.contrastive import Update
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training.checkpoints import flatten, hashes
-from jaxrag.training.contrastive import Update
 from jaxrag.types import Passage
-from tests.models import small_bert
-from tests.models.small_bert import WORDS
-from tests.training import small_sidr
+from tests.methods.r3 import small_sidr
+from tests.models.bert import small_bert
+from tests.models.bert.small_bert import WORDS
 
 QUESTIONS, PASSAGES = 24, 40
 
@@ -40,7 +40,7 @@ def examples() -> list[sidr.Example]:
     ]
 
 
-def train(directory: Path, steps: int, *, watch=None, save_every: int = 5, **devices) -> str:
+def train(directory: Path, steps: int, *, evaluate=None, save_every: int = 5, **devices) -> str:
     """Trains in ``directory``/run; the hash of the parameters."""
     made = directory / "made"
     encoder = SidrEncoder.load(
@@ -49,14 +49,14 @@ def train(directory: Path, steps: int, *, watch=None, save_every: int = 5, **dev
     settings = sidr.Training(
         steps=steps,
         batch=16,
-        piece=2,
+        microbatch=2,
         update=Update(learning_rate=2e-3, top=8, warmup=2),
         save_every=save_every,
-        watch_every=save_every if watch else 0,
+        evaluate_every=save_every if evaluate else 0,
     )
     params = sidr.train(
         examples(), Passages.open(made / "passages"), encoder, settings, directory / "run",
-        watch=watch, **devices,
+        evaluate=evaluate, **devices,
     )  # fmt: skip
     return digest(canonical(hashes(flatten(params))))
 

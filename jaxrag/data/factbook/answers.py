@@ -1,8 +1,8 @@
-"""Reading answers out of the World Factbook's fields.
+"""Parsers of fields of the World Factbook.
 
-Each reader takes a field's text and gives the accepted answers, the best-known form first, or
-nothing where the text does not hold one short, certain answer. Leaving out is the rule:
-a list where one thing is asked, a hedge ("formerly", "disputed"), a description, a note.
+Each takes a field's text and returns the accepted answers, the most common form first. They return
+() where the text is not one short, certain answer: a list, a hedge ("formerly", "disputed"), a
+description, or a note.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEDGES = re.compile(
     re.IGNORECASE,
 )
 _POWERS = {"UK": ("United Kingdom", "Britain", "Great Britain"), "US": ("United States", "USA")}
-# Plurals of currencies that dropping an "s" does not undo.
+# Singular of currencies whose plural does not end in "s", or where removing it is wrong.
 _SINGULARS = {
     "colones": "colon",
     "koruny": "koruna",
@@ -38,7 +38,7 @@ _SINGULARS = {
 
 
 def with_variants(*names: str) -> Answers:
-    """The names and their spellings without marks, with "St." and without "Mount"."""
+    """The names and their variants: without diacritics, "Saint" as "St.", without "Mount"."""
     found: dict[str, None] = {}
     for name in (" ".join(name.split()) for name in names):
         plain = unmarked(name)
@@ -50,7 +50,7 @@ def with_variants(*names: str) -> Answers:
 
 
 def unmarked(text: str) -> str:
-    """The text in letters without diacritics and with straight quotes."""
+    """The text without diacritics and with straight apostrophes."""
     if text.isascii():
         return text
     decomposed = unicodedata.normalize("NFKD", text.translate(_PLAIN))
@@ -61,7 +61,7 @@ _PLAIN = str.maketrans({"ø": "o", "Ø": "O", "ß": "ss", "đ": "d", "ł": "l", 
 
 
 def name(text: str) -> Answers:
-    """One proper name, perhaps with other names of the same thing in brackets after it."""
+    """A single proper name, with alternative names in brackets if there are any."""
     match = re.fullmatch(r"([^();,/]+?)(?:\s*\(([^()]*)\))?", text.strip())
     if match is None or _HEDGES.search(match[1]) or not match[1][0].isupper():
         return ()
@@ -75,26 +75,26 @@ def _other_names(bracketed: str) -> list[str]:
 
 
 def capital(text: str) -> Answers:
-    """The only capital."""
+    """The capital, if there is one only."""
     return with_variants(text, "Washington") if text == "Washington, D.C." else name(text)
 
 
 def point(text: str) -> Answers:
-    """The name of a highest or lowest point, without its elevation."""
+    """Name of the highest or lowest point."""
     match = re.fullmatch(r"(.+?) (?:-?[\d,.]+)(?: m)?(?: \(.*\))?(?:\.? note .*)?", text)
     found = name(match[1]) if match else ()
-    # "Pic Marguerite on Mont Ngaliema": the peak alone will do.
+    # "Pic Marguerite on Mont Ngaliema": the peak alone is accepted.
     return with_variants(*found, *(form.split(" on ")[0] for form in found))
 
 
 def elevation(text: str) -> Answers:
-    """The elevation of a highest point in metres."""
+    """Elevation of the highest point, in metres."""
     match = re.fullmatch(r"[^\d;]+ ([\d,]+) m(?:\.? note .*)?", text)
     return _measure(match[1], "m", "metres", "meters") if match else ()
 
 
 def area(text: str) -> Answers:
-    """Square kilometres."""
+    """Area in square kilometres."""
     match = re.fullmatch(r"([\d,.]+(?: million)?) sq km", text)
     return (
         _measure(match[1], "sq km", "square kilometers", "square kilometres", "km²", "km2")
@@ -104,7 +104,7 @@ def area(text: str) -> Answers:
 
 
 def length(text: str) -> Answers:
-    """Kilometres, where there are any."""
+    """Length in kilometres, unless 0."""
     match = re.fullmatch(r"([\d,.]+) km", text)
     if match is None or match[1] == "0":
         return ()
@@ -112,7 +112,7 @@ def length(text: str) -> Answers:
 
 
 def years(text: str) -> Answers:
-    """A number of years, an estimate of some year."""
+    """Number of years."""
     match = re.fullmatch(r"([\d.]+) years(?: \(.*\))?", text)
     return _measure(match[1], "years") if match else ()
 
@@ -122,13 +122,13 @@ def _measure(number: str, *units: str) -> Answers:
 
 
 def count(text: str) -> Answers:
-    """A whole number that the text begins with."""
+    """A whole number above 0, with a comment in brackets if there is one."""
     match = re.fullmatch(r"([\d,]+)(?: \(.*\))?", text)
     return (match[1],) if match and match[1] != "0" else ()
 
 
 def currency(text: str) -> Answers:
-    """A currency in the singular, in the plural of the text, and its ISO code."""
+    """The currency in singular and plural, and its ISO code."""
     match = re.fullmatch(r"([^();,/]+) \(([A-Z]{3})\) per US dollar -?", text)
     if match is None or " or " in match[1]:
         return ()
@@ -142,18 +142,18 @@ def currency(text: str) -> Answers:
 
 
 def country_code(text: str) -> Answers:
-    """A top-level domain, with its dot and without."""
+    """The top-level domain, with and without its dot."""
     match = re.fullmatch(r"(\.[a-z]{2})", text)
     return (match[1], match[1][1:]) if match else ()
 
 
 def aircraft_prefix(text: str) -> Answers:
-    """The letters and digits that mark a country's aircraft."""
+    """Registration prefix of aircraft."""
     return (text,) if re.fullmatch(r"[A-Z0-9-]{1,4}", text) else ()
 
 
 def date(text: str) -> Answers:
-    """The only date of an independence, in both orders; not of a union or a constitution."""
+    """Date of independence, if there is one only, in both orders of day and month."""
     if not re.fullmatch(r"[^();]+(?:\(from [^();]+\))?", text):
         return ()
     dates = re.findall(rf"\b(\d{{1,2}}) ({_MONTHS}) (\d{{4}})\b", text)
@@ -164,7 +164,7 @@ def date(text: str) -> Answers:
 
 
 def independence_from(text: str) -> Answers:
-    """The power that a country's only independence date names in "(from ...)"."""
+    """The country from which independence was gained: "(from ...)" after a single date."""
     match = re.fullmatch(r"[^();]+\(from (?:the )?([^();,]+)\)", text)
     if match is None or re.search(r"\d|\b(?:and|trustee|trusteeship|mandate)\b", match[1]):
         return ()
@@ -173,7 +173,7 @@ def independence_from(text: str) -> Answers:
 
 
 def holiday(text: str) -> Answers:
-    """The day and month of the only national holiday."""
+    """Day and month of the national holiday, if there is one only."""
     days = re.findall(rf"\b(\d{{1,2}}) ({_MONTHS})\b", text)
     if len(days) != 1 or ";" in text or _HEDGES.search(re.sub(r"\(.*?\)", "", text)):
         return ()
@@ -182,7 +182,7 @@ def holiday(text: str) -> Answers:
 
 
 def anthem(text: str) -> Answers:
-    """The title of the only anthem, and its translation."""
+    """Title of the anthem and its translations."""
     match = re.fullmatch(r'"([^"]+?),?" ?(?:\(([^()]+)\))?', re.sub("[“”]", '"', text))
     if match is None:
         return ()
@@ -191,7 +191,7 @@ def anthem(text: str) -> Answers:
 
 
 def symbol(text: str) -> Answers:
-    """The only national symbol, in at most four words."""
+    """The national symbol, if there is one only, of at most four words."""
     match = re.fullmatch(r"([^();,:]+?)(?: \(([^();,]+)\))?", text)
     if match is None or _HEDGES.search(text) or len(match[1].split()) > 4:
         return ()
@@ -199,7 +199,7 @@ def symbol(text: str) -> Answers:
 
 
 def colors(text: str) -> Answers:
-    """Two or three national colours in any order."""
+    """Two or three national colours, in every order."""
     names = text.split(", ")
     if not 2 <= len(names) <= 3 or not all(re.fullmatch(r"[a-z]+(?: [a-z]+)?", n) for n in names):
         return ()
@@ -216,10 +216,10 @@ def largest_city(text: str) -> Answers:
         for number, million, city in cities
     ]
     (size, city), *others = sorted(sizes, reverse=True) or [(0.0, "")]
-    # "872,000 million" is a slip of the source.
+    # "872,000 million" is an error of the source.
     if not 0 < size < 1e8 or (others and others[0][0] == size):
         return ()
-    # The capital is written in capitals.
+    # Capital cities are in upper case.
     city = city.strip()
     return name(_titled(city) if city.isupper() else city)
 
@@ -230,7 +230,7 @@ def _titled(city: str) -> str:
 
 
 def official_language(text: str) -> Answers:
-    """The only language marked as official."""
+    """The official language, if there is one only."""
     marked = re.findall(r"(?:^|[,;] )([A-Z][^,;()%]*?)(?: [\d.]+%)? \((official)[^)]*\)", text)
     mentions = len(re.findall(r"\bofficial|\bnational language|\bstate language", text))
     if len(marked) != 1 or mentions != 1 or " and " in marked[0][0]:
@@ -239,31 +239,31 @@ def official_language(text: str) -> Answers:
 
 
 def government(text: str) -> Answers:
-    """A type of government in a few words."""
+    """Type of government, in two to four lower-case words."""
     simple = re.fullmatch(r"[a-z-]+(?: [a-z-]+){1,3}", text)
     return (text,) if simple and not _HEDGES.search(text) else ()
 
 
 def legislature(text: str) -> Answers:
-    """The legislature's name, and its name in the country's language."""
+    """Name of the legislature, in English and in the country's language."""
     both = [name(part) for part in text.split(" - ")]
     return tuple(form for forms in both for form in forms) if all(both) else ()
 
 
 def province_count(text: str) -> Answers:
-    """How many provinces there are, where all first-order divisions are provinces."""
+    """Number of provinces, if all first-order divisions are provinces."""
     match = re.match(r"(\d+) provinces(?: \([^)]*\))?; ", text)
     return (match[1],) if match and "*" not in text else ()
 
 
 def citizen(text: str) -> Answers:
-    """What one citizen is called."""
+    """Noun for a citizen, in the singular."""
     match = re.fullmatch(r"([A-Z][\w' -]+?)(?:\(s\)|\(es\))?(?: \(singular and plural\))?", text)
     return with_variants(match[1]) if match and not _HEDGES.search(text) else ()
 
 
 def first_listed(text: str) -> Answers:
-    """The first of several goods, listed from the most on, in at most three words."""
+    """The first of several listed goods, of at most three words; lists are by descending value."""
     first, *others = re.sub(r" \(\d{4}.*\)$", "", text).split(", ")
     if not others or ";" in text or not re.fullmatch(r"[a-z]+(?:[ -][a-z]+){0,2}", first):
         return ()
@@ -271,7 +271,7 @@ def first_listed(text: str) -> Answers:
 
 
 def top_partner(text: str) -> Answers:
-    """The trading partner with the largest share, if it is ahead of the second."""
+    """The trading partner with the largest share, unless two share the first place."""
     shares = re.findall(r"([A-Z][^\d,]*?) (\d+)%", text)
     if len(shares) < 2 or int(shares[0][1]) <= int(shares[1][1]):
         return ()
@@ -279,13 +279,13 @@ def top_partner(text: str) -> Answers:
 
 
 def only_neighbour(text: str) -> Answers:
-    """The neighbour of a country that has exactly one."""
+    """The only neighbouring country."""
     match = re.fullmatch(r"([A-Z][^\d;,()]+?) [\d,.]+ km", text)
     return (match[1],) if match else ()
 
 
 def longest_border(text: str) -> Answers:
-    """Of several neighbours the one with the longest border."""
+    """The one of several neighbouring countries with the longest border."""
     borders = re.findall(r"(?:^|; )([A-Z][^\d;()]+?)(?: \([^)]*\))? ([\d,.]+) km", text)
     lengths = sorted((float(km.replace(",", "")), neighbour) for neighbour, km in borders)
     if len(lengths) < 2 or len(lengths) != text.count(";") + 1 or lengths[-1][0] == lengths[-2][0]:
@@ -294,7 +294,7 @@ def longest_border(text: str) -> Answers:
 
 
 def dependency(text: str) -> Answers:
-    """The state that a territory belongs to."""
+    """The state to which a territory belongs."""
     match = re.search(
         r"\b(?:of|by) (?:the )?(?:Kingdom of )?(?:the )?"
         r"(UK|US|France|Netherlands|Norway|Denmark|Australia|New Zealand)\b",

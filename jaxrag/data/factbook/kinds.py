@@ -1,30 +1,33 @@
-"""The kinds of facts that the World Factbook's questions are about: one row a kind."""
+"""Table of the kinds of facts that questions ask for."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from jaxrag.data import factbook_answers as read
-from jaxrag.data.factbook_articles import Place
+from jaxrag.data.factbook import answers as read
+from jaxrag.data.factbook.articles import Place
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """Where a country's fact stands, how it is read, how it is asked for.
+    """A kind of fact: where articles have it, how it is read, and the texts of questions.
 
-    ``places`` are alternatives, the first that the article has counts. ``described`` says which
-    country has the fact (``{value}``); ``related`` says which other country the fact of
-    ``{country}`` names. ``unless`` is a place and a pattern: where that matches, the fact is
-    not what the kind says.
+    Attributes:
+      places: alternatives; the first that an article has is read.
+      read: parses the text of the place into accepted answers.
+      question: template with ``{country}``.
+      description: template with ``{value}`` that describes the country which has the fact.
+      relation: template with ``{country}`` that describes the country which is the answer.
+      excluded_by: a place and a pattern; where the pattern matches, there is no such fact.
     """
 
     places: tuple[Place, ...]
     read: Callable[[str], read.Answers]
-    ask: str
-    described: str = ""
-    related: str = ""
-    unless: tuple[Place, str] | None = None
+    question: str
+    description: str = ""
+    relation: str = ""
+    excluded_by: tuple[Place, str] | None = None
 
 
 def _in(section: str, field: str, *parts: str) -> tuple[Place, ...]:
@@ -36,13 +39,13 @@ KINDS: Mapping[str, Kind] = {
         _in("Government", "Capital", "name"),
         read.capital,
         "What is the capital of {country}?",
-        described="whose capital is {value}",
+        description="whose capital is {value}",
     ),
     "highest_point": Kind(
         _in("Geography", "Elevation", "highest point"),
         read.point,
         "What is the highest point of {country}?",
-        described="whose highest point is {value}",
+        description="whose highest point is {value}",
     ),
     "highest_elevation": Kind(
         _in("Geography", "Elevation", "highest point"),
@@ -68,13 +71,13 @@ KINDS: Mapping[str, Kind] = {
         _in("Geography", "Land boundaries", "border countries"),
         read.only_neighbour,
         "Which is the only country that shares a land border with {country}?",
-        related="that is the only land neighbour of {country}",
+        relation="that is the only land neighbour of {country}",
     ),
     "longest_border": Kind(
         _in("Geography", "Land boundaries", "border countries"),
         read.longest_border,
         "With which country does {country} share its longest land border?",
-        related="that shares the longest land border with {country}",
+        relation="that shares the longest land border with {country}",
     ),
     "citizen": Kind(
         _in("People and Society", "Nationality", "noun"),
@@ -105,13 +108,13 @@ KINDS: Mapping[str, Kind] = {
         _in("Government", "Country name", "local short form"),
         read.name,
         "What is the local short form of the name of {country}?",
-        described="whose local short name is {value}",
+        description="whose local short name is {value}",
     ),
     "former_name": Kind(
         _in("Government", "Country name", "former"),
         read.name,
         "What is the former name of {country}?",
-        described='formerly called "{value}"',
+        description='formerly called "{value}"',
     ),
     "government_type": Kind(
         _in("Government", "Government type"),
@@ -142,15 +145,18 @@ KINDS: Mapping[str, Kind] = {
         _in("Government", "National anthem(s)", "title"),
         read.anthem,
         "What is the title of the national anthem of {country}?",
-        described='whose national anthem is "{value}"',
-        # Kingdoms and their parts have two anthems, of which the package kept one.
-        unless=(Place("Government", "National anthem(s)", "history"), r"royal|official anthem, as"),
+        description='whose national anthem is "{value}"',
+        # Some have a royal anthem beside the national one, and the package has only one of them.
+        excluded_by=(
+            Place("Government", "National anthem(s)", "history"),
+            r"royal|official anthem, as",
+        ),
     ),
     "national_symbol": Kind(
         _in("Government", "National symbol(s)"),
         read.symbol,
         "What is the national symbol of {country}?",
-        described='with the national symbol "{value}"',
+        description='with the national symbol "{value}"',
     ),
     "national_colors": Kind(
         _in("Government", "National color(s)"),
@@ -186,7 +192,7 @@ KINDS: Mapping[str, Kind] = {
         _in("Economy", "Exchange rates", "Currency"),
         read.currency,
         "What is the currency of {country}?",
-        described="whose currency is the {value}",
+        description="whose currency is the {value}",
     ),
     "top_export": Kind(
         _in("Economy", "Exports - commodities"),
@@ -202,19 +208,19 @@ KINDS: Mapping[str, Kind] = {
         _in("Economy", "Exports - partners"),
         read.top_partner,
         "Which country is the top export partner of {country}?",
-        related="that is the top export partner of {country}",
+        relation="that is the top export partner of {country}",
     ),
     "top_supplier": Kind(
         _in("Economy", "Imports - partners"),
         read.top_partner,
         "Which country is the top import partner of {country}?",
-        related="that is the top import partner of {country}",
+        relation="that is the top import partner of {country}",
     ),
     "internet_code": Kind(
         _in("Communications", "Internet country code"),
         read.country_code,
         "What is the internet country code of {country}?",
-        described="with the internet country code {value}",
+        description="with the internet country code {value}",
     ),
     "airports": Kind(
         _in("Transportation", "Airports"),
@@ -225,6 +231,6 @@ KINDS: Mapping[str, Kind] = {
         _in("Transportation", "Civil aircraft registration country code prefix"),
         read.aircraft_prefix,
         "What is the civil aircraft registration prefix of {country}?",
-        described="with the civil aircraft registration prefix {value}",
+        description="with the civil aircraft registration prefix {value}",
     ),
 }

@@ -10,21 +10,34 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.engines.prefill import Job, Prefill, Read, Reading, Step
+from jaxrag.engines.local.prefill import (
+    Prefill,
+    PrefilledRow,
+    PrefillGroup,
+    PrefillJob,
+    PrefillStep,
+)
 from jaxrag.engines.prompts import prompt_number
-from jaxrag.models.cache import Cache, place, take
-from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, choose, decode
+from jaxrag.models.decoder.cache import Cache, place, take
+from jaxrag.models.decoder.decoding import (
+    STEPS,
+    DecodingLimits,
+    DecodingRows,
+    TokenSampling,
+    decode,
+    next_token,
+)
 
 
-class Draw(NamedTuple):
+class AnswerDraw(NamedTuple):
     """An answer that is wanted: of which prompt, and drawn with which seed."""
 
-    job: Job
+    job: PrefillJob
     seed: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class DecodingRequest:
     """What is wanted of all prompts of a call.
 
     Attributes:
@@ -71,7 +84,7 @@ class AnswerRows:
         prefill: Prefill,
         empty: Callable[[int], Cache],
         caches: dict[int, Cache],
-        request: Request,
+        request: DecodingRequest,
         end_tokens: frozenset[int],
         *,
         sizes: tuple[int, ...],
@@ -80,7 +93,7 @@ class AnswerRows:
         self._prefill, self._request, self._end_tokens = prefill, request, end_tokens
 
     def run(
-        self, draws: Sequence[Draw], numbers: Sequence[Sequence[int]], reading: Reading
+        self, draws: Sequence[AnswerDraw], numbers: Sequence[Sequence[int]], reading: PrefillGroup
     ) -> Iterator[Finished]:
         """Writes the answers that are drawn from what is read.
 
@@ -90,8 +103,10 @@ class AnswerRows:
           reading: the prompts.
         """
         self._open(sum(len(numbers[i]) for i in reading.numbers))
-        read: deque[tuple[Read, int]] = deque()  # what waits for a row, of the last step of reading
-        step: Step | None = None
+        read: deque[tuple[PrefilledRow, int]] = (
+            deque()
+        )  # what waits for a row, of the last step of reading
+        step: PrefillStep | None = None
         while read or not reading.over or len(self._unused()) < len(self._answers):
             last = not read and reading.over
             if last:
@@ -138,11 +153,16 @@ class AnswerRows:
     def _unused(self) -> list[int]:
         return [row for row, answer in enumerate(self._answers) if answer is None]
 
-    def _sampling(self, numbers: np.ndarray, seeds: np.ndarray) -> Sampling:
+    def _sampling(self, numbers: np.ndarray, seeds: np.ndarray) -> TokenSampling:
         put, temperature = self._prefill.put, jnp.float32(self._request.temperature)
-        return Sampling(temperature, put(seeds), put(numbers))
+        return TokenSampling(temperature, put(seeds), put(numbers))
 
-    def _enter(self, draws: Sequence[Draw], step: Step, read: Sequence[tuple[Read, int]]) -> None:
+    def _enter(
+        self,
+        draws: Sequence[AnswerDraw],
+        step: PrefillStep,
+        read: Sequence[tuple[PrefilledRow, int]],
+    ) -> None:
         """Gives unused rows to answers whose prompts have been read, each with its first token."""
         size = self._prefill.rows
         chunk, last, sources, rows = np.zeros((4, size), np.int32)
@@ -151,7 +171,7 @@ class AnswerRows:
             tokens, seed = draws[number].job.tokens, draws[number].seed
             chunk[i], last[i] = one.row - step.first, len(tokens) - 1 - one.start
             numbers[i], seeds[i] = prompt_number(tokens), seed & 0xFFFFFFFF
-        token, logprob = choose(
+        token, logprob = next_token(
             self._prefill.decoder,
             self._prefill.params,
             step.hidden[chunk, last],
@@ -176,7 +196,7 @@ class AnswerRows:
         """Goes on with all answers, until ``wanted`` rows are unused or for some steps."""
         put = self._prefill.put
         unused = np.array([answer is None for answer in self._answers])
-        limits = Limits(
+        limits = DecodingLimits(
             jnp.int32(self._request.count),
             jnp.int32(STEPS),
             jnp.int32(wanted),
@@ -186,7 +206,7 @@ class AnswerRows:
             self._prefill.decoder,
             self._prefill.params,
             self.caches.pop(len(self._answers)),
-            Rows(put(self._token), put(self._position), put(self._made), put(unused)),
+            DecodingRows(put(self._token), put(self._position), put(self._made), put(unused)),
             limits,
             self._sampling(self._numbers, self._seeds),
         )

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jaxrag.engines.answer_rows import AnswerRows, Draw, Finished, Request
-from jaxrag.engines.prefill import Prefill, alike
-from jaxrag.models.cache import Cache
+from jaxrag.engines.local.answer_rows import AnswerDraw, AnswerRows, DecodingRequest, Finished
+from jaxrag.engines.local.prefill import Prefill, group_equal
+from jaxrag.models.decoder.cache import Cache
 
 
 class Decoding:
@@ -23,7 +23,7 @@ class Decoding:
       prefill: reads the prompts.
       rows: answers that are written at once, a multiple of the rows of prefill.
       tail: at most ``rows``; fewer only where a row's bits do not depend on how many there are
-        (see `jaxrag.engines.trial`).
+        (see `jaxrag.engines.local.shape_invariance`).
       end_tokens: what ends an answer.
       cache_bytes: caches may take that much; longer ones have fewer rows, by halves.
     """
@@ -41,9 +41,9 @@ class Decoding:
         self._cache_bytes, self._end_tokens = cache_bytes, frozenset(end_tokens)
         self._free: tuple[int, dict[int, Cache]] = (0, {})  # of the last answers, by rows
 
-    def run(self, draws: Sequence[Draw], request: Request) -> Iterator[Finished]:
+    def run(self, draws: Sequence[AnswerDraw], request: DecodingRequest) -> Iterator[Finished]:
         """Writes each answer; the first to end comes first."""
-        same = alike(draw.job for draw in draws)
+        same = group_equal(draw.job for draw in draws)
         numbers = list(same.values())
         for slots, reading in self._prefill.readings(list(same)):
             caches = self._free[1] if self._free[0] == slots else {}

@@ -15,20 +15,20 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
-from jaxrag.engines.answer_rows import Draw, Request
-from jaxrag.engines.decoding import Decoding
-from jaxrag.engines.inspection import Inspection, inspections, read_pair, width
-from jaxrag.engines.prefill import Job, Network, Prefill
-from jaxrag.engines.progress import progress
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.progress import progress
+from jaxrag.engines.local.answer_rows import AnswerDraw, DecodingRequest
+from jaxrag.engines.local.decoding import Decoding
+from jaxrag.engines.local.inspection import Inspection, continuation_width, inspections, read_pair
+from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob
+from jaxrag.engines.local.scoring import scored
+from jaxrag.engines.local.shape_invariance import tail_rows, wide_chunk
+from jaxrag.engines.local.sizes import Sizes
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
-from jaxrag.engines.scoring import scored
-from jaxrag.engines.sizes import Sizes
-from jaxrag.engines.store import canonical, digest
-from jaxrag.engines.trial import tail_rows, wide_chunk
-from jaxrag.models.checkpoint import fingerprint, locate
-from jaxrag.models.decoder_checkpoint import load_decoder
+from jaxrag.models.checkpoint.files import fingerprint, locate
+from jaxrag.models.decoder.checkpoint import load_decoder
 from jaxrag.models.precision import compute_dtype
-from jaxrag.models.sharding import automatic
+from jaxrag.models.sharding import automatic_mesh
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
@@ -59,7 +59,7 @@ class LocalModel:
 
     def __init__(
         self,
-        network: Network,
+        network: DecoderNetwork,
         encode: PromptEncoder,
         *,
         ends: Sequence[int],
@@ -116,7 +116,7 @@ class LocalModel:
         """Loads a checkpoint.
 
         Args:
-          spec: what `jaxrag.models.checkpoint.locate` takes: a path, ``package:NAME`` or
+          spec: what `jaxrag.models.checkpoint.files.locate` takes: a path, ``package:NAME`` or
             ``hub:ORG/NAME``.
           dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
           mesh: devices to spread over, with axes "data" (rows) and/or "model" (parameters).
@@ -137,7 +137,7 @@ class LocalModel:
           InputError: if there is no checkpoint, or it is not one of a decoder that we have.
         """
         path, precision = locate(str(spec)), compute_dtype(dtype)
-        mesh = automatic(mesh) if mesh else None
+        mesh = automatic_mesh(mesh) if mesh else None
         tokenizer = load_tokenizer(path)
         if stacked is None:
             stacked = jax.default_backend() != "cpu"
@@ -158,7 +158,7 @@ class LocalModel:
             "mesh": dict(mesh.shape) if mesh else None,
         }
         return cls(
-            Network(decoder, params, mesh, shared_bytes),
+            DecoderNetwork(decoder, params, mesh, shared_bytes),
             PromptEncoder(
                 tokenizer, template_options=options, max_length=min(max_length or limit, limit)
             ),
@@ -211,11 +211,13 @@ class LocalModel:
         for prompt, seed in zip(prompts, seeds, strict=True):
             tokens = self._encode(prompt, room=max_new_tokens)
             slots = self._sizes.slots(len(tokens), max_new_tokens)
-            draws.append(Draw(Job(tuple(tokens), len(tokens) - 1, slots), seed))
+            draws.append(AnswerDraw(PrefillJob(tuple(tokens), len(tokens) - 1, slots), seed))
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
-        request = Request(max_new_tokens, temperature, self._endings(tuple(stop)), reader.stopped)
+        request = DecodingRequest(
+            max_new_tokens, temperature, self._endings(tuple(stop)), reader.stopped
+        )
 
-        def answer(draws: Sequence[Draw]) -> Iterator[tuple[int, Generation]]:
+        def answer(draws: Sequence[AnswerDraw]) -> Iterator[tuple[int, Generation]]:
             for i, tokens, logprobs in self._decoding.run(draws, request):
                 yield i, reader.read(tokens, logprobs, prompt_tokens=len(draws[i].job.tokens))
 
@@ -250,14 +252,14 @@ class LocalModel:
     def warm_up(self, longest: int, *, max_new_tokens: int) -> None:
         """Compiles all programs for prompts up to ``longest`` tokens, with a progress line."""
         nothing = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
-        request = Request(min(2, max_new_tokens), 0.0, nothing, lambda tokens: False)
+        request = DecodingRequest(min(2, max_new_tokens), 0.0, nothing, lambda tokens: False)
         classes = list(self._sizes.classes(min(longest, self.max_length - 1), max_new_tokens))
         with progress(len(classes), "compiling") as advance:
             for length, slots in classes:
                 for token, rows in enumerate((1, *self._decoding.sizes(slots))):
                     begin = (token,) * (length - 1)  # none held from before
-                    jobs = [Job((*begin, last), length - 1, slots) for last in range(rows)]
-                    list(self._decoding.run([Draw(job, 0) for job in jobs], request))
+                    jobs = [PrefillJob((*begin, last), length - 1, slots) for last in range(rows)]
+                    list(self._decoding.run([AnswerDraw(job, 0) for job in jobs], request))
                 advance(1)
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
@@ -271,7 +273,9 @@ class LocalModel:
             # the last token's own hidden state predicts what is not asked for
             whole = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
             slots = self._sizes.slots(len(whole), 0)
-            jobs.append((Job(tuple(whole), len(tokens) - 1, slots), np.array(added, np.int32)))
+            jobs.append(
+                (PrefillJob(tuple(whole), len(tokens) - 1, slots), np.array(added, np.int32))
+            )
 
         return self._all(jobs, functools.partial(scored, self._prefill))
 
@@ -304,7 +308,9 @@ class LocalModel:
 
         def run(jobs: Sequence[Any]) -> Iterator[tuple[int, Inspection]]:
             chunk = self._sizes.chunk
-            slots = [self._sizes.slots(len(p.prompt) - 1 + width(p, chunk), 0) for p in jobs]
+            slots = [
+                self._sizes.slots(len(p.prompt) - 1 + continuation_width(p, chunk), 0) for p in jobs
+            ]
             return inspections(self._prefill, jobs, slots, layer)
 
         return self._all(pairs, run)

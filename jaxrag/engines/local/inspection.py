@@ -1,9 +1,9 @@
 """The local engine looked into: what its decoder attended to, how sure it was, its hidden states.
 
-Prompts go through `jaxrag.engines.prefill` as for any other result, one computed for all of its
-continuations; the continuations then run through `jaxrag.models.inspection` in as many rows. Shapes
-depend on a pair's own length alone, so on one device its result is the same to the bit whatever
-else is in the call.
+Prompts go through `jaxrag.engines.local.prefill` as for any other result, one computed for all of
+its continuations; the continuations then run through `jaxrag.models.decoder.inspection` in as many
+rows. Shapes depend on a pair's own length alone, so on one device its result is the same to the
+bit whatever else is in the call.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.engines.prefill import Job, Prefill, alike
+from jaxrag.engines.local.prefill import Prefill, PrefillJob, group_equal
 from jaxrag.engines.prompts import PromptEncoder
-from jaxrag.models.cache import Cache, place
-from jaxrag.models.inspection import inspect, predict
+from jaxrag.models.decoder.cache import Cache, place
+from jaxrag.models.decoder.inspection import inspect, predict
 from jaxrag.types import InputError, Prompt
 
 _PREDICTED = 64  # tokens whose probabilities are computed in one call
@@ -67,7 +67,7 @@ class InspectableModel(Protocol):
         ...
 
 
-class Pair(NamedTuple):
+class InspectionPair(NamedTuple):
     """A prompt and a continuation in tokens, with the text and its spans as in `Inspection`."""
 
     text: str
@@ -78,7 +78,7 @@ class Pair(NamedTuple):
 
 def read_pair(
     encode: PromptEncoder, identity: str, prompt: Prompt, continuation: str, *, ended: bool
-) -> Pair:
+) -> InspectionPair:
     """Tokens of a prompt and what follows it, tokenised apart as for log-probabilities.
 
     Args:
@@ -102,7 +102,7 @@ def read_pair(
     shifted = ((a + len(text), b + len(text)) for a, b in last["offset_mapping"])
     spans = [*first["offset_mapping"], *shifted]
     found = np.array(spans, np.int32).reshape(-1, 2)
-    return Pair(text + continuation, found, tuple(tokens), tuple(added))
+    return InspectionPair(text + continuation, found, tuple(tokens), tuple(added))
 
 
 def _rendered(tokenizer: Any, prompt: Prompt, identity: str) -> str:
@@ -116,22 +116,23 @@ def _rendered(tokenizer: Any, prompt: Prompt, identity: str) -> str:
 
 
 def inspections(
-    prefill: Prefill, pairs: Sequence[Pair], slots: Sequence[int], layer: int
+    prefill: Prefill, pairs: Sequence[InspectionPair], slots: Sequence[int], layer: int
 ) -> Iterator[tuple[int, Inspection]]:
     """Looks into the model at each pair; yields its number and what was seen.
 
     Args:
       prefill: of the model.
       pairs: what is read.
-      slots: of each pair's cache: room for its prompt and `width` tokens after it.
+      slots: of each pair's cache: room for its prompt and `continuation_width` tokens after it.
       layer: whose states are wanted, from 0.
     """
-    same = alike(
-        Job(pair.prompt, len(pair.prompt) - 1, n) for pair, n in zip(pairs, slots, strict=True)
+    same = group_equal(
+        PrefillJob(pair.prompt, len(pair.prompt) - 1, n)
+        for pair, n in zip(pairs, slots, strict=True)
     )
     numbers = list(same.values())
     for _, reading in prefill.readings(list(same)):
-        rows = _Rows(prefill, pairs, layer)
+        rows = _InspectionRows(prefill, pairs, layer)
         while not reading.over:
             step = reading.step()
             done = [(one.row, i) for one in step.rows if one.done for i in numbers[one.number]]
@@ -143,15 +144,15 @@ def inspections(
         yield from rows.run()
 
 
-def width(pair: Pair, chunk: int) -> int:
+def continuation_width(pair: InspectionPair, chunk: int) -> int:
     """Tokens that are run after all but the prompt's last one: its last and the continuation."""
     return -(-(len(pair.added) + 1) // chunk) * chunk
 
 
-class _Rows:
+class _InspectionRows:
     """Pairs whose prompts have been read, as many as prefill has rows, and their caches."""
 
-    def __init__(self, prefill: Prefill, pairs: Sequence[Pair], layer: int) -> None:
+    def __init__(self, prefill: Prefill, pairs: Sequence[InspectionPair], layer: int) -> None:
         self.numbers: list[int] = []
         self._prefill, self._pairs, self._layer = prefill, pairs, np.int32(layer)
         self._cache: Cache | None = None
@@ -174,7 +175,7 @@ class _Rows:
             return
         pairs = [self._pairs[number] for number in numbers]
         chunk, rows = self._prefill.chunk, self._prefill.rows
-        tokens = np.zeros((rows, max(width(pair, chunk) for pair in pairs)), np.int32)
+        tokens = np.zeros((rows, max(continuation_width(pair, chunk) for pair in pairs)), np.int32)
         starts = np.zeros(rows, np.int32)
         for row, pair in enumerate(pairs):
             read = (pair.prompt[-1], *pair.added)
@@ -187,8 +188,8 @@ class _Rows:
             yield number, _joined(pair, [part[row] for part in seen if row in part])
 
     def _chunk(
-        self, pairs: Sequence[Pair], tokens: np.ndarray, starts: np.ndarray, at: int
-    ) -> dict[int, _Seen]:
+        self, pairs: Sequence[InspectionPair], tokens: np.ndarray, starts: np.ndarray, at: int
+    ) -> dict[int, _InspectedRow]:
         """Runs the tokens from ``at`` on; what is seen of each row that has tokens there."""
         prefill, put = self._prefill, self._prefill.put
         assert self._cache is not None, "prompts are entered first"
@@ -200,7 +201,7 @@ class _Rows:
         predicted = self._predicted(pairs, inside.hidden, at, lengths)
         attention, state = np.asarray(inside.attention), np.asarray(inside.state)
         return {
-            row: _Seen(
+            row: _InspectedRow(
                 attention[row, :length, : len(pairs[row].spans)],
                 state[row, length - 1],
                 *predicted[row],
@@ -209,7 +210,7 @@ class _Rows:
         }
 
     def _predicted(
-        self, pairs: Sequence[Pair], hidden: Any, at: int, lengths: dict[int, int]
+        self, pairs: Sequence[InspectionPair], hidden: Any, at: int, lengths: dict[int, int]
     ) -> dict[int, np.ndarray]:
         """Log-probabilities and entropies [2 t] of the tokens that a chunk's states predict."""
         counts = {row: min(n, len(pairs[row].added) - at) for row, n in lengths.items()}
@@ -227,7 +228,7 @@ class _Rows:
         return found
 
 
-class _Seen(NamedTuple):
+class _InspectedRow(NamedTuple):
     """What a chunk shows of a row."""
 
     attention: np.ndarray
@@ -236,7 +237,7 @@ class _Seen(NamedTuple):
     entropies: np.ndarray
 
 
-def _joined(pair: Pair, parts: Sequence[_Seen]) -> Inspection:
+def _joined(pair: InspectionPair, parts: Sequence[_InspectedRow]) -> Inspection:
     """The chunks together; the first row of attention is of the prompt's last token."""
     attention = np.concatenate([part.attention for part in parts])[1:]
     logprobs = np.concatenate([part.logprobs for part in parts])

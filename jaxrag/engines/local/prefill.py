@@ -1,13 +1,14 @@
 """Prompts through the decoder in a few rows, beginnings that they share computed once.
 
 A row's keys and values at a chunk depend on nothing but the tokens up to it (see
-:mod:`jaxrag.models.decoding`). So each row may be at a place of its own, and takes the next prompt
-as soon as it has read one; it keeps what the two begin alike with, and what many prompts begin
-with, such as the demonstrations of a method, is computed for one and copied to the others. There
-are always the same number of rows, because the order in which a matrix product sums may change with
-its size; so the bits are those of computing everything, and who shared with whom leaves no trace.
-Where few prompts are left, one is read with as many tokens as all rows have otherwise, if a trial
-has shown that this changes no bit either (:mod:`jaxrag.engines.trial`).
+:mod:`jaxrag.models.decoder.decoding`). So each row may be at a place of its own, and takes the
+next prompt as soon as it has read one; it keeps what the two begin alike with, and what many
+prompts begin with, such as the demonstrations of a method, is computed for one and copied to the
+others. There are always the same number of rows, because the order in which a matrix product sums
+may change with its size; so the bits are those of computing everything, and who shared with whom
+leaves no trace. Where few prompts are left, one is read with as many tokens as all rows have
+otherwise, if a trial has shown that this changes no bit either
+(:mod:`jaxrag.engines.local.shape_invariance`).
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from jaxrag.engines.sizes import UNIT
-from jaxrag.models.cache import Cache, copy_in, copy_out, empty_cache
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoding import extend, extend_row
-from jaxrag.models.sharding import fitted
+from jaxrag.engines.local.sizes import UNIT
+from jaxrag.models.decoder.cache import Cache, copy_in, copy_out, empty_cache
+from jaxrag.models.decoder.decoding import extend, extend_row
+from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.sharding import divisible_sharding
 
 _log = logging.getLogger("jaxrag")
 
 
-class Job(NamedTuple):
+class PrefillJob(NamedTuple):
     """A sequence to run.
 
     Attributes:
@@ -48,15 +49,15 @@ class Job(NamedTuple):
     slots: int
 
 
-def alike(jobs: Iterable[Job]) -> dict[Job, list[int]]:
+def group_equal(jobs: Iterable[PrefillJob]) -> dict[PrefillJob, list[int]]:
     """The different jobs, each with its places among ``jobs``: what is to be read once."""
-    places: dict[Job, list[int]] = {}
+    places: dict[PrefillJob, list[int]] = {}
     for place, job in enumerate(jobs):
         places.setdefault(job, []).append(place)
     return places
 
 
-class Read(NamedTuple):
+class PrefilledRow(NamedTuple):
     """A row that was read on in one step.
 
     Attributes:
@@ -74,7 +75,7 @@ class Read(NamedTuple):
     done: bool
 
 
-class Step(NamedTuple):
+class PrefillStep(NamedTuple):
     """One call of the network.
 
     Attributes:
@@ -84,7 +85,7 @@ class Step(NamedTuple):
       cache: keys and values of all rows, of use until the next step is prepared.
     """
 
-    rows: Sequence[Read]
+    rows: Sequence[PrefilledRow]
     hidden: jax.Array
     first: int
     cache: Cache
@@ -93,7 +94,7 @@ class Step(NamedTuple):
 _Key = tuple[int, tuple[int, ...]]  # the cache's slots and all tokens up to a chunk's end
 
 
-class Network(NamedTuple):
+class DecoderNetwork(NamedTuple):
     """A decoder as it runs.
 
     Attributes:
@@ -109,7 +110,7 @@ class Network(NamedTuple):
 
 
 @dataclasses.dataclass
-class _Rows:
+class _PrefillRows:
     """The rows of prefill: a cache, and the tokens that it holds of each."""
 
     slots: int
@@ -124,30 +125,31 @@ class Prefill:
       network: what runs them.
       rows, chunk: as said.
       wide: tokens of one sequence in a call in which it is alone, of about the same cost, and of
-        the same bits (see `jaxrag.engines.trial`); or else ``chunk``, and there are no such calls.
+        the same bits (see `jaxrag.engines.local.shape_invariance`); or else ``chunk``, and there
+        are no such calls.
     """
 
-    def __init__(self, network: Network, *, rows: int, chunk: int, wide: int) -> None:
+    def __init__(self, network: DecoderNetwork, *, rows: int, chunk: int, wide: int) -> None:
         self.decoder, self.params, self._mesh, self._shared_bytes = network
         self.rows, self.chunk, self.wide = rows, chunk, wide
         self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
         self._compiled: set[int] = set()
-        self._free: _Rows | None = None  # of the last sequences, for the next ones
+        self._free: _PrefillRows | None = None  # of the last sequences, for the next ones
 
     def put(self, array: np.ndarray) -> jax.Array:
         """An array with one row for each of the batch, where the batch lies."""
         if self._mesh is None:
             return jnp.asarray(array)
-        return jax.device_put(array, fitted(P("data"), array.shape, self._mesh))
+        return jax.device_put(array, divisible_sharding(P("data"), array.shape, self._mesh))
 
-    def readings(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Reading]]:
+    def readings(self, jobs: Sequence[PrefillJob]) -> Iterator[tuple[int, PrefillGroup]]:
         """The jobs by slots; read those of one number of slots to their ends before the next."""
         given = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
         order = sorted(range(len(jobs)), key=lambda i: (jobs[i].slots, jobs[i].tokens))
         for slots, numbers in itertools.groupby(order, key=lambda i: jobs[i].slots):
-            yield slots, Reading(self, jobs, list(numbers), given)
+            yield slots, PrefillGroup(self, jobs, list(numbers), given)
 
-    def take(self, slots: int) -> _Rows:
+    def take(self, slots: int) -> _PrefillRows:
         """Rows for sequences of so many slots; to be given back when they are read."""
         slots = _up(slots)
         rows, self._free = self._free, None
@@ -156,9 +158,9 @@ class Prefill:
         if slots not in self._compiled:
             self._compiled.add(slots)
             _log.info("first texts of up to %d tokens: compiling", slots)
-        return _Rows(slots, self.empty(self.rows, slots), [()] * self.rows)
+        return _PrefillRows(slots, self.empty(self.rows, slots), [()] * self.rows)
 
-    def give_back(self, rows: _Rows) -> None:
+    def give_back(self, rows: _PrefillRows) -> None:
         """Keeps the rows for the next sequences of as many slots."""
         self._free = rows
 
@@ -169,11 +171,11 @@ class Prefill:
             spec, shape = P("data", "model"), (rows, config.num_key_value_heads)
             if stacked:
                 spec, shape = P(None, *spec), (config.num_hidden_layers, *shape)
-            device = fitted(spec, shape, self._mesh)
+            device = divisible_sharding(spec, shape, self._mesh)
         dtype = self.decoder.dtype
         return empty_cache(config, rows, slots, dtype, stacked=stacked, device=device)
 
-    def kept(self, rows: _Rows, row: int, tokens: tuple[int, ...], most: int) -> int:
+    def kept(self, rows: _PrefillRows, row: int, tokens: tuple[int, ...], most: int) -> int:
         """How many chunks of the tokens, at most ``most``, a row holds already."""
         if not self._shared_bytes:
             return 0
@@ -185,16 +187,16 @@ class Prefill:
             chunks += 1
         return chunks
 
-    def fill(self, rows: _Rows, row: int, job: Job, chunks: range) -> None:
+    def fill(self, rows: _PrefillRows, row: int, job: PrefillJob, chunks: range) -> None:
         """Copies chunks of a beginning that is at hand into a row."""
         for i in chunks:
             block, start = self._blocks[self._key(job, i)], np.int32(i * self.chunk)
             rows.cache = copy_in(rows.cache, block, np.int32(row), start)
 
-    def _key(self, job: Job, chunk: int) -> _Key:
+    def _key(self, job: PrefillJob, chunk: int) -> _Key:
         return _up(job.slots), job.tokens[: (chunk + 1) * self.chunk]
 
-    def _share(self, jobs: Sequence[Job]) -> list[int]:
+    def _share(self, jobs: Sequence[PrefillJob]) -> list[int]:
         """For each job, how many of its first chunks are at hand, once those worth it are made."""
         self._forget()
         keys = [[self._key(job, i) for i in range(job.wanted // self.chunk)] for job in jobs]
@@ -203,23 +205,25 @@ class Prefill:
         leading = [list(itertools.takewhile(worth.__contains__, row)) for row in keys]
         missing = {row[-1] for row in leading if not all(map(self._blocks.__contains__, row))}
         inner = {key for row in leading for key in row[:-1]}
-        self._make([Job(tokens, len(tokens) - 1, slots) for slots, tokens in missing - inner])
+        self._make(
+            [PrefillJob(tokens, len(tokens) - 1, slots) for slots, tokens in missing - inner]
+        )
         for key in itertools.chain.from_iterable(map(reversed, leading)):
             self._blocks.move_to_end(key)  # the first chunk last: it is of use without the others
         return [len(row) for row in leading]
 
-    def _make(self, sources: list[Job]) -> None:
+    def _make(self, sources: list[PrefillJob]) -> None:
         """Runs beginnings and keeps each of their chunks."""
         order = sorted(range(len(sources)), key=lambda i: (sources[i].slots, sources[i].tokens))
         for _, numbers in itertools.groupby(order, key=lambda i: sources[i].slots):
-            reading = Reading(self, sources, list(numbers), [0] * len(sources))
+            reading = PrefillGroup(self, sources, list(numbers), [0] * len(sources))
             while not reading.over:
                 step = reading.step()
                 for read in step.rows:
                     if read.done:
                         self._keep(step.cache, read.row, sources[read.number])
 
-    def _keep(self, cache: Cache, row: int, job: Job) -> None:
+    def _keep(self, cache: Cache, row: int, job: PrefillJob) -> None:
         for i in range(len(job.tokens) // self.chunk):
             key, start = self._key(job, i), np.int32(i * self.chunk)
             if key not in self._blocks:
@@ -232,7 +236,7 @@ class Prefill:
             held -= self._blocks.popitem(last=False)[1].nbytes
 
 
-class Reading:
+class PrefillGroup:
     """Sequences of one number of slots on their way through the rows of prefill.
 
     Args:
@@ -243,7 +247,11 @@ class Reading:
     """
 
     def __init__(
-        self, prefill: Prefill, jobs: Sequence[Job], numbers: Sequence[int], given: Sequence[int]
+        self,
+        prefill: Prefill,
+        jobs: Sequence[PrefillJob],
+        numbers: Sequence[int],
+        given: Sequence[int],
     ) -> None:
         self.numbers = tuple(numbers)
         self._prefill, self._jobs, self._given = prefill, jobs, given
@@ -278,7 +286,7 @@ class Reading:
             left, chunk = {min(left): left[min(left)]}, prefill.wide
         return [self._at[row][0] for row, n in left.items() if n <= chunk]
 
-    def step(self) -> Step:
+    def step(self) -> PrefillStep:
         """Reads each row on by a chunk."""
         self.prepare()
         step = self._read_one() if self._alone() else self._read_all()
@@ -297,7 +305,7 @@ class Reading:
         left = [len(self._jobs[number].tokens) - at for number, at in self._at.values()]
         return sum(-(-n // wide) for n in left) < max(-(-n // chunk) for n in left)
 
-    def _read_one(self) -> Step:
+    def _read_one(self) -> PrefillStep:
         """Reads one row on, with as many tokens as all rows have otherwise."""
         rows, prefill = self._rows, self._prefill
         row, (number, at) = min(self._at.items())
@@ -308,9 +316,9 @@ class Reading:
         hidden, rows.cache = extend_row(
             prefill.decoder, prefill.params, rows.cache, tokens, np.int32(start), np.int32(row)
         )
-        return Step([read], hidden[None], row, rows.cache)
+        return PrefillStep([read], hidden[None], row, rows.cache)
 
-    def _read_all(self) -> Step:
+    def _read_all(self) -> PrefillStep:
         rows, prefill, chunk = self._rows, self._prefill, self._prefill.chunk
         tokens = np.zeros((prefill.rows, chunk), np.int32)
         starts = np.full(prefill.rows, rows.slots - chunk, np.int32)  # of idle rows
@@ -323,17 +331,17 @@ class Reading:
         hidden, rows.cache = extend(
             prefill.decoder, prefill.params, rows.cache, prefill.put(tokens), prefill.put(starts)
         )
-        return Step(reads, hidden, 0, rows.cache)
+        return PrefillStep(reads, hidden, 0, rows.cache)
 
     def _advance(
         self, row: int, number: int, start: int, count: int
-    ) -> tuple[Read, tuple[int, ...]]:
+    ) -> tuple[PrefilledRow, tuple[int, ...]]:
         """Notes that ``count`` tokens of a row are read, or those there are; and which."""
         whole = self._jobs[number].tokens
         part = whole[start : start + count]
         end = start + len(part)
         self._rows.held[row], self._at[row] = whole[:end], (number, end)
-        return Read(number, row, start, end, done=end == len(whole)), part
+        return PrefilledRow(number, row, start, end, done=end == len(whole)), part
 
 
 def _up(slots: int) -> int:

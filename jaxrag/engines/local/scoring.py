@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.engines.prefill import Job, Prefill, Step
-from jaxrag.models.decoding import score
+from jaxrag.engines.local.prefill import Prefill, PrefillJob, PrefillStep
+from jaxrag.models.decoder.decoding import score
 
 _TOGETHER = 64  # tokens scored in one call
 
@@ -17,7 +17,7 @@ Continuation = tuple[Int[np.ndarray, " t"], Float[np.ndarray, " t"]]
 
 
 def scored(
-    prefill: Prefill, jobs: Sequence[tuple[Job, Int[np.ndarray, " t"]]]
+    prefill: Prefill, jobs: Sequence[tuple[PrefillJob, Int[np.ndarray, " t"]]]
 ) -> Iterator[tuple[int, Float[np.ndarray, " t"]]]:
     """The number of each job, as they are done, and its log-probabilities.
 
@@ -30,7 +30,7 @@ def scored(
         the position before its first token.
     """
     values = [np.zeros(len(tokens), np.float32) for _, tokens in jobs]
-    same: dict[Job, list[int]] = {}
+    same: dict[PrefillJob, list[int]] = {}
     for number, (job, tokens) in enumerate(jobs):
         if len(tokens):
             same.setdefault(job, []).append(number)
@@ -49,8 +49,8 @@ def scored(
 
 def _put_in(
     prefill: Prefill,
-    step: Step,
-    asked: Sequence[Job],
+    step: PrefillStep,
+    asked: Sequence[PrefillJob],
     wanted: Sequence[Sequence[Continuation]],
 ) -> None:
     """The log-probabilities that a step's hidden states give; only those tokens' logits are made.

@@ -15,9 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.cache import empty_cache
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, decode, extend, extend_row
+from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.decoder.decoding import (
+    STEPS,
+    DecodingLimits,
+    DecodingRows,
+    TokenSampling,
+    decode,
+    extend,
+    extend_row,
+)
+from jaxrag.models.decoder.network import Decoder
 
 _SLOTS = 128
 
@@ -86,14 +94,14 @@ def _same_in_decoding(one: Decoder, params: dict[str, Any], counts: Sequence[int
     def run(count: int) -> tuple[np.ndarray, np.ndarray]:
         keys, values = (jnp.asarray(entry[:count], one.dtype) for entry in entries)
         state = (token[:count], position[:count], np.ones(count, np.int32), np.zeros(count, bool))
-        limits = Limits(
+        limits = DecodingLimits(
             jnp.int32(2 * STEPS),
             jnp.int32(STEPS),
             jnp.int32(count),
             jnp.zeros(config.vocab_size, bool),
         )
-        greedy = Sampling(jnp.float32(0), *jnp.zeros((2, count), jnp.uint32))
-        start = Rows(*map(jnp.asarray, state))
+        greedy = TokenSampling(jnp.float32(0), *jnp.zeros((2, count), jnp.uint32))
+        start = DecodingRows(*map(jnp.asarray, state))
         _, _, tokens, logprobs = decode(one, params, ((keys, values),), start, limits, greedy)
         return np.asarray(tokens), np.asarray(logprobs)
 

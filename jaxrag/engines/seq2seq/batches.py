@@ -14,7 +14,7 @@ SOURCE, ANSWER = 32, 16
 """The least tokens that sources and answers are padded to; each number is a program."""
 
 
-def width(length: int, least: int) -> int:
+def padded_length(length: int, least: int) -> int:
     """How many tokens one of ``length`` is padded to, by a rule that looks at it alone.
 
     Longer ones come in coarser sizes: multiples of a quarter of the power of two above.
@@ -23,7 +23,7 @@ def width(length: int, least: int) -> int:
     return -(-length // unit) * unit
 
 
-class Batch(NamedTuple):
+class SourceBatch(NamedTuple):
     """Rows for one program; those beyond ``jobs`` hold nothing.
 
     Attributes:
@@ -40,9 +40,9 @@ class Batch(NamedTuple):
     targets: Int[np.ndarray, "b t"]
 
 
-def batches(
+def source_batches(
     sources: Sequence[Sequence[int]], rows: int, *, targets: Sequence[Sequence[int]] | None = None
-) -> Iterator[Batch]:
+) -> Iterator[SourceBatch]:
     """All sources, each among others of its width (and its answer's); the longest first.
 
     What a row holds depends on its own source and answer only.
@@ -54,7 +54,7 @@ def batches(
     """
     answers = targets if targets is not None else [()] * len(sources)
     shapes = [
-        (width(len(source), SOURCE), width(len(answer), ANSWER) if answer else 0)
+        (padded_length(len(source), SOURCE), padded_length(len(answer), ANSWER) if answer else 0)
         for source, answer in zip(sources, answers, strict=True)
     ]
     for shape in sorted(set(shapes), reverse=True):
@@ -69,7 +69,7 @@ def _batch(
     answers: Sequence[Sequence[int]],
     shape: tuple[int, int],
     rows: int,
-) -> Batch:
+) -> SourceBatch:
     (wide, long), numbers = shape, np.zeros(rows, np.uint32)
     tokens, where = np.zeros((rows, wide), np.int32), np.zeros((rows, wide), np.bool_)
     targets = np.zeros((rows, long), np.int32)
@@ -77,4 +77,4 @@ def _batch(
         source, answer = sources[job], answers[job]
         tokens[row, : len(source)], where[row, : len(source)] = source, True
         targets[row, : len(answer)], numbers[row] = answer, prompt_number(source)
-    return Batch(tuple(jobs), tokens, where, numbers, targets)
+    return SourceBatch(tuple(jobs), tokens, where, numbers, targets)

@@ -11,14 +11,14 @@ import numpy as np
 from jax.sharding import Mesh
 from transformers import PreTrainedTokenizerFast
 
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.prompts import AnswerReader, check_sampling, encode_prompt, end_tokens
-from jaxrag.engines.seq2seq_batches import batches
-from jaxrag.engines.seq2seq_writer import Beams, Network, Writer
-from jaxrag.engines.store import canonical, digest
-from jaxrag.models.checkpoint import fingerprint, locate
+from jaxrag.engines.seq2seq.batches import source_batches
+from jaxrag.engines.seq2seq.writer import Beams, Seq2SeqNetwork, Seq2SeqWriter
+from jaxrag.models.checkpoint.files import fingerprint, locate
 from jaxrag.models.precision import compute_dtype
-from jaxrag.models.sharding import automatic
-from jaxrag.models.t5_checkpoint import load_t5
+from jaxrag.models.sharding import automatic_mesh
+from jaxrag.models.t5.checkpoint import load_t5
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
@@ -47,7 +47,7 @@ class Seq2SeqModel:
 
     def __init__(
         self,
-        network: Network,
+        network: Seq2SeqNetwork,
         tokenizer: PreTrainedTokenizerFast,
         *,
         ends: Sequence[int],
@@ -56,7 +56,7 @@ class Seq2SeqModel:
         rows: int,
         max_length: int,
     ) -> None:
-        self._writer, self._ends = Writer(network, ends=ends, beams=beams), tuple(ends)
+        self._writer, self._ends = Seq2SeqWriter(network, ends=ends, beams=beams), tuple(ends)
         self._beams, self._rows, self._identity = beams, rows, identity
         self.tokenizer, self.max_length = tokenizer, max_length
 
@@ -74,7 +74,7 @@ class Seq2SeqModel:
         """Loads a checkpoint.
 
         Args:
-          spec: what `jaxrag.models.checkpoint.locate` takes: a path, ``package:NAME`` or
+          spec: what `jaxrag.models.checkpoint.files.locate` takes: a path, ``package:NAME`` or
             ``hub:ORG/NAME``.
           dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
           mesh: devices to spread over, with axes "data" (rows) and/or "model" (parameters).
@@ -92,7 +92,7 @@ class Seq2SeqModel:
         if rows < 1 or max_length < 1:
             raise InputError(f"rows is {rows} and max_length {max_length}: at least 1 each.")
         path, precision = locate(str(spec)), compute_dtype(dtype)
-        mesh = automatic(mesh) if mesh else None
+        mesh = automatic_mesh(mesh) if mesh else None
         tokenizer = load_tokenizer(path)
         tokenizer.chat_template = tokenizer.chat_template or _JOINED
         model, params = load_t5(path, dtype=precision, mesh=mesh)
@@ -108,7 +108,7 @@ class Seq2SeqModel:
             "mesh": dict(mesh.shape) if mesh else None,
         }
         return cls(
-            Network(model, params, mesh),
+            Seq2SeqNetwork(model, params, mesh),
             tokenizer,
             ends=end_tokens(path, tokenizer) or (model.config.eos_token_id,),
             identity=canonical(identity),
@@ -149,9 +149,9 @@ class Seq2SeqModel:
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
         stopped = reader.stopped if stop else None
         found: dict[int, Generation] = {}
-        for batch in batches(sources, self._rows):
+        for batch in source_batches(sources, self._rows):
             if self._beams.count > 1:
-                rows = self._writer.search(batch, max_new_tokens)
+                rows = self._writer.beam_search(batch, max_new_tokens)
             else:
                 drawn = (temperature, seed)
                 rows = self._writer.write(batch, max_new_tokens, drawn, stopped)
@@ -167,7 +167,7 @@ class Seq2SeqModel:
         texts = [self.tokenizer.encode(text, add_special_tokens=False) for text in continuations]
         sources = [self._encode(prompt) for prompt in prompts]
         found = [np.zeros(len(text), np.float32) for text in texts]
-        for batch in batches(sources, self._rows, targets=texts):
+        for batch in source_batches(sources, self._rows, targets=texts):
             if batch.targets.size:
                 for job, row in zip(batch.jobs, self._writer.score(batch), strict=False):
                     found[job] = row[: len(texts[job])]

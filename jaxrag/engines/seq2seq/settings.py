@@ -6,11 +6,12 @@ import dataclasses
 from pathlib import Path
 
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.local import use_compile_cache
-from jaxrag.engines.seq2seq import Seq2SeqModel
-from jaxrag.engines.seq2seq_writer import Beams
-from jaxrag.models.sharding import grid
-from jaxrag.settings.checkpoints import DType, short_name
+from jaxrag.engines.local.engine import use_compile_cache
+from jaxrag.engines.seq2seq.engine import Seq2SeqModel
+from jaxrag.engines.seq2seq.writer import Beams
+from jaxrag.models.checkpoint.files import short_name
+from jaxrag.models.precision import DType
+from jaxrag.models.sharding import device_mesh
 from jaxrag.types import InputError
 
 
@@ -62,7 +63,7 @@ class Seq2Seq:
         return Seq2SeqModel.load(
             self.checkpoint,
             dtype=self.dtype or None,
-            mesh=grid(data=self.data_parallel, model=self.tensor_parallel),
+            mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
             rows=self.rows or None,
             max_length=self.max_length,
             beams=Beams(self.beams, self.length_penalty, self.early_stopping, self.min_new_tokens),

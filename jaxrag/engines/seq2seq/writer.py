@@ -13,12 +13,12 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float
 
-from jaxrag.engines.seq2seq_batches import ANSWER, Batch, width
-from jaxrag.models.decoding import Sampling
-from jaxrag.models.sharding import fitted
-from jaxrag.models.t5 import T5
-from jaxrag.models.t5_beams import Penalty, search
-from jaxrag.models.t5_decoding import Limits, advance, score, start
+from jaxrag.engines.seq2seq.batches import ANSWER, SourceBatch, padded_length
+from jaxrag.models.decoder.decoding import TokenSampling
+from jaxrag.models.sharding import divisible_sharding
+from jaxrag.models.t5.beams import LengthPenalty, beam_search
+from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
+from jaxrag.models.t5.network import T5
 from jaxrag.types import InputError
 
 _STEPS = 8  # tokens between two looks for stop strings
@@ -27,7 +27,7 @@ Written = tuple[list[int], list[float]]
 """An answer's tokens and their log-probabilities."""
 
 
-class Network(NamedTuple):
+class Seq2SeqNetwork(NamedTuple):
     """A T5, its parameters, and the devices they are spread over; None is one device."""
 
     model: T5
@@ -59,8 +59,8 @@ class Beams:
             )
 
 
-class Writer:
-    """Runs batches through the programs of `jaxrag.models.t5_decoding` and `t5_beams`.
+class Seq2SeqWriter:
+    """Runs batches through the programs of `jaxrag.models.t5.decoding` and `t5_beams`.
 
     Args:
       network: what answers.
@@ -68,14 +68,14 @@ class Writer:
       beams: how answers are searched for.
     """
 
-    def __init__(self, network: Network, *, ends: Sequence[int], beams: Beams) -> None:
+    def __init__(self, network: Seq2SeqNetwork, *, ends: Sequence[int], beams: Beams) -> None:
         self._network, self._beams, self._kinds = network, beams, len(ends)
         self._ends = np.zeros(network.model.config.vocab_size, np.bool_)
         self._ends[list(ends)] = True
 
     def write(
         self,
-        batch: Batch,
+        batch: SourceBatch,
         count: int,
         drawn: tuple[float, int],
         stopped: Callable[[Sequence[int]], bool] | None,
@@ -91,49 +91,51 @@ class Writer:
         """
         (model, params, _), limits = self._network, self._limits(count)
         seeds = np.full_like(batch.numbers, drawn[1] & 0xFFFFFFFF)
-        sampling = Sampling(jnp.float32(drawn[0]), self._put(seeds), self._put(batch.numbers))
+        sampling = TokenSampling(jnp.float32(drawn[0]), self._put(seeds), self._put(batch.numbers))
         tokens, where = self._put(batch.tokens), self._put(batch.where)
-        now = start(model, params, tokens, where, slots=width(count, ANSWER))
+        now = start_answers(model, params, tokens, where, slots=padded_length(count, ANSWER))
         steps, over = jnp.int32(_STEPS if stopped else count), False
         while not over:
-            now = advance(model, params, now, steps, limits, sampling)
+            now = extend_answers(model, params, now, steps, limits, sampling)
             if stopped:
                 ended = [stopped(row) for row in _cut(now.tokens, now.made)]
                 now = now._replace(finished=self._put(np.asarray(now.finished) | ended))
             over = int(now.step) >= count or bool(now.finished.all())
         return zip(_cut(now.tokens, now.made), _cut(now.logprobs, now.made), strict=True)
 
-    def search(self, batch: Batch, count: int) -> Iterator[Written]:
+    def beam_search(self, batch: SourceBatch, count: int) -> Iterator[Written]:
         """Answers a batch by beam search, with up to ``count`` tokens."""
         model, params, _ = self._network
         how = self._beams
-        tokens, logprobs, made = search(
+        tokens, logprobs, made = beam_search(
             model,
             params,
             self._put(batch.tokens),
             self._put(batch.where),
             self._limits(count),
-            Penalty(jnp.float32(how.length_penalty), jnp.bool_(how.early_stopping)),
+            LengthPenalty(jnp.float32(how.length_penalty), jnp.bool_(how.early_stopping)),
             beams=how.count,
-            slots=width(count, ANSWER),
+            slots=padded_length(count, ANSWER),
             kinds=self._kinds,
         )
         return zip(_cut(tokens, made), _cut(logprobs, made), strict=True)
 
-    def score(self, batch: Batch) -> Float[np.ndarray, "b t"]:
+    def score(self, batch: SourceBatch) -> Float[np.ndarray, "b t"]:
         """Log-probabilities of a batch's targets."""
         model, params, _ = self._network
         arrays = map(self._put, (batch.tokens, batch.where, batch.targets))
         return np.asarray(score(model, params, *arrays))
 
-    def _limits(self, count: int) -> Limits:
+    def _limits(self, count: int) -> T5Limits:
         least = jnp.int32(self._beams.min_new_tokens)
-        return Limits(least, jnp.int32(count), jnp.asarray(self._ends))
+        return T5Limits(least, jnp.int32(count), jnp.asarray(self._ends))
 
     def _put(self, array: np.ndarray) -> jax.Array:
         """An array with an entry for each row, on the devices."""
         mesh = self._network.mesh
-        return jax.device_put(array, fitted(P("data"), array.shape, mesh) if mesh else None)
+        return jax.device_put(
+            array, divisible_sharding(P("data"), array.shape, mesh) if mesh else None
+        )
 
 
 def _cut(rows: Any, made: Any) -> list[list[Any]]:

@@ -7,30 +7,24 @@ sends messages and leaves the template to the server.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
+from jaxrag.core.hashing import canonical
+from jaxrag.core.http import HttpClient
 from jaxrag.engines.flight import Workers
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
     check_sampling,
-    end_tokens,
     prompt_number,
 )
-from jaxrag.engines.replicas import Replicas
-from jaxrag.engines.store import canonical, digest
-from jaxrag.models.checkpoint import locate
-from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Message, Prompt
 
-_NUMERICS = "jaxrag-server-1"  # goes into the identity; raise it when results change
-_START = 60.0  # seconds that a server may take to answer first; later ``patience`` counts
-_ANY_LENGTH = 1 << 30  # the limit of a server that tells none
+UNLIMITED = 1 << 30  # max_length where the server reports none
 _UNKNOWN = -1  # a token whose number the server does not tell
 
 
@@ -39,7 +33,7 @@ class ServerModel:
 
     def __init__(
         self,
-        replicas: Replicas,
+        http: HttpClient,
         *,
         model: str,
         encode: PromptEncoder | None,
@@ -49,93 +43,13 @@ class ServerModel:
         concurrency: int,
         template_options: Mapping[str, Any],
     ) -> None:
-        self._replicas, self._model, self._encode = replicas, model, encode
+        self._http, self._model, self._encode = http, model, encode
         self._ends, self._identity = tuple(ends), identity
         self._workers = Workers(concurrency)
-        limit = encode.max_length if encode else _ANY_LENGTH
+        limit = encode.max_length if encode else UNLIMITED
         self.tokenizer = encode.tokenizer if encode else None
-        self.max_length = limit if limit < _ANY_LENGTH else None
+        self.max_length = limit if limit < UNLIMITED else None
         self.gives_logprobs, self._template_options = logprobs, dict(template_options)
-
-    @classmethod
-    def connect(
-        cls,
-        urls: Sequence[str],
-        model: str,
-        *,
-        tokenizer: str = "",
-        revision: str = "",
-        logprobs: bool = True,
-        max_length: int | None = None,
-        concurrency: int = 64,
-        timeout: float = 600.0,
-        patience: float = 900.0,
-        key_variable: str = "OPENAI_API_KEY",
-        template_options: Mapping[str, Any] | None = None,
-    ) -> ServerModel:
-        """Finds the model on the servers.
-
-        Args:
-          urls: of equal servers, up to "/v1"; all serve the same weights.
-          model: its name there.
-          tokenizer: a checkpoint (weights are not read) whose tokenizer and chat template are the
-            model's; prompts then go as tokens to the completions endpoint. Without it they go as
-            messages to the chat endpoint.
-          revision: what tells these weights from others that a server gave this name at some time;
-            it enters the identity.
-          logprobs: whether to ask for log-probabilities. Without, methods that need them refuse.
-          max_length: most tokens of prompt and answer; by default what the server says, if it does.
-          concurrency: most requests under way at once, all servers together.
-          timeout: seconds that one answer may take.
-          patience: seconds without any answer after which the run stops.
-          key_variable: the environment variable that holds the servers' key, if they want one.
-          template_options: handed to the chat template, here or on the server.
-
-        Raises:
-          InputError: wrong settings, or the servers do not have the model.
-          EngineDown: none can be reached.
-        """
-        if concurrency < 1 or timeout <= 0 or patience < 0:
-            raise InputError(
-                f"concurrency is {concurrency}, timeout {timeout} and patience {patience}: at "
-                "least 1, above 0 and at least 0 are wanted."
-            )
-        replicas = Replicas(
-            urls, key=os.environ.get(key_variable), timeout=timeout, patience=patience
-        )
-        try:
-            said = _find(replicas.get("/models", patience=min(patience, _START)), model)
-        except Exception:
-            replicas.close()
-            raise
-        options = dict(template_options or {})
-        identity = {
-            "engine": _NUMERICS,
-            "model": model,
-            "revision": revision,
-            "endpoint": "completions" if tokenizer else "chat",
-            "logprobs": logprobs,
-            "template_options": options,
-        }
-        encode, ends = None, ()
-        if tokenizer:
-            path = locate(tokenizer, weights=False)
-            own = load_tokenizer(path)
-            limit = max_length or said.get("max_model_len") or _ANY_LENGTH
-            encode = PromptEncoder(own, template_options=options, max_length=limit)
-            ends = end_tokens(path, own)
-            identity["chat_template"] = digest(str(own.chat_template))
-            identity["vocabulary"] = digest(canonical(own.get_vocab()))
-        return cls(
-            replicas,
-            model=model,
-            encode=encode,
-            ends=ends,
-            logprobs=logprobs,
-            identity=canonical(identity),
-            concurrency=concurrency,
-            template_options=options,
-        )
 
     @property
     def identity(self) -> str:
@@ -209,7 +123,7 @@ class ServerModel:
     def close(self) -> None:
         """Drops what is queued and closes all connections."""
         self._workers.close()
-        self._replicas.close()
+        self._http.close()
 
     def _complete(
         self, encode: PromptEncoder, prompt: Prompt, body: dict[str, Any], seed: int
@@ -218,7 +132,7 @@ class ServerModel:
         more = {"prompt": tokens, "return_token_ids": True, **_draw(body, seed, tokens)}
         if self.gives_logprobs:
             more["logprobs"] = 0
-        answer = self._replicas.post("/completions", body | more)
+        answer = self._http.request("POST", "/completions", body=body | more)
         choice = _only_choice(answer)
         made, table = choice.get("token_ids"), choice.get("logprobs") or {}
         logprobs = table.get("token_logprobs") or []
@@ -240,7 +154,7 @@ class ServerModel:
         more = {"messages": messages, "logprobs": self.gives_logprobs, **_draw(body, seed, prompt)}
         if self._template_options:
             more["chat_template_kwargs"] = self._template_options
-        answer = self._replicas.post("/chat/completions", body | more)
+        answer = self._http.request("POST", "/chat/completions", body=body | more)
         choice = _only_choice(answer)
         rows = (choice.get("logprobs") or {}).get("content") or []
         text = (choice.get("message") or {}).get("content") or ""
@@ -295,18 +209,11 @@ class ServerModel:
             "echo": True,
             "logprobs": 0,
         }
-        choice = _only_choice(self._replicas.post("/completions", body))
+        choice = _only_choice(self._http.request("POST", "/completions", body=body))
         values = (choice.get("logprobs") or {}).get("token_logprobs") or []
         if len(values) < len(tokens) + len(added):
             raise InputError("The server gives no log-probabilities of prompts (echo).")
         return np.array(values[len(tokens) : len(tokens) + len(added)], np.float32)
-
-
-def _find(listed: Mapping[str, Any], model: str) -> Mapping[str, Any]:
-    entries = {str(entry.get("id")): entry for entry in listed.get("data") or []}
-    if model not in entries:
-        raise InputError(f"The server has no model {model!r}; it has: {sorted(entries)}")
-    return entries[model]
 
 
 def _only_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:

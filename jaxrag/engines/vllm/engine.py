@@ -10,7 +10,6 @@ import importlib
 import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,9 @@ from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
     check_sampling,
-    end_tokens,
     prompt_number,
 )
-from jaxrag.engines.store import canonical, digest
-from jaxrag.models.checkpoint import fingerprint, locate
-from jaxrag.models.export import as_directory
-from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
-
-_NUMERICS = "jaxrag-vllm-1"  # goes into the identity; raise it when results change
 
 
 def vllm_library() -> Any:
@@ -50,7 +42,7 @@ def vllm_library() -> Any:
 
 
 class VllmModel:
-    """A `LanguageModel` over vLLM's offline engine. Make one with `load`."""
+    """A `LanguageModel` over vLLM's offline engine; `Vllm.load` makes one."""
 
     def __init__(
         self,
@@ -66,90 +58,6 @@ class VllmModel:
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
         self._scores_rows = bool(
             getattr(engine.llm_engine.vllm_config, "use_v2_model_runner", False)
-        )
-
-    @classmethod
-    def load(
-        cls,
-        spec: str | Path,
-        *,
-        cache: str | Path,
-        dtype: str = "auto",
-        quantization: str | None = None,
-        lora: str | Path | None = None,
-        tensor_parallel: int = 1,
-        pipeline_parallel: int = 1,
-        max_length: int | None = None,
-        memory: float | None = None,
-        prefix_caching: bool = True,
-        seed: int = 0,
-        template_options: Mapping[str, Any] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> VllmModel:
-        """Starts vLLM on a checkpoint.
-
-        Args:
-          spec: what `jaxrag.models.checkpoint.locate` takes.
-          cache: where a GGUF file is written as a directory that vLLM reads.
-          dtype: "float32", "bfloat16", "float16", or "auto", the checkpoint's own.
-          quantization: vLLM's name of a method; None reads it from the checkpoint (AWQ, GPTQ,
-            FP8 and others say it themselves).
-          lora: a directory with a LoRA adapter that all prompts go through.
-          tensor_parallel, pipeline_parallel: over how many devices each layer is split, and the
-            layers are spread.
-          max_length: most tokens of prompt and answer together; by default what the model allows.
-          memory: the share of each device's memory that vLLM takes, by default its own choice
-            (0.92). On CPUs that is seldom free; and VLLM_CPU_KVCACHE_SPACE (GiB) in the environment
-            sets what keys and values take of it.
-          prefix_caching: whether beginnings that prompts share are computed once.
-          seed: of the engine; draws at a temperature have their own, see `generate`.
-          template_options: handed to the chat template.
-          options: anything else that `vllm.LLM` takes.
-
-        Raises:
-          InputError: no vLLM, no checkpoint, or settings that vLLM refuses.
-        """
-        library, path = vllm_library(), locate(str(spec))
-        template = dict(template_options or {})
-        settings: dict[str, Any] = {
-            "dtype": dtype,
-            "quantization": quantization,
-            "tensor_parallel_size": tensor_parallel,
-            "pipeline_parallel_size": pipeline_parallel,
-            "max_model_len": max_length,
-            "enable_prefix_caching": prefix_caching,
-            "seed": seed,
-            "enable_lora": lora is not None,
-            "logprobs_mode": "raw_logprobs",  # unscaled by temperature
-            **(options or {}),
-        }
-        if memory is not None:
-            settings["gpu_memory_utilization"] = memory
-        tokenizer = load_tokenizer(path)
-        try:
-            engine = library.LLM(str(as_directory(path, Path(cache))), **settings)
-        except (ValueError, TypeError, RuntimeError) as error:  # vLLM's refusals are of these
-            raise InputError(
-                f"vLLM does not start on {spec}: {error} What it logged tells why; where memory is "
-                "not free (it takes 0.92 of a device, also of a CPU's), give a smaller `memory`."
-            ) from error
-        config = engine.llm_engine.vllm_config.model_config
-        identity = {
-            "engine": _NUMERICS,
-            "vllm": getattr(library, "__version__", "unknown"),
-            "weights": fingerprint(path),
-            "lora": fingerprint(Path(lora)) if lora else None,
-            "chat_template": digest(str(tokenizer.chat_template)),
-            "template_options": template,
-            "dtype": str(config.dtype).removeprefix("torch."),
-            "settings": {k: v for k, v in settings.items() if k != "gpu_memory_utilization"},
-        }
-        return cls(
-            engine,
-            PromptEncoder(tokenizer, template_options=template, max_length=config.max_model_len),
-            ends=end_tokens(path, tokenizer),
-            identity=canonical(identity),
-            lora=_adapter(Path(lora)) if lora else None,
         )
 
     @property
@@ -237,11 +145,6 @@ class VllmModel:
             return []
         prompts = [{"prompt_token_ids": tokens} for tokens in asked]
         return self._engine.generate(prompts, list(params), use_tqdm=False, lora_request=self._lora)
-
-
-def _adapter(path: Path) -> Any:
-    request = importlib.import_module("vllm.lora.request")
-    return request.LoRARequest(path.name, 1, str(path.absolute()))
 
 
 def _chosen(rows: Sequence[Mapping[int, Any]], tokens: Sequence[int]) -> list[float]:

@@ -14,8 +14,10 @@ from typing import Any
 
 
 def part(name: str) -> str:
-    """A file of the folder ``page``."""
-    return resources.files("jaxrag.evaluation").joinpath("page", name).read_text("utf-8")
+    """A file of the folder ``templates``."""
+    return (
+        resources.files("jaxrag.evaluation.report").joinpath("templates", name).read_text("utf-8")
+    )
 
 
 def document(

@@ -16,8 +16,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from jaxrag.evaluation import figures, jsonl, svg
-from jaxrag.retrieval.explain import Match
+from jaxrag.core import jsonl
+from jaxrag.evaluation.report import figures, svg
+from jaxrag.retrieval.sidr.explain import Match
 
 NAME = "explanations.jsonl"
 DRAWN = 12  # tokens of a figure
@@ -39,7 +40,7 @@ def line(question_id: str, search: str, match: Match, *, most: int) -> dict[str,
 
 def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """Puts the lines in a run directory in place of earlier ones."""
-    jsonl.replace(path / NAME, "".join(jsonl.encode(one["question_id"], one) for one in lines))
+    jsonl.write(path / NAME, lines)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

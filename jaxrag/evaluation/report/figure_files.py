@@ -12,9 +12,9 @@ from html import unescape
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxrag.evaluation import svg
-from jaxrag.evaluation.document import part
-from jaxrag.evaluation.jsonl import replace
+from jaxrag.core.durable_files import write_text
+from jaxrag.evaluation.report import svg
+from jaxrag.evaluation.report.document import part
 from jaxrag.types import InputError
 
 _SECTION = re.compile(r"<section><h2>(.*?)</h2>")
@@ -69,7 +69,7 @@ def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
             if file not in files:
                 break
             file = file.with_name(f"{stem}-{number}.svg")
-        replace(file, _alone(one, style))
+        write_text(file, _alone(one, style))
         files.append(file)
     return files
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from jaxrag.evaluation import svg
+from jaxrag.evaluation.report import svg
+from jaxrag.evaluation.report.tables import number, with_interval
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import Row
-from jaxrag.evaluation.tables import number, with_interval
 
 
 def figure(title: str, drawing: str, note: str) -> str:

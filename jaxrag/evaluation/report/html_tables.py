@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from jaxrag.evaluation import figures, metrics, svg, tables
+from jaxrag.evaluation import metrics
 from jaxrag.evaluation.paper_numbers import PaperNumber, printed
-from jaxrag.evaluation.records import Run
+from jaxrag.evaluation.records import RunRecords
+from jaxrag.evaluation.report import figures, svg, tables
 from jaxrag.evaluation.summary import Row, name_of
 
 GROUPS = {
@@ -124,7 +125,7 @@ def _amiss(row: Row) -> str:
     return tables.errors_text(row) if row.errors else "" if row.finished else "unfinished"
 
 
-def papers_table(runs: Sequence[Run], rows: Sequence[Row]) -> str:
+def papers_table(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     """Printed numbers beside ours, with the settings that differ; empty where none is printed."""
     lines = []
     for run, row in zip(runs, rows, strict=True):
@@ -142,7 +143,7 @@ def papers_table(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     )
 
 
-def _paper_line(run: Run, row: Row, number: PaperNumber) -> str:
+def _paper_line(run: RunRecords, row: Row, number: PaperNumber) -> str:
     def ours(name: str) -> str:
         return tables.number(name, row.means[name].mean)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from jaxrag.evaluation import sections
-from jaxrag.evaluation.document import configs, document, machines, once, part
-from jaxrag.evaluation.jsonl import replace
-from jaxrag.evaluation.records import Run, read_run
+from jaxrag.core.durable_files import write_text
+from jaxrag.evaluation.records import RunRecords, read_run
+from jaxrag.evaluation.report import sections
+from jaxrag.evaluation.report.document import configs, document, machines, once, part
+from jaxrag.evaluation.report.tables import NOTE, markdown_table
+from jaxrag.evaluation.report.traces import packed
 from jaxrag.evaluation.summary import BASELINE, Row, by_dataset, name_of, rows
-from jaxrag.evaluation.tables import NOTE, markdown_table
-from jaxrag.evaluation.traces import packed
 from jaxrag.types import InputError
 
 READING = (
@@ -56,12 +56,12 @@ def write_report(
     table = rows(runs, baseline=baseline)
     out = Path(out_html)
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace(out, page(runs, table))
-    replace(out.with_suffix(".md"), markdown_table(table))
+    write_text(out, page(runs, table))
+    write_text(out.with_suffix(".md"), markdown_table(table))
     return table
 
 
-def page(runs: Sequence[Run], table: Sequence[Row]) -> str:
+def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
     """The HTML of the report."""
     body = [
         sections.dataset_section(members, [row for row in table if row.dataset == name])
@@ -82,11 +82,11 @@ def page(runs: Sequence[Run], table: Sequence[Row]) -> str:
     )
 
 
-def _name(run: Run) -> str:
+def _name(run: RunRecords) -> str:
     return f"{name_of(run.config, 'method')} on {name_of(run.config, 'dataset')}"
 
 
-def _title(runs: Sequence[Run]) -> str:
+def _title(runs: Sequence[RunRecords]) -> str:
     datasets = list(by_dataset(runs))
     methods = list(dict.fromkeys(name_of(run.config, "method") for run in runs))
     what = methods[0] if len(methods) == 1 else f"{len(methods)} methods"
@@ -94,14 +94,14 @@ def _title(runs: Sequence[Run]) -> str:
     return f"{what} on {where}"
 
 
-def _lede(runs: Sequence[Run], table: Sequence[Row]) -> str:
+def _lede(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
     models = dict.fromkeys(name_of(run.config, "language_model") for run in runs)
     days = sorted({str(e.get("started", ""))[:10] for run in runs for e in run.environments} - {""})
     when = f", {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}" if days else ""
     return f"{sum(row.answered for row in table):,} answers by {', '.join(models)}{when}."
 
 
-def facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def facts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     """What the page's head says of models, data, machine and software; each value once."""
     found = {
         "Language model": [_brief(run.config.get("language_model")) for run in runs],

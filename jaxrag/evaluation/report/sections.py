@@ -8,16 +8,17 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.evaluation import explanations, figures, metrics, tables, uncertainty_figures
+from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
-from jaxrag.evaluation.html_tables import main_table, mark, papers_table
-from jaxrag.evaluation.records import Run
+from jaxrag.evaluation.records import RunRecords
+from jaxrag.evaluation.report import explanations, figures, tables, uncertainty_figures
+from jaxrag.evaluation.report.html_tables import main_table, mark, papers_table
 from jaxrag.evaluation.summary import Row, paired_rows
 
 MOST_POLICIES = 4
 
 
-def dataset_section(runs: Sequence[Run], rows: Sequence[Row]) -> str:
+def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     """HTML of all there is to see about one data set; ``rows`` are those of ``runs``."""
     legend = "".join(f"<span>{mark(i)}{escape(row.label)}</span>" for i, row in enumerate(rows))
     drawn = [
@@ -61,7 +62,7 @@ def _warnings(rows: Sequence[Row]) -> str:
     return "".join(f'<p class="warn">{escape(text)}</p>' for text in lines)
 
 
-def _wins(runs: Sequence[Run], rows: Sequence[Row]) -> str:
+def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     reference = next((i for i, row in enumerate(rows) if not row.differences), 0)
     theirs = metrics.score(runs[reference].records)["exact_match"]
     counts, shared = [], 0
@@ -76,7 +77,7 @@ def _wins(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     return figures.wins_and_losses(counts, baseline=rows[reference].label, questions=shared)
 
 
-def _uncertainty(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
+def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
     """Figures from the run that holds most direct answers with their u; none without one."""
     found = [metrics.direct_answers(run.records) for run in runs]
     known = [int((~np.isnan(u)).sum()) for u, _ in found]
@@ -101,7 +102,7 @@ def _uncertainty(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _matches(runs: Sequence[Run], rows: Sequence[Row]) -> str:
+def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     """Which tokens carried the matches that `experiments.explain` kept; empty without any."""
     parts = []
     for run, row in zip(runs, rows, strict=True):
@@ -114,7 +115,7 @@ def _matches(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     return "".join(parts)
 
 
-def _thresholds(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[int, str, float]]:
+def _thresholds(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[tuple[int, str, float]]:
     """Position, label and threshold of the runs whose gate compared u with one."""
     found = []
     for i, (run, row) in enumerate(zip(runs, rows, strict=True)):
@@ -125,7 +126,7 @@ def _thresholds(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[int, str
 
 
 def _policies(
-    runs: Sequence[Run],
+    runs: Sequence[RunRecords],
     rows: Sequence[Row],
     source: int,
     u: Float[np.ndarray, " q"],

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from jaxrag.evaluation import metrics, precision
-from jaxrag.evaluation.grid import cell_text
+from jaxrag.evaluation.report.grid import cell_text
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
 

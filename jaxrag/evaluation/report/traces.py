@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxrag.evaluation import metrics
-from jaxrag.evaluation.records import Run, read_passages
+from jaxrag.evaluation.records import RunRecords, read_passages
 from jaxrag.evaluation.summary import by_dataset, labels
 
 PASSAGE_CHARACTERS = 1_500  # what the page shows of a passage
 
 
-def packed(runs: Sequence[Run]) -> str:
+def packed(runs: Sequence[RunRecords]) -> str:
     """Base64 of gzipped JSON; the same runs give the same text."""
     plain = [browsable(name, members) for name, members in by_dataset(runs).items()]
     data = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -23,7 +23,7 @@ def packed(runs: Sequence[Run]) -> str:
     return base64.b64encode(gzip.compress(safe, compresslevel=6, mtime=0)).decode()
 
 
-def browsable(dataset: str, runs: Sequence[Run]) -> dict[str, Any]:
+def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:
     """A data set as the page's script reads it.
 
     ``runs`` are labels; each of ``questions`` has ``answers`` in their order, null for a run that

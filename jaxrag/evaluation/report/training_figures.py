@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxrag.evaluation import svg
-from jaxrag.evaluation.figures import figure
+from jaxrag.evaluation.report import svg
+from jaxrag.evaluation.report.figures import figure
 from jaxrag.evaluation.significance import interval
-from jaxrag.evaluation.training_log import Training, first_online, is_share, seconds, watched
+from jaxrag.evaluation.training_log import TrainingLog, evaluations, first_online, is_share, seconds
 
 _STEP, _THICK, _LEFT = 34, 16, 4
 
 
 def curves(
-    trainings: Sequence[Training], column: str, *, title: str, y_title: str, note: str
+    trainings: Sequence[TrainingLog], column: str, *, title: str, y_title: str, note: str
 ) -> str:
     """A figure of every step as one line a training; empty where no training has it."""
     lines = [
@@ -33,9 +33,9 @@ def curves(
     return figure(title, svg.drawing(parts, says=f"{title} by step"), note + _told(trainings))
 
 
-def progress(trainings: Sequence[Training], name: str) -> str:
+def progress(trainings: Sequence[TrainingLog], name: str) -> str:
     """What was watched, with intervals, by step."""
-    found = [watched(one).get(name, []) for one in trainings]
+    found = [evaluations(one).get(name, []) for one in trainings]
     means = [[(step, interval(values)) for step, values in points] for points in found]
     known = [[(step, at) for step, at in points if at.n] for points in means]
     if not any(known):
@@ -61,7 +61,7 @@ def progress(trainings: Sequence[Training], name: str) -> str:
     return figure(name, svg.drawing(parts, says=f"{name} by step"), note + _told(shown))
 
 
-def shares(trainings: Sequence[Training]) -> str:
+def shares(trainings: Sequence[TrainingLog]) -> str:
     """Where the time went: a bar a training, its parts from left to right."""
     spent = [seconds(one) for one in trainings]
     names = list(dict.fromkeys(name for one in spent for name in one))
@@ -92,7 +92,9 @@ def shares(trainings: Sequence[Training]) -> str:
     return figure("Where the time went", drawing, note)
 
 
-def _scales(trainings: Sequence[Training], values: Sequence[float]) -> tuple[svg.Scale, svg.Scale]:
+def _scales(
+    trainings: Sequence[TrainingLog], values: Sequence[float]
+) -> tuple[svg.Scale, svg.Scale]:
     """Of steps, and of the values with 0."""
     high, low = max(values), min(values)
     top = svg.nice_top(high) if high > 0 or low >= 0 else 0.0
@@ -102,18 +104,18 @@ def _scales(trainings: Sequence[Training], values: Sequence[float]) -> tuple[svg
     return svg.x_scale(-aside, max(last, 1) + aside), svg.y_scale(bottom, top)
 
 
-def _phases(trainings: Sequence[Training], x: svg.Scale) -> list[str]:
+def _phases(trainings: Sequence[TrainingLog], x: svg.Scale) -> list[str]:
     """A rule where each training begins to learn from what it finds."""
     places = sorted({step - 0.5 for one in trainings if (step := first_online(one)) is not None})
     return [svg.line(x(at), svg.TOP, x(at), svg.BOTTOM, kind="rule") for at in places]
 
 
-def _told(trainings: Sequence[Training]) -> str:
+def _told(trainings: Sequence[TrainingLog]) -> str:
     online = any(first_online(one) is not None for one in trainings)
     return " Left of the dotted rule: warm-up; right: online." * online
 
 
-def losses(training: Training) -> tuple[float, float]:
+def losses(training: TrainingLog) -> tuple[float, float]:
     """Medians of the loss in the first and the last tenth of the steps."""
     values = [float(line["loss"]) for line in training.steps if "loss" in line]
     if not values:

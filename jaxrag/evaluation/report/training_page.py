@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from jaxrag.evaluation import training_figures
-from jaxrag.evaluation.document import configs, document, machines
-from jaxrag.evaluation.grid import Grid
-from jaxrag.evaluation.html_tables import mark
-from jaxrag.evaluation.jsonl import replace
-from jaxrag.evaluation.tables import difference_text, number, with_interval
+from jaxrag.core.durable_files import write_text
+from jaxrag.evaluation.report import training_figures
+from jaxrag.evaluation.report.document import configs, document, machines
+from jaxrag.evaluation.report.grid import Grid
+from jaxrag.evaluation.report.html_tables import mark
+from jaxrag.evaluation.report.tables import difference_text, number, with_interval
 from jaxrag.evaluation.training_log import (
     PARTS,
     REST,
-    Training,
+    TrainingLog,
     changes,
+    evaluations,
     is_share,
     read_training,
     seconds,
-    watched,
 )
 from jaxrag.types import InputError
 
@@ -55,12 +55,12 @@ def write_training_report(directories: Sequence[str | Path], out_html: str | Pat
     tables = [table for table in (changed(trainings), time_spent(trainings)) if table.rows]
     out = Path(out_html)
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace(out, _page(trainings, tables))
-    replace(out.with_suffix(".md"), "\n".join([*(t.markdown() for t in tables), *READING, ""]))
+    write_text(out, _page(trainings, tables))
+    write_text(out.with_suffix(".md"), "\n".join([*(t.markdown() for t in tables), *READING, ""]))
     return tables
 
 
-def changed(trainings: Sequence[Training]) -> Grid:
+def changed(trainings: Sequence[TrainingLog]) -> Grid:
     """What was watched, before and after."""
     rows = []
     for one in changes(trainings):
@@ -69,10 +69,10 @@ def changed(trainings: Sequence[Training]) -> Grid:
         ends = (" ".join(with_interval(metric, at)) for at in (one.before, one.after))
         change = " ".join(difference_text(one.difference, share=share))
         rows.append((one.label, one.name, f"{one.difference.n:,}", *ends, change))
-    return Grid(("training", "watched", "n", "before", "after", "change"), rows)
+    return Grid(("training", "metric", "n", "before", "after", "change"), rows)
 
 
-def time_spent(trainings: Sequence[Training]) -> Grid:
+def time_spent(trainings: Sequence[TrainingLog]) -> Grid:
     """Steps, loss, and the share of time in each part."""
     spent = [seconds(one) for one in trainings]
     names = [name for name in (*PARTS.values(), REST) if any(name in one for one in spent)]
@@ -101,8 +101,8 @@ def _share(part: float | None, total: float) -> str:
     return "–" if part is None or not total else f"{100 * part / total:.1f}"
 
 
-def _page(trainings: Sequence[Training], tables: Sequence[Grid]) -> str:
-    names = dict.fromkeys(name for one in trainings for name in watched(one))
+def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
+    names = dict.fromkeys(name for one in trainings for name in evaluations(one))
     figures = [
         training_figures.curves(
             trainings, "loss", title="Loss", y_title="loss", note="Of each step's batch."

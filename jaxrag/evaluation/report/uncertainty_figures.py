@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.evaluation import svg
 from jaxrag.evaluation.curves import ThresholdCurve, by_uncertainty, separation
-from jaxrag.evaluation.figures import figure
-from jaxrag.evaluation.tables import with_interval
+from jaxrag.evaluation.report import svg
+from jaxrag.evaluation.report.figures import figure
+from jaxrag.evaluation.report.tables import with_interval
 
 LEAST_U = 1e-4  # nats; smaller values share the first bin of the histogram
 BINS = 24

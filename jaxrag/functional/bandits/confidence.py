@@ -24,15 +24,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandit_networks import (
-    Gradient,
-    Network,
-    Outer,
-    Params,
-    View,
-    put,
-    take,
-)
+from jaxrag.functional.bandits.networks import Gradient, Network, Outer, Params, View, put, take
 from jaxrag.types import InputError
 
 Belief = Any

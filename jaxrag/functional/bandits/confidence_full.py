@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandit_networks import Gradient, Network, Outer, Params, View
-from jaxrag.functional.confidence import Confidence, Positive, check_positive, scaled
+from jaxrag.functional.bandits.confidence import Confidence, Positive, check_positive, scaled
+from jaxrag.functional.bandits.networks import Gradient, Network, Outer, Params, View
 from jaxrag.types import InputError
 
 _EXACT = lax.Precision.HIGHEST

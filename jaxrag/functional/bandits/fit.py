@@ -16,7 +16,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.functional.bandit_networks import Network, Params
+from jaxrag.functional.bandits.networks import Network, Params
 from jaxrag.types import InputError
 
 

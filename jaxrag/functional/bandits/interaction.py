@@ -6,7 +6,7 @@ one `lax.scan`, and the caller jits it and vmaps it over seeds, states or settin
 the reward of every arm in every round, so what could have been won is known, too.
 
 Policies: `neural_ucb.neural_ucb` with its presets, `linear_ucb.linear_ucb`, and those of
-`jaxrag.functional.policies`.
+`jaxrag.functional.bandits.policies`.
 """
 
 from __future__ import annotations

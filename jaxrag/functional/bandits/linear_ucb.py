@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits import Bandit, Values
-from jaxrag.functional.confidence import Positive, check_positive
+from jaxrag.functional.bandits.confidence import Positive, check_positive
+from jaxrag.functional.bandits.interaction import Bandit, Values
 from jaxrag.types import InputError
 
 

@@ -1,9 +1,10 @@
 """NeuralUCB: a bandit whose arms are valued by networks, with bonuses for what they are unsure of.
 
-ARS section 5.4 of METHODS (eqs 10-12), after Zhou et al. (2020). An arm's value is f + beta sigma,
-f its network's reward in the context and sigma^2 = g' Z^-1 g the squared width of the reward's
-gradient g under the confidence matrix Z, to which a round adds g g' of the arm that it played. The
-gradient is that of the weights the arm was chosen with: training (`Bandit.fit`) comes after.
+docs/methods.md, "ARS-RAG: bandit (NeuralUCB)" (eqs 10-12), after Zhou et al. (2020). An arm's value
+is f + beta sigma, f its network's reward in the context and sigma^2 = g' Z^-1 g the squared width
+of the reward's gradient g under the confidence matrix Z, to which a round adds g g' of the arm that
+it played. The gradient is that of the weights the arm was chosen with: training (`Bandit.fit`)
+comes after.
 
 `paper` and `released` put together what ARS writes and what Zhou et al.'s public code does.
 """
@@ -20,10 +21,10 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.functional.bandit_fit import Buffer, Fit, append, empty, newest, replay_fit, shuffled
-from jaxrag.functional.bandit_networks import Network, Params, linear_uniform, mlp
-from jaxrag.functional.bandits import Bandit, Values
-from jaxrag.functional.confidence import Confidence, check_positive, diagonal
+from jaxrag.functional.bandits.confidence import Confidence, check_positive, diagonal
+from jaxrag.functional.bandits.fit import Buffer, Fit, append, empty, newest, replay_fit, shuffled
+from jaxrag.functional.bandits.interaction import Bandit, Values
+from jaxrag.functional.bandits.networks import Network, Params, linear_uniform, mlp
 from jaxrag.types import InputError
 
 Exploration = Callable[[Array, Array], Array]
@@ -170,7 +171,7 @@ def paper(
     After every batch one step of gradient descent on what was just played. The paper states the
     batch of 32; width, beta, Z_0 = ``regularization`` I and the learning rate are ours. Z is
     diagonal unless ``confidence`` says otherwise (``full``, or ``partial(dual, pulls=n)``): the
-    paper's Z of a 768-d context and 100 hidden units is 237 GB an arm.
+    paper's Z of a 768-d context and 100 hidden units is 24 GB an arm in float32.
 
     Args:
       d: features of a context.

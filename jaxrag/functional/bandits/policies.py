@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits import Bandit, Key, State, Values, won
+from jaxrag.functional.bandits.interaction import Bandit, Key, State, Values, won
 from jaxrag.types import InputError
 
 

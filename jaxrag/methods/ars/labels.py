@@ -1,19 +1,22 @@
 """Labels for ARS-RAG's ranker: how many passages of each rewrite the model finds relevant.
 
-METHODS section 5.2, eq 6: y_i is the sum of s_j over the passages that rewrite i finds. It answers
+docs/methods.md, "ARS-RAG: rewrites and labels", eq 6: y_i is the sum of s_j over the passages that
+rewrite i finds. It answers
 nothing: what it is asked for is the trace, from which `experiments.tabulate` makes labels.jsonl.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Sequence
 
-from jaxrag.methods import relevance, steps
-from jaxrag.methods.rewrite_steps import Search, judge_all, record_searches
-from jaxrag.methods.rewrites import Rewriter, rewrite
-from jaxrag.methods.tools import Tools
+from jaxrag.core.hashing import in_share
+from jaxrag.methods.ars import relevance
+from jaxrag.methods.ars.rewrite_steps import Search, judge_all, record_searches
+from jaxrag.methods.ars.rewrites import Rewriter, rewrite
+from jaxrag.steps import asking as steps
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question, Ranking
 
 
@@ -31,6 +34,8 @@ class Config:
       reader: whose prompts rewrite.
     """
 
+    name = "ars_labels"
+
     rewriter: Rewriter = Rewriter()
     search: Search = Search()
     judge: relevance.Judge | None = relevance.Judge()
@@ -38,35 +43,32 @@ class Config:
     reader: steps.Reader = steps.Reader(prompts="ars")
 
     @property
-    def needs_logprobs(self) -> bool:
-        """Whether the model must tell log-probabilities: to judge by them."""
-        return self.judge is not None and (self.judge.by == "logprob" or self.compared > 0)
+    def needs(self) -> Needs:
+        """The search, and those of the judge."""
+        found = Needs(search=True) | self.reader.needs
+        if self.judge is None:
+            return found
+        judge = dataclasses.replace(self.judge, by="logprob") if self.compared else self.judge
+        return found | needs_of(judge=judge)
 
     def __post_init__(self) -> None:
         if not 0 <= self.compared <= 1:
             raise InputError(f"compared is {self.compared}; it is a share from 0 to 1.")
 
-
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Rewrites, searches, judges every passage once."""
-    trace: steps.Trace = {}
-    written = await rewrite(question, tools.llm, config.reader, config.rewriter, trace)
-    rankings = await config.search.of_all(written.texts, tools)
-    record_searches(written.texts, rankings, tools, trace)
-    trace["judged"] = {}
-    if config.judge is None:
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Rewrites, searches, judges every passage once."""
+        trace: steps.Trace = {}
+        written = await rewrite(question, tools.llm, self.reader, self.rewriter, trace)
+        rankings = await self.search.of_all(written.texts, tools)
+        record_searches(written.texts, rankings, tools, trace)
+        trace["judged"] = {}
+        if self.judge is None:
+            return Answer(question.id, "", trace)
+        trace["judged"][self.judge.by] = await _judged(question, rankings, tools, self.judge)
+        if in_share(question.id, self.compared):
+            other = self.judge.other_way()
+            trace["judged"][other.by] = await _judged(question, rankings, tools, other)
         return Answer(question.id, "", trace)
-    trace["judged"][config.judge.by] = await _judged(question, rankings, tools, config.judge)
-    if _draw(question.id) < config.compared:
-        other = "word" if config.judge.by == "logprob" else "logprob"
-        judge = dataclasses.replace(config.judge, by=other)
-        trace["judged"][other] = await _judged(question, rankings, tools, judge)
-    return Answer(question.id, "", trace)
-
-
-def _draw(name: str) -> float:
-    """A number from 0 to below 1 that a question's id decides."""
-    return zlib.crc32(name.encode()) / 2**32
 
 
 async def _judged(
@@ -74,7 +76,7 @@ async def _judged(
 ) -> dict[str, dict[str, float | None]]:
     """Of each passage, by id: whether it is relevant, the probability, whether it was junk."""
     verdicts = await judge_all(question, rankings, tools, judge)
-    names = [passage.id for passage in tools.index.passages(list(verdicts))]
+    names = [passage.id for passage in tools.retriever.passages(list(verdicts))]
     return {
         name: {"relevant": int(v.relevant), "probability": v.probability, "junk": int(v.junk)}
         for name, v in zip(names, verdicts.values(), strict=True)

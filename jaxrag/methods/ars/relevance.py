@@ -1,6 +1,7 @@
 """Is a passage relevant to a question? A language model's word for it, or its two words' odds.
 
-ARS-RAG's evaluator (METHODS sections 5.2 and 5.6), after RAGAS' context relevance.
+ARS-RAG's evaluator (docs/methods.md, "ARS-RAG: rewrites and labels" and "ARS-RAG: prompts"), after
+RAGAS' context relevance.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.requests import gather
-from jaxrag.methods import prompts
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.tasks import continuation
+from jaxrag.steps import prompts
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.model_helper import model_needs, model_tool
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tasks import continuation
+from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Passage, Prompt
 
 By = Literal["logprob", "word"]
@@ -34,22 +39,38 @@ class Judge:
       empty: a text that says nothing, such as "N/A". With one, "logprob" asks whether the passage
         makes the word for relevant more probable than that text does, since small models prefer one
         word whatever they read (contextual calibration, Zhao et al. 2021); "" compares the words.
+      model: the language model that is asked; None is the one that reads.
     """
 
     by: By = "logprob"
     prompts: str = "ars"
     empty: str = ""
+    model: ModelSettings | None = None
 
     def __post_init__(self) -> None:
         if self.by not in get_args(By):
             raise InputError(f"judge.by is {self.by!r}; allowed: {', '.join(get_args(By))}.")
+
+    @property
+    def needs(self) -> Needs:
+        """The model that is asked, with log-probabilities where it is judged by them."""
+        return model_needs("model", self.model, logprobs=self.by == "logprob")
+
+    def language_model(self, tools: Tools) -> LanguageModelTool:
+        """The model that is asked."""
+        return model_tool(self.model, tools)
+
+    def other_way(self) -> Judge:
+        """The same judge, asked in the other of the two ways."""
+        return dataclasses.replace(self, by="word" if self.by == "logprob" else "logprob")
 
 
 class Judgement(NamedTuple):
     """A verdict on one passage.
 
     Attributes:
-      relevant: s of METHODS 5.2; what the model wrote being neither word counts as irrelevant.
+      relevant: s of docs/methods.md, "ARS-RAG: rewrites and labels"; what the model wrote being
+        neither word counts as irrelevant.
       probability: of the word for relevant, against the other (with ``empty``, against what it is
         given that text); None by the written word.
       junk: the model wrote neither word.

@@ -1,7 +1,7 @@
 """What ARS-RAG's ways of answering share: the order of rewrites, how many, and their search.
 
-METHODS sections 5.1, 5.5 and 5.9. ``order`` and ``count`` compose: the strategies and ablations of
-the paper are combinations of them.
+docs/methods.md, "ARS-RAG: strategies and ablations". ``order`` and ``count`` compose: the
+strategies and ablations of the paper are combinations of them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from jaxrag.engines.requests import gather
-from jaxrag.methods import relevance
-from jaxrag.methods.merging import Merge, check_merge, merged
-from jaxrag.methods.steps import Pool, Trace
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.ars import relevance
+from jaxrag.methods.ars.settings import CountBandit, RewriteRanker
+from jaxrag.steps.asking import Pool, Trace
+from jaxrag.steps.merging import Merge, check_merge, merged
+from jaxrag.steps.needs import MethodPart, Needs, needs_of
+from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Question, Ranking
 
 
@@ -31,7 +33,7 @@ class Ordered(NamedTuple):
     scores: tuple[float, ...] = ()
 
 
-class Order(Protocol):
+class Order(MethodPart, Protocol):
     """Which rewrites are taken first."""
 
     def __call__(
@@ -41,7 +43,7 @@ class Order(Protocol):
         ...
 
 
-class Count(Protocol):
+class Count(MethodPart, Protocol):
     """How many rewrites are kept."""
 
     def __call__(self, question: Question, n: int, tools: Tools) -> Awaitable[int]:
@@ -73,7 +75,7 @@ class Search:
 
     async def of(self, text: str, tools: Tools) -> Ranking:
         """The passages of one rewrite."""
-        return await tools.index.search(text, self.m)
+        return await tools.retriever.search(text, self.m)
 
     async def of_all(self, texts: Sequence[str], tools: Tools) -> list[Ranking]:
         """The passages of each of several rewrites, searched for side by side."""
@@ -89,6 +91,8 @@ class Search:
 class Generated:
     """As the model wrote them: the ablations without a ranker."""
 
+    needs = Needs()
+
     async def __call__(
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
     ) -> Ordered:
@@ -99,6 +103,8 @@ class Generated:
 @dataclasses.dataclass(frozen=True)
 class Shuffled:
     """In random order (Random-K), another one for every question and seed."""
+
+    needs = Needs()
 
     seed: int = 0
 
@@ -116,22 +122,35 @@ class Ranked:
     """By the trained ranker, best first; the worst first with ``reverse`` (Worse-K)."""
 
     reverse: bool = False
+    ranker: RewriteRanker = RewriteRanker()
+
+    @property
+    def needs(self) -> Needs:
+        """The ranker."""
+        return Needs(helpers={"ranker": self.ranker})
 
     async def __call__(
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
     ) -> Ordered:
         """Scores every rewrite beside the question."""
-        return _by(await tools.rewrites.text_scores(question.text, texts), self.reverse)
+        scores = await tools.helper(self.ranker).text_scores(question.text, texts)
+        return _by(scores, self.reverse)
 
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
     """By how many of a rewrite's passages the model finds relevant: the original pipeline.
 
-    Every rewrite is searched for and every passage judged, at each question (METHODS Fig 8).
+    Every rewrite is searched for and every passage judged, at each question (docs/methods.md,
+    "ARS-RAG: strategies and ablations").
     """
 
     judge: relevance.Judge = relevance.Judge()
+
+    @property
+    def needs(self) -> Needs:
+        """Passages to judge, and those of the judge."""
+        return Needs(search=True) | needs_of(judge=self.judge)
 
     async def __call__(
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
@@ -154,7 +173,7 @@ async def judge_all(
 ) -> dict[int, relevance.Judgement]:
     """The verdict on every passage that was found, each judged once, by row."""
     rows = list(dict.fromkeys(row for ranking in rankings for row in ranking.ids))
-    passages, llm = tools.index.passages(rows), tools.judge or tools.llm
+    passages, llm = tools.retriever.passages(rows), judge.language_model(tools)
     found = await gather(*(relevance.judge(question.text, p, llm, judge) for p in passages))
     return dict(zip(rows, found, strict=True))
 
@@ -162,6 +181,8 @@ async def judge_all(
 @dataclasses.dataclass(frozen=True)
 class Fixed:
     """K = ``k`` for every question."""
+
+    needs = Needs()
 
     k: int = 10
 
@@ -182,11 +203,18 @@ class Fixed:
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """K by the trained selector from the question's embedding: Adaptive-K."""
+    """K by the trained bandit from the question's embedding: Adaptive-K."""
+
+    bandit: CountBandit = CountBandit()
+
+    @property
+    def needs(self) -> Needs:
+        """The bandit, and the question's vector."""
+        return Needs(search=True, vectors=True, helpers={"bandit": self.bandit})
 
     async def __call__(self, question: Question, n: int, tools: Tools) -> int:
-        """Asks the run's selector, which has as many arms as there are rewrites."""
-        return await tools.selector.count(question.text, n, tools.index)
+        """Asks the bandit, which has as many arms as there are rewrites."""
+        return await tools.helper(self.bandit).count(question.text, n, tools.retriever)
 
 
 def record_searches(
@@ -197,7 +225,7 @@ def record_searches(
         {
             "path": f"r{number}",
             "query": text,
-            "ids": [passage.id for passage in tools.index.passages(ranking.ids)],
+            "ids": [passage.id for passage in tools.retriever.passages(ranking.ids)],
             "scores": list(ranking.scores),
         }
         for number, (text, ranking) in enumerate(zip(texts, rankings, strict=True), start=1)

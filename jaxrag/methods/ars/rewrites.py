@@ -1,6 +1,6 @@
 """Ten wordings of a question from one generation, read out of whatever the model wrote.
 
-ARS-RAG; METHODS sections 5.2 and 5.6.
+ARS-RAG; docs/methods.md, "ARS-RAG: rewrites and labels" and "ARS-RAG: prompts".
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import itertools
 import re
 from typing import NamedTuple
 
-from jaxrag.methods import prompts, steps
-from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.steps import asking as steps
+from jaxrag.steps import prompts
+from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.types import InputError, Question
 
 # "1." "1)" "(1)" "[1]" "1:" "1 -" "**1.**" "Q1:" "Question 1:" "Rewrite 1." at a line's beginning

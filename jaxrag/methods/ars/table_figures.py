@@ -5,25 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from rich.table import Table
 
-from jaxrag.evaluation import jsonl
 from jaxrag.evaluation.significance import Interval, intervals, resampled_means
 from jaxrag.functional.agreement import auc
 
 Counts = Float[np.ndarray, "q 4"]
 """Of each question: judgements, those that say 1, gold ones, and those where both do."""
-
-
-def described(path: str | Path) -> Table:
-    """The figures of a table's file, labels.jsonl or rewards.jsonl."""
-    lines = jsonl.read(Path(path))
-    return labels_table(lines) if "rewrites" in lines[0] else rewards_table(lines)
 
 
 def labels_table(lines: Sequence[Mapping[str, Any]]) -> Table:

@@ -1,18 +1,23 @@
 """Chain of thought (Wei et al. 2022), the row COT of ARS-RAG's table: reasoning, then the answer.
 
 No retrieval, one greedy generation with demonstrations of reasoning. It is not the query expansion
-of `cot`. The answer is what the text says "the answer is" (see `jaxrag.functional.conclusions`); a
+of `cot`. The answer is what the text says "the answer is" (see `jaxrag.text.stated_answer`); a
 text that says none is junk, is marked as such in the trace, and its last sentence stands for the
 answer. The prompts of ARS-RAG's authors are not known; ours are shorter than those of Wei et al.
+
+Source: docs/methods.md, "Chain of thought".
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.functional.conclusions import conclusion, last_sentence
-from jaxrag.methods import kinds, prompts, steps
-from jaxrag.methods.tools import Tools
+from jaxrag.data import question_kinds
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, prompts
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
+from jaxrag.text.stated_answer import last_sentence, stated_answer
 from jaxrag.types import Answer, InputError, Question
 
 
@@ -25,6 +30,8 @@ class Config:
       reasoning_tokens: most new tokens of reasoning and answer together.
     """
 
+    name = "chain_of_thought"
+
     reader: steps.Reader = steps.Reader(prompts="baselines")
     reasoning_tokens: int = 256
 
@@ -32,30 +39,34 @@ class Config:
         if self.reasoning_tokens < 1:
             raise InputError(f"reasoning_tokens is {self.reasoning_tokens}; at least 1 is needed.")
 
+    @property
+    def needs(self) -> Needs:
+        """Those of the reader."""
+        return self.reader.needs
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Asks once and reads the answer at the end."""
-    task, role = _asked(question)
-    reader = dataclasses.replace(config.reader, answer_tokens=config.reasoning_tokens)
-    reply = await steps.ask(role, question, tools.llm, reader, **kinds.fields(question))
-    stated = conclusion(reply.text)
-    template = prompts.load(reader.prompts).role(role)
-    text = kinds.read(stated or last_sentence(reply.text), question, template)
-    record = {**reply._replace(text=text).record(), "junk": stated is None}
-    trace: steps.Trace = {"task": task, "answer": record}
-    kinds.note_option(text, question, trace)
-    return Answer(question.id, text, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Asks once and reads the answer at the end."""
+        task, role = _asked(question)
+        reader = dataclasses.replace(self.reader, answer_tokens=self.reasoning_tokens)
+        reply = await steps.ask(role, question, tools.llm, reader, **kinds.fields(question))
+        stated = stated_answer(reply.text)
+        template = prompts.load(reader.prompts).role(role)
+        text = kinds.read(stated or last_sentence(reply.text), question, template)
+        record = {**reply._replace(text=text).record(), "junk": stated is None}
+        trace: steps.Trace = {"task": task, "answer": record}
+        kinds.note_option(text, question, trace)
+        return Answer(question.id, text, trace)
 
 
 def _asked(question: Question) -> tuple[str, str]:
     """The kind of question, and the role of its prompt."""
-    role = kinds.role_of(question)
+    role = question_kinds.role_of(question)
     if role == "fact_checking":
         raise InputError(
             f"Question {question.id} is a statement to check, for which chain of thought has no "
             "prompt: set the data's task to yes_no, or take questions of another kind."
         )
     if role == "multiple_choice" and question.answers:
-        kinds.gold_option(question)  # an answer that is no choice could never be met
+        question_kinds.gold_option(question)  # an answer that is no choice could never be met
     task = "open" if role == "context" else role
     return task, "chain_of_thought" if task == "open" else f"chain_of_thought_{task}"

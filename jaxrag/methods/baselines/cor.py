@@ -8,6 +8,8 @@ prompted, once for the ranking and once for the answer. ARS-RAG does not say how
 Whatever the model writes is read: its numbers in order, each once. Numbers of no passage and
 repeated ones are left out, passages that it does not name follow in the order of the search, and
 the trace counts all three.
+
+Source: docs/methods.md, "CoR".
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxrag.methods import kinds, steps, tasks
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import record_choice
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, tasks
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.passage_selectors import record_choice
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Passage, Question
 
 
@@ -37,6 +41,8 @@ class Config:
       by: what answers a closed question, see `kinds.By`.
     """
 
+    name = "cor"
+
     candidates: steps.Candidates = OnePath(n=10)
     k: int = 5
     ranking_tokens: int = 64
@@ -51,6 +57,22 @@ class Config:
                 f"k is {self.k}, ranking_tokens {self.ranking_tokens} and closed_tokens "
                 f"{self.closed_tokens}; each must be at least 1."
             )
+
+    @property
+    def needs(self) -> Needs:
+        """Those of the search and of answering."""
+        return tasks.answering_needs(self) | needs_of(candidates=self.candidates)
+
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Has the passages ranked, then reads the first."""
+        trace: steps.Trace = {}
+        pool = await steps.find_candidates(question, tools, self, trace)
+        passages = tools.retriever.passages(pool.rows)
+        order = await _ranked(question, passages, tools, self, trace)
+        rows = tuple(pool.rows[i] for i in order.positions[: self.k])
+        record_choice(trace, tools, pool, {"score": pool.scores}, rows)
+        reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
+        return Answer(question.id, reply.text, trace)
 
 
 class Order(NamedTuple):
@@ -69,18 +91,6 @@ def read_order(text: str, count: int) -> Order:
     named = tuple(dict.fromkeys(known))
     rest = tuple(sorted(set(range(count)) - set(named)))
     return Order(named + rest, len(written) - len(known), len(known) - len(named), len(rest))
-
-
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Has the passages ranked, then reads the first."""
-    trace: steps.Trace = {}
-    pool = await steps.find_candidates(question, tools, config, trace)
-    passages = tools.index.passages(pool.rows)
-    order = await _ranked(question, passages, tools, config, trace)
-    rows = tuple(pool.rows[i] for i in order.positions[: config.k])
-    record_choice(trace, tools, pool, {"score": pool.scores}, rows)
-    reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
-    return Answer(question.id, reply.text, trace)
 
 
 async def _ranked(

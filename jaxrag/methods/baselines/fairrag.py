@@ -8,6 +8,8 @@ with scores s brought to [0, 1]; ``temperature`` divides them further (1 changes
 The original draws 100 rankings a question, to measure expected exposure and expected utility of
 personalised generation. Here, as a method that answers has to, one is drawn: by ``seed`` and the
 question's id, so every run of the same settings draws the same.
+
+Source: docs/methods.md, "FairRAG".
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxrag.functional import plackett_luce
-from jaxrag.methods import kinds, steps, tasks
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import record_choice
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, tasks
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.passage_selectors import record_choice
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 
 _SPREAD = 80.0  # natural logarithm of the largest log-weight; float32 ends at 88
@@ -43,6 +47,8 @@ class Config:
       closed_tokens: most new tokens of the answer to a closed question.
       by: what answers a closed question, see `kinds.By`.
     """
+
+    name = "fairrag"
 
     candidates: steps.Candidates = OnePath(n=20)
     k: int = 5
@@ -68,14 +74,18 @@ class Config:
     def _spread(self) -> float:
         return self.alpha * math.log(2) - math.log(self.temperature)
 
+    @property
+    def needs(self) -> Needs:
+        """Those of the search and of answering."""
+        return tasks.answering_needs(self) | needs_of(candidates=self.candidates)
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Draws passages, then reads."""
-    trace: steps.Trace = {}
-    pool = await steps.find_candidates(question, tools, config, trace)
-    rows = _drawn(question, pool, tools, config, trace)
-    reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
-    return Answer(question.id, reply.text, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Draws passages, then reads."""
+        trace: steps.Trace = {}
+        pool = await steps.find_candidates(question, tools, self, trace)
+        rows = _drawn(question, pool, tools, self, trace)
+        reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
+        return Answer(question.id, reply.text, trace)
 
 
 def _drawn(

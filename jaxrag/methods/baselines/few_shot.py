@@ -1,4 +1,6 @@
-"""The row LLM of ARS-RAG's table (METHODS 5.8): demonstrations, then the question; no retrieval.
+"""The row LLM of ARS-RAG's table: demonstrations, then the question; no retrieval.
+
+Source: docs/methods.md, "Few-shot".
 
 The answer comes from what the model knows. `no_retrieval` is the same without demonstrations and
 for open questions only; here closed ones (yes or no, choices) are asked as such. Which and how many
@@ -9,8 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import kinds, steps, tasks
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, tasks
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, Question
 
 
@@ -24,6 +28,8 @@ class Config:
       by: what answers a closed question, see `kinds.By`.
     """
 
+    name = "few_shot"
+
     reader: steps.Reader = steps.Reader(prompts="baselines")
     closed_tokens: int = 8
     by: kinds.By = "text"
@@ -31,9 +37,13 @@ class Config:
     def __post_init__(self) -> None:
         kinds.check_closed(self.closed_tokens, self.by)
 
+    @property
+    def needs(self) -> Needs:
+        """Those of answering."""
+        return tasks.answering_needs(self)
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Asks once."""
-    trace: steps.Trace = {}
-    reply = await tasks.answer_directly(question, tools, config, trace)
-    return Answer(question.id, reply.text, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Asks once."""
+        trace: steps.Trace = {}
+        reply = await tasks.answer_directly(question, tools, self, trace)
+        return Answer(question.id, reply.text, trace)

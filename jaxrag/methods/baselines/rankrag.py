@@ -6,6 +6,8 @@ scores it by the probability of the word that says so ("True"); the k best, in t
 It is not RankRAG: there one model was fine-tuned on instructions to rank and to answer, and its
 checkpoint is needed for its figures. Here an untuned model is prompted for both, so only the way of
 inference is RankRAG's. The word's probability is scored (the sum over its tokens), never sampled.
+
+Source: docs/methods.md, "RankRAG".
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxrag.engines.requests import gather
-from jaxrag.methods import kinds, prompts, steps, tasks
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import record_choice
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.passage_selectors import record_choice
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Passage, Prompt, Question
 
 
@@ -36,6 +40,8 @@ class Config:
       by: what answers a closed question, see `kinds.By`.
     """
 
+    name = "rankrag"
+
     candidates: steps.Candidates = OnePath(n=20)
     k: int = 5
     reader: steps.Reader = steps.Reader(prompts="baselines")
@@ -48,25 +54,30 @@ class Config:
             raise InputError(f"k is {self.k}; it must be at least 1.")
 
     @property
-    def needs_logprobs(self) -> bool:
+    def needs(self) -> Needs:
         """Passages are ranked by a probability."""
-        return True
+        return (
+            Needs(logprobs=True)
+            | tasks.answering_needs(self)
+            | needs_of(candidates=self.candidates)
+        )
 
-
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Scores the candidates, then reads the best."""
-    trace: steps.Trace = {}
-    pool = await steps.find_candidates(question, tools, config, trace)
-    passages = tools.index.passages(pool.rows)
-    pairs = _judged(question, passages, config.reader)
-    found = await gather(*(tools.llm.logprob(prompt, word) for prompt, word in pairs))
-    scores = [float(np.sum(logprobs, dtype=np.float64)) for logprobs in found]
-    best = sorted(range(len(scores)), key=lambda i: -scores[i])[: config.k]  # ties: search's order
-    rows = tuple(pool.rows[i] for i in best)
-    columns = {"retrieval": pool.scores, "score": scores}
-    record_choice(trace, tools, pool, columns, rows)
-    reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
-    return Answer(question.id, reply.text, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Scores the candidates, then reads the best."""
+        trace: steps.Trace = {}
+        pool = await steps.find_candidates(question, tools, self, trace)
+        passages = tools.retriever.passages(pool.rows)
+        pairs = _judged(question, passages, self.reader)
+        found = await gather(*(tools.llm.logprob(prompt, word) for prompt, word in pairs))
+        scores = [float(np.sum(logprobs, dtype=np.float64)) for logprobs in found]
+        best = sorted(range(len(scores)), key=lambda i: -scores[i])[
+            : self.k
+        ]  # ties: search's order
+        rows = tuple(pool.rows[i] for i in best)
+        columns = {"retrieval": pool.scores, "score": scores}
+        record_choice(trace, tools, pool, columns, rows)
+        reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
+        return Answer(question.id, reply.text, trace)
 
 
 def _judged(

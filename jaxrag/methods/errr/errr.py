@@ -1,4 +1,4 @@
-"""ERRR: extract, refine, retrieve, read (METHODS section 4).
+"""ERRR: extract, refine, retrieve, read (docs/methods.md, "ERRR").
 
 The reader writes down what it knows, C; from C and the question a writer makes queries that check
 and complete it; the reader answers the question from what they find. The writer is the reader
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import kinds, queries, steps
-from jaxrag.methods.rewrite_steps import Search
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.ars.rewrite_steps import Search
+from jaxrag.methods.errr import queries
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, tasks
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, Question
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The paper's settings, and ours where it gives none (METHODS section 4.9, 6 and 7).
+    """The paper's settings, and ours where it gives none (docs/methods.md, "ERRR: open points").
 
     Attributes:
       optimizer: who writes the queries; one that is not shown C needs no extraction.
@@ -34,6 +37,8 @@ class Config:
       by: what answers a closed question, see `kinds.By`.
     """
 
+    name = "errr"
+
     optimizer: queries.Writer = queries.Prompted()
     search: Search = Search(m=5, merge="fusion", read=5)
     search_question: bool = False
@@ -44,12 +49,16 @@ class Config:
     def __post_init__(self) -> None:
         kinds.check_closed(self.closed_tokens, self.by)
 
+    @property
+    def needs(self) -> Needs:
+        """Those of the writer of queries, the search and answering."""
+        return Needs(search=True) | needs_of(optimizer=self.optimizer) | tasks.answering_needs(self)
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Extracts, optimises, retrieves, reads."""
-    trace: steps.Trace = {}
-    known = ""
-    if config.optimizer.context:
-        known = await queries.extract(question, tools, config.reader, trace)
-    texts = await config.optimizer(question, known, tools, config.reader, trace)
-    return await queries.search_and_read(question, texts, tools, config, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Extracts, optimises, retrieves, reads."""
+        trace: steps.Trace = {}
+        known = ""
+        if self.optimizer.context:
+            known = await queries.extract(question, tools, self.reader, trace)
+        texts = await self.optimizer(question, known, tools, self.reader, trace)
+        return await queries.search_and_read(question, texts, tools, self, trace)

@@ -1,16 +1,18 @@
 """Pairs from which a query optimizer is distilled: what the student reads, what the teacher wrote.
 
-METHODS section 4.4: the reader, asked as in the frozen setting, writes queries for questions to
-train on. Nothing is searched for or answered: what it is asked for is the trace, from which
-`experiments.tabulate` makes pairs.jsonl.
+docs/methods.md, "ERRR: frozen and trainable": the reader, asked as in the frozen setting, writes
+queries for questions to train on. Nothing is searched for or answered: what it is asked for is the
+trace, from which `experiments.tabulate` makes pairs.jsonl.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import queries, steps
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.errr import queries
+from jaxrag.steps import asking as steps
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 
 
@@ -26,8 +28,10 @@ class Config:
       reader: how the model is asked.
     """
 
+    name = "errr_pairs"
+
     teacher: queries.Prompted = queries.Prompted()
-    student: queries.Trained = queries.Trained()
+    student: queries.StudentInput = queries.StudentInput()
     held_out: float = 0.1
     reader: steps.Reader = steps.Reader(prompts="errr")
 
@@ -35,12 +39,16 @@ class Config:
         if not 0 <= self.held_out < 1:
             raise InputError(f"held_out is {self.held_out}; it is a share from 0 to below 1.")
 
+    @property
+    def needs(self) -> Needs:
+        """Those of the reader, which is the teacher."""
+        return self.reader.needs
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Extracts what the teacher or the student is shown, and has the teacher write queries."""
-    trace: steps.Trace = {}
-    known = ""
-    if config.teacher.context or config.student.context:
-        known = await queries.extract(question, tools, config.reader, trace)
-    await config.teacher(question, known, tools, config.reader, trace)
-    return Answer(question.id, "", trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Extracts what the teacher or the student is shown, and has the teacher write queries."""
+        trace: steps.Trace = {}
+        known = ""
+        if self.teacher.context or self.student.context:
+            known = await queries.extract(question, tools, self.reader, trace)
+        await self.teacher(question, known, tools, self.reader, trace)
+        return Answer(question.id, "", trace)

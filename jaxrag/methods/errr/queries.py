@@ -1,7 +1,7 @@
 """What ERRR and RRR share: queries written for a search engine, read, searched for, answered from.
 
-METHODS section 4 (ERRR's equation 4: the reader gets R(f'(C, q)) and q, never C). A writer asks the
-reader by its prompts (the frozen variants) or a model that was trained for it.
+docs/methods.md, "ERRR" (ERRR's equation 4: the reader gets R(f'(C, q)) and q, never C). A writer
+asks the reader by its prompts (the frozen variants) or a model that was trained for it.
 """
 
 from __future__ import annotations
@@ -10,26 +10,36 @@ import dataclasses
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-from jaxrag.functional.query_lists import Queries, different, parse_queries
-from jaxrag.methods import prompts, steps, tasks
-from jaxrag.methods.rewrite_steps import Search, record_searches
-from jaxrag.methods.steps import Pool, Reader, Trace
-from jaxrag.methods.tools import Tools
+from jaxrag.engines.language_model import ModelSettings
+from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.methods.ars.rewrite_steps import Search, record_searches
+from jaxrag.steps import asking as steps
+from jaxrag.steps import prompts, tasks
+from jaxrag.steps.asking import Pool, Reader, Trace
+from jaxrag.steps.model_helper import ModelHelper
+from jaxrag.steps.needs import MethodPart, Needs
+from jaxrag.steps.tools import Tools
+from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries
 from jaxrag.types import Answer, Generation, InputError, Question
 
 ERRR = "Rewrite better search queries to acquire or validate the knowledge needed for the question:"
-"""What ERRR's T5 is told, to the letter (METHODS section 4.3)."""
+"""What ERRR's T5 is told, to the letter (docs/methods.md, "ERRR: prompts")."""
 
 RRR = "rewrite a better search query:"
 """What RRR's T5 is told, as its released code has it."""
 
 
-class Writer(Protocol):
+class Writer(MethodPart, Protocol):
     """Writes queries for a question."""
 
     @property
     def context(self) -> bool:
         """Whether it is shown what the reader knows, C."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """Most queries that are searched for."""
         ...
 
     def __call__(
@@ -48,6 +58,8 @@ class Prompted:
       tokens: most new tokens of all queries together.
       most: most queries that are searched for, the first ones (the papers set no bound).
     """
+
+    needs = Needs()
 
     context: bool = True
     tokens: int = 128
@@ -74,46 +86,65 @@ class Prompted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Trained:
-    """The run's query optimizer writes them: the trainable variants.
+class StudentInput:
+    """What a trained query optimizer reads.
 
     Attributes:
-      instruction: what its input begins with.
-      context: whether C is part of its input (ERRR does not say; its count of calls suggests it).
-      ending: what its input ends with. T5 needs nothing; a decoder, which goes on where its input
-        ends, must see that the question is over.
-      tokens: most new tokens of all queries together.
-      most: as in `Prompted`.
+      instruction: how it begins.
+      context: whether C is part of it (ERRR does not say; its count of calls suggests it).
+      ending: how it ends. T5 needs nothing; a decoder, which goes on where its input ends, must see
+        that the question is over.
     """
 
     instruction: str = ERRR
     context: bool = True
     ending: str = ""
-    tokens: int = 64
-    most: int = 5
 
-    def __post_init__(self) -> None:
-        _check(self.tokens, self.most)
-
-    def input(self, question: str, context: str = "") -> str:
-        """The plain text that the optimizer reads: instruction, question, and C where it is shown.
+    def text(self, question: str, context: str = "") -> str:
+        """The plain text: instruction, question, and C where it is shown.
 
         The question stands right after the instruction, as its last words want it, and C after it.
         """
         shown = f" Context: {' '.join(context.split())}" if self.context else ""
         return f"{self.instruction} {question}{shown}{self.ending}"
 
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A trained query optimizer writes them: the trainable variants.
+
+    Attributes:
+      reads: what it is given.
+      model: its checkpoint and engine: a T5, or a decoder.
+      tokens: most new tokens of all queries together.
+      most: as in `Prompted`.
+    """
+
+    reads: StudentInput = StudentInput()
+    model: ModelSettings = Seq2Seq()
+    tokens: int = 64
+    most: int = 5
+
+    def __post_init__(self) -> None:
+        _check(self.tokens, self.most)
+
+    @property
+    def context(self) -> bool:
+        """Whether it is shown C."""
+        return self.reads.context
+
+    @property
+    def needs(self) -> Needs:
+        """The trained model."""
+        return Needs(helpers={"model": ModelHelper(self.model)})
+
     async def __call__(
         self, question: Question, context: str, tools: Tools, reader: Reader, trace: Trace
     ) -> tuple[str, ...]:
-        """Asks the optimizer, greedily.
-
-        Raises:
-          InputError: the run has none.
-        """
-        generation = await tools.optimizer.generate(
-            self.input(question.text, context), max_new_tokens=self.tokens
-        )
+        """Asks the optimizer, greedily."""
+        optimizer = tools.helper(ModelHelper(self.model))
+        text = self.reads.text(question.text, context)
+        generation = await optimizer.generate(text, max_new_tokens=self.tokens)
         return _read(question, generation, self.most, trace)
 
 
@@ -124,19 +155,21 @@ def _check(tokens: int, most: int) -> None:
 
 def _read(question: Question, generation: Generation, most: int, trace: Trace) -> tuple[str, ...]:
     cut = generation.finish_reason == "length"
-    found = parse_queries(generation.text, question.text, most=most, cut=cut)
+    found = parse_queries(generation.text, question.text, limit=most, truncated=cut)
     trace["queries"] = record(found, generation.text)
     return found.texts
 
 
-def record(found: Queries, raw: str) -> Trace:
+def record(found: ParsedQueries, raw: str) -> Trace:
     """Queries as plain JSON: where none could be read, ``parsed`` is False."""
     return {"texts": list(found.texts), "parsed": found.parsed, "dropped": found.dropped,
             "raw": raw}  # fmt: skip
 
 
 async def extract(question: Question, tools: Tools, reader: Reader, trace: Trace) -> str:
-    """C = E(q | theta): the reader writes the document that would answer (METHODS section 4.2).
+    """C = E(q | theta): the reader writes the document that would answer.
+
+    Source: docs/methods.md, "ERRR: algorithm".
 
     An empty one is the question itself; the trace shows it as empty.
     """
@@ -162,7 +195,7 @@ async def search_for(
       trace: gets the searches and the selected passages.
       itself: whether the question is searched for as well.
     """
-    asked = different((question.text, *texts)) if itself else tuple(texts)
+    asked = unique_queries((question.text, *texts)) if itself else tuple(texts)
     rankings = await search.of_all(asked, tools)
     record_searches(asked, rankings, tools, trace)
     pool = search.merged(rankings)

@@ -1,4 +1,6 @@
-"""Pairs that a query optimizer is distilled from, out of a finished run; METHODS section 4.4.
+"""Pairs that a query optimizer is distilled from, out of a finished run.
+
+Source: docs/methods.md, "ERRR: frozen and trainable".
 
 ``pairs.jsonl`` has for each question ``question_id``, ``question``, ``context`` (C; "" where none
 was extracted), ``input`` (what the student reads), ``queries`` (the teacher's, read out of ``raw``)
@@ -9,77 +11,71 @@ be read (``parseable`` false), ``queries`` is empty and ``target`` null: nothing
 
 from __future__ import annotations
 
-import json
-import zlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from rich.table import Table
 
-from jaxrag.evaluation import jsonl
-from jaxrag.evaluation.records import Run as Records
-from jaxrag.evaluation.records import read_run
+from jaxrag.core.hashing import in_share
+from jaxrag.data.draw import Draw
 from jaxrag.evaluation.significance import intervals
-from jaxrag.functional.query_lists import write_queries
-from jaxrag.methods import errr_pairs
-from jaxrag.methods.queries import Trained
-from jaxrag.retrieval.manifest import replacing
-from jaxrag.run import Run
+from jaxrag.methods.errr import errr_pairs
+from jaxrag.methods.errr.queries import StudentInput
+from jaxrag.runs.job import Outcome, answered, write_table
+from jaxrag.runs.run import Run
+from jaxrag.text.query_lists import write_queries
 from jaxrag.types import InputError
 
-PAIRS = "pairs.jsonl"
 
+@dataclasses.dataclass(frozen=True)
+class MakeQueryPairs:
+    """Writes the pairs of each question's input and queries.
 
-def write_pairs(run: Run, workdir: Path, records: Records) -> Path:
-    """Writes the pairs of a run of `jaxrag.methods.errr_pairs` to ``workdir``; returns the file."""
-    method, part_of = run.method, getattr(run.data, "part_of", lambda _: "train")
-    assert isinstance(method, errr_pairs.Config)
-    return _write(
-        workdir / PAIRS,
-        [
-            pair_line(
-                record, method.student, assigned(record["question_id"], part_of(i), method.held_out)
-            )
-            for i, record in enumerate(records.records)
-        ],
-    )
-
-
-def pairs_of(directory: str | Path, student: Trained, *, held_out: float, file: Path) -> Path:
-    """Writes the pairs of any finished run whose trace has queries, such as frozen ERRR's.
-
-    Args:
-      directory: of the run.
-      student: what the trained model will read.
-      held_out: see `assigned`.
-      file: where they are written.
-
-    Raises:
-      InputError: the directory holds no run, or one that failed, or wrote no queries.
+    Attributes:
+      run: of the method `jaxrag.methods.errr.errr_pairs`.
     """
-    lines = [
-        pair_line(record, student, assigned(record["question_id"], "train", held_out))
-        for record in read_run(Path(directory)).records
-    ]
-    return _write(file, lines)
+
+    file: ClassVar[str] = "pairs.jsonl"
+
+    run: Run
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.run.method, errr_pairs.Config):
+            raise InputError(f"run.method is {self.run.method}; pairs need errr_pairs.Config.")
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Executes the run, then writes pairs.jsonl.
+
+        Raises:
+          InputError: questions failed, or what the run raises.
+        """
+        method, data = self.run.method, self.run.data
+        assert isinstance(method, errr_pairs.Config)
+        lines = []
+        for number, record in enumerate(answered(self.run, workdir).records):
+            drawn = data.part_of(number) if isinstance(data, Draw) else "train"
+            part = assigned(record["question_id"], drawn, method.held_out)
+            lines.append(pair_line(record, method.student, part))
+        return write_table(Path(workdir) / self.file, lines, pairs_table(lines))
 
 
 def assigned(question_id: str, drawn: str, held_out: float) -> str:
-    """What a question is for: "test" where it was drawn so, else "held_out" or "train" by its id.
+    """The part of a question: "test" where it was drawn as such, else "held_out" or "train".
 
     Args:
-      question_id: decides, so that the same question is held out of every table.
-      drawn: the part of the data that it is from.
-      held_out: share that is kept out of training.
+      question_id: decides between the last two, see `in_share`.
+      drawn: the part of the data that the question is from.
+      held_out: share of the other questions that is held out of training.
     """
     if drawn == "test":
         return drawn
-    return "held_out" if zlib.crc32(question_id.encode()) / 2**32 < held_out else "train"
+    return "held_out" if in_share(question_id, held_out) else "train"
 
 
-def pair_line(record: Mapping[str, Any], student: Trained, part: str) -> dict[str, Any]:
+def pair_line(record: Mapping[str, Any], student: StudentInput, part: str) -> dict[str, Any]:
     """The line of pairs.jsonl that a question's record gives.
 
     Raises:
@@ -105,7 +101,7 @@ def pair_line(record: Mapping[str, Any], student: Trained, part: str) -> dict[st
         "question": question,
         "context": context,
         # an empty document is the question itself, as `errr` shows it
-        "input": student.input(question, context or question),
+        "input": student.text(question, context or question),
         "queries": texts,
         "target": write_queries(texts) if texts else None,
         "raw": found["raw"],
@@ -114,9 +110,8 @@ def pair_line(record: Mapping[str, Any], student: Trained, part: str) -> dict[st
     }
 
 
-def described(path: str | Path) -> Table:
-    """How many pairs there are, how many can be learned from, and how long they are, by part."""
-    lines = jsonl.read(Path(path))
+def pairs_table(lines: Sequence[Mapping[str, Any]]) -> Table:
+    """By part: number of pairs, share that can be learned from, and lengths."""
     shown = Table("part", "questions", "parseable %", "queries", "words of input", "of target")
     for name in ("train", "held_out", "test"):
         if chosen := [line for line in lines if line["part"] == name]:
@@ -139,10 +134,3 @@ def _figures(lines: Sequence[Mapping[str, Any]]) -> list[str]:
         mean(lines, lambda line: len(line["input"].split()), ".1f"),
         mean(sound, lambda line: len(line["target"].split()), ".1f"),
     ]
-
-
-def _write(path: Path, lines: Sequence[Mapping[str, Any]]) -> Path:
-    with replacing(path) as stream:
-        for line in lines:
-            stream.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
-    return path

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.progress import progress
-from jaxrag.evaluation import jsonl
+from jaxrag.core import jsonl
+from jaxrag.core.hashing import digest_file
+from jaxrag.core.progress import progress
+from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.evaluation.significance import intervals, paired_difference
-from jaxrag.functional.query_lists import parse_queries
-from jaxrag.jobs import recall
-from jaxrag.jobs.directory import job_directory, locate_file
-from jaxrag.jobs.query_optimizer import HELD_OUT
-from jaxrag.loading import DataSettings, IndexSettings, load_data, open_index_over
-from jaxrag.methods.merging import Merge, check_merge, merged
-from jaxrag.retrieval.manifest import sha256
+from jaxrag.retrieval.settings import IndexSettings
+from jaxrag.runs import recall
+from jaxrag.runs.job import Outcome, job_directory, locate_file
+from jaxrag.runs.loading import load_data, open_index_over
+from jaxrag.runs.student.job import HELD_OUT
+from jaxrag.steps.merging import Merge, check_merge, merged
+from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question, Ranking
 
 TABLE = "query_recall.jsonl"
@@ -37,12 +38,12 @@ class QueryRecall:
 
     Attributes:
       written: what a student wrote for pairs held out, beside its teacher: held_out.jsonl of
-        `jaxrag.jobs.query_optimizer`, or its directory.
+        `jaxrag.runs.student.job`, or its directory.
       index: the retriever.
       data: holds the pairs' questions; those without gold passages are left out.
       depths: the k of recall@k. Each query finds the greatest k, and of several queries'
         results, merged, the first k count: no writer gets more passages than another.
-      merge: how, see `jaxrag.methods.merging`.
+      merge: how, see `jaxrag.steps.merging`.
       most: queries of a question that are searched for.
       cache: where data sets and indexes are kept.
     """
@@ -63,29 +64,28 @@ class QueryRecall:
                 "least 1 are wanted."
             )
 
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Compares the queries; the path is that of the rows of the table, query_recall.jsonl.
 
-def execute(job: QueryRecall, workdir: str | Path) -> list[dict[str, Any]]:
-    """Compares; the rows of the table, which query_recall.jsonl in ``workdir`` holds, too.
-
-    Raises:
-      InputError: there is no such file, it is damaged, or it is not of these questions.
-    """
-    made = "experiments.train with configs/train_query_optimizer.py"
-    file = locate_file(job.written, HELD_OUT, field="written", made=made)
-    lines = {line["question_id"]: line for line in jsonl.read(file)}
-    cache = Path(job.cache)
-    dataset = load_data(job.data, cache)
-    questions = [one for one in recall.known(dataset) if one.id in lines]
-    if not questions:
-        raise InputError(
-            f"{file} and {dataset.name} have no question in common that knows its gold passages: "
-            "give it the data that the pairs were made of, with the part to train on."
-        )
-    record = {"query_recall": recall.describe_all(job), "written": sha256(file)}
-    with job_directory(workdir, record) as directory:
-        rows = _rows(job, questions, lines, dataset)
-        jsonl.replace(directory / TABLE, "".join(jsonl.encode(TABLE, row) for row in rows))
-    return rows
+        Raises:
+          InputError: there is no such file, it is damaged, or it is not of these questions.
+        """
+        made = "experiments.run with configs/train_query_optimizer.py"
+        file = locate_file(self.written, HELD_OUT, field="written", made=made)
+        lines = {line["question_id"]: line for line in jsonl.read(file)}
+        cache = Path(self.cache)
+        dataset = load_data(self.data, cache)
+        questions = [one for one in recall.known(dataset) if one.id in lines]
+        if not questions:
+            raise InputError(
+                f"{file} and {dataset.name} have no question in common with known gold passages: "
+                "give the data that the pairs were made of, with the part to train on."
+            )
+        record = {"query_recall": recall.describe_all(self), "written": digest_file(file)}
+        with job_directory(workdir, record) as directory:
+            rows = _rows(self, questions, lines, dataset)
+            jsonl.write(directory / TABLE, rows)
+        return Outcome((recall.table(rows),), directory / TABLE)
 
 
 def _rows(
@@ -127,7 +127,7 @@ def _read(line: Mapping[str, Any], field: str, question: str, most: int) -> tupl
             f"is wanted, as {HELD_OUT} of a training has it."
         )
     cut = field == "output" and not line.get("ended", 1.0)
-    return parse_queries(line[field], question, most=most, cut=cut).texts
+    return parse_queries(line[field], question, limit=most, truncated=cut).texts
 
 
 def _search(

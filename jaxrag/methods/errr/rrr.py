@@ -1,4 +1,6 @@
-"""RRR: rewrite, retrieve, read (Ma et al. 2023), the baseline of ERRR (METHODS sections 4.4, 4.7).
+"""RRR: rewrite, retrieve, read (Ma et al. 2023), the baseline of ERRR.
+
+Source: docs/methods.md, "ERRR: frozen and trainable" and "ERRR: baselines".
 
 As `errr`, but for C: the queries are written from the question alone, by the reader (frozen RRR) or
 a trained model (trainable RRR). The question itself is what is answered.
@@ -8,9 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import kinds, queries, steps
-from jaxrag.methods.rewrite_steps import Search
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.ars.rewrite_steps import Search
+from jaxrag.methods.errr import queries
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, tasks
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 
 
@@ -27,6 +32,8 @@ class Config:
       by: what answers a closed question, see `kinds.By`.
     """
 
+    name = "rrr"
+
     rewriter: queries.Writer = queries.Prompted(context=False)
     search: Search = Search(m=5, merge="fusion", read=5)
     search_question: bool = False
@@ -42,9 +49,13 @@ class Config:
                 "False, or take the method errr."
             )
 
+    @property
+    def needs(self) -> Needs:
+        """Those of the writer of queries, the search and answering."""
+        return Needs(search=True) | needs_of(rewriter=self.rewriter) | tasks.answering_needs(self)
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Rewrites, retrieves, reads."""
-    trace: steps.Trace = {}
-    texts = await config.rewriter(question, "", tools, config.reader, trace)
-    return await queries.search_and_read(question, texts, tools, config, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Rewrites, retrieves, reads."""
+        trace: steps.Trace = {}
+        texts = await self.rewriter(question, "", tools, self.reader, trace)
+        return await queries.search_and_read(question, texts, tools, self, trace)

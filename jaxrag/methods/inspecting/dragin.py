@@ -17,6 +17,8 @@ the text is cut at the word. As there, the first sentence from new passages is n
 same word would be cut again and again. The query there is made of content words by part of speech
 (spaCy); here of distinct words that are no stopwords, by a list of ours, and a word's attention is
 the sum over its tokens wherever it stands.
+
+Source: docs/methods.md, "DRAGIN".
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from jaxrag.methods import kinds, loops, prompts, steps
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.dragin_attention import Trigger, context, find_trigger, query_of
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.tools import Tools
+from jaxrag.data import question_kinds
+from jaxrag.methods.inspecting.dragin_attention import Trigger, context, find_trigger, query_of
+from jaxrag.steps import asking as steps
+from jaxrag.steps import loops, prompts
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Prompt, Question
 
 Fidelity = Literal["paper", "released"]
@@ -49,6 +54,8 @@ class Config:
       tokens: most new tokens of a generation.
       max_retrievals: most searches; what is written after the last is not scored.
     """
+
+    name = "dragin"
 
     theta: float = 1.4
     fidelity: Fidelity = "released"
@@ -70,43 +77,43 @@ class Config:
             )
 
     @property
-    def needs_inspection(self) -> bool:
-        """Entropies and attentions are of the model's inside."""
-        return True
+    def needs(self) -> Needs:
+        """Entropies and attentions are inside the model."""
+        found = needs_of(candidates=self.candidates, select=self.select, reader=self.reader)
+        return found | Needs(inspection=True)
 
-
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Writes and retrieves until nothing is needed."""
-    if kinds.role_of(question) == "multiple_choice" and question.answers:
-        kinds.gold_option(question)  # an answer that is no choice could never be met
-    trace: steps.Trace = {"generations": []}
-    said: list[steps.Reply] = []
-    rows: tuple[int, ...] | None = None
-    for left in range(config.max_retrievals, -1, -1):
-        record: dict[str, Any] = {"passages": len(rows or ())}
-        trace["generations"].append(record)
-        prompt, reply = await _write(question, said, rows, tools, config, record)
-        trigger = None
-        if reply.text and left:
-            seen = await tools.inside.look(prompt, reply.raw)
-            trigger = find_trigger(
-                seen,
-                len(reply.raw),
-                config.theta,
-                record,
-                relative=config.fidelity == "released",
-                informed=rows is not None,
-            )
-        if trigger is None:
-            said.append(reply)
-            break
-        said.append(_cut(reply, trigger))
-        words = context(seen, loops.told(question), _so_far(said[:-1]).strip(), trigger)
-        query = query_of(seen, words, trigger, config.query_words)
-        rows = await _retrieve(question, query, tools, config, trace, record)
-    reply = loops.conclude(question, said, config.reader, trace)
-    _record_gate(trace, config)
-    return Answer(question.id, reply.text, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Writes and retrieves until nothing is needed."""
+        if question_kinds.role_of(question) == "multiple_choice" and question.answers:
+            question_kinds.gold_option(question)  # an answer that is no choice could never be met
+        trace: steps.Trace = {"generations": []}
+        said: list[steps.Reply] = []
+        rows: tuple[int, ...] | None = None
+        for left in range(self.max_retrievals, -1, -1):
+            record: dict[str, Any] = {"passages": len(rows or ())}
+            trace["generations"].append(record)
+            prompt, reply = await _write(question, said, rows, tools, self, record)
+            trigger = None
+            if reply.text and left:
+                seen = await tools.inspection.look(prompt, reply.raw)
+                trigger = find_trigger(
+                    seen,
+                    len(reply.raw),
+                    self.theta,
+                    record,
+                    relative=self.fidelity == "released",
+                    informed=rows is not None,
+                )
+            if trigger is None:
+                said.append(reply)
+                break
+            said.append(_cut(reply, trigger))
+            words = context(seen, loops.told(question), _so_far(said[:-1]).strip(), trigger)
+            query = query_of(seen, words, trigger, self.query_words)
+            rows = await _retrieve(question, query, tools, self, trace, record)
+        reply = loops.conclude(question, said, self.reader, trace)
+        _record_gate(trace, self)
+        return Answer(question.id, reply.text, trace)
 
 
 async def _write(
@@ -122,7 +129,7 @@ async def _write(
     role = "complete_direct" if rows is None else "complete"
     told = {"question": loops.told(question), "so_far": _so_far(said)}
     if rows is not None:
-        passages = tools.index.passages(rows)
+        passages = tools.retriever.passages(rows)
         told["passages"] = steps.show_passages(
             question, passages, tools.llm, reader, record, role=role, **told
         )

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.engines.inspection import Inspection
+from jaxrag.engines.local.inspection import Inspection
 from jaxrag.functional import dragin
-from jaxrag.methods.inspection_tool import Word, distinct, words_of, words_of_tokens
+from jaxrag.steps.inspection_tool import Word, distinct, words_of, words_of_tokens
 
 
 class Trigger(NamedTuple):

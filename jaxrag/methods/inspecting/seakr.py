@@ -14,6 +14,8 @@ are drawn from all tokens at temperature 1 (there from the 50 most probable ones
 answer that states none is asked for by the words that lead to it, at the uncertainty of the text
 before them. As there, words of the question and of the step before are sure whatever the model
 thinks, and stopwords are left out (there by part of speech, here by our list).
+
+Source: docs/methods.md, "SeaKR".
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrag.data import question_kinds
 from jaxrag.engines.requests import gather
 from jaxrag.functional import seakr
-from jaxrag.functional.conclusions import conclusion
-from jaxrag.functional.sentences import key_of, sentences
-from jaxrag.methods import kinds, loops, steps
-from jaxrag.methods.candidates import search
-from jaxrag.methods.inspection_tool import words_of, words_of_tokens
-from jaxrag.methods.seakr_samples import Said, say
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.inspecting.seakr_samples import Said, say
+from jaxrag.steps import asking as steps
+from jaxrag.steps import loops
+from jaxrag.steps.candidates import search
+from jaxrag.steps.inspection_tool import words_of, words_of_tokens
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
+from jaxrag.text.sentences import sentences, word_key
+from jaxrag.text.stated_answer import stated_answer
 from jaxrag.types import Answer, InputError, Question
 
 _CUE = " So the answer is"
@@ -56,6 +61,8 @@ class Config:
       reader: prompts and decoding; its ``answer_tokens`` are not used.
       tokens: most new tokens of a step, and of an answer.
     """
+
+    name = "seakr"
 
     threshold: float = -6.0
     samples: int = 20
@@ -78,9 +85,27 @@ class Config:
             )
 
     @property
-    def needs_inspection(self) -> bool:
-        """Hidden states are of the model's inside."""
-        return True
+    def needs(self) -> Needs:
+        """Hidden states are inside the model."""
+        return Needs(search=True, inspection=True) | self.reader.needs
+
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Reasons step by step, then reads the answer from steps and from passages."""
+        if question_kinds.role_of(question) == "multiple_choice" and question.answers:
+            question_kinds.gold_option(question)  # an answer that is no choice could never be met
+        trace: steps.Trace = {"steps": []}
+        notes = _Notes()
+        while len(notes.said) < self.max_steps and len(notes.rows) < self.max_passages:
+            if not await _step(question, notes, tools, self, trace):
+                break
+            if stated_answer(notes.said[-1].reply.text) is not None:
+                break
+        chosen = await _read(question, notes, tools, self, trace)
+        _record_gate(trace, self)
+        if notes.rows:
+            steps.record_selected(notes.rows, tools, trace)
+        reply = loops.conclude(question, [chosen], self.reader, trace)
+        return Answer(question.id, reply.text, trace)
 
 
 @dataclasses.dataclass
@@ -95,25 +120,6 @@ class _Notes:
     def so_far(self) -> str:
         """The steps, a blank before each."""
         return "".join(f" {one.reply.text}" for one in self.said if one.reply.text)
-
-
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Reasons step by step, then reads the answer from steps and from passages."""
-    if kinds.role_of(question) == "multiple_choice" and question.answers:
-        kinds.gold_option(question)  # an answer that is no choice could never be met
-    trace: steps.Trace = {"steps": []}
-    notes = _Notes()
-    while len(notes.said) < config.max_steps and len(notes.rows) < config.max_passages:
-        if not await _step(question, notes, tools, config, trace):
-            break
-        if conclusion(notes.said[-1].reply.text) is not None:
-            break
-    chosen = await _read(question, notes, tools, config, trace)
-    _record_gate(trace, config)
-    if notes.rows:
-        steps.record_selected(notes.rows, tools, trace)
-    reply = loops.conclude(question, [chosen], config.reader, trace)
-    return Answer(question.id, reply.text, trace)
 
 
 async def _step(
@@ -146,17 +152,17 @@ async def _query(
     if not said.reply.text:
         return " ".join(plain)
     raw = said.reply.raw
-    seen = await tools.inside.look(said.prompt, raw)
+    seen = await tools.inspection.look(said.prompt, raw)
     words, t = words_of(seen.text, len(seen.text) - len(raw)), len(seen.logprobs)
     own = words_of_tokens(seen, words)[len(seen.spans) - t :]
-    known = {key_of(word) for word in question.text.split()}
+    known = {word_key(word) for word in question.text.split()}
     if notes.said:
-        known |= {key_of(word) for word in notes.said[-1].reply.text.split()}
+        known |= {word_key(word) for word in notes.said[-1].reply.text.split()}
     least = [seen.logprobs[own == number].min(initial=0.0) for number in range(len(words))]
     sure = [
         word.bare
         for word, logprob in zip(words, least, strict=True)
-        if word.content and (math.exp(logprob) >= config.sure or key_of(word.text) in known)
+        if word.content and (math.exp(logprob) >= config.sure or word_key(word.text) in known)
     ]
     return " ".join(sure or plain)
 
@@ -188,7 +194,7 @@ async def _retrieve(
     scores = np.array([one.uncertainty for one in tried], np.float32)
     best = int(seakr.least_uncertain(jnp.asarray(scores), where=jnp.asarray(where)))
     notes.rows.append(rows[best])
-    ids = [passage.id for passage in tools.index.passages(rows)]
+    ids = [passage.id for passage in tools.retriever.passages(rows)]
     shown = [{"id": i, **one.record()} for i, one in zip(ids, tried, strict=True)]
     trace["steps"][-1] |= {"tried": shown, "kept": ids[best]}
     return tried[best]
@@ -199,7 +205,7 @@ async def _read(
 ) -> steps.Reply:
     """The less uncertain of what the steps and what the passages say the answer is."""
     lines = (one for said in notes.said for one in sentences(said.reply.text))
-    rationale = "\n".join(line for line in lines if conclusion(line) is None)
+    rationale = "\n".join(line for line in lines if stated_answer(line) is None)
     readings = await gather(
         _stated(question, rationale, tools, config), _stated(question, notes.rows, tools, config)
     )
@@ -220,7 +226,7 @@ async def _stated(
 ) -> Said:
     """An answer from passages, or from a rationale that stands for them, that says what it is."""
     said = await say("complete", question, "", evidence, tools, config)
-    if conclusion(said.reply.text) is not None:
+    if stated_answer(said.reply.text) is not None:
         return said
     so_far = f"{f' {said.reply.text}' if said.reply.text else ''}{_CUE}"
     forced = await say("complete", question, so_far, evidence, tools, config, measured=False)
@@ -238,7 +244,7 @@ async def _stated(
 
 def _valid(text: str) -> bool:
     """Whether a text says what the answer is, and not that it is unknown."""
-    stated = conclusion(text)
+    stated = stated_answer(text)
     return stated is not None and "unknown" not in stated.lower()
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from jaxrag.engines.requests import gather
 from jaxrag.functional import seakr
-from jaxrag.methods import loops, prompts, steps
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import loops, prompts
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Prompt, Question
 
 _uncertainty = jax.jit(seakr.uncertainty)
@@ -77,7 +78,7 @@ async def say(
     reader = dataclasses.replace(config.reader, answer_tokens=config.tokens)
     told = {"question": loops.told(question), "so_far": so_far}
     if evidence:
-        shown = evidence if isinstance(evidence, str) else tools.index.passages(evidence)
+        shown = evidence if isinstance(evidence, str) else tools.retriever.passages(evidence)
         told["passages"] = steps.show_passages(
             question, shown, tools.llm, reader, {}, role=role, **told
         )
@@ -102,7 +103,7 @@ async def _measure(prompt: Prompt, texts: Sequence[str], tools: Tools, config: S
     if not texts:
         return math.inf
     layer = None if config.layer < 0 else config.layer
-    ends = await gather(*(tools.inside.state(prompt, text, layer=layer) for text in texts))
+    ends = await gather(*(tools.inspection.state(prompt, text, layer=layer) for text in texts))
     states = np.zeros((config.samples, len(ends[0].state)), np.float32)
     states[: len(ends)] = [end.state for end in ends]
     where = np.arange(config.samples) < len(ends)

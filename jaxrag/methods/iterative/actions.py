@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxrag.functional.sentences import key_of
+from jaxrag.text.sentences import word_key
 
 _NAME = r"\b(search|lookup|finish)[ \t]*\[([^\n]*)"
 _LABELLED = re.compile(rf"\baction\s*\d*\s*:\s*{_NAME}", re.I)
@@ -45,10 +45,10 @@ class Page(NamedTuple):
 
 def lookup(page: Page, keyword: str) -> tuple[str | None, Page]:
     """The next sentence of a page that holds the keyword; None where there is no more."""
-    looked = page.looked if key_of(keyword) == page.keyword else 0
+    looked = page.looked if word_key(keyword) == page.keyword else 0
     wanted = keyword.casefold()
     held = [one for one in page.sentences if wanted and wanted in one.casefold()]
-    after = page._replace(keyword=key_of(keyword), looked=min(looked + 1, len(held)))
+    after = page._replace(keyword=word_key(keyword), looked=min(looked + 1, len(held)))
     if looked >= len(held):
         return None, after
     return f"(Result {looked + 1} / {len(held)}) {held[looked]}", after

@@ -2,8 +2,11 @@
 
 Jeong et al. (2024), section 3.2: a question's label is the simplest strategy that answers it; where
 none does, the bias of its data set stands in, one search for questions of one hop, several for
-those of more. What it is asked for is the trace, from which `jaxrag.jobs.complexity_pairs` makes
-what the classifier is trained on; its own answer is that of IRCoT's loop.
+those of more. What it is asked for is the trace, from which
+`jaxrag.methods.iterative.complexity_pairs` makes what the classifier is trained on; its own answer
+is that of IRCoT's loop.
+
+Source: docs/methods.md, "Adaptive-RAG".
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ import dataclasses
 from typing import Literal, get_args
 
 from jaxrag.engines.requests import gather
-from jaxrag.functional.answers import contains, exact_match
-from jaxrag.methods import kinds, loops, steps
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, loops
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.tools import Tools
+from jaxrag.text.answers import contains, exact_match
 from jaxrag.types import Answer, InputError, Question
 
 Right = Literal["exact_match", "contains"]
@@ -41,6 +46,8 @@ class Config:
       by: what answers a closed question, see `kinds.By`.
     """
 
+    name = "adaptive_labels"
+
     right: Right = "exact_match"
     bias: Bias = "single"
     held_out: float = 0.1
@@ -62,40 +69,44 @@ class Config:
             if value not in get_args(allowed):
                 raise InputError(f"{name} is {value!r}; allowed: {', '.join(get_args(allowed))}.")
 
+    @property
+    def needs(self) -> Needs:
+        """Those of the three strategies."""
+        return loops.strategy_needs(self)
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Answers in all three ways.
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Answers in all three ways.
 
-    ``trace["strategies"]`` tells of each its answer and whether that is right, ``trace["label"]``
-    the simplest that is, under "silver" (None where none is), and the strategy that is learned
-    from, under "strategy" (None where the question is left out).
+        ``trace["strategies"]`` has the answer of each and whether it is right. ``trace["label"]``
+        has the simplest one that is right under "silver" (None where none is), and the strategy
+        that is learned from under "strategy" (None where the question is left out).
 
-    Raises:
-      InputError: the question has no gold answer.
-    """
-    if not question.answers:
-        raise InputError(
-            f"Question {question.id} has no gold answer, so no strategy can be told to be right."
+        Raises:
+          InputError: the question has no gold answer.
+        """
+        if not question.answers:
+            raise InputError(
+                f"Question {question.id} has no gold answer, so no strategy can be found right."
+            )
+        names = get_args(loops.Strategy)
+        traces: list[steps.Trace] = [{} for _ in names]
+        found = await gather(
+            *(
+                loops.answer_by(name, question, tools, self, trace)
+                for name, trace in zip(names, traces, strict=True)
+            )
         )
-    names = get_args(loops.Strategy)
-    traces: list[steps.Trace] = [{} for _ in names]
-    found = await gather(
-        *(
-            loops.answer_by(name, question, tools, config, trace)
-            for name, trace in zip(names, traces, strict=True)
-        )
-    )
-    right = [int(_RIGHT[config.right](one.text, question.answers)) for one in found]
-    silver = next((name for name, ok in zip(names, right, strict=True) if ok), None)
-    biased = None if config.bias == "drop" else config.bias
-    searches = [search for trace in traces for search in trace.get("searches", ())]
-    trace: steps.Trace = {
-        **traces[-1],
-        "searches": searches,
-        "strategies": {
-            name: {"text": one.text, "right": ok, "raw": part["answer"]["raw"]}
-            for name, one, ok, part in zip(names, found, right, traces, strict=True)
-        },
-        "label": {"silver": silver, "strategy": silver or biased},
-    }
-    return Answer(question.id, found[-1].text, trace)
+        right = [int(_RIGHT[self.right](one.text, question.answers)) for one in found]
+        silver = next((name for name, ok in zip(names, right, strict=True) if ok), None)
+        biased = None if self.bias == "drop" else self.bias
+        searches = [search for trace in traces for search in trace.get("searches", ())]
+        trace: steps.Trace = {
+            **traces[-1],
+            "searches": searches,
+            "strategies": {
+                name: {"text": one.text, "right": ok, "raw": part["answer"]["raw"]}
+                for name, one, ok, part in zip(names, found, right, traces, strict=True)
+            },
+            "label": {"silver": silver, "strategy": silver or biased},
+        }
+        return Answer(question.id, found[-1].text, trace)

@@ -1,7 +1,9 @@
 """Adaptive-RAG (Jeong et al. 2024): as much retrieval as a question's complexity asks for.
 
-A trained classifier, `Tools.classifier`, labels the question: A is answered without retrieval, B
+A trained classifier labels the question: A is answered without retrieval, B
 after one search, C by IRCoT's loop. What it is trained on is made by `adaptive_labels`.
+
+Source: docs/methods.md, "Adaptive-RAG".
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.requests import gather
-from jaxrag.methods import kinds, loops, prompts, steps
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.tools import Tools
+from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, loops, prompts, tasks
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.model_helper import ModelHelper
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 
 Complexity = Literal["trained", "none", "single", "multi"]
@@ -32,6 +39,7 @@ class Config:
     Attributes:
       complexity: "trained" asks the classifier; the others take one strategy for every question,
         the paper's baselines.
+      classifier: the trained model, a T5 or a decoder.
       asked: how the classifier tells: by the most probable of its three labels (ties go to the
         simplest), or by the label that it writes; where it writes none, B stands, and the trace
         shows it.
@@ -43,7 +51,10 @@ class Config:
       by: what answers a closed question, see `kinds.By`.
     """
 
+    name = "adaptive_rag"
+
     complexity: Complexity = "trained"
+    classifier: ModelSettings = Seq2Seq()
     asked: Asked = "logprob"
     candidates: steps.Candidates = OnePath(n=4)
     select: steps.Selector = Top(k=4)
@@ -61,13 +72,31 @@ class Config:
             if value not in get_args(allowed):
                 raise InputError(f"{name} is {value!r}; allowed: {', '.join(get_args(allowed))}.")
 
+    @property
+    def trained(self) -> ModelHelper:
+        """The classifier as a helper."""
+        return ModelHelper(self.classifier, logprobs=self.asked == "logprob")
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Classifies, then answers by that strategy."""
-    trace: steps.Trace = {}
-    strategy = await _strategy(question, tools, config, trace)
-    trace["gate"] = {"name": "adaptive_rag", "retrieve": strategy != "none", "strategy": strategy}
-    return await loops.answer_by(strategy, question, tools, config, trace)
+    @property
+    def needs(self) -> Needs:
+        """Those of the strategies that may be taken, and the classifier."""
+        found = tasks.answering_needs(self)
+        if self.complexity != "none":
+            found |= loops.strategy_needs(self)
+        if self.complexity == "trained":
+            found |= Needs(helpers={"classifier": self.trained})
+        return found
+
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Classifies, then answers by that strategy."""
+        trace: steps.Trace = {}
+        strategy = await _strategy(question, tools, self, trace)
+        trace["gate"] = {
+            "name": "adaptive_rag",
+            "retrieve": strategy != "none",
+            "strategy": strategy,
+        }
+        return await loops.answer_by(strategy, question, tools, self, trace)
 
 
 def classifier_template(name: str) -> prompts.Template:
@@ -94,7 +123,7 @@ async def _strategy(
         return config.complexity
     template = classifier_template(config.reader.prompts)
     place, record = await (_by_logprob if config.asked == "logprob" else _by_text)(
-        question, template, tools.classifier
+        question, template, tools.helper(config.trained)
     )
     trace["complexity"] = {"label": template.words[place], **record}
     return get_args(loops.Strategy)[place]
@@ -105,7 +134,8 @@ async def _by_logprob(
 ) -> tuple[int, dict[str, Any]]:
     """Which label is the most probable, its tokens' log-probabilities summed.
 
-    Labels are asked for as `jaxrag.jobs.complexity_pairs` has them learned: without a blank before.
+    Labels are asked for as `jaxrag.methods.iterative.complexity_pairs` has them learned: without a
+    blank before.
     """
     asked = template.prompt(question=question.text)
     parts = (llm.logprob(asked, label) for label in template.words)

@@ -11,6 +11,8 @@ released code searches once by the question before it begins, and goes on with t
 last, while here, as in the paper's formulas, passages serve the one sentence that needed them. It
 looks 64 tokens ahead and cuts there; here generation stops where the sentence does, and whichever
 mark ended it before a blank is put back as a full stop. It masks tokens, here whole words go.
+
+Source: docs/methods.md, "FLARE".
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrag.functional.conclusions import conclusion, last_sentence
-from jaxrag.methods import kinds, prompts, steps
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.tools import Tools
+from jaxrag.data import question_kinds
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, prompts
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.tools import Tools
+from jaxrag.text.stated_answer import last_sentence, stated_answer
 from jaxrag.types import Answer, Generation, InputError, Question
 
 _MARKS = (".", "!", "?")
@@ -43,6 +48,8 @@ class LookAhead:
         the model has to tell its tokenizer.
     """
 
+    needs = Needs(logprobs=True)
+
     theta: float = 0.8
     beta: float = 0.4
 
@@ -51,11 +58,6 @@ class LookAhead:
             raise InputError(
                 f"gate.theta is {self.theta} and gate.beta {self.beta}: probabilities, 0 to 1."
             )
-
-    @property
-    def needs_logprobs(self) -> bool:
-        """Without the model's log-probabilities no sentence is unsure."""
-        return True
 
     def retrieves(self, least: float) -> bool:
         """Whether to retrieve, from the least probability; a rounded 1 is below 1, too."""
@@ -74,6 +76,8 @@ class Config:
       max_sentences: most sentences.
     """
 
+    name = "flare"
+
     gate: LookAhead = LookAhead()
     candidates: steps.Candidates = OnePath(n=2)
     select: steps.Selector = Top(k=2)
@@ -88,21 +92,27 @@ class Config:
                 f"{self.max_sentences}; both must be at least 1."
             )
 
+    @property
+    def needs(self) -> Needs:
+        """Those of its parts."""
+        return needs_of(
+            gate=self.gate, candidates=self.candidates, select=self.select, reader=self.reader
+        )
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Writes sentences until the answer is there."""
-    role = kinds.role_of(question)
-    if role == "multiple_choice" and question.answers:
-        kinds.gold_option(question)  # an answer that is no choice could never be met
-    trace: steps.Trace = {"task": "open" if role == "context" else role, "sentences": []}
-    kept: list[steps.Reply] = []
-    while len(kept) < config.max_sentences:
-        reply = await _sentence(question, _so_far(kept), tools, config, trace)
-        kept.append(reply)
-        if _over(reply, config.reader):
-            break
-    _record_gate(trace, config)
-    return Answer(question.id, _conclude(question, kept, config, trace), trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Writes sentences until the answer is there."""
+        role = question_kinds.role_of(question)
+        if role == "multiple_choice" and question.answers:
+            question_kinds.gold_option(question)  # an answer that is no choice could never be met
+        trace: steps.Trace = {"task": "open" if role == "context" else role, "sentences": []}
+        kept: list[steps.Reply] = []
+        while len(kept) < self.max_sentences:
+            reply = await _sentence(question, _so_far(kept), tools, self, trace)
+            kept.append(reply)
+            if _over(reply, self.reader):
+                break
+        _record_gate(trace, self)
+        return Answer(question.id, _conclude(question, kept, self, trace), trace)
 
 
 def _over(reply: steps.Reply, reader: steps.Reader) -> bool:
@@ -114,7 +124,7 @@ def _over(reply: steps.Reply, reader: steps.Reader) -> bool:
     ended = reply.generation.finish_reason == "end"
     if not reply.text or (ended and not prompts.load(reader.prompts).role("continue_direct").chat):
         return True
-    return conclusion(reply.text) is not None and (ended or reply.raw.rstrip().endswith(_MARKS))
+    return stated_answer(reply.text) is not None and (ended or reply.raw.rstrip().endswith(_MARKS))
 
 
 async def _sentence(
@@ -137,7 +147,7 @@ async def _sentence(
     rows = await steps.retrieve(asked, tools, config, found)
     path = f"sentence {len(trace['sentences'])}"
     trace.setdefault("searches", []).extend({**s, "path": path} for s in found["searches"])
-    passages = tools.index.passages(rows)
+    passages = tools.retriever.passages(rows)
     reply = await steps.ask_from_passages(
         question, passages, tools.llm, reader, record, role="continue", **told
     )
@@ -213,7 +223,7 @@ def _conclude(
 ) -> str:
     """Reads the answer from the whole text, and writes both into the trace."""
     text = _so_far(kept).strip()
-    stated = conclusion(text)
+    stated = stated_answer(text)
     template = prompts.load(config.reader.prompts).role("continue")
     read = kinds.read(stated or last_sentence(text), question, template)
     parts = [reply.generation for reply in kept]

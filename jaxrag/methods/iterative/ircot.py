@@ -7,14 +7,18 @@ the answer alone) or from the reasoning itself.
 
 What differs from the original: its demonstrations are written for each data set, and its reader may
 reason anew; here a sentence that was written before ends the loop.
+
+Source: docs/methods.md, "IRCoT".
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import kinds, loops, steps
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, loops, tasks
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, Question
 
 
@@ -30,6 +34,8 @@ class Config:
       by: what answers a closed question, from "passages"; see `kinds.By`.
     """
 
+    name = "ircot"
+
     loop: loops.Interleaving = loops.Interleaving()
     answer_from: loops.AnswerFrom = "passages"
     reader: steps.Reader = steps.Reader(prompts="iterative")
@@ -40,9 +46,13 @@ class Config:
         loops.check_answer_from(self.answer_from)
         kinds.check_closed(self.closed_tokens, self.by)
 
+    @property
+    def needs(self) -> Needs:
+        """It searches, and may answer from passages."""
+        return Needs(search=True) | tasks.answering_needs(self)
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Reasons and retrieves in turns, then answers."""
-    trace: steps.Trace = {}
-    reply = await loops.reason_and_answer(question, tools, config, trace)
-    return Answer(question.id, reply.text, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Reasons and retrieves in turns, then answers."""
+        trace: steps.Trace = {}
+        reply = await loops.reason_and_answer(question, tools, self, trace)
+        return Answer(question.id, reply.text, trace)

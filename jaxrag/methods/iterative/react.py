@@ -13,6 +13,8 @@ string; ``Finish[answer]`` ends. Everything a model may write has a defined effe
 
 What differs from the original: it searches Wikipedia by title, here an index is searched by
 meaning, and a title that has to fit is a setting; and it asks on after an action that it repeats.
+
+Source: docs/methods.md, "ReAct".
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from jaxrag.functional.actions import (
+from jaxrag.data import question_kinds
+from jaxrag.methods.iterative.actions import (
     Action,
     Page,
     Step,
@@ -30,10 +33,12 @@ from jaxrag.functional.actions import (
     read_action,
     shortened,
 )
-from jaxrag.functional.sentences import key_of, sentences
-from jaxrag.methods import kinds, loops, prompts, steps, tasks
-from jaxrag.methods.candidates import search
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, loops, prompts, tasks
+from jaxrag.steps.candidates import search
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
+from jaxrag.text.sentences import sentences, word_key
 from jaxrag.types import Answer, Generation, InputError, Passage, Question
 
 OnLimit = Literal["empty", "answer"]
@@ -87,6 +92,8 @@ class Config:
       by: what answers a closed question, for "answer"; see `kinds.By`.
     """
 
+    name = "react"
+
     max_steps: int = 7
     step_tokens: int = 100
     pages: Pages = Pages()
@@ -105,6 +112,34 @@ class Config:
             allowed = ", ".join(get_args(OnLimit))
             raise InputError(f"on_limit is {self.on_limit!r}; allowed: {allowed}.")
 
+    @property
+    def needs(self) -> Needs:
+        """It searches, and may answer from passages."""
+        return Needs(search=True) | tasks.answering_needs(self)
+
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Takes steps until one finishes."""
+        state = _State({"steps": []})
+        ended, reply, finish = "limit", None, None
+        for number in range(1, self.max_steps + 1):
+            thought, action, reply, raw = await _think(number, question, tools, self, state)
+            if action is not None and action.name == "finish":
+                finish, ended = action.argument, "finish"
+                _record(state, thought, str(action), "", raw)
+                break
+            said = str(action) if action else one_line(reply.text)
+            observation = await _act(action, said, tools, self.pages, state)
+            _record(state, thought, said, observation, raw)
+            if state.counts["repeats"] >= self.repeats:
+                ended = "repeated"
+                break
+        assert reply is not None  # max_steps is at least 1
+        trace = state.trace
+        trace["loop"] = {"steps": len(trace["steps"]), "end": ended, **state.counts}
+        if state.shown:
+            steps.record_selected(tuple(state.shown), tools, trace)
+        return await _end(question, finish, reply, tools, self, state)
+
 
 @dataclasses.dataclass
 class _State:
@@ -118,30 +153,6 @@ class _State:
     counts: dict[str, int] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("repaired", "invalid", "repeats", "dropped"), 0)
     )
-
-
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Takes steps until one finishes."""
-    state = _State({"steps": []})
-    ended, reply, finish = "limit", None, None
-    for number in range(1, config.max_steps + 1):
-        thought, action, reply, raw = await _think(number, question, tools, config, state)
-        if action is not None and action.name == "finish":
-            finish, ended = action.argument, "finish"
-            _record(state, thought, str(action), "", raw)
-            break
-        said = str(action) if action else one_line(reply.text)
-        observation = await _act(action, said, tools, config.pages, state)
-        _record(state, thought, said, observation, raw)
-        if state.counts["repeats"] >= config.repeats:
-            ended = "repeated"
-            break
-    assert reply is not None  # max_steps is at least 1
-    trace = state.trace
-    trace["loop"] = {"steps": len(trace["steps"]), "end": ended, **state.counts}
-    if state.shown:
-        steps.record_selected(tuple(state.shown), tools, trace)
-    return await _end(question, finish, reply, tools, config, state)
 
 
 async def _think(
@@ -189,7 +200,10 @@ async def _ask(
 
 async def _act(action: Action | None, said: str, tools: Tools, pages: Pages, state: _State) -> str:
     """What is observed after an action."""
-    key = (action.name if action else "invalid", key_of(action.argument if action else said))
+    key = (
+        action.name if action else "invalid",
+        word_key(action.argument if action else said),
+    )
     if action is not None and action.name == "lookup":
         key = (f"lookup after {len(state.trace.get('searches', ()))} searches", key[1])
         found, state.page = lookup(state.page, action.argument)
@@ -211,11 +225,11 @@ async def _search(entity: str, tools: Tools, pages: Pages, state: _State) -> str
     """The first sentences of what is found; it becomes the page of later lookups."""
     path = f"step {len(state.past) + 1}"
     ranking = await search(path, entity, pages.n, tools, state.trace)
-    passages = tools.index.passages(ranking.ids)
+    passages = tools.retriever.passages(ranking.ids)
     found = [
         (row, passage)
         for row, passage in zip(ranking.ids, passages, strict=True)
-        if pages.by == "rank" or key_of(passage.title) == key_of(entity)
+        if pages.by == "rank" or word_key(passage.title) == word_key(entity)
     ][: pages.show]
     if not found:
         titles = dict.fromkeys(passage.title for passage in passages if passage.title)
@@ -260,7 +274,7 @@ async def _end(
     text = kinds.read(finish or "", question, template)
     said = last.generation if finish is not None else Generation("", (), (), "length", 0)
     u = steps.mean_nll(said, config.reader.fidelity)
-    role = kinds.role_of(question)
+    role = question_kinds.role_of(question)
     trace["task"] = "open" if role == "context" else role
     trace["answer"] = {**steps.Reply(text, said.text, u, said).record(), "junk": finish is None}
     kinds.note_option(text, question, trace)

@@ -1,4 +1,7 @@
-"""Which passages each question of a step of R3 learns from; METHODS sections 3.4 to 3.6."""
+"""Which passages each question of a step of R3 learns from.
+
+Source: docs/methods.md, "R3: labels and draws".
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jaxrag.core.store import Store
 from jaxrag.engines.requests import gather
-from jaxrag.engines.store import Store
-from jaxrag.retrieval.passages import Passages
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.training.contrastive import Batch
-from jaxrag.training.r3_judge import Judge, Prepared, label
-from jaxrag.training.r3_labels import Drawn, draw, enough
-from jaxrag.training.r3_search import Search
-from jaxrag.training.r3_settings import Training
-from jaxrag.training.sidr import make_batch
+from jaxrag.methods.r3.contrastive import Batch
+from jaxrag.methods.r3.judge import Judge, Prepared, label
+from jaxrag.methods.r3.labels import Drawn, draw, enough
+from jaxrag.methods.r3.search import Search
+from jaxrag.methods.r3.settings import Training
+from jaxrag.methods.r3.sidr_training import make_batch
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
 
 
 class Searcher(Protocol):

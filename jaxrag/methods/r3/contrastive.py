@@ -1,15 +1,14 @@
 """One step of training SiDR: questions, their passages, and a loss between the two.
 
-What SiDR itself (`jaxrag.training.sidr`) and R3 (`jaxrag.training.r3`) have in common. They differ
-in where a batch comes from.
+What SiDR itself (`jaxrag.methods.r3.sidr_training`) and R3 (`jaxrag.methods.r3.training`) have in
+common. They differ in where a batch comes from.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -17,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from jaxrag.functional.losses import Embedded, Form, distillation, sidr_loss
-from jaxrag.models.sidr import Sidr, Towers, bag_of_tokens, keep_top, tower
+from jaxrag.models.bert.sidr import SidrNetwork, Towers, bag_of_tokens, keep_top, tower
 from jaxrag.retrieval import buckets
-from jaxrag.training import pieces
+from jaxrag.training import grad_cache, optimisation
+from jaxrag.training.optimisation import TrainStep, learning_rate, make_optimiser
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -51,13 +50,6 @@ class Batch(NamedTuple):
     queries: Text
     passages: Text
     targets: Float[Any, "n m"]
-
-
-class State(NamedTuple):
-    """What training changes."""
-
-    params: Towers
-    optimiser: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,74 +99,38 @@ class Update:
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it is to be 0 or more.")
 
-    def schedule(self, steps: int) -> optax.Schedule:
-        """The learning rate of each of ``steps`` steps."""
-        peak, warmup = self.learning_rate, self.warmup
-        after = (
-            optax.linear_schedule(peak, 0.0, max(steps - warmup, 1))
-            if self.decay
-            else optax.constant_schedule(peak)
-        )
-        # the first step has a rate above 0, too
-        rise = optax.linear_schedule(peak / (warmup + 1), peak, warmup)
-        return optax.join_schedules([rise, after], [warmup]) if warmup else after
-
     def optimiser(self, steps: int) -> optax.GradientTransformation:
-        """AdamW with a clipped gradient."""
-        adamw = optax.adamw(self.schedule(steps), weight_decay=self.weight_decay)
-        return optax.chain(optax.clip_by_global_norm(self.clip), adamw) if self.clip else adamw
-
-
-class Step(NamedTuple):
-    """The functions of one training step.
-
-    Attributes:
-      begin: parameters -> the state that training begins with, on all devices.
-      update: (state, batch of NumPy arrays) -> (state, {"loss", "norm", "rate"}); the state that
-        it is given is used up.
-    """
-
-    begin: Callable[[Towers], State]
-    update: Callable[[State, Batch], tuple[State, dict[str, jax.Array]]]
+        """AdamW for a training of ``steps`` steps."""
+        decay = "linear" if self.decay else "constant"
+        rate = learning_rate(self.learning_rate, steps, warmup=self.warmup, decay=decay)
+        return make_optimiser(rate, weight_decay=self.weight_decay, clip=self.clip)
 
 
 @functools.cache
-def make_step(module: Sidr, settings: Update, *, steps: int, piece: int, mesh: Mesh) -> Step:
-    """The step of a training of ``steps`` steps; the same one, compiled once, for equal arguments.
+def make_step(
+    module: SidrNetwork, settings: Update, *, steps: int, microbatch: int, mesh: Mesh
+) -> TrainStep:
+    """The step of a training of ``steps`` steps; equal arguments give the same compiled one.
 
     Args:
       module: the tower, or both of them.
       settings: loss and optimiser.
       steps: over which the learning rate goes.
-      piece: questions that are embedded at a time, with their passages.
-      mesh: as of `pieces.data_mesh`.
+      microbatch: questions that are embedded at a time, with their passages.
+      mesh: as of `grad_cache.data_mesh`.
     """
-    optimiser = settings.optimiser(steps)
-    gradient = pieces.make_gradient(_embed(module), _loss(module, settings), mesh)
-
-    @partial(jax.jit, donate_argnums=0)
-    def change(state: State, slopes: Towers) -> tuple[State, jax.Array]:
-        updates, inner = optimiser.update(slopes, state.optimiser, state.params)
-        params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore
-        return State(params, inner), optax.tree.norm(slopes)
-
-    def begin(params: Towers) -> State:
-        return pieces.replicate(State(params, optimiser.init(params)), mesh)
-
-    def update(state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
-        pieces.check_batch(len(batch.queries.ids), piece, mesh)
-        held = pieces.apart(state, mesh)
-        parts = pieces.place(_per_question(batch), piece, mesh)
-        found = gradient([one.params for one in held], parts)
-        changed = pieces.on_each(change, held, found.slopes)
-        state = pieces.together([one for one, _ in changed], mesh, P())
-        return state, {"loss": found.loss[0], "norm": changed[0][1]}
-
-    return Step(begin, update)
+    return optimisation.make_step(
+        settings.optimiser(steps),
+        _embed(module),
+        _loss(module, settings),
+        microbatch=microbatch,
+        mesh=mesh,
+        prepare=_per_question,
+    )
 
 
-def _per_question(batch: Batch) -> Batch:
-    """The same batch with passages as [n m ...], so that pieces cut it by questions."""
+def _per_question(batch: Batch, _: int) -> Batch:
+    """The batch with passages as [n m ...], so that every array has a row for each question."""
     n = len(batch.queries.ids)
     passages = Text(*(array.reshape(n, -1, *array.shape[1:]) for array in batch.passages))
     return batch._replace(passages=passages)
@@ -189,22 +145,22 @@ def _where(text: Text) -> Array:
     return jnp.arange(text.ids.shape[-1]) < text.lengths[..., None]
 
 
-def _embed(module: Sidr) -> pieces.Embed:
+def _embed(module: SidrNetwork) -> grad_cache.Embed:
     def vectors(params: Any, text: Text) -> Float[Array, "n v"]:
         found: Any = module.apply(
             {"params": params}, text.ids, jnp.zeros_like(text.ids), where=_where(text)
         )
         return found
 
-    def embed(params: Towers, piece: Batch) -> tuple[Array, Array]:
-        passages = vectors(tower(params, "passage"), _flat(piece.passages))
-        queries = vectors(tower(params, "query"), piece.queries)
-        return queries, passages.reshape(*piece.passages.lengths.shape, -1)
+    def embed(params: Towers, microbatch: Batch) -> tuple[Array, Array]:
+        passages = vectors(tower(params, "passage"), _flat(microbatch.passages))
+        queries = vectors(tower(params, "query"), microbatch.queries)
+        return queries, passages.reshape(*microbatch.passages.lengths.shape, -1)
 
     return embed
 
 
-def _loss(module: Sidr, settings: Update) -> pieces.Loss:
+def _loss(module: SidrNetwork, settings: Update) -> grad_cache.Loss:
     def tokens(text: Text) -> Float[Array, "n v"]:
         return bag_of_tokens(
             text.ids,

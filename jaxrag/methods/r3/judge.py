@@ -1,8 +1,9 @@
 """What a language model makes of a question and one passage: R3's environment.
 
-METHODS sections 3.3 and 3.4. All of it goes through the scheduler, so that the pairs of many
-questions are batched, and through the store, so that none is computed twice: not in the other
-phase, not after an interruption, not in another run with the same model.
+docs/methods.md, "R3: pools and thresholds" and "R3: labels and draws". All of it goes through the
+scheduler, so that the pairs of many questions are batched, and through the store, so that none is
+computed twice: not in the other phase, not after an interruption, not in another run with the same
+model.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrag.engines.progress import progress
+from jaxrag.core.durable_files import atomic_write
+from jaxrag.core.progress import progress
+from jaxrag.core.store import Store
+from jaxrag.data import question_kinds
 from jaxrag.engines.requests import gather
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.functional.answers import contains
-from jaxrag.methods import kinds, steps, tasks
-from jaxrag.methods.tools import Tools
-from jaxrag.retrieval.manifest import replacing
-from jaxrag.retrieval.passages import Passages
-from jaxrag.training import r3_labels
-from jaxrag.training.r3_labels import POSITIVE, Pool, Rules, make_pool
+from jaxrag.methods.r3 import labels as r3_labels
+from jaxrag.methods.r3.labels import POSITIVE, Pool, Rules, make_pool
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, tasks
+from jaxrag.steps.tools import Tools
+from jaxrag.text.answers import contains
 from jaxrag.types import InputError, Passage, Question
 
 
@@ -48,7 +51,7 @@ class Judge:
 
     async def passes(self, question: Question, passage: Passage) -> bool:
         """S(y) = 1: whether what it writes from the passage holds a gold answer."""
-        role, reader = kinds.role_of(question), self.reader
+        role, reader = question_kinds.role_of(question), self.reader
         if role != "context":
             reader = dataclasses.replace(reader, answer_tokens=self.closed_tokens)
         reply = await steps.ask_from_passages(
@@ -64,7 +67,7 @@ class Judge:
         Of an open question these are its gold answers, with the sum over their tokens, without
         normalisation; of a closed one all its options, by their first token.
         """
-        if kinds.options(question):
+        if question_kinds.options(question):
             return await tasks.choice_logprobs(question, [passage], self.tools, self.reader)
         prompt = tasks.prompt(question, [passage], self.tools.llm, self.reader, {})
         parts = await gather(
@@ -103,8 +106,8 @@ class Prepared(NamedTuple):
 
 def label(question: Question, logprobs: Sequence[float], pool: Pool, rules: Rules) -> int:
     """What a passage is for a question: by thresholds, or among choices by the gold one."""
-    if kinds.options(question):
-        return r3_labels.label_choice(logprobs, kinds.gold_option(question))
+    if question_kinds.options(question):
+        return r3_labels.label_choice(logprobs, question_kinds.gold_option(question))
     return r3_labels.label(logprobs, pool, rules)
 
 
@@ -163,7 +166,7 @@ def prepare(
         else:
             line["left_out"] = pool
         lines.append(line)
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         stream.writelines(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
     if not prepared:
         reasons = Counter(line["left_out"] for line in lines)
@@ -179,8 +182,8 @@ def _check(questions: Sequence[Question]) -> None:
     for question in questions:
         if not question.answers:
             raise InputError(f"Question {question.id} has no gold answer; R3 cannot train on it.")
-        if kinds.options(question):
-            kinds.gold_option(question)
+        if question_kinds.options(question):
+            question_kinds.gold_option(question)
 
 
 def _pool(
@@ -190,8 +193,8 @@ def _pool(
     logprobs: Sequence[Sequence[float]],
 ) -> Pool | str:
     """The pools by what was written; of closed questions by which option is most probable."""
-    if not kinds.options(question):
+    if not question_kinds.options(question):
         return make_pool(rows, verdicts, logprobs)
-    gold = kinds.gold_option(question)
+    gold = question_kinds.gold_option(question)
     labels = [r3_labels.label_choice(row, gold) == POSITIVE for row in logprobs]
     return make_pool(rows, labels, [[row[gold]] for row in logprobs])

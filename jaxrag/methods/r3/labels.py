@@ -1,8 +1,9 @@
 """Which passages R3 trains on: what helped the language model, and what misled it.
 
-METHODS sections 3.3, 3.4 and 3.10. Before training, the language model answers each question from
-each passage of its pool alone; answers that pass make a passage positive, others negative, and the
-probabilities P(y|q,d) of a gold answer y in the two pools give two thresholds:
+docs/methods.md, "R3: pools and thresholds", "R3: labels and draws" and "R3: open points". Before
+training, the language model answers each question from each passage of its pool alone; answers that
+pass make a passage positive, others negative, and the probabilities P(y|q,d) of a gold answer y in
+the two pools give two thresholds:
 
     tau+ = max P(y|q,d) over the negatives,    tau- = min P(y|q,d) over the positives.
 

@@ -1,18 +1,20 @@
 """R3: a language model that was not trained reads what a retriever trained for it finds.
 
-METHODS sections 3.1 and 3.8. All that R3 trains is the retriever (`jaxrag.training`), so answering
-is plain: search, read one passage or ten, answer. Prompts depend on the kind of question: open,
-statement to check, or multiple choice; answers are scored by containment.
+docs/methods.md, "R3: answering". All that R3 trains is the retriever (`jaxrag.training`), so
+answering is plain: search, read one passage or ten, answer. Prompts depend on the kind of question:
+open, statement to check, or multiple choice; answers are scored by containment.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods import kinds, steps, tasks
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.tools import Tools
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, tasks
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, Question
 
 
@@ -27,6 +29,8 @@ class Config:
       by: what answers a closed question, see `kinds.By`.
     """
 
+    name = "r3"
+
     candidates: steps.Candidates = OnePath(n=1)
     select: steps.Selector = Top(k=1)
     reader: steps.Reader = steps.Reader(prompts="r3", answer_tokens=100)
@@ -36,10 +40,15 @@ class Config:
     def __post_init__(self) -> None:
         kinds.check_closed(self.closed_tokens, self.by)
 
+    @property
+    def needs(self) -> Needs:
+        """Those of the search and of answering."""
+        found = needs_of(candidates=self.candidates, select=self.select)
+        return found | tasks.answering_needs(self)
 
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Retrieves, then reads."""
-    trace: steps.Trace = {}
-    rows = await steps.retrieve(question, tools, config, trace)
-    reply = await tasks.answer_from_passages(question, rows, tools, config, trace)
-    return Answer(question.id, reply.text, trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Retrieves, then reads."""
+        trace: steps.Trace = {}
+        rows = await steps.retrieve(question, tools, self, trace)
+        reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
+        return Answer(question.id, reply.text, trace)

@@ -9,28 +9,29 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.store import Store
-from jaxrag.functional.answers import contains
-from jaxrag.jobs import recall
-from jaxrag.jobs.directory import job_directory
-from jaxrag.jobs.sidr import RETRIEVER
-from jaxrag.loading import DataSettings, ModelSettings, load_data, load_model, open_index_over
-from jaxrag.methods import r3 as method
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.search_tools import RetrieverTool
-from jaxrag.methods.tools import Tools
-from jaxrag.models.sidr_checkpoint import write_towers
-from jaxrag.retrieval.bag_of_tokens import BagOfTokens
-from jaxrag.retrieval.semi_parametric import SidrIndex
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.settings.sidr import Sidr
-from jaxrag.training import r3
-from jaxrag.training.loop import Watched
-from jaxrag.training.r3_batches import Searcher
-from jaxrag.training.r3_judge import Judge, Prepared, prepare
-from jaxrag.training.r3_search import BetaSearch, LateSearch, VectorSearch
-from jaxrag.training.r3_settings import Training
+from jaxrag.core.store import Store
+from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.engines.language_model import ModelSettings
+from jaxrag.methods.r3 import r3 as method
+from jaxrag.methods.r3 import training as r3
+from jaxrag.methods.r3.batches import Searcher
+from jaxrag.methods.r3.judge import Judge, Prepared, prepare
+from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
+from jaxrag.methods.r3.settings import Training
+from jaxrag.methods.r3.sidr_job import RETRIEVER
+from jaxrag.models.bert.sidr_checkpoint import write_towers
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs import recall
+from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.runs.loading import load_data, load_model, open_index_over
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.search_tools import RetrieverTool
+from jaxrag.steps.tools import Tools
+from jaxrag.text.answers import contains
+from jaxrag.training.loop import Evaluation
 from jaxrag.types import Answer, InputError, Question
 
 POOLS = "pools.jsonl"
@@ -43,20 +44,20 @@ class TrainR3:
     Attributes:
       start: the retriever to begin with; its search must be "late".
       data: questions to train on.
-      watched: questions whose accuracy is told on the way, over the same corpus or another.
+      evaluation_data: questions whose accuracy is told on the way, over the same corpus or another.
       model: the language model.
       method: how questions are answered, in training from one passage.
       training: how.
       search: how passages are found in training: "late", R3's; "beta", without re-ranking;
         "reindexed", by vectors that are made anew every ``reindex_every`` steps.
       depth: passages of a pool.
-      limit, watched_limit: how many questions, from the first; 0 is all.
+      limit, evaluation_limit: how many questions, from the first; 0 is all.
       cache: where data sets, indexes and the store are kept.
     """
 
     start: Sidr
     data: DataSettings
-    watched: DataSettings
+    evaluation_data: DataSettings
     model: ModelSettings
     method: method.Config = method.Config()
     training: Training = Training()
@@ -64,7 +65,7 @@ class TrainR3:
     reindex_every: int = 1000
     depth: int = 100
     limit: int = 0
-    watched_limit: int = 0
+    evaluation_limit: int = 0
     cache: str = "runs/cache"
 
     def __post_init__(self) -> None:
@@ -78,42 +79,51 @@ class TrainR3:
                 "least 2 passages, and at least 1 step lies between two indexings."
             )
 
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains a retriever, or continues its training; the path is that of the checkpoint.
 
-def execute(job: TrainR3, workdir: str | Path) -> Path:
-    """Trains, or goes on with, a retriever; returns the directory of the trained checkpoint.
-
-    Raises:
-      InputError: data or settings do not fit, no question can be trained on, ``workdir`` is
-        another job's, or the loss is NaN.
-    """
-    cache = Path(job.cache)
-    dataset, watched = load_data(job.data, cache), load_data(job.watched, cache)
-    model = load_model(job.model, cache)
-    judge = Judge(Tools(llm=LanguageModelTool(model)), job.method.reader, job.method.closed_tokens)
-    index: Any = open_index_over(job.start, job.data, cache)
-    test_index: Any = open_index_over(job.start, job.watched, cache)
-    record = {"training": recall.describe_all(job), "encoder": index.encoder.identity}
-    record |= {"language_model": model.identity, "data": [dataset.identity, watched.identity]}
-    with job_directory(workdir, record) as directory:
-        store = Store(cache / "store.sqlite")
-        try:
-            prepared = _pools(job, dataset, index, judge, store, directory / POOLS)
-            params = r3.train(
-                prepared,
-                dataset.passages,
-                index.encoder,
-                _searcher(job, index, directory),
-                judge,
-                store,
-                job.training,
-                directory,
-                watch=Watch(job, watched, test_index, judge.tools.llm, store),
-            )
-        finally:
-            store.close()
-        source = job.start.located()
-        write_towers(directory / RETRIEVER, index.encoder.module, params, begun_with=source)
-    return directory / RETRIEVER
+        Raises:
+          InputError: data or settings do not fit, no question can be trained on, ``workdir`` is
+            another job's, or the loss is NaN.
+        """
+        cache = Path(self.cache)
+        dataset, evaluation_data = (
+            load_data(self.data, cache),
+            load_data(self.evaluation_data, cache),
+        )
+        model = load_model(self.model, cache)
+        judge = Judge(
+            Tools(llm=LanguageModelTool(model)), self.method.reader, self.method.closed_tokens
+        )
+        index: Any = open_index_over(self.start, self.data, cache)
+        test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
+        record = {"training": recall.describe_all(self), "encoder": index.encoder.identity}
+        record |= {
+            "language_model": model.identity,
+            "data": [dataset.identity, evaluation_data.identity],
+        }
+        with job_directory(workdir, record) as directory:
+            store = Store(cache / "store.sqlite")
+            try:
+                prepared = _pools(self, dataset, index, judge, store, directory / POOLS)
+                params = r3.train(
+                    prepared,
+                    dataset.passages,
+                    index.encoder,
+                    _searcher(self, index, directory),
+                    judge,
+                    store,
+                    self.training,
+                    directory,
+                    evaluate=AccuracyEvaluation(
+                        self, evaluation_data, test_index, judge.tools.llm, store
+                    ),
+                )
+            finally:
+                store.close()
+            source = self.start.located()
+            write_towers(directory / RETRIEVER, index.encoder.module, params, begun_with=source)
+        return trained(directory / RETRIEVER)
 
 
 def _pools(
@@ -140,7 +150,7 @@ def _searcher(job: TrainR3, index: SidrIndex, directory: Path) -> Searcher:
 
 
 @dataclasses.dataclass(frozen=True)
-class Watch:
+class AccuracyEvaluation:
     """Tells how well questions are answered with an encoder; the store knows what was asked."""
 
     job: TrainR3
@@ -149,11 +159,11 @@ class Watch:
     llm: LanguageModelTool
     store: Store
 
-    def __call__(self, encoder: SidrEncoder, step: int) -> Watched:
+    def __call__(self, encoder: SidrEncoder, step: int) -> Evaluation:
         """Of each question "rag_accuracy", whether the answer holds a gold answer, and
         "ir_accuracy", whether the first passage does."""
         tools = Tools(llm=self.llm, retriever=RetrieverTool(self.index.with_encoder(encoder)))
-        questions = self.dataset.questions[: self.job.watched_limit or None]
+        questions = self.dataset.questions[: self.job.evaluation_limit or None]
         judge = Judge(tools, self.job.method.reader)
         answers = dict(judge.run(self.store, ((q.id, self._task(q, tools)) for q in questions)))
         first = self.dataset.passages.find([_first(answers[q.id]) for q in questions])
@@ -163,7 +173,7 @@ class Watch:
         }
 
     def _task(self, question: Question, tools: Tools) -> Callable[[], Coroutine[Any, Any, Answer]]:
-        return lambda: method.answer(question, tools, self.job.method)
+        return lambda: self.job.method.answer(question, tools)
 
 
 def _first(answer: Answer) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.training.contrastive import Update
-from jaxrag.types import InputError
+from jaxrag.methods.r3.contrastive import Update
+from jaxrag.training.optimisation import check_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,30 +16,26 @@ class Schedule:
       steps: how many; 0 takes ``epochs``.
       epochs: how often each question comes up.
       batch: questions of a step, on all devices together.
-      piece: questions that go through the network at a time, with their passages; a batch is 1, 2,
-        4, 8, ... of these. Memory goes with it, and so do the last bits, but not the number of
-        devices.
+      microbatch: questions that go through the network at a time, with their passages; a batch is
+        1, 2, 4, 8, ... of these. Memory goes with it, and so do the last bits, but not the number
+        of devices.
       update: loss and optimiser.
       seed: of the order and of the draws.
-      save_every, watch_every: steps between checkpoints, and between evaluations; 0 never
+      save_every, evaluate_every: steps between checkpoints, and between evaluations; 0 never
         evaluates.
     """
 
     steps: int = 0
     epochs: float = 40.0
     batch: int = 128
-    piece: int = 8
+    microbatch: int = 8
     update: Update = Update()
     seed: int = 0
     save_every: int = 100
-    watch_every: int = 0
+    evaluate_every: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or not self.epochs > 0 or self.seed < 0:
-            raise InputError(
-                f"steps is {self.steps}, epochs {self.epochs} and seed {self.seed}: epochs is to "
-                "be above 0, the others 0 or more."
-            )
+        check_length(self.steps, self.epochs, self.seed)
 
     def steps_over(self, questions: int) -> int:
         """Steps of a training on so many questions."""

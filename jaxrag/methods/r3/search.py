@@ -1,4 +1,4 @@
-"""How R3 finds passages while its retriever changes; METHODS section 3.7.
+"""How R3 finds passages while its retriever changes; docs/methods.md, "R3: ablations".
 
 R3 itself searches the tokens of passages, which do not change, and embeds anew the few that it
 found (`LateSearch`). Its ablations leave out the second part (`BetaSearch`), or search vectors of
@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jaxrag.retrieval.bag_of_tokens import BagOfTokens
-from jaxrag.retrieval.passages import Passages
-from jaxrag.retrieval.semi_parametric import PassageVectors, late
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.retrieval.sparse import SparseIndex, build_sparse
-from jaxrag.training.sidr import step_name
+from jaxrag.methods.r3.sidr_training import step_name
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.semi_parametric import PassageVectors, late
+from jaxrag.retrieval.sidr.sparse import SparseIndex, build_sparse
 from jaxrag.types import InputError, Ranking
 
 Found = tuple[list[Ranking], dict[str, float]]

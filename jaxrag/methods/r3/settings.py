@@ -1,12 +1,12 @@
-"""How R3 is trained; METHODS sections 3.4 to 3.7."""
+"""How R3 is trained; docs/methods.md, "R3: schedule"."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Literal
 
-from jaxrag.training.r3_labels import Rules
-from jaxrag.training.schedule import Schedule
+from jaxrag.methods.r3.labels import Rules
+from jaxrag.methods.r3.schedule import Schedule
 from jaxrag.types import InputError
 
 Phases = Literal["both", "offline", "online"]

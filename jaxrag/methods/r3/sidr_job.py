@@ -9,17 +9,18 @@ from typing import Any
 
 import jax
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.jobs import recall
-from jaxrag.jobs.directory import job_directory
-from jaxrag.loading import DataSettings, IndexSettings, load_data, open_index_over
-from jaxrag.models.sidr_checkpoint import write_towers
+from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.methods.r3 import sidr_training as sidr
+from jaxrag.models.bert.sidr_checkpoint import write_towers
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.semi_parametric import SidrIndex
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.settings.sidr import Sidr
-from jaxrag.training import sidr
-from jaxrag.training.loop import Watched
+from jaxrag.retrieval.settings import IndexSettings
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs import recall
+from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.runs.loading import load_data, open_index_over
+from jaxrag.training.loop import Evaluation
 from jaxrag.types import InputError
 
 RETRIEVER = "retriever"
@@ -35,10 +36,10 @@ class TrainSidr:
       data: questions to train on, all over one corpus.
       negatives: the retriever that finds hard negatives, such as BM25.
       training: how.
-      watched: questions whose recall is told on the way, over the same corpus or another.
-      watched_limit: how many of each.
+      evaluation_data: questions whose recall is told on the way, over the same corpus or another.
+      evaluation_limit: how many of each.
       depth: passages looked at for negatives.
-      distant: see `jaxrag.training.sidr.mine`.
+      distant: see `jaxrag.methods.r3.sidr_training.mine`.
       cache: where data sets and indexes are kept.
     """
 
@@ -46,8 +47,8 @@ class TrainSidr:
     data: tuple[DataSettings, ...]
     negatives: IndexSettings
     training: sidr.Training = sidr.Training()
-    watched: tuple[DataSettings, ...] = ()
-    watched_limit: int = 200
+    evaluation_data: tuple[DataSettings, ...] = ()
+    evaluation_limit: int = 200
     depth: int = 100
     distant: int = 1
     cache: str = "runs/cache"
@@ -56,28 +57,27 @@ class TrainSidr:
         if not self.data:
             raise InputError("Training SiDR wants data: there is none in its settings.")
 
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains a SiDR, or continues its training; the path is that of the checkpoint.
 
-def execute(job: TrainSidr, workdir: str | Path) -> Path:
-    """Trains, or goes on with, a SiDR; returns the directory of the trained checkpoint.
-
-    Raises:
-      InputError: data or settings do not fit, ``workdir`` is another job's, or the loss is NaN.
-    """
-    cache = Path(job.cache)
-    datasets = [load_data(settings, cache) for settings in job.data]
-    encoder = job.start.encoder()
-    record = {"training": recall.describe_all(job), "encoder": encoder.identity}
-    record["data"] = [dataset.identity for dataset in datasets]
-    with job_directory(workdir, record) as directory:
-        examples = _examples(job, datasets, cache)
-        watch = Watch.over(job, cache) if job.watched else None
-        params = sidr.train(
-            examples, datasets[0].passages, encoder, job.training, directory, watch=watch
-        )
-        if jax.process_index() == 0:
-            source = job.start.located()
-            write_towers(directory / RETRIEVER, encoder.module, params, begun_with=source)
-    return directory / RETRIEVER
+        Raises:
+          InputError: data or settings do not fit, ``workdir`` is another job's, or the loss is NaN.
+        """
+        cache = Path(self.cache)
+        datasets = [load_data(settings, cache) for settings in self.data]
+        encoder = self.start.encoder()
+        record = {"training": recall.describe_all(self), "encoder": encoder.identity}
+        record["data"] = [dataset.identity for dataset in datasets]
+        with job_directory(workdir, record) as directory:
+            examples = _examples(self, datasets, cache)
+            evaluate = RecallEvaluation.over(self, cache) if self.evaluation_data else None
+            params = sidr.train(
+                examples, datasets[0].passages, encoder, self.training, directory, evaluate=evaluate
+            )
+            if jax.process_index() == 0:
+                source = self.start.located()
+                write_towers(directory / RETRIEVER, encoder.module, params, begun_with=source)
+        return trained(directory / RETRIEVER)
 
 
 def _examples(job: TrainSidr, datasets: Sequence[Dataset], cache: Path) -> list[sidr.Example]:
@@ -98,22 +98,22 @@ def _examples(job: TrainSidr, datasets: Sequence[Dataset], cache: Path) -> list[
 
 
 @dataclasses.dataclass(frozen=True)
-class Watch:
+class RecallEvaluation:
     """Tells the recall of an encoder on some data sets."""
 
     sets: tuple[tuple[Dataset, SidrIndex], ...]
     limit: int
 
     @classmethod
-    def over(cls, job: TrainSidr, cache: Path) -> Watch:
-        """Opens the indexes of the data sets that a job watches."""
+    def over(cls, job: TrainSidr, cache: Path) -> RecallEvaluation:
+        """Opens the indexes of the evaluation data."""
         sets = []
-        for settings in job.watched:
+        for settings in job.evaluation_data:
             index: Any = open_index_over(job.start, settings, cache)
             sets.append((load_data(settings, cache), index))
-        return cls(tuple(sets), job.watched_limit)
+        return cls(tuple(sets), job.evaluation_limit)
 
-    def __call__(self, encoder: SidrEncoder, step: int) -> Watched:
+    def __call__(self, encoder: SidrEncoder, step: int) -> Evaluation:
         """Recall@1, 5 and 20 and IR accuracy of each question, by data set."""
         found: dict[str, Any] = {}
         for dataset, index in self.sets:

@@ -1,8 +1,9 @@
 """Training SiDR: questions with gold passages, against hard negatives and the rest of the batch.
 
-Zhou et al. (SiDR); METHODS sections 3.2 and 3.5. The defaults are those of the released code:
-batches of 128, one hard negative of BM25, AdamW at 2e-5 without weight decay, a linear decay,
-gradients clipped at 2, 40 epochs. Its warm-up of one epoch is ``update.warmup``, in steps.
+Zhou et al. (SiDR); docs/methods.md, "R3: SiDR" and "R3: loss". The defaults are those of the
+released code: batches of 128, one hard negative of BM25, AdamW at 2e-5 without weight decay, a
+linear decay, gradients clipped at 2, 40 epochs. Its warm-up of one epoch is ``update.warmup``, in
+steps.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ import grain
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxrag.engines.store import canonical, digest
-from jaxrag.functional.answers import contains
-from jaxrag.models.sidr import Towers
-from jaxrag.retrieval.passages import Passages
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.methods.r3.contrastive import Batch, make_step, tokenize
+from jaxrag.methods.r3.schedule import Schedule
+from jaxrag.models.bert.sidr import Towers
+from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.training import pieces
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.text.answers import contains
+from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import flatten, hashes
-from jaxrag.training.contrastive import Batch, State, make_step, tokenize
-from jaxrag.training.loop import Data, Watched, fit
-from jaxrag.training.schedule import Schedule
+from jaxrag.training.loop import Data, Evaluation, fit
+from jaxrag.training.optimisation import TrainState
 from jaxrag.types import InputError, Question
 
 
@@ -177,7 +179,7 @@ def train(
     settings: Training,
     directory: Path,
     *,
-    watch: Callable[[SidrEncoder, int], Watched] | None = None,
+    evaluate: Callable[[SidrEncoder, int], Evaluation] | None = None,
     mesh: Mesh | None = None,
 ) -> Towers:
     """Trains from an encoder's parameters; goes on where an earlier call in ``directory`` stopped.
@@ -188,52 +190,54 @@ def train(
       encoder: what training begins with; its lengths are those of training.
       settings: how.
       directory: for checkpoints and figures.
-      watch: (encoder with the parameters of that step, step) -> each question's figures, such as
+      evaluate: (encoder with the parameters of that step, step) -> each question's figures, such as
         recall.
-      mesh: as of `pieces.data_mesh`; by default all devices.
+      mesh: as of `grad_cache.data_mesh`; by default all devices.
 
     Raises:
       InputError: settings, data or what is in ``directory`` do not fit; or the loss is NaN.
     """
-    mesh = mesh or pieces.data_mesh()
-    pieces.check_batch(settings.batch, settings.piece, mesh)
+    mesh = mesh or grad_cache.data_mesh()
+    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
     steps = settings.steps_over(len(examples))
     module: Any = encoder.module  # of which a type checker does not know that it can be hashed
-    step = make_step(module, settings.update, steps=steps, piece=settings.piece, mesh=mesh)
+    step = make_step(
+        module, settings.update, steps=steps, microbatch=settings.microbatch, mesh=mesh
+    )
     data = batches(examples, passages, encoder, settings)
 
-    def watched(state: State, number: int) -> Watched:
-        assert watch is not None
-        return watch(by_weights(encoder, state, mesh), number)
+    def evaluated(state: TrainState, number: int) -> Evaluation:
+        assert evaluate is not None
+        return evaluate(by_weights(encoder, state, mesh), number)
 
     state = fit(
         step.begin(encoder.params),
         data,
-        lambda state, batch, _: step.update(state, batch),
+        step.update,
         steps=steps,
         directory=directory,
         what="training SiDR",
         save_every=settings.save_every,
-        watch=watched if watch else None,
-        watch_every=settings.watch_every,
+        evaluate=evaluated if evaluate else None,
+        evaluate_every=settings.evaluate_every,
     )
-    return pieces.apart(state.params, mesh)[0]
+    return grad_cache.local_arrays(state.params, mesh)[0]
 
 
-def at_step(encoder: SidrEncoder, state: State, mesh: Mesh, number: int) -> SidrEncoder:
+def at_step(encoder: SidrEncoder, state: TrainState, mesh: Mesh, number: int) -> SidrEncoder:
     """The encoder with the parameters of a state, on this process's first device.
 
     Its identity tells the steps of one training apart, not those of two: see `by_weights`.
     """
-    return encoder.with_params(pieces.apart(state.params, mesh)[0], step_name(number))
+    return encoder.with_params(grad_cache.local_arrays(state.params, mesh)[0], step_name(number))
 
 
-def by_weights(encoder: SidrEncoder, state: State, mesh: Mesh) -> SidrEncoder:
+def by_weights(encoder: SidrEncoder, state: TrainState, mesh: Mesh) -> SidrEncoder:
     """As `at_step`, told by a hash of the parameters: for what a store keeps beyond this training.
 
     The same step of two trainings is two encoders.
     """
-    params = pieces.apart(state.params, mesh)[0]
+    params = grad_cache.local_arrays(state.params, mesh)[0]
     return encoder.with_params(params, digest(canonical(hashes(flatten(params)))))
 
 

@@ -1,9 +1,9 @@
 """R3: a retriever trained by what its passages do to a language model's answers.
 
-METHODS sections 3.3 to 3.7. Each question has pools of passages that helped and that misled the
-model (`jaxrag.training.r3_judge.prepare`). The first part of training draws from them; the second
-searches with the retriever as it is at that step, asks the model how probable the gold answer is
-given what was found, and learns from those passages.
+docs/methods.md, "R3: algorithm". Each question has pools of passages that helped and that misled
+the model (`jaxrag.methods.r3.judge.prepare`). The first part of training draws from them; the
+second searches with the retriever as it is at that step, asks the model how probable the gold
+answer is given what was found, and learns from those passages.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxrag.engines.store import Store
-from jaxrag.models.sidr import Towers
-from jaxrag.retrieval.passages import Passages
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.training import pieces
-from jaxrag.training.contrastive import State, make_step
-from jaxrag.training.loop import Watched, fit
-from jaxrag.training.r3_batches import Searcher, Teacher
-from jaxrag.training.r3_judge import Judge, Prepared
-from jaxrag.training.r3_settings import Training
-from jaxrag.training.sidr import at_step, by_weights
+from jaxrag.core.store import Store
+from jaxrag.methods.r3.batches import Searcher, Teacher
+from jaxrag.methods.r3.contrastive import make_step
+from jaxrag.methods.r3.judge import Judge, Prepared
+from jaxrag.methods.r3.settings import Training
+from jaxrag.methods.r3.sidr_training import at_step, by_weights
+from jaxrag.models.bert.sidr import Towers
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.training import grad_cache
+from jaxrag.training.loop import Evaluation, fit
+from jaxrag.training.optimisation import TrainState
 from jaxrag.types import InputError
 
 
@@ -67,7 +68,7 @@ def train(
     settings: Training,
     directory: Path,
     *,
-    watch: Callable[[SidrEncoder, int], Watched] | None = None,
+    evaluate: Callable[[SidrEncoder, int], Evaluation] | None = None,
     mesh: Mesh | None = None,
 ) -> Towers:
     """Trains from an encoder's parameters; goes on where an earlier call in ``directory`` stopped.
@@ -85,9 +86,9 @@ def train(
       store: where its results are kept.
       settings: how.
       directory: for checkpoints and figures.
-      watch: (encoder with the parameters of that step, step) -> each question's figures, such as
+      evaluate: (encoder with the parameters of that step, step) -> each question's figures, such as
         accuracy.
-      mesh: as of `pieces.data_mesh`; by default all devices.
+      mesh: as of `grad_cache.data_mesh`; by default all devices.
 
     Raises:
       InputError: settings, data or what is in ``directory`` do not fit; the loss is NaN; or more
@@ -95,21 +96,25 @@ def train(
     """
     if jax.process_count() > 1:
         raise InputError("R3 asks a language model as it goes: run it in one process.")
-    mesh = mesh or pieces.data_mesh()
-    pieces.check_batch(settings.batch, settings.piece, mesh)
+    mesh = mesh or grad_cache.data_mesh()
+    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
     steps = settings.steps_over(len(prepared))
     module: Any = encoder.module  # of which a type checker does not know that it can be hashed
-    change = make_step(module, settings.update, steps=steps, piece=settings.piece, mesh=mesh)
+    change = make_step(
+        module, settings.update, steps=steps, microbatch=settings.microbatch, mesh=mesh
+    )
     order = _Order(len(prepared), settings)
     teacher = Teacher(prepared, passages, encoder, searcher, judge, store, settings, order.asked)
 
-    def step(state: State, numbers: np.ndarray, at: int) -> tuple[State, Mapping[str, Any]]:
+    def step(
+        state: TrainState, numbers: np.ndarray, at: int
+    ) -> tuple[TrainState, Mapping[str, Any]]:
         teacher.asked = order.asked
         batch, figures = teacher.batch(
             lambda: at_step(encoder, state, mesh, at), numbers, at, settings.is_online(at, steps)
         )
         began = time.monotonic()
-        state, more = change.update(state, batch)
+        state, more = change.update(state, batch, at)
         jax.block_until_ready(state)  # the loss is there long before the parameters have changed
         return state, {
             **figures,
@@ -126,7 +131,9 @@ def train(
         directory=directory,
         what="training R3",
         save_every=settings.save_every,
-        watch=(lambda state, at: watch(by_weights(encoder, state, mesh), at)) if watch else None,
-        watch_every=settings.watch_every,
+        evaluate=(lambda state, at: evaluate(by_weights(encoder, state, mesh), at))
+        if evaluate
+        else None,
+        evaluate_every=settings.evaluate_every,
     )
-    return pieces.apart(state.params, mesh)[0]
+    return grad_cache.local_arrays(state.params, mesh)[0]

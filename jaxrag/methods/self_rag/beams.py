@@ -11,9 +11,11 @@ import numpy as np
 
 from jaxrag.engines.requests import gather
 from jaxrag.functional import self_rag
-from jaxrag.functional.conclusions import conclusion
-from jaxrag.methods import prompts, reflection, segments, steps
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.self_rag import reflection, segments
+from jaxrag.steps import asking as steps
+from jaxrag.steps import prompts
+from jaxrag.steps.tools import Tools
+from jaxrag.text.stated_answer import stated_answer
 from jaxrag.types import Question
 
 Mode = Literal["checkpoint", "prompted"]
@@ -27,7 +29,9 @@ _retrieval_probability = jax.jit(self_rag.retrieval_probability, static_argnames
 
 
 class Growing(segments.Writing, steps.Retrieval, Protocol):
-    """The part of a method's config that says how answers grow; see `jaxrag.methods.self_rag`."""
+    """The part of a method's config that says how answers grow; see
+    `jaxrag.methods.self_rag.self_rag`.
+    """
 
     @property
     def mode(self) -> Mode:
@@ -190,7 +194,7 @@ def _over(reply: steps.Reply, config: Growing) -> bool:
         return True
     if ended and not prompts.load(config.reader.prompts).role("continue_direct").chat:
         return True
-    stated = config.mode == "prompted" and conclusion(reply.text) is not None
+    stated = config.mode == "prompted" and stated_answer(reply.text) is not None
     return stated and (ended or reply.raw.rstrip().endswith((".", "!", "?")))
 
 
@@ -213,5 +217,5 @@ async def _segment(
         weights=config.weights,
     )
     scores = {name: float(value) for name, value in found._asdict().items()}
-    name = None if row is None else tools.index.passages([row])[0].id
+    name = None if row is None else tools.retriever.passages([row])[0].id
     return Segment(row, name, reply, scores, part)

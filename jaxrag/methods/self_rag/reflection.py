@@ -15,9 +15,9 @@ from jaxtyping import Float
 
 from jaxrag.engines.requests import gather
 from jaxrag.functional.self_rag import Critique
-from jaxrag.methods import prompts
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.tasks import continuation
+from jaxrag.steps import prompts
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tasks import continuation
 from jaxrag.types import Generation, InputError, Prompt
 
 RETRIEVAL = ("[Retrieval]", "[No Retrieval]", "[Continue to Use Evidence]")
@@ -142,7 +142,9 @@ async def by_words(
 
 
 def whole(text: str, generation: Generation) -> str:
-    """A sentence with its full stop, which a stop string took away; see `jaxrag.methods.flare`."""
+    """A sentence with its full stop, which a stop string took away; see
+    `jaxrag.methods.iterative.flare`.
+    """
     text = text.strip()
     stopped = generation.finish_reason == "stop" and text and not text.endswith(_MARKS)
     return f"{text}." if stopped else text

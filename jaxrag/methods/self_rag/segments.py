@@ -10,9 +10,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from jaxrag.data import question_kinds
 from jaxrag.functional.self_rag import Critique
-from jaxrag.methods import kinds, prompts, reflection, steps, tasks
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.self_rag import reflection
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Question
 
 Form = Literal["short", "long"]
@@ -45,7 +48,7 @@ async def by_tokens(
 ) -> Made:
     """A segment of a Self-RAG checkpoint, which is shown the passage for this segment alone."""
     asked, template = instruction(question, parts, config)
-    short, closed = config.form == "short", kinds.role_of(question) != "context"
+    short, closed = config.form == "short", question_kinds.role_of(question) != "context"
     tokens = config.closed_tokens if closed else config.reader.answer_tokens
     made = await reflection.write(
         asked,
@@ -117,7 +120,7 @@ async def _written(
     fields = told(question, parts)
     if row is None:
         return await steps.ask("continue_direct", question, tools.llm, reader, **fields)
-    passages = tools.index.passages([row])
+    passages = tools.retriever.passages([row])
     return await steps.ask_from_passages(
         question, passages, tools.llm, reader, own, role="continue", **fields
     )
@@ -134,4 +137,4 @@ def _shown(row: int | None, tools: Tools, config: Writing) -> str | None:
     """A passage as the prompts lay it out."""
     if row is None:
         return None
-    return prompts.load(config.reader.prompts).render(tools.index.passages([row]))
+    return prompts.load(config.reader.prompts).render(tools.retriever.passages([row]))

@@ -17,6 +17,8 @@ after the likeliest one before it. There a segment of a long answer goes to the 
 here it is a sentence, as in the paper. There a long answer begins without retrieval, and without a
 look at the threshold, where the model does not write [Retrieval] of itself. "released" has what
 `Config.fidelity` says.
+
+Source: docs/methods.md, "Self-RAG".
 """
 
 from __future__ import annotations
@@ -27,13 +29,17 @@ from typing import get_args
 import jax
 import numpy as np
 
+from jaxrag.data import question_kinds
 from jaxrag.functional import self_rag
-from jaxrag.functional.conclusions import conclusion
-from jaxrag.methods import kinds, prompts, reflection, segments, steps
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.self_rag_beams import Beam, Mode, Retrieve, step
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.self_rag import reflection, segments
+from jaxrag.methods.self_rag.beams import Beam, Mode, Retrieve, step
+from jaxrag.steps import asking as steps
+from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.tools import Tools
+from jaxrag.text.stated_answer import stated_answer
 from jaxrag.types import Answer, Generation, InputError, Question
 
 _option_scores = jax.jit(self_rag.option_scores, static_argnames="count")
@@ -66,6 +72,8 @@ class Config:
         (the paper does not say; here: their mean), leave utility and sequence out, and end a
         segment before ``depth``.
     """
+
+    name = "self_rag"
 
     mode: Mode = "checkpoint"
     retrieve: Retrieve = "adaptive"
@@ -111,9 +119,10 @@ class Config:
             )
 
     @property
-    def needs_logprobs(self) -> bool:
+    def needs(self) -> Needs:
         """All is decided by probabilities."""
-        return True
+        found = needs_of(candidates=self.candidates, select=self.select)
+        return Needs(logprobs=True) | found | tasks.answering_needs(self)
 
     @property
     def most(self) -> int:
@@ -129,27 +138,30 @@ class Config:
             return self_rag.Weights(self.w_rel, self.w_sup, 0.0, 0.0)
         return self_rag.Weights(self.w_rel, self.w_sup, self.w_use, self.w_seq)
 
-
-async def answer(question: Question, tools: Tools, config: Config) -> Answer:
-    """Grows beams of segments, and reads the answer of the best."""
-    role = kinds.role_of(question)
-    if role == "multiple_choice" and question.answers:
-        kinds.gold_option(question)  # an answer that is no choice could never be met
-    if config.mode == "checkpoint":
-        reflection.check_vocabulary(tools.llm)
-    mode = "prompted emulation" if config.mode == "prompted" else config.mode
-    trace: steps.Trace = {"mode": mode, "task": "open" if role == "context" else role, "steps": []}
-    beams = [Beam()]
-    while len(trace["steps"]) < config.most and not all(beam.over for beam in beams):
-        beams = await step(question, beams, tools, config, trace)
-    _record_gate(trace, config)
-    best = _chosen(question, beams, config, trace) if config.form == "short" else beams[0]
-    chosen = [{"id": one.id, "text": one.reply.text} for one in best.segments]
-    trace["chosen"] = {"score": best.score, "segments": chosen}
-    if trace["gate"]["retrieve"]:
-        ids = dict.fromkeys(one.id for one in best.segments if one.id is not None)
-        trace["selected"] = {"ids": list(ids)}
-    return Answer(question.id, _conclude(question, best, config, trace), trace)
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Grows beams of segments, and reads the answer of the best."""
+        role = question_kinds.role_of(question)
+        if role == "multiple_choice" and question.answers:
+            question_kinds.gold_option(question)  # an answer that is no choice could never be met
+        if self.mode == "checkpoint":
+            reflection.check_vocabulary(tools.llm)
+        mode = "prompted emulation" if self.mode == "prompted" else self.mode
+        trace: steps.Trace = {
+            "mode": mode,
+            "task": "open" if role == "context" else role,
+            "steps": [],
+        }
+        beams = [Beam()]
+        while len(trace["steps"]) < self.most and not all(beam.over for beam in beams):
+            beams = await step(question, beams, tools, self, trace)
+        _record_gate(trace, self)
+        best = _chosen(question, beams, self, trace) if self.form == "short" else beams[0]
+        chosen = [{"id": one.id, "text": one.reply.text} for one in best.segments]
+        trace["chosen"] = {"score": best.score, "segments": chosen}
+        if trace["gate"]["retrieve"]:
+            ids = dict.fromkeys(one.id for one in best.segments if one.id is not None)
+            trace["selected"] = {"ids": list(ids)}
+        return Answer(question.id, _conclude(question, best, self, trace), trace)
 
 
 def _record_gate(trace: steps.Trace, config: Config) -> None:
@@ -166,11 +178,11 @@ def _record_gate(trace: steps.Trace, config: Config) -> None:
 def _chosen(question: Question, beams: list[Beam], config: Config, trace: steps.Trace) -> Beam:
     """The short answer of the best passage; to a closed question, of the best option."""
     role = kinds.asked_role(question, directly=config.mode == "checkpoint")
-    if len(beams) == 1 or kinds.role_of(question) == "context":
+    if len(beams) == 1 or question_kinds.role_of(question) == "context":
         return beams[0]
     template = prompts.load(config.reader.prompts).role(role)
     said = [beam.segments[0].reply.text for beam in beams]
-    if kinds.role_of(question) != "multiple_choice":
+    if question_kinds.role_of(question) != "multiple_choice":
         said = [kinds.verdict(text, question, template) for text in said]
     options = list(dict.fromkeys(said))
     numbers = np.array([options.index(text) for text in said], np.int32)
@@ -193,7 +205,7 @@ def _conclude(question: Question, best: Beam, config: Config, trace: steps.Trace
             parts[-1].finish_reason if parts else "end",
             sum(part.prompt_tokens for part in parts),
         )
-        stated = conclusion(text) if config.mode == "prompted" else None
+        stated = stated_answer(text) if config.mode == "prompted" else None
         template = prompts.load(config.reader.prompts).role("continue_direct")
         read = kinds.read(stated or text, question, template)
         reply = steps.Reply(read, text, steps.mean_nll(whole, config.reader.fidelity), whole)

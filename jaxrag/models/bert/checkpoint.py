@@ -1,4 +1,4 @@
-"""BERT and XLM-RoBERTa checkpoints into the networks of :mod:`jaxrag.models.bert`."""
+"""BERT and XLM-RoBERTa checkpoints into the networks of :mod:`jaxrag.models.bert.network`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from jaxrag.models.bert import ACTIVATIONS, BertClassifier, BertConfig, BertEncoder
-from jaxrag.models.checkpoint import fit, read_config, read_tensors
+from jaxrag.models.bert.network import ACTIVATIONS, BertClassifier, BertConfig, BertEncoder
+from jaxrag.models.checkpoint.files import check_parameters, read_config, read_tensors
 from jaxrag.types import InputError
 
 # Buffers, and the heads that an encoder without them leaves aside.
@@ -130,7 +130,7 @@ def parameters(
     Raises:
       InputError: naming ``path``, for what lacks, is left over and not in ``ignore``, or differs.
     """
-    arrays = fit(tensors, parameter_shapes(module), source=path, ignore=ignore)
+    arrays = check_parameters(tensors, parameter_shapes(module), source=path, ignore=ignore)
     params = {
         name: jnp.asarray(array, jnp.float32 if "norm" in name.lower() else module.dtype)
         for name, array in arrays.items()

@@ -55,7 +55,7 @@ class BertConfig:
         return self.max_position_embeddings - taken
 
 
-class Linear(nn.Module):
+class BertLinear(nn.Module):
     """x W^T + b, with W as [out, in]."""
 
     features: int
@@ -89,7 +89,7 @@ class LayerNorm(nn.Module):
         return (centred * scale * weight + bias).astype(self.dtype)
 
 
-class Embedding(nn.Module):
+class BertEmbedding(nn.Module):
     """Rows of a table."""
 
     rows: int
@@ -102,7 +102,7 @@ class Embedding(nn.Module):
         return weight[ids].astype(self.dtype)
 
 
-class Embeddings(nn.Module):
+class BertEmbeddings(nn.Module):
     """Word, position and segment embeddings, summed and normalised."""
 
     config: BertConfig
@@ -113,11 +113,11 @@ class Embeddings(nn.Module):
         self, ids: Int[Array, "b t"], segments: Int[Array, "b t"]
     ) -> Float[Array, "b t d"]:
         c, d = self.config, self.dtype
-        words = Embedding(c.vocab_size, c.hidden_size, d, name="word_embeddings")(ids)
-        positions = Embedding(
+        words = BertEmbedding(c.vocab_size, c.hidden_size, d, name="word_embeddings")(ids)
+        positions = BertEmbedding(
             c.max_position_embeddings, c.hidden_size, d, name="position_embeddings"
         )(_positions(ids, c))
-        kinds = Embedding(c.type_vocab_size, c.hidden_size, d, name="token_type_embeddings")
+        kinds = BertEmbedding(c.type_vocab_size, c.hidden_size, d, name="token_type_embeddings")
         summed = words + positions + kinds(segments)
         return LayerNorm(c.layer_norm_eps, d, name="LayerNorm")(summed)
 
@@ -129,7 +129,7 @@ def _positions(ids: Int[Array, "b t"], config: BertConfig) -> Int[Array, "b t"]:
     return jnp.where(real, jnp.cumsum(real, axis=1), 0) + config.pad_token_id
 
 
-class SelfAttention(nn.Module):
+class BertSelfAttention(nn.Module):
     """Multi-head attention of every token to the tokens that ``where`` marks."""
 
     config: BertConfig
@@ -142,7 +142,7 @@ class SelfAttention(nn.Module):
         heads = self.config.num_attention_heads
 
         def project(name: str) -> Float[Array, "b t h f"]:
-            y = Linear(self.config.hidden_size, self.dtype, name=name)(x)
+            y = BertLinear(self.config.hidden_size, self.dtype, name=name)(x)
             return y.reshape(*y.shape[:2], heads, -1)
 
         query, key, value = project("query"), project("key"), project("value")
@@ -160,7 +160,7 @@ class SelfAttention(nn.Module):
         return mean.transpose(0, 3, 1, 2).reshape(x.shape).astype(self.dtype)
 
 
-class Residual(nn.Module):
+class BertResidual(nn.Module):
     """LayerNorm(x + dense(y)), the end of both halves of a layer."""
 
     config: BertConfig
@@ -168,11 +168,11 @@ class Residual(nn.Module):
 
     @nn.compact
     def __call__(self, y: Float[Array, "b t f"], x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        y = Linear(self.config.hidden_size, self.dtype, name="dense")(y)
+        y = BertLinear(self.config.hidden_size, self.dtype, name="dense")(y)
         return LayerNorm(self.config.layer_norm_eps, self.dtype, name="LayerNorm")(x + y)
 
 
-class Attention(nn.Module):
+class BertAttention(nn.Module):
     """The attention half of a layer."""
 
     config: BertConfig
@@ -182,11 +182,11 @@ class Attention(nn.Module):
     def __call__(
         self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"]:
-        y = SelfAttention(self.config, self.dtype, name="self")(x, where=where)
-        return Residual(self.config, self.dtype, name="output")(y, x)
+        y = BertSelfAttention(self.config, self.dtype, name="self")(x, where=where)
+        return BertResidual(self.config, self.dtype, name="output")(y, x)
 
 
-class Intermediate(nn.Module):
+class BertIntermediate(nn.Module):
     """The widening step of the feed-forward half."""
 
     config: BertConfig
@@ -194,11 +194,11 @@ class Intermediate(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t f"]:
-        y = Linear(self.config.intermediate_size, self.dtype, name="dense")(x)
+        y = BertLinear(self.config.intermediate_size, self.dtype, name="dense")(x)
         return ACTIVATIONS[self.config.hidden_act](y)
 
 
-class Layer(nn.Module):
+class BertLayer(nn.Module):
     """Attention, then feed-forward; both post-normalised."""
 
     config: BertConfig
@@ -208,12 +208,12 @@ class Layer(nn.Module):
     def __call__(
         self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"]:
-        x = Attention(self.config, self.dtype, name="attention")(x, where=where)
-        y = Intermediate(self.config, self.dtype, name="intermediate")(x)
-        return Residual(self.config, self.dtype, name="output")(y, x)
+        x = BertAttention(self.config, self.dtype, name="attention")(x, where=where)
+        y = BertIntermediate(self.config, self.dtype, name="intermediate")(x)
+        return BertResidual(self.config, self.dtype, name="output")(y, x)
 
 
-class Layers(nn.Module):
+class BertLayers(nn.Module):
     """The layers, named by number."""
 
     config: BertConfig
@@ -224,11 +224,11 @@ class Layers(nn.Module):
         self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"]:
         for i in range(self.config.num_hidden_layers):
-            x = Layer(self.config, self.dtype, name=str(i))(x, where=where)
+            x = BertLayer(self.config, self.dtype, name=str(i))(x, where=where)
         return x
 
 
-class Stack(nn.Module):
+class BertLayerStack(nn.Module):
     """Holds the layers under the name that checkpoints give them, encoder.layer."""
 
     config: BertConfig
@@ -238,10 +238,10 @@ class Stack(nn.Module):
     def __call__(
         self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"]:
-        return Layers(self.config, self.dtype, name="layer")(x, where=where)
+        return BertLayers(self.config, self.dtype, name="layer")(x, where=where)
 
 
-class Pooler(nn.Module):
+class BertPooler(nn.Module):
     """tanh(dense(first token))."""
 
     config: BertConfig
@@ -249,7 +249,7 @@ class Pooler(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "b t d"]) -> Float[Array, "b d"]:
-        return jnp.tanh(Linear(self.config.hidden_size, self.dtype, name="dense")(hidden[:, 0]))
+        return jnp.tanh(BertLinear(self.config.hidden_size, self.dtype, name="dense")(hidden[:, 0]))
 
 
 class BertEncoder(nn.Module):
@@ -268,9 +268,9 @@ class BertEncoder(nn.Module):
         where: Bool[Array, "b t"],
     ) -> Float[Array, "b t d"] | Float[Array, "b d"]:
         with matmul_precision(self.dtype):
-            x = Embeddings(self.config, self.dtype, name="embeddings")(ids, segments)
-            x = Stack(self.config, self.dtype, name="encoder")(x, where=where)
-            return Pooler(self.config, self.dtype, name="pooler")(x) if self.pooled else x
+            x = BertEmbeddings(self.config, self.dtype, name="embeddings")(ids, segments)
+            x = BertLayerStack(self.config, self.dtype, name="encoder")(x, where=where)
+            return BertPooler(self.config, self.dtype, name="pooler")(x) if self.pooled else x
 
 
 class RobertaHead(nn.Module):
@@ -281,8 +281,8 @@ class RobertaHead(nn.Module):
 
     @nn.compact
     def __call__(self, hidden: Float[Array, "b t d"]) -> Float[Array, "b l"]:
-        x = Linear(self.config.hidden_size, self.dtype, name="dense")(hidden[:, 0])
-        return Linear(self.config.num_labels, self.dtype, name="out_proj")(jnp.tanh(x))
+        x = BertLinear(self.config.hidden_size, self.dtype, name="dense")(hidden[:, 0])
+        return BertLinear(self.config.num_labels, self.dtype, name="out_proj")(jnp.tanh(x))
 
 
 class BertClassifier(nn.Module):
@@ -302,7 +302,7 @@ class BertClassifier(nn.Module):
         c, d = self.config, self.dtype
         body = BertEncoder(c, d, pooled=c.family == "bert", name=c.family)
         if c.family == "bert":
-            head = Linear(c.num_labels, d, name="classifier")
+            head = BertLinear(c.num_labels, d, name="classifier")
         else:
             head = RobertaHead(c, d, name="classifier")
         with matmul_precision(d):

@@ -1,9 +1,10 @@
 """ARS-RAG's ranker: a BERT that reads question and rewrite together, and gives one score.
 
-METHODS section 5.3: S(q_i, Q) is "BERT encoder + classification head, dropout 0.1". How the two
-enter is not stated; here they are one sequence of two segments, as a cross-encoder reads them. The
-encoder of `jaxrag.models.bert` has no dropout, so there is a dropout head only: what the encoder
-gives is dropped out before the linear layer, and nothing inside of the encoder is.
+docs/methods.md, "ARS-RAG: ranker": S(q_i, Q) is "BERT encoder + classification head, dropout 0.1".
+How the two enter is not stated; here they are one sequence of two segments, as a cross-encoder
+reads them. The encoder of `jaxrag.models.bert.network` has no dropout, so there is a dropout head
+only: what the encoder gives is dropped out before the linear layer, and nothing inside of the
+encoder is.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.bert import BertConfig, BertEncoder, Linear, cls_pool, mean_pool
+from jaxrag.models.bert.network import BertConfig, BertEncoder, BertLinear, cls_pool, mean_pool
 from jaxrag.models.precision import matmul_precision
 
 Pooling = Literal["cls", "mean"]
 
 
-class Ranker(nn.Module):
+class RankerNetwork(nn.Module):
     """One score [b, 1] for each pair, float32: a linear layer over the pooled last states.
 
     Attributes:
@@ -48,7 +49,7 @@ class Ranker(nn.Module):
         pooled = mean_pool(hidden, where=where) if self.pooling == "mean" else cls_pool(hidden)
         pooled = pooled if noise is None else pooled * noise
         with matmul_precision(jnp.dtype(jnp.float32)):
-            return Linear(1, jnp.dtype(jnp.float32), name="classifier")(pooled)
+            return BertLinear(1, jnp.dtype(jnp.float32), name="classifier")(pooled)
 
 
 def dropout_noise(key: jax.Array, shape: tuple[int, ...], rate: float) -> Float[Array, "*shape"]:

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from jaxrag.models.bert import BertConfig
-from jaxrag.models.bert_checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
-from jaxrag.models.checkpoint import read_config, read_tensors, write_checkpoint
-from jaxrag.models.ranker import Pooling, Ranker
+from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
+from jaxrag.models.bert.network import BertConfig
+from jaxrag.models.bert.rewrite_ranker import Pooling, RankerNetwork
+from jaxrag.models.checkpoint.files import read_config, read_tensors, write_checkpoint
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
 
@@ -25,7 +25,7 @@ _FLOAT32 = jnp.dtype("float32")
 _LEAST = 5  # [CLS] a [SEP] b [SEP]
 
 
-class Loaded(NamedTuple):
+class LoadedRanker(NamedTuple):
     """A ranker; parameters are float32 whatever is computed in.
 
     Attributes:
@@ -34,25 +34,25 @@ class Loaded(NamedTuple):
       max_length: tokens that a pair is cut to.
     """
 
-    module: Ranker
+    module: RankerNetwork
     params: dict[str, Any]
     max_length: int
 
 
-def begin_ranker(
+def untrained_ranker(
     path: Path,
     *,
     dtype: jnp.dtype,
     pooling: Pooling = "cls",
     max_length: int = 128,
     seed: int = 0,
-) -> Loaded:
+) -> LoadedRanker:
     """A BERT checkpoint with a new head, whose weights are normal with deviation 0.02 (BERT's own).
 
     Args:
       path: the directory of any BERT; a head or pooler that it has is left aside.
       dtype: what is computed in.
-      pooling: see `Ranker`.
+      pooling: see `RankerNetwork`.
       max_length: tokens that a pair is cut to, special ones included.
       seed: of the head's weights.
 
@@ -70,13 +70,13 @@ def begin_ranker(
     weight = np.random.default_rng(seed).normal(0.0, 0.02, (1, config.hidden_size))
     tensors |= {"classifier.weight": weight, "classifier.bias": np.zeros(1)}
     ignore = (BUFFERS, *HEADS, *(rf"{config.family}\.{head}" for head in HEADS))
-    module = Ranker(config, _FLOAT32, pooling)
-    return Loaded(
+    module = RankerNetwork(config, _FLOAT32, pooling)
+    return LoadedRanker(
         module.clone(dtype=dtype), parameters(module, tensors, path, ignore=ignore), max_length
     )
 
 
-def load_ranker(path: Path, *, dtype: jnp.dtype) -> Loaded:
+def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
     """A ranker that `write_ranker` wrote.
 
     Raises:
@@ -88,7 +88,7 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> Loaded:
     if not isinstance(said, dict):
         raise InputError(
             f"{path} is no trained ranker: its config.json has no field {_KEY!r}. Train one from it"
-            " with experiments.train and configs/train_ranker.py."
+            " with experiments.run and configs/train_ranker.py."
         )
     if lacking := [name for name in ("pooling", "max_length", "tokenizer") if name not in said]:
         raise InputError(f"{path}: the field {_KEY!r} of config.json lacks {', '.join(lacking)}.")
@@ -100,13 +100,13 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> Loaded:
             f"one that lies there ({here[:12]}): its scores would mean nothing. Put back "
             f"{' and '.join(_TOKENIZER)} as they were written, or train again."
         )
-    module = Ranker(config, _FLOAT32, said["pooling"])
+    module = RankerNetwork(config, _FLOAT32, said["pooling"])
     tensors = read_tensors(path)
     params = parameters(module, tensors, path, ignore=())
-    return Loaded(module.clone(dtype=dtype), params, said["max_length"])
+    return LoadedRanker(module.clone(dtype=dtype), params, said["max_length"])
 
 
-def write_ranker(directory: Path, ranker: Loaded, *, begun_with: Path) -> Path:
+def write_ranker(directory: Path, ranker: LoadedRanker, *, begun_with: Path) -> Path:
     """Writes a ranker so that `load_ranker` reads it, all or nothing.
 
     Args:

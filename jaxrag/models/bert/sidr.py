@@ -1,9 +1,9 @@
 """SiDR, the retriever of R3: a text as weights over the vocabulary, and as the set of its tokens.
 
-METHODS section 3.2; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens index". E(x)
-comes from BERT's last hidden states through a layer norm and the word embeddings themselves:
-elu(z) + 1, the largest over the tokens of the text. T(x) is 1 at the text's tokens and needs no
-network. Both leave out the first token ids, which are none of words (``first``; in BERT's
+docs/methods.md, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
+index". E(x) comes from BERT's last hidden states through a layer norm and the word embeddings
+themselves: elu(z) + 1, the largest over the tokens of the text. T(x) is 1 at the text's tokens and
+needs no network. Both leave out the first token ids, which are none of words (``first``; in BERT's
 vocabulary 999: padding, special and unused ones), as the released code does.
 """
 
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.bert import BertConfig, BertEncoder, LayerNorm
+from jaxrag.models.bert.network import BertConfig, BertEncoder, LayerNorm
 from jaxrag.models.precision import linear, matmul_precision
 
 _CHUNK = 16  # tokens of each text whose logits exist at once
@@ -32,8 +32,9 @@ def tower(params: Towers, side: Literal["query", "passage"]) -> Any:
 
 
 def elu1p(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """elu(x) + 1: x + 1 above 0, exp(x) below; positive and increasing."""
-    return jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0)))
+    """elu(x) + 1: x + 1 above 0, exp(x) below; positive and increasing, with derivative 1 at 0."""
+    # `where` and not `minimum(x, 0)`, whose derivative is 1/2 where both are equal.
+    return jnp.where(x > 0, x + 1, jnp.exp(jnp.where(x > 0, 0, x)))
 
 
 def pooled_logits(
@@ -111,7 +112,7 @@ def _backward(kept: tuple[Any, ...], slope: Float[Array, "b v"]) -> tuple[Any, A
 _pool.defvjp(_forward, _backward)
 
 
-class Sidr(nn.Module):
+class SidrNetwork(nn.Module):
     """E(x) of texts, float32 [b, v - first]; one tower.
 
     Attributes:

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from jaxrag.models.bert_checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
-from jaxrag.models.checkpoint import fingerprint, read_config, read_tensors, write_checkpoint
-from jaxrag.models.sidr import Sidr, Towers
+from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
+from jaxrag.models.bert.sidr import SidrNetwork, Towers
+from jaxrag.models.checkpoint.files import fingerprint, read_config, read_tensors, write_checkpoint
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
 
@@ -28,14 +28,15 @@ def load_sidr(
     first: int | None = None,
     masked: bool | None = None,
     scale: float = 1.0,
-) -> tuple[Sidr, dict[str, Any]]:
+) -> tuple[SidrNetwork, dict[str, Any]]:
     """A tower and its parameters; of a plain BERT the last norm's are 1 and 0, as training begins.
 
     Args:
       path: a checkpoint's directory.
       dtype: what is computed in, and what matrices are held in.
       scale: another beginning than 1, for a network whose logits are large.
-      first, masked: as in `Sidr`; by default what the checkpoint says, else Sidr's own defaults.
+      first, masked: as in `SidrNetwork`; by default what the checkpoint says, else Sidr's own
+      defaults.
 
     Raises:
       InputError: if it is no BERT checkpoint, incomplete, or does not fit its config.
@@ -44,7 +45,7 @@ def load_sidr(
     config = read_bert_config(whole, source=path)
     if config.family != "bert":
         raise InputError(f"{path}: SiDR is built on BERT, this is {config.family!r}.")
-    said = {"first": Sidr.first, "masked": Sidr.masked, **whole.get(_KEY, {})}
+    said = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **whole.get(_KEY, {})}
     first = int(said["first"]) if first is None else first
     masked = bool(said["masked"]) if masked is None else masked
     if not 0 <= first < config.vocab_size:
@@ -56,7 +57,7 @@ def load_sidr(
     if "norm.weight" not in tensors and _KEY not in whole:
         tensors["norm.weight"] = np.full(config.hidden_size, scale, np.float32)
         tensors["norm.bias"] = np.zeros(config.hidden_size, np.float32)
-    module = Sidr(config, dtype, first, masked)
+    module = SidrNetwork(config, dtype, first, masked)
     ignore = (BUFFERS, *HEADS, *(rf"bert\.{head}" for head in HEADS))
     return module, parameters(module, tensors, path, ignore=ignore)
 
@@ -68,7 +69,7 @@ def load_towers(
     shared: bool = False,
     first: int | None = None,
     scale: float = 1.0,
-) -> tuple[Sidr, Towers]:
+) -> tuple[SidrNetwork, Towers]:
     """The network and the parameters of both towers, in float32 whatever is computed in.
 
     Args:
@@ -107,7 +108,7 @@ def has_towers(path: Path) -> bool:
 
 def first_token(path: Path) -> int:
     """The first token id that counts for the SiDR at ``path``, told without its weights."""
-    return int(read_config(tokenizer_path(path)).get(_KEY, {}).get("first", Sidr.first))
+    return int(read_config(tokenizer_path(path)).get(_KEY, {}).get("first", SidrNetwork.first))
 
 
 def tokenizer_path(path: Path) -> Path:
@@ -122,7 +123,7 @@ def towers_fingerprint(path: Path) -> str:
     return "-".join(fingerprint(path / side) for side in _SIDES)
 
 
-def write_towers(directory: Path, module: Sidr, params: Towers, *, begun_with: Path) -> Path:
+def write_towers(directory: Path, module: SidrNetwork, params: Towers, *, begun_with: Path) -> Path:
     """Writes a SiDR so that `load_towers` reads it, all or nothing.
 
     One tower is an ordinary checkpoint directory; two are directories "query" and "passage".

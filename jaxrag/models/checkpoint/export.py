@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from jaxrag.models.checkpoint import fingerprint, read_config, read_tensors, write_checkpoint
+from jaxrag.models.checkpoint.files import fingerprint, read_config, read_tensors, write_checkpoint
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
 

@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from jaxrag.models.gguf_file import config_from_gguf, readers_from_gguf
+from jaxrag.models.checkpoint.gguf import config_from_gguf, readers_from_gguf
 from jaxrag.types import InputError
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -69,6 +69,11 @@ def locate(spec: str, *, weights: bool = True) -> Path:
         f"No checkpoint at {spec!r}: neither a directory nor a .gguf file. "
         "Also allowed: package:NAME (a pip package's weights) and hub:ORG/NAME (downloads)."
     )
+
+
+def short_name(spec: str) -> str:
+    """The last part of a model specification, for tables: "hub:org/name" gives "name"."""
+    return spec.rpartition(":")[2].rpartition("/")[2]
 
 
 def _in_package(name: str) -> Path:
@@ -162,7 +167,7 @@ def _open_safetensors(path: Path) -> dict[str, Callable[[], np.ndarray]]:
     return {name: lambda name=name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def fit(
+def check_parameters(
     tensors: Mapping[str, np.ndarray],
     shapes: Mapping[str, Sequence[int]],
     *,

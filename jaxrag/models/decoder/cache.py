@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrag.models.decoder_config import DecoderConfig
+from jaxrag.models.decoder.config import DecoderConfig
 
 LayerCache = tuple[Float[Array, "b g e c"], Float[Array, "b g c e"]]
 """Keys and values. Each lies as its matrix product wants it, so that neither is transposed in a

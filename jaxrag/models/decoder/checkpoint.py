@@ -1,4 +1,4 @@
-"""Checkpoints into the network of :mod:`jaxrag.models.decoder`, on one device or a mesh."""
+"""Checkpoints into the network of :mod:`jaxrag.models.decoder.network`, on one device or a mesh."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 
-from jaxrag.models.cache import empty_cache
-from jaxrag.models.checkpoint import fit, read_config, read_tensors
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoder_config import read_decoder_config
+from jaxrag.models.checkpoint.files import check_parameters, read_config, read_tensors
+from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sharding import parameter_sharding
 
 _BUFFERS = r".*\.rotary_emb\.inv_freq"
@@ -27,7 +27,8 @@ def load_decoder(
 ) -> tuple[Decoder, dict[str, Any]]:
     """A decoder and its parameters in ``dtype``, spread over ``mesh`` if one is given.
 
-    ``stacked`` puts the layers' parameters into one array each, see `jaxrag.models.decoder.Layers`.
+    ``stacked`` puts the layers' parameters into one array each, see
+    `jaxrag.models.decoder.network.DecoderLayers`.
 
     Raises:
       InputError: if the checkpoint is of another kind, incomplete, or does not fit its config.
@@ -35,7 +36,7 @@ def load_decoder(
     decoder = Decoder(read_decoder_config(read_config(path), source=path), dtype)
     tied = (r"lm_head\.weight",) if decoder.config.tied else ()  # some files hold the copy
     shapes = parameter_shapes(decoder)
-    arrays = fit(read_tensors(path), shapes, source=path, ignore=(_BUFFERS, *tied))
+    arrays = check_parameters(read_tensors(path), shapes, source=path, ignore=(_BUFFERS, *tied))
     placed = {}
     if stacked:
         decoder, arrays = decoder.clone(stacked=True), stack_layers(arrays)

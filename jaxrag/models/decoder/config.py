@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrag.models.rope import Rope, read_rope
+from jaxrag.models.decoder.rope import Rope, read_rope
 from jaxrag.types import InputError
 
 FAMILIES = ("llama", "qwen2", "qwen3")

@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from jaxrag.models.cache import Cache, row_of, with_row
-from jaxrag.models.decoder import Decoder
+from jaxrag.models.decoder.cache import Cache, row_of, with_row
+from jaxrag.models.decoder.network import Decoder
 
 STEPS = 8
 """New tokens in one call of `decode`, after which the host may look for stop strings."""
 
 
-class Sampling(NamedTuple):
+class TokenSampling(NamedTuple):
     """How tokens are chosen: the most probable, or drawn at a ``temperature`` above 0.
 
     A draw depends on the row's own seed and number and the step, so not on the batch.
@@ -37,7 +37,7 @@ class Sampling(NamedTuple):
     rows: UInt[Array, " b"]
 
 
-class Rows(NamedTuple):
+class DecodingRows(NamedTuple):
     """Where the rows of a batch stand.
 
     Attributes:
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
     finished: Bool[Array, " b"]
 
 
-class Limits(NamedTuple):
+class DecodingLimits(NamedTuple):
     """When decoding stops.
 
     Attributes:
@@ -131,7 +131,7 @@ def extend_row(
 
 
 def pick(
-    logits: Float[Array, "b v"], step: Int[Array, " b"], sampling: Sampling
+    logits: Float[Array, "b v"], step: Int[Array, " b"], sampling: TokenSampling
 ) -> Int[Array, " b"]:
     """The next token of each row: the most probable, or drawn at a temperature above 0.
 
@@ -157,12 +157,12 @@ def pick(
 
 
 @partial(jax.jit, static_argnames="decoder")
-def choose(
+def next_token(
     decoder: Decoder,
     params: dict[str, Any],
     hidden: Float[Array, "b d"],
     step: Int[Array, " b"],
-    sampling: Sampling,
+    sampling: TokenSampling,
 ) -> tuple[Int[Array, " b"], Float[Array, " b"]]:
     """The next token of each row, and its natural-log probability unscaled by temperature.
 
@@ -187,10 +187,10 @@ def decode(
     decoder: Decoder,
     params: dict[str, Any],
     cache: Cache,
-    rows: Rows,
-    limits: Limits,
-    sampling: Sampling,
-) -> tuple[Cache, Rows, Int[Array, "b s"], Float[Array, "b s"]]:
+    rows: DecodingRows,
+    limits: DecodingLimits,
+    sampling: TokenSampling,
+) -> tuple[Cache, DecodingRows, Int[Array, "b s"], Float[Array, "b s"]]:
     """Makes up to `STEPS` further tokens for each row that has not finished.
 
     Returns:
@@ -215,13 +215,19 @@ def decode(
             cache=cache,
             slot=rows.position,
         )
-        token, logprob = choose(decoder, params, hidden[:, 0], rows.made, sampling)
+        token, logprob = next_token(decoder, params, hidden[:, 0], rows.made, sampling)
         moved = (~rows.finished).astype(jnp.int32)
         made = rows.made + moved
         finished = rows.finished | limits.ends[token] | (made >= limits.count)
         token = jnp.where(rows.finished, rows.token, token)
         tokens, logprobs = tokens.at[:, i].set(token), logprobs.at[:, i].set(logprob)
-        return i + 1, cache, Rows(token, rows.position + moved, made, finished), tokens, logprobs
+        return (
+            i + 1,
+            cache,
+            DecodingRows(token, rows.position + moved, made, finished),
+            tokens,
+            logprobs,
+        )
 
     nothing = (jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32))
     state = (jnp.int32(0), cache, rows, *nothing)

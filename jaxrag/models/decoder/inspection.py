@@ -1,8 +1,8 @@
 """What a decoder's inside says about tokens: attentions, entropies, hidden states.
 
 For methods that decide by more than a model's answer (DRAGIN, SeaKR). The network is that of
-:mod:`jaxrag.models.decoder`, walked layer by layer so that one layer's states can be kept; neither
-the other layers' states nor any attention but the last layer's are held.
+:mod:`jaxrag.models.decoder.network`, walked layer by layer so that one layer's states can be kept;
+neither the other layers' states nor any attention but the last layer's are held.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.cache import Cache, LayerCache
-from jaxrag.models.decoder import Decoder, Layer, RMSNorm
+from jaxrag.models.decoder.cache import Cache, LayerCache
+from jaxrag.models.decoder.network import Decoder, DecoderLayer, RMSNorm
 from jaxrag.models.precision import matmul_precision
 
 
-class Inside(NamedTuple):
+class InspectedChunk(NamedTuple):
     """What is seen at each token of a chunk, float32.
 
     Attributes:
@@ -42,8 +42,9 @@ def inspect(
     tokens: Int[Array, "b t"],
     start: Int[Array, " b"],
     layer: Int[Array, ""],
-) -> tuple[Inside, Cache]:
-    """Runs the next chunk of each row, as `jaxrag.models.decoding.extend` does, and looks inside.
+) -> tuple[InspectedChunk, Cache]:
+    """Runs the next chunk of each row, as `jaxrag.models.decoder.decoding.extend` does, and looks
+    inside.
 
     Args:
       decoder, params: the network.
@@ -64,7 +65,7 @@ def inspect(
         norm = RMSNorm(decoder.config.rms_norm_eps)
         hidden = norm.apply({"params": params["model"]["norm"]}, x)
     attention = weights.mean(axis=(1, 2))
-    return Inside(attention, state.astype(jnp.float32), hidden.astype(jnp.float32)), cache  # pyright: ignore
+    return InspectedChunk(attention, state.astype(jnp.float32), hidden.astype(jnp.float32)), cache  # pyright: ignore
 
 
 _Walked = tuple[
@@ -125,7 +126,7 @@ def _apply(
     context: _Context,
 ) -> tuple[Float[Array, "b t d"], LayerCache, Float[Array, "b g m t c"]]:
     """One layer, with its attention weights."""
-    layer = Layer(decoder.config)
+    layer = DecoderLayer(decoder.config)
     (x, new), seen = layer.apply({"params": own}, x, entry, *context, mutable="intermediates")
     tree: Any = seen
     (weights,) = tree["intermediates"]["self_attn"]["weights"]

@@ -8,7 +8,8 @@ The network knows nothing of padding: each token has a position (for rotation), 
 that its key and value go to, and a row of ``where`` that tells which slots it looks at. Any way of
 padding is a choice of these three.
 
-Axes besides those of jaxrag.types: ``h`` head; and of the cache (see :mod:`jaxrag.models.cache`).
+Axes besides those of jaxrag.types: ``h`` head; and of the cache (see
+:mod:`jaxrag.models.decoder.cache`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.cache import Cache, LayerCache, put
-from jaxrag.models.decoder_config import DecoderConfig
+from jaxrag.models.decoder.cache import Cache, LayerCache, put
+from jaxrag.models.decoder.config import DecoderConfig
+from jaxrag.models.decoder.rope import rotate
 from jaxrag.models.precision import linear, matmul_precision
-from jaxrag.models.rope import rotate
 
 _NORMAL = nn.initializers.normal(0.02)
 
@@ -56,7 +57,7 @@ class RMSNorm(nn.Module):
         return y.astype(x.dtype) * weight.astype(x.dtype)
 
 
-class Attention(nn.Module):
+class DecoderAttention(nn.Module):
     """Grouped-query attention over the cache (Ainslie et al., 2023), with rotated positions."""
 
     config: DecoderConfig
@@ -85,8 +86,8 @@ class Attention(nn.Module):
         q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
         keys, values = cache = put(cache, k, v, slot)
         weights = attention_weights(q, keys, where=where)
-        self.sow("intermediates", "weights", weights)  # for jaxrag.models.inspection alone
-        y = attend(weights, values).reshape(b, t, -1)
+        self.sow("intermediates", "weights", weights)  # for jaxrag.models.decoder.inspection alone
+        y = weighted_values(weights, values).reshape(b, t, -1)
         return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), cache
 
 
@@ -107,7 +108,7 @@ def attention_weights(
     return jax.nn.softmax(scores, axis=-1)
 
 
-def attend(
+def weighted_values(
     weights: Float[Array, "b g m t c"], values: Float[Array, "b g c e"]
 ) -> Float[Array, "b t h e"]:
     """The values that each query looks at, by `attention_weights`; h = g * m query heads."""
@@ -131,7 +132,7 @@ class MLP(nn.Module):
         return Linear(c.hidden_size, c.mlp_bias, name="down_proj")(nn.silu(gate) * up)
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """Attention, then the MLP; both pre-normalised."""
 
     config: DecoderConfig
@@ -147,14 +148,14 @@ class Layer(nn.Module):
     ) -> tuple[Float[Array, "b t d"], LayerCache]:
         eps = self.config.rms_norm_eps
         y = RMSNorm(eps, name="input_layernorm")(x)
-        attention = Attention(self.config, name="self_attn")
+        attention = DecoderAttention(self.config, name="self_attn")
         y, cache = attention(y, positions, where=where, cache=cache, slot=slot)
         x += y
         y = RMSNorm(eps, name="post_attention_layernorm")(x)
         return x + MLP(self.config, name="mlp")(y), cache
 
 
-class Layers(nn.Module):
+class DecoderLayers(nn.Module):
     """The layers: named by number, or stacked.
 
     Stacked, each parameter holds all layers along a first axis and one layer is compiled, whatever
@@ -170,7 +171,7 @@ class Layers(nn.Module):
     ) -> tuple[Float[Array, "b t d"], Cache]:
         if self.stacked:
             layer = nn.scan(
-                Layer,
+                DecoderLayer,
                 variable_axes={"params": 0},
                 split_rngs={"params": True},
                 in_axes=(0, nn.broadcast, nn.broadcast, nn.broadcast),  # pyright: ignore[reportArgumentType]
@@ -180,12 +181,12 @@ class Layers(nn.Module):
             return x, (new,)
         caches = []
         for i in range(self.config.num_hidden_layers):
-            x, new = Layer(self.config, name=str(i))(x, cache[i], *context)
+            x, new = DecoderLayer(self.config, name=str(i))(x, cache[i], *context)
             caches.append(new)
         return x, tuple(caches)
 
 
-class Embedding(nn.Module):
+class TokenEmbedding(nn.Module):
     """A table of token vectors, which also serves as the output layer of tied models."""
 
     rows: int
@@ -203,7 +204,7 @@ class Embedding(nn.Module):
         return jnp.einsum("bd,vd->bv", hidden, weight, preferred_element_type=jnp.float32)
 
 
-class Body(nn.Module):
+class DecoderBody(nn.Module):
     """All but the output layer."""
 
     config: DecoderConfig
@@ -212,8 +213,8 @@ class Body(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        self.embed_tokens = Embedding(c.vocab_size, c.hidden_size)
-        self.layers = Layers(c, self.stacked)
+        self.embed_tokens = TokenEmbedding(c.vocab_size, c.hidden_size)
+        self.layers = DecoderLayers(c, self.stacked)
         self.norm = RMSNorm(c.rms_norm_eps)
 
     def __call__(
@@ -230,7 +231,7 @@ class Decoder(nn.Module):
     Attributes:
       config: the shape.
       dtype: what is computed in; norms, rotations, softmax and logits are float32 regardless.
-      stacked: whether parameters and cache hold all layers in one array, see `Layers`.
+      stacked: whether parameters and cache hold all layers in one array, see `DecoderLayers`.
     """
 
     config: DecoderConfig
@@ -238,9 +239,9 @@ class Decoder(nn.Module):
     stacked: bool = False
 
     def setup(self) -> None:
-        self.model = Body(self.config, self.dtype, self.stacked)
+        self.model = DecoderBody(self.config, self.dtype, self.stacked)
         if not self.config.tied:
-            self.lm_head = Embedding(self.config.vocab_size, self.config.hidden_size)
+            self.lm_head = TokenEmbedding(self.config.vocab_size, self.config.hidden_size)
 
     def __call__(
         self,

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.cache import Cache
-from jaxrag.models.t5 import T5, empty_answers
-from jaxrag.models.t5_decoding import Answers, Limits, next_logits, start
+from jaxrag.models.decoder.cache import Cache
+from jaxrag.models.t5.decoding import T5Answers, T5Limits, next_logits, start_answers
+from jaxrag.models.t5.network import T5, empty_answers
 
 _NONE = -jnp.inf  # the score of an answer that is none
 
@@ -30,7 +30,7 @@ class Hypotheses(NamedTuple):
 
     Attributes:
       score: log-probability of the unfinished; of the finished, divided by length^penalty.
-      tokens, logprobs, made: as in `jaxrag.models.t5_decoding.Answers`.
+      tokens, logprobs, made: as in `jaxrag.models.t5.decoding.T5Answers`.
     """
 
     score: Float[Array, "b k"]
@@ -39,13 +39,13 @@ class Hypotheses(NamedTuple):
     made: Int[Array, "b k"]
 
 
-class Search(NamedTuple):
+class BeamState(NamedTuple):
     """Where the search stands.
 
     Attributes:
       going, ended: answers that go on, and finished ones.
       open: which sources are not done.
-      step, cache, memory, where: as in `jaxrag.models.t5_decoding.Answers`; the cache has a row
+      step, cache, memory, where: as in `jaxrag.models.t5.decoding.T5Answers`; the cache has a row
         for each answer.
     """
 
@@ -58,7 +58,7 @@ class Search(NamedTuple):
     where: Bool[Array, "b s"]
 
 
-class Penalty(NamedTuple):
+class LengthPenalty(NamedTuple):
     """What makes answers of different lengths comparable.
 
     Attributes:
@@ -71,13 +71,13 @@ class Penalty(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("model", "beams", "kinds", "slots"))
-def search(
+def beam_search(
     model: T5,
     params: Any,
     tokens: Int[Array, "b s"],
     where: Bool[Array, "b s"],
-    limits: Limits,
-    penalty: Penalty,
+    limits: T5Limits,
+    penalty: LengthPenalty,
     *,
     beams: int,
     slots: int,
@@ -98,12 +98,12 @@ def search(
       Its tokens, their log-probabilities with no token ruled out, and how many they are.
     """
     most = jnp.minimum(limits.most, slots)
-    begun = start(model, params, tokens, where, slots=slots)
+    begun = start_answers(model, params, tokens, where, slots=slots)
 
-    def unfinished(now: Search) -> Bool[Array, ""]:
+    def unfinished(now: BeamState) -> Bool[Array, ""]:
         return (now.step < most) & now.open.any()
 
-    def step(now: Search) -> Search:
+    def step(now: BeamState) -> BeamState:
         candidates, parents, token, cache = _continue(model, params, now, limits, kinds)
         step = now.step + 1
         over = limits.ends[token] | (step >= most)
@@ -123,7 +123,7 @@ def search(
     return found.tokens[:, 0], found.logprobs[:, 0], found.made[:, 0]
 
 
-def _begin(model: T5, begun: Answers, beams: int) -> Search:
+def _begin(model: T5, begun: T5Answers, beams: int) -> BeamState:
     (b, slots), score = begun.tokens.shape, jnp.full((len(begun.tokens), beams), _NONE)
     nothing = Hypotheses(
         score,
@@ -131,7 +131,7 @@ def _begin(model: T5, begun: Answers, beams: int) -> Search:
         jnp.zeros((b, beams, slots)),
         jnp.zeros((b, beams), jnp.int32),
     )
-    return Search(
+    return BeamState(
         going=nothing._replace(score=score.at[:, 0].set(0.0)),  # all others are the same answer
         ended=nothing,
         open=~begun.finished,
@@ -143,7 +143,7 @@ def _begin(model: T5, begun: Answers, beams: int) -> Search:
 
 
 def _continue(
-    model: T5, params: Any, now: Search, limits: Limits, kinds: int
+    model: T5, params: Any, now: BeamState, limits: T5Limits, kinds: int
 ) -> tuple[Hypotheses, Int[Array, "b k"], Int[Array, "b k"], Cache]:
     """The best continuations by a token, enough of them that ``beams`` go on whatever ends.
 

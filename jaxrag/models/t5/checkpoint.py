@@ -16,10 +16,15 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from transformers import PreTrainedTokenizerFast
 
-from jaxrag.models.checkpoint import fit, read_config, read_tensors, write_checkpoint
+from jaxrag.models.checkpoint.files import (
+    check_parameters,
+    read_config,
+    read_tensors,
+    write_checkpoint,
+)
 from jaxrag.models.sharding import parameter_sharding
-from jaxrag.models.t5 import T5
-from jaxrag.models.t5_config import T5Config, read_t5_config, t5_json
+from jaxrag.models.t5.config import T5Config, read_t5_config, t5_json
+from jaxrag.models.t5.network import T5
 from jaxrag.types import InputError
 
 RULES: tuple[tuple[str, P], ...] = (
@@ -53,7 +58,7 @@ def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[
         config = dataclasses.replace(config, tied=False)
     model = T5(config, dtype)
     ignore = (_UNUSED, *map(re.escape, _COPIES), *([re.escape(_HEAD)] if config.tied else []))
-    arrays = fit(tensors, parameter_shapes(config), source=path, ignore=ignore)
+    arrays = check_parameters(tensors, parameter_shapes(config), source=path, ignore=ignore)
     placed = {}
     for name in list(arrays):
         array = arrays.pop(name)
@@ -73,7 +78,7 @@ def save_t5(
     """Writes a checkpoint that `load_t5` and Hugging Face read; weights keep their dtype."""
     flat: dict[str, Any] = dict(flatten_dict(params, sep="."))
     arrays = {name: np.asarray(leaf) for name, leaf in flat.items()}
-    fit(arrays, parameter_shapes(config), source="The tree of parameters")
+    check_parameters(arrays, parameter_shapes(config), source="The tree of parameters")
     if tokenizer is not None:
         tokenizer.save_pretrained(directory)
     return write_checkpoint(directory, t5_json(config), arrays, shards=shards)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrag.models.bert import ACTIVATIONS
+from jaxrag.models.bert.network import ACTIVATIONS
 from jaxrag.types import InputError
 
 

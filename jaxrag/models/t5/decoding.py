@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.cache import Cache
-from jaxrag.models.decoding import Sampling, pick
-from jaxrag.models.t5 import T5, empty_answers
-from jaxrag.models.t5_scoring import logprobs_of, target_logprobs
+from jaxrag.models.decoder.cache import Cache
+from jaxrag.models.decoder.decoding import TokenSampling, pick
+from jaxrag.models.t5.network import T5, empty_answers
+from jaxrag.models.t5.scoring import logprobs_of, target_logprobs
 
 
-class Limits(NamedTuple):
+class T5Limits(NamedTuple):
     """When answers end.
 
     Attributes:
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     ends: Bool[Array, " v"]
 
 
-class Answers(NamedTuple):
+class T5Answers(NamedTuple):
     """Where the answers of a batch stand.
 
     Attributes:
@@ -58,14 +58,14 @@ class Answers(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("model", "slots"))
-def start(
+def start_answers(
     model: T5,
     params: Any,
     tokens: Int[Array, "b s"],
     where: Bool[Array, "b s"],
     *,
     slots: int,
-) -> Answers:
+) -> T5Answers:
     """Reads sources, and makes room for answers of up to ``slots`` tokens.
 
     A row without any token is finished at once: it fills up the batch.
@@ -73,7 +73,7 @@ def start(
     b = len(tokens)
     encoded: Any = model.apply({"params": params}, tokens, where, method="encode")
     memory: Any = model.apply({"params": params}, encoded, method="remember")
-    return Answers(
+    return T5Answers(
         tokens=jnp.full((b, slots), model.config.pad_token_id, jnp.int32),
         logprobs=jnp.zeros((b, slots)),
         made=jnp.zeros(b, jnp.int32),
@@ -86,14 +86,14 @@ def start(
 
 
 @partial(jax.jit, static_argnames="model")
-def advance(
+def extend_answers(
     model: T5,
     params: Any,
-    answers: Answers,
+    answers: T5Answers,
     steps: Int[Array, ""],
-    limits: Limits,
-    sampling: Sampling,
-) -> Answers:
+    limits: T5Limits,
+    sampling: TokenSampling,
+) -> T5Answers:
     """Makes up to ``steps`` further tokens of each answer, fewer where all are over before.
 
     A draw depends on the seed, the row's number and the step, so not on the batch.
@@ -101,10 +101,10 @@ def advance(
     most = jnp.minimum(limits.most, answers.tokens.shape[1])
     last = jnp.minimum(answers.step + steps, most)
 
-    def unfinished(now: Answers) -> Bool[Array, ""]:
+    def unfinished(now: T5Answers) -> Bool[Array, ""]:
         return (now.step < last) & ~now.finished.all()
 
-    def step(now: Answers) -> Answers:
+    def step(now: T5Answers) -> T5Answers:
         logits, cache = next_logits(model, params, now, now.tokens)
         allowed = _without_ends(logits, now.step, limits)
         token = pick(allowed, jnp.full(len(allowed), now.step), sampling)
@@ -142,7 +142,7 @@ def next_logits(
     """Logits of the token after those made so far, and the cache with the last of them in it.
 
     Args:
-      now: has ``step``, ``cache``, ``memory`` and ``where``, as `Answers` does.
+      now: has ``step``, ``cache``, ``memory`` and ``where``, as `T5Answers` does.
       tokens: all answers' tokens, of which there are ``now.step``.
     """
     before = jax.lax.dynamic_index_in_dim(tokens, now.step - 1, axis=1, keepdims=False)
@@ -162,6 +162,6 @@ def next_logits(
 
 
 def _without_ends(
-    logits: Float[Array, "n v"], step: Int[Array, ""], limits: Limits
+    logits: Float[Array, "n v"], step: Int[Array, ""], limits: T5Limits
 ) -> Float[Array, "n v"]:
     return jnp.where((step < limits.least) & limits.ends, -jnp.inf, logits)

@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.bert import ACTIVATIONS
-from jaxrag.models.cache import LayerCache, put
-from jaxrag.models.decoder import Embedding, Linear, RMSNorm
-from jaxrag.models.t5_config import T5Config
-from jaxrag.models.t5_positions import relative_buckets
+from jaxrag.models.bert.network import ACTIVATIONS
+from jaxrag.models.decoder.cache import LayerCache, put
+from jaxrag.models.decoder.network import Linear, RMSNorm, TokenEmbedding
+from jaxrag.models.t5.config import T5Config
+from jaxrag.models.t5.positions import relative_buckets
 
 
-class Look(NamedTuple):
+class T5Context(NamedTuple):
     """What tokens look at.
 
     Attributes:
@@ -38,7 +38,7 @@ class Look(NamedTuple):
     deterministic: bool
 
 
-class Attention(nn.Module):
+class T5Attention(nn.Module):
     """Multi-head attention without scaling; the first layer's also holds the position bias."""
 
     config: T5Config
@@ -50,7 +50,9 @@ class Attention(nn.Module):
         self.o = Linear(c.d_model, bias=False)
         self.dropout = nn.Dropout(c.dropout_rate)
         if self.biased:
-            self.relative_attention_bias = Embedding(c.relative_attention_num_buckets, c.num_heads)
+            self.relative_attention_bias = TokenEmbedding(
+                c.relative_attention_num_buckets, c.num_heads
+            )
 
     def _heads(self, y: Float[Array, "b t i"]) -> Float[Array, "b t h e"]:
         return y.reshape(*y.shape[:2], self.config.num_heads, self.config.d_kv)
@@ -95,23 +97,23 @@ class Attention(nn.Module):
         return self.o(y.astype(x.dtype).reshape(*x.shape[:2], -1))
 
 
-def _laid_out(k: Float[Array, "b t h e"], v: Float[Array, "b t h e"]) -> LayerCache:
+def _cache_layout(k: Float[Array, "b t h e"], v: Float[Array, "b t h e"]) -> LayerCache:
     return k.transpose(0, 2, 3, 1), v.swapaxes(1, 2)
 
 
-class SelfAttention(nn.Module):
+class T5SelfAttention(nn.Module):
     """x + attention(norm(x)), over the tokens themselves."""
 
     config: T5Config
     first: bool
 
     def setup(self) -> None:
-        self.SelfAttention = Attention(self.config, biased=self.first)
+        self.SelfAttention = T5Attention(self.config, biased=self.first)
         self.layer_norm = RMSNorm(self.config.layer_norm_epsilon)
         self.dropout = nn.Dropout(self.config.dropout_rate)
 
     def __call__(
-        self, x: Float[Array, "b t d"], cache: LayerCache | None, look: Look
+        self, x: Float[Array, "b t d"], cache: LayerCache | None, look: T5Context
     ) -> tuple[Float[Array, "b t d"], LayerCache | None]:
         y = self.layer_norm(x)
         k, v = self.SelfAttention.keys_values(y)
@@ -119,7 +121,7 @@ class SelfAttention(nn.Module):
             cache = put(cache, k, v, look.slot)
         y = self.SelfAttention(
             y,
-            _laid_out(k, v) if cache is None else cache,
+            _cache_layout(k, v) if cache is None else cache,
             where=look.where,
             bias=look.bias,
             deterministic=look.deterministic,
@@ -127,22 +129,22 @@ class SelfAttention(nn.Module):
         return x + self.dropout(y, deterministic=look.deterministic), cache
 
 
-class CrossAttention(nn.Module):
+class T5CrossAttention(nn.Module):
     """x + attention(norm(x)), over the source."""
 
     config: T5Config
 
     def setup(self) -> None:
-        self.EncDecAttention = Attention(self.config)
+        self.EncDecAttention = T5Attention(self.config)
         self.layer_norm = RMSNorm(self.config.layer_norm_epsilon)
         self.dropout = nn.Dropout(self.config.dropout_rate)
 
     def memory(self, encoded: Float[Array, "b s d"]) -> LayerCache:
         """Keys and values of the source."""
-        return _laid_out(*self.EncDecAttention.keys_values(encoded))
+        return _cache_layout(*self.EncDecAttention.keys_values(encoded))
 
     def __call__(
-        self, x: Float[Array, "n t d"], memory: LayerCache, look: Look
+        self, x: Float[Array, "n t d"], memory: LayerCache, look: T5Context
     ) -> Float[Array, "n t d"]:
         assert look.memory_where is not None
         y = self.EncDecAttention(
@@ -171,7 +173,7 @@ class DenseReluDense(nn.Module):
         return Linear(c.d_model, bias=False, name="wo")(y)
 
 
-class FeedForward(nn.Module):
+class T5FeedForward(nn.Module):
     """x + dense(norm(x))."""
 
     config: T5Config
@@ -183,7 +185,7 @@ class FeedForward(nn.Module):
         return x + nn.Dropout(self.config.dropout_rate)(y, deterministic=deterministic)
 
 
-class Parts(nn.Module):
+class T5Sublayers(nn.Module):
     """The parts of a layer, named by number: attentions, then feed-forward."""
 
     config: T5Config
@@ -191,9 +193,9 @@ class Parts(nn.Module):
     decodes: bool
 
     def setup(self) -> None:
-        parts = [SelfAttention(self.config, self.first)]
-        parts += [CrossAttention(self.config)] if self.decodes else []
-        for i, part in enumerate([*parts, FeedForward(self.config)]):
+        parts = [T5SelfAttention(self.config, self.first)]
+        parts += [T5CrossAttention(self.config)] if self.decodes else []
+        for i, part in enumerate([*parts, T5FeedForward(self.config)]):
             setattr(self, str(i), part)  # the attribute's name becomes the parameters'
 
     def part(self, i: int) -> Any:
@@ -205,7 +207,7 @@ class Parts(nn.Module):
         x: Float[Array, "n t d"],
         cache: LayerCache | None,
         memory: LayerCache | None,
-        look: Look,
+        look: T5Context,
     ) -> tuple[Float[Array, "n t d"], LayerCache | None]:
         x, cache = self.part(0)(x, cache, look)
         if self.decodes:
@@ -213,7 +215,7 @@ class Parts(nn.Module):
         return self.part(2 if self.decodes else 1)(x, deterministic=look.deterministic), cache
 
 
-class Layer(nn.Module):
+class T5Layer(nn.Module):
     """Holds the parts under the name that checkpoints give them, block.N.layer."""
 
     config: T5Config
@@ -221,7 +223,7 @@ class Layer(nn.Module):
     decodes: bool
 
     def setup(self) -> None:
-        self.layer = Parts(self.config, self.first, self.decodes)
+        self.layer = T5Sublayers(self.config, self.first, self.decodes)
 
     def __call__(self, *args: Any) -> tuple[Float[Array, "n t d"], LayerCache | None]:
         return self.layer(*args)

@@ -15,15 +15,15 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.cache import Cache
-from jaxrag.models.decoder import Embedding, RMSNorm
+from jaxrag.models.decoder.cache import Cache
+from jaxrag.models.decoder.network import RMSNorm, TokenEmbedding
 from jaxrag.models.precision import matmul_precision
-from jaxrag.models.t5_config import T5Config
-from jaxrag.models.t5_layers import Layer, Look
+from jaxrag.models.t5.config import T5Config
+from jaxrag.models.t5.layers import T5Context, T5Layer
 from jaxrag.types import InputError
 
 
-class Layers(nn.Module):
+class T5Layers(nn.Module):
     """The layers, named by number."""
 
     config: T5Config
@@ -32,7 +32,7 @@ class Layers(nn.Module):
 
     def setup(self) -> None:
         for i in range(self.count):
-            layer = Layer(self.config, i == 0, self.decodes)
+            layer = T5Layer(self.config, i == 0, self.decodes)
             setattr(self, str(i), layer)  # the attribute's name becomes the parameters'
 
     def all(self) -> list[Any]:
@@ -40,7 +40,7 @@ class Layers(nn.Module):
         return [getattr(self, str(i)) for i in range(self.count)]
 
 
-class Stack(nn.Module):
+class T5Stack(nn.Module):
     """The encoder or the decoder, from embedded tokens on."""
 
     config: T5Config
@@ -48,7 +48,7 @@ class Stack(nn.Module):
     decodes: bool
 
     def setup(self) -> None:
-        self.block = Layers(self.config, self.count, self.decodes)
+        self.block = T5Layers(self.config, self.count, self.decodes)
         self.final_layer_norm = RMSNorm(self.config.layer_norm_epsilon)
         self.dropout = nn.Dropout(self.config.dropout_rate)
 
@@ -62,7 +62,7 @@ class Stack(nn.Module):
         return tuple(layer.layer.part(1).memory(encoded) for layer in self.block.all())
 
     def __call__(
-        self, x: Float[Array, "n t d"], cache: Cache | None, memory: Cache | None, look: Look
+        self, x: Float[Array, "n t d"], cache: Cache | None, memory: Cache | None, look: T5Context
     ) -> tuple[Float[Array, "n t d"], Cache | None]:
         x, caches = self.dropout(x, deterministic=look.deterministic), []
         for i, layer in enumerate(self.block.all()):
@@ -100,11 +100,11 @@ class T5(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        self.shared = Embedding(c.vocab_size, c.d_model)
-        self.encoder = Stack(c, c.num_layers, decodes=False)
-        self.decoder = Stack(c, c.num_decoder_layers, decodes=True)
+        self.shared = TokenEmbedding(c.vocab_size, c.d_model)
+        self.encoder = T5Stack(c, c.num_layers, decodes=False)
+        self.decoder = T5Stack(c, c.num_decoder_layers, decodes=True)
         if not c.tied:
-            self.lm_head = Embedding(c.vocab_size, c.d_model)
+            self.lm_head = TokenEmbedding(c.vocab_size, c.d_model)
 
     def __call__(
         self,
@@ -137,7 +137,7 @@ class T5(nn.Module):
         memory = self.remember(self.encode(tokens, where, deterministic=deterministic))
         positions = jnp.arange(targets_in.shape[1])
         with matmul_precision(self.dtype):
-            look = Look(
+            look = T5Context(
                 where=(positions <= positions[:, None])[None],
                 bias=self.decoder.bias(positions, positions),
                 memory_where=where[:, None],
@@ -157,7 +157,7 @@ class T5(nn.Module):
         """The encoder's states; those of padding mean nothing."""
         positions = jnp.arange(tokens.shape[1])
         with matmul_precision(self.dtype):
-            look = Look(
+            look = T5Context(
                 where=where[:, None],
                 bias=self.encoder.bias(positions, positions),
                 memory_where=None,
@@ -197,7 +197,7 @@ class T5(nn.Module):
         slots = jnp.arange(cache[0][1].shape[-2])
         positions = jnp.asarray(slot) + jnp.arange(tokens.shape[1])
         with matmul_precision(self.dtype):
-            look = Look(
+            look = T5Context(
                 where=(slots <= positions[:, None])[None],
                 bias=self.decoder.bias(positions, slots),
                 memory_where=where[:, None],

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.t5 import T5
-from jaxrag.models.t5_config import T5Config
+from jaxrag.models.t5.config import T5Config
+from jaxrag.models.t5.network import T5
 
 
 def shift_right(targets: Int[Array, "b t"], config: T5Config) -> Int[Array, "b t"]:

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.progress import progress
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval import manifest as manifests
-from jaxrag.retrieval.bm25_words import Bm25Settings, library, split_words, versions
-from jaxrag.retrieval.manifest import Manifest
+from jaxrag.core import durable_files
+from jaxrag.core.hashing import canonical
+from jaxrag.core.progress import progress
+from jaxrag.retrieval.bm25.words import Bm25Settings, library, split_words, versions
+from jaxrag.retrieval.corpus import manifest as manifests
+from jaxrag.retrieval.corpus.manifest import Manifest
 from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 KIND = "bm25"
 _DEFAULTS = Bm25Settings()
@@ -69,7 +70,7 @@ class Bm25Index:
         """
         directory = Path(directory).absolute()
         source = source_of(passages, settings)
-        with manifests.building(directory):
+        with durable_files.exclusive_directory(directory):
             if state(directory) != "built":
                 _write(passages, settings, source, directory / _FOLDER)
         return cls.open(directory, passages, settings=settings, verify=verify)
@@ -164,14 +165,14 @@ def _write(
             f"{folder} needs {needed / 1e9:,.2f} GB, its disk has {free / 1e9:,.2f} GB left; make "
             "room or give another directory"
         )
-    with manifests.enough_space(folder.parent):
+    with durable_files.explain_full_disk(folder.parent):
         searcher.save(unfinished, show_progress=False)
         files = []
         for path in sorted(unfinished.iterdir()):
-            manifests.sync(path)
+            durable_files.sync(path)
             files.append(manifests.finished(path))
         Manifest(KIND, source, tuple(files), complete=True).write(unfinished)
-        manifests.move(unfinished, folder)
+        durable_files.rename(unfinished, folder)
 
 
 def _indexed(passages: Passages, settings: Bm25Settings) -> Any:

@@ -6,17 +6,17 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.store import canonical
-from jaxrag.loading import index_directory
-from jaxrag.retrieval import bm25
-from jaxrag.retrieval.bm25_words import Bm25Settings, Variant
+from jaxrag.core.hashing import canonical
+from jaxrag.retrieval.bm25 import index as bm25
+from jaxrag.retrieval.bm25.words import Bm25Settings, Variant
+from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.settings import index_directory
 
 
 @dataclasses.dataclass(frozen=True)
 class Bm25:
-    """BM25, see `jaxrag.retrieval.bm25`; it has no vectors, so AIS cannot select from it.
+    """BM25, see `jaxrag.retrieval.bm25.index`; it has no vectors, so AIS cannot select from it.
 
     Attributes:
       variant: "lucene", "robertson" or "atire".
@@ -43,20 +43,20 @@ class Bm25:
         """For tables."""
         return "BM25"
 
-    def open(self, dataset: Dataset, cache: Path) -> TextRetriever:
+    def open(self, passages: Passages, cache: Path) -> TextRetriever:
         """Opens the index, building it on first use."""
         return bm25.Bm25Index.build(
-            self.directory(dataset, cache), dataset.passages, settings=self._settings()
+            self.directory(passages, cache), passages, settings=self._settings()
         )
 
-    def directory(self, dataset: Dataset, cache: Path) -> Path:
-        """Where the index of a data set's passages is kept."""
-        source = bm25.source_of(dataset.passages, self._settings())
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the index of a corpus is kept."""
+        source = bm25.source_of(passages, self._settings())
         return index_directory(cache, bm25.KIND, canonical(source))
 
-    def state(self, dataset: Dataset, cache: Path) -> str:
+    def state(self, passages: Passages, cache: Path) -> str:
         """What is there, told without building it."""
-        return bm25.state(self.directory(dataset, cache))
+        return bm25.state(self.directory(passages, cache))
 
     def _settings(self) -> Bm25Settings:
         return Bm25Settings(**dataclasses.asdict(self))

@@ -8,17 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrag.engines.progress import progress
-from jaxrag.retrieval.manifest import (
-    File,
-    Manifest,
-    building,
-    check_settings,
-    damage,
-    enough_space,
-    read_manifest,
-)
-from jaxrag.retrieval.shards import journal_of
+from jaxrag.core.durable_files import exclusive_directory, explain_full_disk
+from jaxrag.core.progress import progress
+from jaxrag.retrieval.corpus.manifest import File, Manifest, check_settings, damage, read_manifest
+from jaxrag.retrieval.corpus.shards import journal_of
 from jaxrag.types import InputError
 
 Write = Callable[[Path, range, Callable[[int], None]], File]
@@ -61,7 +54,7 @@ def build_shards(
       InputError: the directory holds something else, or its disk is full.
     """
     count, shard_rows = settings["passages"]["count"], settings["shard_rows"]
-    with building(directory):
+    with exclusive_directory(directory):
         manifest = _begin(directory, kind, settings)
         names = {file.name for file in manifest.files}
         shards = [s for s in range(-(-count // shard_rows)) if _name(stem, s) not in names]
@@ -70,7 +63,7 @@ def build_shards(
             missing = sum(map(len, ranges))
             _check_space(directory, missing * row_bytes)
             with (
-                enough_space(directory),
+                explain_full_disk(directory),
                 progress(count, label, done=count - missing) as advance,
             ):
                 for shard, rows in zip(shards, ranges, strict=True):
@@ -116,5 +109,5 @@ def _check_space(directory: Path, needed: int) -> None:
     if free + held < needed:
         raise InputError(
             f"{directory} needs {needed / 1e9:,.2f} GB more, its disk has {free / 1e9:,.2f} GB "
-            "left; make room or give another directory"
+            "left; free some space or give another directory"
         )

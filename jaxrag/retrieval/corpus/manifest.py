@@ -7,23 +7,18 @@ manifest lists only files that are whole.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
-import fcntl
-import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-from jaxrag.engines.store import canonical, digest
+from jaxrag.core.durable_files import write_text
+from jaxrag.core.hashing import canonical, digest, digest_file
 from jaxrag.types import InputError
 
 NAME = "manifest.json"
 _VERSION = 1
-_FULL = {number: os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)}
 _FULL_CHECK = 2**30  # bytes; up to here a directory's hashes are verified whenever it is opened
 
 
@@ -54,8 +49,7 @@ class Manifest:
         """Replaces the directory's manifest, all or nothing."""
         document = dataclasses.asdict(self) | {"version": _VERSION}
         document["files"] = [file._asdict() for file in self.files]
-        with replacing(directory / NAME) as stream:
-            stream.write(json.dumps(document, indent=1, ensure_ascii=False).encode())
+        write_text(directory / NAME, json.dumps(document, indent=1, ensure_ascii=False))
 
 
 def read_manifest(directory: Path, kind: str) -> Manifest:
@@ -123,7 +117,7 @@ def damage(directory: Path, file: File, *, hashes: bool) -> str | None:
         return f"{path} is missing"
     if path.stat().st_size != file.bytes:
         return f"{path} has {path.stat().st_size:,} bytes instead of {file.bytes:,}"
-    if hashes and sha256(path) != file.sha256:
+    if hashes and digest_file(path) != file.sha256:
         return f"{path} has changed since it was written (its hash differs)"
     return None
 
@@ -148,75 +142,6 @@ def check_files(directory: Path, manifest: Manifest, *, verify: bool | None) -> 
             )
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 (hex) of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def digest_bytes(data: bytes) -> str:
-    """SHA-256 (hex) of bytes."""
-    return hashlib.sha256(data).hexdigest()
-
-
 def finished(path: Path) -> File:
     """The manifest's entry for a file that is whole."""
-    return File(path.name, path.stat().st_size, sha256(path))
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content takes the place of ``path`` once it is safely on disk."""
-    temporary = path.with_name(path.name + ".new")
-    with enough_space(path.parent):
-        with temporary.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        move(temporary, path)
-
-
-def move(source: Path, target: Path) -> None:
-    """Renames and waits until the directory's new entry is on disk."""
-    source.replace(target)
-    sync(target.parent)
-
-
-def sync(path: Path) -> None:
-    """Waits until a file's content, or a directory's entries, are on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def enough_space(path: Path) -> Iterator[None]:
-    """Turns a full disk into an error that names the path and says what to do."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        # ArrayRecord's C++ raises RuntimeError and has the number in words only
-        words = isinstance(error, RuntimeError) and any(map(str(error).count, _FULL.values()))
-        if not words and getattr(error, "errno", None) not in _FULL:
-            raise
-        raise InputError(
-            f"the disk that holds {path} is full; nothing finished is lost: "
-            "make room and run the same again"
-        ) from error
-
-
-@contextlib.contextmanager
-def building(directory: Path) -> Iterator[None]:
-    """Makes the directory and keeps other builds out of it."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{directory} is a file; give a directory for the index") from None
-    with (directory / ".lock").open("w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another process is building in {directory}; wait for it") from None
-        yield
+    return File(path.name, path.stat().st_size, digest_file(path))

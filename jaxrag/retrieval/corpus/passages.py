@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrag.retrieval import rows as row_files
+from jaxrag.retrieval.corpus import rows as row_files
 from jaxrag.types import InputError, Passage
 
 _KIND = "passages"

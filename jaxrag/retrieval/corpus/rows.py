@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.dataset_info import DatasetIdentity
 
-from jaxrag.retrieval.manifest import enough_space
+from jaxrag.core.durable_files import explain_full_disk
 from jaxrag.types import InputError
 
 Row = Mapping[str, Any]
@@ -35,7 +35,7 @@ _ROWS_PER_FILE = 1 << 17
 _ROWS_PER_WRITE = 4096
 
 
-class Manifest(NamedTuple):
+class RowsManifest(NamedTuple):
     """What a complete directory says about itself."""
 
     kind: str
@@ -53,7 +53,7 @@ def write_rows(
     fields: Mapping[str, type],
     about: Mapping[str, Any] | None = None,
     finish: Callable[[Path], None] | None = None,
-) -> Manifest:
+) -> RowsManifest:
     """Write the rows of each split, in their order, to a new directory.
 
     The content hash is over the splits' names and rows, whatever the files look like.
@@ -73,11 +73,11 @@ def write_rows(
     """
     directory = Path(directory).absolute()
     refuse_occupied(directory)
-    with enough_space(directory), _unfinished(directory) as partial:
+    with explain_full_disk(directory), _unfinished(directory) as partial:
         rows, identity = _write_splits(partial, splits, kind=kind, fields=fields)
         if finish is not None:
             finish(partial)
-        manifest = Manifest(kind, rows, identity, _file_sizes(partial), dict(about or {}))
+        manifest = RowsManifest(kind, rows, identity, _file_sizes(partial), dict(about or {}))
         document = {"format": _FORMAT, **manifest._asdict()}
         (partial / MANIFEST).write_text(json.dumps(document, indent=1, ensure_ascii=False))
         if not is_complete(directory):
@@ -103,7 +103,7 @@ def is_complete(directory: Path) -> bool:
     return (Path(directory) / MANIFEST).is_file()
 
 
-def read_manifest(directory: Path, *, kind: str) -> Manifest:
+def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
     """The manifest of a directory, after checking that every file it lists has its size.
 
     Raises:
@@ -118,7 +118,7 @@ def read_manifest(directory: Path, *, kind: str) -> Manifest:
     try:
         document = json.loads((directory / MANIFEST).read_text())
         version = document.pop("format")
-        manifest = Manifest(**document)
+        manifest = RowsManifest(**document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{directory / MANIFEST}: not a manifest ({error}); {way_out}") from None
     if version != _FORMAT or manifest.kind != kind:

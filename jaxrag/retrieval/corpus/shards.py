@@ -11,7 +11,9 @@ from typing import BinaryIO, TextIO
 
 import numpy as np
 
-from jaxrag.retrieval.manifest import File, digest_bytes, finished, move
+from jaxrag.core.durable_files import rename
+from jaxrag.core.hashing import digest_bytes
+from jaxrag.retrieval.corpus.manifest import File, finished
 
 _FIRST, _MOST = 256, 1 << 15  # rows of a chunk,
 _SECONDS = 5.0  # which doubles while it takes less than this
@@ -60,7 +62,7 @@ def write_shard(
             start = chunk.stop
             if chunk_rows is None and time.monotonic() - began < _SECONDS:
                 size = min(2 * size, _MOST)
-    move(partial, path)
+    rename(partial, path)
     return finished(path)
 
 

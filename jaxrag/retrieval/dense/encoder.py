@@ -14,10 +14,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from jaxrag.engines.store import canonical
-from jaxrag.models.bert import BertEncoder, cls_pool, mean_pool
-from jaxrag.models.bert_checkpoint import load_encoder, read_bert_config
-from jaxrag.models.checkpoint import fingerprint, locate, read_config
+from jaxrag.core.hashing import canonical
+from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
+from jaxrag.models.bert.network import BertEncoder, cls_pool, mean_pool
+from jaxrag.models.checkpoint.files import fingerprint, locate, read_config
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
@@ -126,7 +126,7 @@ class Encoder:
         """Reads an encoder and its tokenizer.
 
         Args:
-          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.locate` takes it.
+          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.files.locate` takes it.
           pooling: "mean" of all tokens' states, or the first token's ("cls").
           query_prefix: put before a query, such as E5's "query: ".
           passage_prefix: put before a passage, and before its title.
@@ -198,7 +198,7 @@ class Encoder:
             features=self.dimension,
         )
 
-    def _compute(self, batch: buckets.Batch) -> Float[Array, "b d"]:
+    def _compute(self, batch: buckets.TokenBatch) -> Float[Array, "b d"]:
         return embed_tokens(
             self.params,
             batch.ids,

@@ -12,15 +12,15 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
-from jaxrag.engines.store import canonical
+from jaxrag.core.hashing import canonical
 from jaxrag.functional import topk
-from jaxrag.retrieval.matrix import Matrix, open_matrix
-from jaxrag.retrieval.ranking import Metric, check_query, rank
+from jaxrag.retrieval.dense.matrix import Matrix, open_matrix
+from jaxrag.retrieval.rescoring import Metric, check_query, rank
 from jaxrag.retrieval.retriever import TextEncoder
 from jaxrag.types import InputError, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 _BLOCKS = (1, 16, 128)  # how many queries are searched together
 _SPARE = 4  # candidates beyond k, so that rounding at the k-th place can be told

@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.retrieval.builds import build_shards, check_sizes
-from jaxrag.retrieval.manifest import (
-    File,
-    Manifest,
-    open_manifest,
-)
+from jaxrag.retrieval.corpus.builds import build_shards, check_sizes
+from jaxrag.retrieval.corpus.manifest import File, Manifest, open_manifest
+from jaxrag.retrieval.corpus.shards import write_shard
 from jaxrag.retrieval.retriever import TextEncoder
-from jaxrag.retrieval.shards import write_shard
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 KIND = "matrix"
 

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval import manifest as manifests
-from jaxrag.retrieval.manifest import Manifest
-from jaxrag.retrieval.matrix import Matrix, open_matrix
-from jaxrag.retrieval.ranking import check_query, rank
-from jaxrag.retrieval.retriever import TextEncoder
-from jaxrag.retrieval.scann_training import (
+from jaxrag.core import durable_files
+from jaxrag.core.hashing import canonical
+from jaxrag.retrieval.corpus import manifest as manifests
+from jaxrag.retrieval.corpus.manifest import Manifest
+from jaxrag.retrieval.dense.matrix import Matrix, open_matrix
+from jaxrag.retrieval.dense.scann_training import (
     KIND,
     ScannSettings,
     folder_of,
@@ -35,10 +34,12 @@ from jaxrag.retrieval.scann_training import (
     source_of,
     train,
 )
+from jaxrag.retrieval.rescoring import check_query, rank
+from jaxrag.retrieval.retriever import TextEncoder
 from jaxrag.types import InputError, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 _DEFAULTS = ScannSettings()
 _SHARE = 1 / 8  # of the leaves are searched by default,
@@ -89,7 +90,7 @@ class ScannIndex:
         settings = settings.resolved(len(matrix))
         source = source_of(matrix, settings)
         folder = folder_of(matrix, source)
-        with manifests.building(matrix.directory):
+        with durable_files.exclusive_directory(matrix.directory):
             if not is_sound(folder):
                 train(matrix, settings, source, folder)
         return cls.open(

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxrag.engines.store import canonical, digest
-from jaxrag.retrieval import manifest as manifests
-from jaxrag.retrieval.manifest import Manifest
-from jaxrag.retrieval.matrix import Matrix
-from jaxrag.retrieval.ranking import Metric
+from jaxrag.core import durable_files
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.retrieval.corpus import manifest as manifests
+from jaxrag.retrieval.corpus.manifest import Manifest
+from jaxrag.retrieval.dense.matrix import Matrix
+from jaxrag.retrieval.rescoring import Metric
 from jaxrag.types import InputError
 
 KIND = "scann"
@@ -100,15 +101,15 @@ def train(matrix: Matrix, settings: ScannSettings, source: dict[str, Any], folde
     for old in (folder, unfinished):
         shutil.rmtree(old, ignore_errors=True)
     searcher = _searcher(matrix, settings)
-    with manifests.enough_space(matrix.directory):
+    with durable_files.explain_full_disk(matrix.directory):
         unfinished.mkdir()
         searcher.serialize(str(unfinished), relative_path=True)
         files = []
         for path in sorted(unfinished.iterdir()):
-            manifests.sync(path)
+            durable_files.sync(path)
             files.append(manifests.finished(path))
         Manifest(KIND, source, tuple(files), complete=True).write(unfinished)
-        manifests.move(unfinished, folder)
+        durable_files.rename(unfinished, folder)
 
 
 def _searcher(matrix: Matrix, settings: ScannSettings) -> Any:

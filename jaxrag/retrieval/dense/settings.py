@@ -1,4 +1,4 @@
-"""Encoders, the indexes of what they encode, and rerankers."""
+"""Settings of encoders and of the indexes over their vectors."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.language_model import LanguageModel
-from jaxrag.loading import index_directory
-from jaxrag.retrieval import rerank
-from jaxrag.retrieval.encoder import Description, Encoder, Pooling, describe
-from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.matrix import Matrix, build_matrix
+from jaxrag.models.checkpoint.files import short_name
+from jaxrag.models.precision import DType
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.encoder import Description, Encoder, Pooling, describe
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import Matrix, build_matrix
+from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
+from jaxrag.retrieval.dense.scann_training import folder_of, is_sound, source_of
+from jaxrag.retrieval.dense.two_towers import TwoTowers, describe_towers
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
-from jaxrag.retrieval.scann import ScannIndex, ScannSettings
-from jaxrag.retrieval.scann_training import folder_of, is_sound, source_of
-from jaxrag.retrieval.two_towers import TwoTowers, describe_towers
-from jaxrag.settings.checkpoints import DType, short_name
+from jaxrag.retrieval.settings import index_directory
 
 
 @dataclasses.dataclass(frozen=True)
 class BiEncoder:
     """The encoder of queries and passages; the defaults are those of all-MiniLM-L6-v2.
 
-    Those of other known retrievers are in `jaxrag.settings.baselines`.
+    Those of other known retrievers are in `jaxrag.retrieval.dense.published_encoders`.
 
     Attributes:
       checkpoint: as in `Local`.
@@ -72,14 +71,14 @@ class BiEncoder:
         return options | {"dtype": self.dtype or None}
 
 
-def matrix_directory(encoder: TextEncoder | Description, dataset: Dataset, cache: Path) -> Path:
-    """Where the vectors that an encoder makes of a data set's passages are kept."""
-    return index_directory(cache, encoder.identity, dataset.passages.identity)
+def matrix_directory(encoder: TextEncoder | Description, passages: Passages, cache: Path) -> Path:
+    """Where the vectors that an encoder makes of a corpus are kept."""
+    return index_directory(cache, encoder.identity, passages.identity)
 
 
-def _matrix(encoder: TextEncoder, dataset: Dataset, cache: Path) -> Path:
-    directory = matrix_directory(encoder, dataset, cache)
-    build_matrix(dataset.passages, encoder, directory)
+def _matrix(encoder: TextEncoder, passages: Passages, cache: Path) -> Path:
+    directory = matrix_directory(encoder, passages, cache)
+    build_matrix(passages, encoder, directory)
     return directory
 
 
@@ -95,11 +94,11 @@ class Exact:
         """Encoder and kind of index, for tables."""
         return f"{short_name(self.encoder.checkpoint)}, exact"
 
-    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+    def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, encoding the corpus on first use."""
         encoder = self.encoder.load()
-        directory = _matrix(encoder, dataset, cache)
-        return ExactIndex.open(directory, encoder, dataset.passages, metric=self.metric)
+        directory = _matrix(encoder, passages, cache)
+        return ExactIndex.open(directory, encoder, passages, metric=self.metric)
 
     def is_built_on(self, matrix: Matrix) -> bool:
         """Whether nothing is left to do once the vectors are there."""
@@ -127,13 +126,13 @@ class Scann:
         """Encoder and kind of index, for tables."""
         return f"{short_name(self.encoder.checkpoint)}, ScaNN"
 
-    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+    def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, encoding the corpus and training on first use."""
         encoder = self.encoder.load()
         return ScannIndex.build(
-            _matrix(encoder, dataset, cache),
+            _matrix(encoder, passages, cache),
             encoder,
-            dataset.passages,
+            passages,
             settings=self._settings(),
             leaves_to_search=self.leaves_to_search or None,
         )
@@ -145,23 +144,3 @@ class Scann:
 
     def _settings(self) -> ScannSettings:
         return ScannSettings(metric=self.metric, leaves=self.leaves or None)
-
-
-@dataclasses.dataclass(frozen=True)
-class CrossEncoder:
-    """A reranker that reads query and passage together."""
-
-    checkpoint: str
-
-    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
-        """Reads the checkpoint onto the devices."""
-        return rerank.CrossEncoder.load(self.checkpoint)
-
-
-@dataclasses.dataclass(frozen=True)
-class QueryLikelihood:
-    """Reranks by the language model's mean log-probability of the query given the passage."""
-
-    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
-        """Uses the run's own language model."""
-        return rerank.QueryLikelihood(model)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval.encoder import Description, Encoder
+from jaxrag.core.hashing import canonical
+from jaxrag.retrieval.dense.encoder import Description, Encoder
 from jaxrag.types import InputError, Passage
 
 

@@ -1,9 +1,9 @@
 """SiDR's index: every passage as the set of its tokens, searched with weights over the vocabulary.
 
 Made without a network, at the speed of the tokenizer, and small: 21 million passages of 100 words
-take 3.4 to 3.8 GB (see `jaxrag.retrieval.token_rows`; ``python -m benchmarks.bag_of_tokens`` prints
-it for a text at hand). On one CPU device the search reads the files where they are mapped: there is
-no copy in memory. Other devices, and several, hold a copy each of their share.
+take 3.4 to 3.8 GB (see `jaxrag.retrieval.sidr.token_rows`; ``python -m benchmarks.bag_of_tokens``
+prints it for a text at hand). On one CPU device the search reads the files where they are mapped:
+there is no copy in memory. Other devices, and several, hold a copy each of their share.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval.bag_search import BagSearch, check_weights
-from jaxrag.retrieval.bag_tokenizer import BagTokenizer
-from jaxrag.retrieval.builds import build_shards, check_sizes
-from jaxrag.retrieval.manifest import File, Manifest, open_manifest
-from jaxrag.retrieval.token_rows import MOST_ROWS, TokenFile, tile_size, write_tokens
+from jaxrag.core.hashing import canonical
+from jaxrag.retrieval.corpus.builds import build_shards, check_sizes
+from jaxrag.retrieval.corpus.manifest import File, Manifest, open_manifest
+from jaxrag.retrieval.sidr.bag_search import BagSearch, check_weights
+from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr.token_rows import MOST_ROWS, TokenFile, tile_size, write_tokens
 from jaxrag.types import InputError, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 KIND = "bag_of_tokens"
 _CHUNK = 4096  # passages tokenised at a time

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from jaxrag.functional import bag_of_tokens as kernel
 from jaxrag.functional.bag_of_tokens import BLOCK, LEVELS, Blocks, Part, Selected
-from jaxrag.retrieval.ranking import check_query
-from jaxrag.retrieval.token_rows import Found, TokenFile, every_score
+from jaxrag.retrieval.rescoring import check_query
+from jaxrag.retrieval.sidr.token_rows import Found, TokenFile, every_score
 from jaxrag.types import InputError, Ranking
 
 _SIZES = (1, 32, 64)  # queries that a table serves; of 2 to 4 each gets its own

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrag.engines.store import canonical, digest
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.bag_of_tokens import LONGEST, PAD
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError, Passage

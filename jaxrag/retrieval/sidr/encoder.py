@@ -1,7 +1,7 @@
 """SiDR's encoder: questions and passages as weights over the vocabulary.
 
-METHODS section 3.2; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens index". What
-is searched with them: `jaxrag.retrieval.semi_parametric`.
+docs/methods.md, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
+index". What is searched with them: `jaxrag.retrieval.sidr.semi_parametric`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from jaxrag.engines.store import canonical
-from jaxrag.models.checkpoint import locate
-from jaxrag.models.precision import compute_dtype
-from jaxrag.models.sidr import Sidr, Towers, bag_of_tokens, keep_top, tower
-from jaxrag.models.sidr_checkpoint import (
+from jaxrag.core.hashing import canonical
+from jaxrag.models.bert.sidr import SidrNetwork, Towers, bag_of_tokens, keep_top, tower
+from jaxrag.models.bert.sidr_checkpoint import (
     is_trained,
     load_towers,
     tokenizer_path,
     towers_fingerprint,
 )
+from jaxrag.models.checkpoint.files import locate
+from jaxrag.models.precision import compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
 from jaxrag.types import InputError, Passage
@@ -56,7 +56,7 @@ class SidrEncoder:
     """
 
     identity: str
-    module: Sidr
+    module: SidrNetwork
     params: Towers
     tokenizer: PreTrainedTokenizerFast
     top: int
@@ -85,12 +85,12 @@ class SidrEncoder:
         """Reads a SiDR, or makes an untrained one of a BERT.
 
         Args:
-          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.locate` takes it, or the directory
-            of two towers.
+          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.files.locate` takes it, or the
+            directory of two towers.
           top: entries that a vector keeps.
           own_tokens: whether it keeps those of the text's own tokens besides.
           query_length, passage_length: tokens, special ones included, that a text is cut to.
-          shared, first, scale: see `jaxrag.models.sidr_checkpoint.load_towers`.
+          shared, first, scale: see `jaxrag.models.bert.sidr_checkpoint.load_towers`.
           dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
           batch_tokens: size of a batch; by default what suits the device.
           mesh: devices that share a batch's rows, along the mesh's "data" axis.
@@ -170,7 +170,7 @@ class SidrEncoder:
         limit: int,
         finish: Callable[..., Array],
     ) -> np.ndarray:
-        def compute(batch: buckets.Batch) -> Array:
+        def compute(batch: buckets.TokenBatch) -> Array:
             vectors = embed_tokens(
                 tower(self.params, side),
                 batch.ids,
@@ -200,7 +200,7 @@ def embed_tokens(
     ids: Int[Array, "b t"],
     lengths: Int[Array, " b"],
     *,
-    module: Sidr,
+    module: SidrNetwork,
     top: int,
     own_tokens: bool,
 ) -> Float[Array, "b v"]:

@@ -1,8 +1,8 @@
 """What a match of SiDR is made of: the tokens of the vocabulary, and what each added to the score.
 
 Every score of SiDR is a sum over tokens of a weight in the question times a weight in the passage
-(`jaxrag.retrieval.semi_parametric`), so its terms tell why a passage was found. Few systems can be
-read like this: the weights may be on tokens that neither text holds.
+(`jaxrag.retrieval.sidr.semi_parametric`), so its terms tell why a passage was found. Few systems
+can be read like this: the weights may be on tokens that neither text holds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxrag.retrieval import buckets
-from jaxrag.retrieval.semi_parametric import SidrIndex
-from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.types import Passage
 
 

@@ -1,6 +1,7 @@
 """SiDR's four searches, over tokens and over vectors.
 
-METHODS section 3.2. A question is E(q), or the set of its tokens T(q); a passage E(d) or T(d):
+docs/methods.md, "R3: the four searches". A question is E(q), or the set of its tokens T(q); a
+passage E(d) or T(d):
 
 ============  ==========================================  ======================
 search        score                                       needs
@@ -24,14 +25,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval.bag_of_tokens import BagOfTokens
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.retrieval.sparse import SparseIndex
+from jaxrag.core.hashing import canonical
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.sparse import SparseIndex
 from jaxrag.types import InputError, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 Search = Literal["late", "beta", "alpha", "parametric"]
 

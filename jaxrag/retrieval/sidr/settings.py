@@ -6,25 +6,23 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.store import canonical
-from jaxrag.loading import index_directory
-from jaxrag.models.checkpoint import locate
-from jaxrag.models.precision import compute_dtype
-from jaxrag.models.sidr_checkpoint import (
+from jaxrag.core.hashing import canonical
+from jaxrag.models.bert.sidr_checkpoint import (
     first_token,
     has_towers,
     is_trained,
     tokenizer_path,
     towers_fingerprint,
 )
-from jaxrag.retrieval import bag_of_tokens, sparse
-from jaxrag.retrieval.bag_tokenizer import BagTokenizer
-from jaxrag.retrieval.manifest import check_files, read_manifest
-from jaxrag.retrieval.passages import Passages
-from jaxrag.retrieval.semi_parametric import Search, SidrIndex
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.settings.checkpoints import DType, short_name
+from jaxrag.models.checkpoint.files import locate, short_name
+from jaxrag.models.precision import DType, compute_dtype
+from jaxrag.retrieval.corpus.manifest import check_files, read_manifest
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.settings import index_directory
+from jaxrag.retrieval.sidr import bag_of_tokens, sparse
+from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex
 from jaxrag.types import InputError
 
 _SEARCHES = ("late", "beta", "alpha", "parametric")
@@ -32,7 +30,7 @@ _SEARCHES = ("late", "beta", "alpha", "parametric")
 
 @dataclasses.dataclass(frozen=True)
 class Sidr:
-    """SiDR, see `jaxrag.retrieval.semi_parametric`; like BM25 it is asked with texts.
+    """SiDR, see `jaxrag.retrieval.sidr.semi_parametric`; like BM25 it is asked with texts.
 
     Attributes:
       checkpoint: a trained SiDR (a directory of one tower, or of two), or a BERT as in `Local`,
@@ -73,10 +71,10 @@ class Sidr:
         """Checkpoint and search, for tables."""
         return f"{short_name(self.checkpoint)}, SiDR {self.search}"
 
-    def open(self, dataset: Dataset, cache: Path) -> SidrIndex:
+    def open(self, passages: Passages, cache: Path) -> SidrIndex:
         """Opens the index, building it on first use."""
-        path, passages, encoder = self.located(), dataset.passages, self.encoder()
-        directory = self.directory(dataset, cache)
+        path, encoder = self.located(), self.encoder()
+        directory = self.directory(passages, cache)
         if self._over_tokens:
             index = bag_of_tokens.build_bag_of_tokens(passages, self._bags(path), directory)
         else:
@@ -95,8 +93,8 @@ class Sidr:
             dtype=self.dtype or None,
         )
 
-    def directory(self, dataset: Dataset, cache: Path) -> Path:
-        """Where the index of a data set's passages is kept.
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the index of a corpus is kept.
 
         That of tokens serves every checkpoint with this tokenizer, so a model through all of its
         training.
@@ -110,11 +108,11 @@ class Sidr:
             about = {"weights": towers_fingerprint(path), "dtype": dtype, **lengths}
             about |= {} if self.scale == 1.0 or is_trained(path) else {"scale": self.scale}
             what = canonical({sparse.KIND: about})
-        return index_directory(cache, what, dataset.passages.identity)
+        return index_directory(cache, what, passages.identity)
 
-    def state(self, dataset: Dataset, cache: Path) -> str:
+    def state(self, passages: Passages, cache: Path) -> str:
         """What is there, told without building it."""
-        directory = self.directory(dataset, cache)
+        directory = self.directory(passages, cache)
         if not directory.exists():
             return "not built yet"
         kind = bag_of_tokens.KIND if self._over_tokens else sparse.KIND

@@ -1,7 +1,7 @@
 """The index E(D) of SiDR: every passage as its few hundred largest weights over the vocabulary.
 
 Rows of token ids (uint16) and values (float16), 4 bytes an entry: 3 KB a passage with SiDR's 768,
-so 64 GB for 21 million; the index of token sets (`jaxrag.retrieval.bag_of_tokens`) takes a
+so 64 GB for 21 million; the index of token sets (`jaxrag.retrieval.sidr.bag_of_tokens`) takes a
 twentieth and no network. Asked with E(q) it is SiDR's parametric search, with T(q) its alpha.
 """
 
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, UInt16
 
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval.bag_search import check_weights
-from jaxrag.retrieval.builds import build_shards, check_sizes
-from jaxrag.retrieval.manifest import File, Manifest, open_manifest
-from jaxrag.retrieval.shards import write_shard
-from jaxrag.retrieval.sparse_search import SparseSearch
+from jaxrag.core.hashing import canonical
+from jaxrag.retrieval.corpus.builds import build_shards, check_sizes
+from jaxrag.retrieval.corpus.manifest import File, Manifest, open_manifest
+from jaxrag.retrieval.corpus.shards import write_shard
+from jaxrag.retrieval.sidr.bag_search import check_weights
+from jaxrag.retrieval.sidr.sparse_search import SparseSearch
 from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
-    from jaxrag.retrieval.passages import Passages
+    from jaxrag.retrieval.corpus.passages import Passages
 
 KIND = "sparse"
 Encode = Callable[[Sequence[Passage]], tuple[UInt16[np.ndarray, "n l"], Float[np.ndarray, "n l"]]]

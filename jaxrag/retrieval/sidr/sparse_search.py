@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Float, Int, UInt16
 
 from jaxrag.functional import sparse
-from jaxrag.retrieval.ranking import Ranked
+from jaxrag.retrieval.rescoring import RankedRows
 from jaxrag.types import Ranking
 
 _BLOCK = 32  # queries searched together
@@ -110,7 +110,7 @@ class SparseSearch:
 
     def _rank(
         self, queries: Float[np.ndarray, "q w"], candidates: Int[np.ndarray, "q m"]
-    ) -> Ranked:
+    ) -> RankedRows:
         """Scores in float64, rounded to float32, entry by entry, and sorts."""
         scores = np.empty(candidates.shape, np.float32)
         length = self.length
@@ -123,7 +123,7 @@ class SparseSearch:
                 # column by column: NumPy's own sum adds in an order that depends on the shape
                 into[start : start + step] = sum(products.T, np.zeros(len(entries)))
         order = np.lexsort((candidates, -scores), axis=1)
-        return Ranked(*(np.take_along_axis(x, order, axis=1) for x in (candidates, scores)))
+        return RankedRows(*(np.take_along_axis(x, order, axis=1) for x in (candidates, scores)))
 
     def entries(self, rows: Int[np.ndarray, " m"]) -> UInt16[np.ndarray, "m 2*l"]:
         """What is stored of some rows: ids, then the bits of values."""

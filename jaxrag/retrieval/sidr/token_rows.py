@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxrag.core.durable_files import atomic_write
 from jaxrag.functional.bag_of_tokens import PAD, STEP
-from jaxrag.retrieval.manifest import File, finished, replacing
+from jaxrag.retrieval.corpus.manifest import File, finished
 from jaxrag.types import Ranking
 
 MOST_ROWS = 1 << 16
@@ -106,7 +107,7 @@ def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
             rows[column, : lengths[passage]] = passages[passage]
         array[at : at + width] = rows.T
         at += width
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         np.save(stream, array)
     return finished(path)
 

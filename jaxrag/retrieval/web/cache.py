@@ -1,6 +1,6 @@
 """What web searches found, kept with its date, so that a run can be repeated without the web.
 
-A `jaxrag.engines.store.Store` of its own, so `jaxrag store verify` and `rescue` work on the file.
+A `jaxrag.core.store.Store` of its own, so `jaxrag store verify` and `rescue` work on the file.
 The web changes: searches belong to an edition, which begins at some time, and a run is about one.
 """
 
@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrag.engines.store import Store, canonical, entry_key
-from jaxrag.retrieval.web_http import SearchRefusedError
-from jaxrag.retrieval.web_pages import Page, page_from, row_of
+from jaxrag.core.hashing import canonical
+from jaxrag.core.store import Store, entry_key
+from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, page_from, row_of
 from jaxrag.types import InputError
 
 _EDITION, _SEARCH, _PASSAGE = "web-edition", "web-search", "web-passage"
 
 
-class Found(NamedTuple):
+class StoredSearch(NamedTuple):
     """A stored search: the rows of its passages, best first, and when the web was asked (UTC)."""
 
     rows: tuple[int, ...]
@@ -76,7 +76,9 @@ class WebCache:
         self._put(_EDITION, source, {str(len(editions)): {"began": time.isoformat()}})
         return self.editions(source)[-1]  # which another process may just have begun
 
-    def searches(self, source: str, edition: str, queries: Sequence[str]) -> dict[str, Found]:
+    def searches(
+        self, source: str, edition: str, queries: Sequence[str]
+    ) -> dict[str, StoredSearch]:
         """Those of the queries that were asked in an edition, with what they found."""
         keys = {query: entry_key(_SEARCH, canonical([source, edition]), query) for query in queries}
         held = self._store.get(list(set(keys.values())))
@@ -84,10 +86,10 @@ class WebCache:
         for query, key in keys.items():
             if key in held:
                 value = json.loads(held[key])
-                found[query] = Found(tuple(value["rows"]), value["asked"])
+                found[query] = StoredSearch(tuple(value["rows"]), value["asked"])
         return found
 
-    def keep(self, source: str, edition: str, query: str, pages: Sequence[Page]) -> Found:
+    def keep(self, source: str, edition: str, query: str, pages: Sequence[WebPage]) -> StoredSearch:
         """Stores what a search found; what another process stored before is kept and returned.
 
         Raises:
@@ -105,7 +107,7 @@ class WebCache:
         self._put(_SEARCH, canonical([source, edition]), {query: search})
         return self.searches(source, edition, [query])[query]
 
-    def pages(self, rows: Sequence[int]) -> list[Page]:
+    def pages(self, rows: Sequence[int]) -> list[WebPage]:
         """The pages of these rows, in the given order.
 
         Raises:
@@ -120,7 +122,7 @@ class WebCache:
 
     def counts(self) -> tuple[int, int]:
         """How many searches and how many passages the file holds."""
-        held = self._store.holdings()
+        held = self._store.producers()
         searches, passages = (
             sum(one.entries for one in held if one.operation == kind)
             for kind in (_SEARCH, _PASSAGE)

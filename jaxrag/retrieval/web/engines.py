@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jaxrag.retrieval.web_http import PassingError, SearchServer
-from jaxrag.retrieval.web_pages import Page, plain, usable
+import httpx2 as httpx
+
+from jaxrag.core.http import HttpClient, TransientError, retry_after
+from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, plain, usable
+from jaxrag.types import InputError
 
 BRAVE = "https://api.search.brave.com"
 BRAVE_MOST = 20  # results of one request
 BRAVE_CHARACTERS, BRAVE_WORDS = 400, 50  # of a query, at most
+_QUERY = {400, 413, 414, 422}  # status codes that blame the one query
 _SEARXNG_PAGES = 5  # most pages of results that one search asks for
 _KEY = "the engine does not accept the key; check it, and its subscription."
 _FORMATS = (
@@ -25,21 +29,30 @@ class BraveClient:
     Args:
       url: its address, or that of a stand-in.
       key: the subscription's token; it appears nowhere but in the request's header.
-      rate, timeout, patience: see `jaxrag.retrieval.web_http.SearchServer`.
+      rate, timeout, patience: see `jaxrag.core.http.HttpClient`.
     """
 
     def __init__(
         self, url: str = BRAVE, *, key: str, rate: float, timeout: float, patience: float
     ) -> None:
         headers = {"X-Subscription-Token": key, "Accept": "application/json"}
-        self._server = SearchServer(
-            url, headers=headers, secrets=(key,), rate=rate, timeout=timeout, patience=patience
+        self._server = HttpClient(
+            [url],
+            headers=headers,
+            secrets=(key,),
+            rate=rate,
+            timeout=timeout,
+            patience=patience,
+            requested_pause=_brave_pause,
+            refused=_brave_refusal,
         )
 
-    def search(self, query: str, count: int) -> list[Page]:
+    def search(self, query: str, count: int) -> list[WebPage]:
         """See `SearchClient`; a longer query is asked with its first 50 words, 400 characters."""
-        asked = {"q": shortened(query), "count": str(count)}
-        pages = self._server.get("/res/v1/web/search", asked, _brave_pages, refused=_brave_refusal)
+        parameters = {"q": shortened(query), "count": str(count)}
+        pages = self._server.request(
+            "GET", "/res/v1/web/search", parameters=parameters, read=_brave_pages
+        )
         return usable(pages, count)
 
 
@@ -51,20 +64,49 @@ def shortened(query: str) -> str:
     return " ".join(words)[:BRAVE_CHARACTERS]
 
 
-def _brave_refusal(status: int, text: str) -> str | None:
-    """Brave answers 422 to a key that is none, as to a query that it cannot take."""
+def _refusal(status: int, message: str) -> Exception:
+    """The error for a refused search: of the one query, or `SearchRefusedError` for all of them."""
+    if status in _QUERY:
+        return InputError(f"{message}: it refuses this query; others may be answered.")
+    return SearchRefusedError(f"{message}: check the key and the address.")
+
+
+def _brave_refusal(status: int, text: str, message: str) -> Exception:
+    """Brave answers 422 to an invalid key, as it does to an invalid query."""
     token = "SUBSCRIPTION_TOKEN" in text or "x-subscription-token" in text.lower()
-    return _KEY if status in (401, 402, 403) or (status == 422 and token) else None
+    if status in (401, 402, 403) or (status == 422 and token):
+        return SearchRefusedError(f"{message}: {_KEY}")
+    return _refusal(status, message)
 
 
-def _brave_pages(answer: Mapping[str, Any]) -> list[Page]:
+def _brave_pause(response: httpx.Response) -> float | None:
+    """Seconds to wait by Retry-After and by Brave's headers: the longer, None without any.
+
+    X-RateLimit-Remaining lists the requests left in each window (second, month), X-RateLimit-Reset
+    the seconds until the window ends.
+    """
+    resets = _numbers(response.headers.get("X-RateLimit-Reset", ""))
+    left = _numbers(response.headers.get("X-RateLimit-Remaining", ""))
+    spent = [reset for reset, some in zip(resets, left, strict=False) if some <= 0]
+    pauses = [retry_after(response), max(spent) if spent else min(resets, default=None)]
+    return max((seconds for seconds in pauses if seconds is not None), default=None)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [max(0.0, float(part)) for part in text.split(",") if part.strip()]
+    except ValueError:
+        return []
+
+
+def _brave_pages(answer: Mapping[str, Any]) -> list[WebPage]:
     """Where nothing is found, the answer has no "web"; what it always has is its query."""
     web = answer.get("web")
     if web is None and "query" in answer:
         return []
     results = web.get("results") if isinstance(web, Mapping) else None
     return [
-        Page(
+        WebPage(
             plain(result.get("url")),
             plain(result.get("title"), tags=True),
             plain(result.get("description"), tags=True),
@@ -81,29 +123,30 @@ class SearxngClient:
     Args:
       url: the instance's address.
       key: sent as bearer token, for an instance behind a proxy that wants one; "" sends none.
-      rate, timeout, patience: see `jaxrag.retrieval.web_http.SearchServer`.
+      rate, timeout, patience: see `jaxrag.core.http.HttpClient`.
     """
 
     def __init__(
         self, url: str, *, key: str = "", rate: float, timeout: float, patience: float
     ) -> None:
         headers = {"Accept": "application/json"}
-        self._server = SearchServer(
-            url,
+        self._server = HttpClient(
+            [url],
             headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
             secrets=(key,) if key else (),
             rate=rate,
             timeout=timeout,
             patience=patience,
+            refused=_searxng_refusal,
         )
 
-    def search(self, query: str, count: int) -> list[Page]:
+    def search(self, query: str, count: int) -> list[WebPage]:
         """See `SearchClient`; the instance decides how many a page holds, so several are asked."""
-        found: list[Page] = []
+        found: list[WebPage] = []
         for number in range(1, _SEARXNG_PAGES + 1):
-            asked = {"q": query, "format": "json", "pageno": str(number)}
+            parameters = {"q": query, "format": "json", "pageno": str(number)}
             read = _first_pages if number == 1 else _searxng_pages
-            more = self._server.get("/search", asked, read, refused=_searxng_refusal)
+            more = self._server.request("GET", "/search", parameters=parameters, read=read)
             before = len(found)
             found = usable([*found, *more], count)
             if len(found) in (before, count):
@@ -111,22 +154,24 @@ class SearxngClient:
         return found
 
 
-def _searxng_refusal(status: int, text: str) -> str | None:
-    return _FORMATS if status == 403 else None
+def _searxng_refusal(status: int, text: str, message: str) -> Exception:
+    if status == 403:
+        return SearchRefusedError(f"{message}: {_FORMATS}")
+    return _refusal(status, message)
 
 
-def _first_pages(answer: Mapping[str, Any]) -> list[Page]:
+def _first_pages(answer: Mapping[str, Any]) -> list[WebPage]:
     """The first page of results; where no engine answered, an empty one is no finding."""
     pages = _searxng_pages(answer)
     silent = answer.get("unresponsive_engines")
     if not pages and silent:
-        raise PassingError(f"SearXNG found nothing, and these engines did not answer: {silent}")
+        raise TransientError(f"SearXNG found nothing, and these engines did not answer: {silent}")
     return pages
 
 
-def _searxng_pages(answer: Mapping[str, Any]) -> list[Page]:
+def _searxng_pages(answer: Mapping[str, Any]) -> list[WebPage]:
     return [
-        Page(plain(result.get("url")), plain(result.get("title")), plain(result.get("content")))
+        WebPage(plain(result.get("url")), plain(result.get("title")), plain(result.get("content")))
         for result in _objects(answer.get("results"), answer, "results")
     ]
 
@@ -134,5 +179,5 @@ def _searxng_pages(answer: Mapping[str, Any]) -> list[Page]:
 def _objects(results: object, answer: Mapping[str, Any], where: str) -> Iterator[Mapping[str, Any]]:
     """The results that are objects; an answer without a list of them is none."""
     if not isinstance(results, list):
-        raise PassingError(f"the answer has no list {where!r}: it has {sorted(answer)}")
+        raise TransientError(f"the answer has no list {where!r}: it has {sorted(answer)}")
     return (result for result in results if isinstance(result, Mapping))

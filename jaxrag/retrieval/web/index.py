@@ -13,13 +13,11 @@ import queue
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 
+from jaxrag.core.hashing import canonical
 from jaxrag.engines.flight import Workers
-from jaxrag.engines.requests import EngineDown
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval.web_cache import Found, WebCache
-from jaxrag.retrieval.web_http import SearchRefusedError
-from jaxrag.retrieval.web_pages import Page, SearchClient, passage_of, row_in
-from jaxrag.types import InputError, Passage, Ranking
+from jaxrag.retrieval.web.cache import StoredSearch, WebCache
+from jaxrag.retrieval.web.pages import SearchClient, SearchRefusedError, WebPage, passage_of, row_in
+from jaxrag.types import EngineDown, InputError, Passage, Ranking
 
 _log = logging.getLogger("jaxrag")
 _NAMED = 5  # queries that a message quotes
@@ -125,7 +123,7 @@ class WebIndex:
         unknown = [query for query in wanted if query not in found]
         self._check(unknown)
         found |= self._ask(unknown)
-        found[""] = Found((), "")
+        found[""] = StoredSearch((), "")
         return [_ranking(found[query].rows[:k]) for query in queries]
 
     def _check(self, unknown: Sequence[str]) -> None:
@@ -140,12 +138,12 @@ class WebIndex:
                 "offline=False to ask the engine."
             )
 
-    def _ask(self, queries: Sequence[str]) -> dict[str, Found]:
+    def _ask(self, queries: Sequence[str]) -> dict[str, StoredSearch]:
         """Asks the engine side by side; what came back is stored before an error is raised."""
         if not queries or self._client is None:
             return {}
         workers, found = Workers(min(self._concurrency, len(queries))), {}
-        done: queue.SimpleQueue[tuple[str, Future[list[Page]]]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[str, Future[list[WebPage]]]] = queue.SimpleQueue()
         for query in queries:
             future = workers.submit(self._client.search, query, self._count)
             future.add_done_callback(lambda future, query=query: done.put((query, future)))
@@ -168,8 +166,8 @@ class WebIndex:
     def _land(
         self,
         query: str,
-        future: Future[list[Page]],
-        found: dict[str, Found],
+        future: Future[list[WebPage]],
+        found: dict[str, StoredSearch],
         errors: list[Exception],
     ) -> None:
         try:

@@ -7,15 +7,19 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from jaxrag.engines.store import digest
-from jaxrag.types import InputError, Passage
+from jaxrag.core.hashing import digest
+from jaxrag.types import EngineDown, InputError, Passage
 
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _MARK = "#passage-"
 _ID = re.compile(rf"{_MARK}([0-9a-f]{{16}})$")
 
 
-class Page(NamedTuple):
+class SearchRefusedError(EngineDown, InputError):
+    """A wrong setting, key or state for which every search would fail: it stops the run."""
+
+
+class WebPage(NamedTuple):
     """One result of a search: plain text, white space collapsed."""
 
     url: str
@@ -26,12 +30,12 @@ class Page(NamedTuple):
 class SearchClient(Protocol):
     """A search engine on the web."""
 
-    def search(self, query: str, count: int) -> list[Page]:
+    def search(self, query: str, count: int) -> list[WebPage]:
         """The engine's first ``count`` results, best first; fewer where it has no more.
 
         Raises:
           InputError: the engine refuses this query.
-          EngineDown: no query would be answered; see `jaxrag.retrieval.web_http`.
+          EngineDown: no query would be answered; see `jaxrag.core.http.HttpClient`.
         """
         ...
 
@@ -50,16 +54,16 @@ def plain(text: object, *, tags: bool = False) -> str:
     return " ".join(text.encode("utf-8", "replace").decode().split())  # a lone surrogate is "?"
 
 
-def usable(pages: Iterable[Page], count: int) -> list[Page]:
+def usable(pages: Iterable[WebPage], count: int) -> list[WebPage]:
     """The first ``count`` pages with an address and a text; of one address, the first."""
-    found: dict[str, Page] = {}
+    found: dict[str, WebPage] = {}
     for page in pages:
         if page.url and (page.title or page.snippet):
             found.setdefault(page.url, page)
     return list(found.values())[:count]
 
 
-def row_of(page: Page) -> int:
+def row_of(page: WebPage) -> int:
     """The row of a page's passage: 63 bits of the hash of its content.
 
     So it is the same in every run, whatever was found before. Of a million passages, two share a
@@ -68,7 +72,7 @@ def row_of(page: Page) -> int:
     return int(digest(*page)[:16], 16) >> 1
 
 
-def passage_of(page: Page) -> Passage:
+def passage_of(page: WebPage) -> Passage:
     """The passage of a page.
 
     Its id is the page's address and, as a fragment that browsers pass over, the row: engines show
@@ -88,9 +92,9 @@ def row_in(passage_id: str) -> int:
     return int(found[1], 16)
 
 
-def page_from(value: object) -> Page:
-    """A page from what `jaxrag.retrieval.web_cache` stores of it."""
+def page_from(value: object) -> WebPage:
+    """A page from what `jaxrag.retrieval.web.cache` stores of it."""
     match value:
         case [str() as url, str() as title, str() as snippet]:
-            return Page(url, title, snippet)
+            return WebPage(url, title, snippet)
     raise InputError(f"{value!r} is no stored page: it is a list of address, title and snippet.")

@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval import web_engines
+from jaxrag.core.hashing import canonical
+from jaxrag.core.http import check_address
+from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.web import WebIndex
-from jaxrag.retrieval.web_cache import WebCache
-from jaxrag.retrieval.web_http import check_address
-from jaxrag.retrieval.web_pages import SearchClient
+from jaxrag.retrieval.web import engines as web_engines
+from jaxrag.retrieval.web.cache import WebCache
+from jaxrag.retrieval.web.index import WebIndex
+from jaxrag.retrieval.web.pages import SearchClient
 from jaxrag.types import InputError
 
 _NUMERICS = "jaxrag-web-1"  # goes into the identity; raise it when passages change
@@ -23,9 +23,9 @@ _MOST = {"brave": web_engines.BRAVE_MOST, "searxng": 100}
 
 @dataclasses.dataclass(frozen=True)
 class Web:
-    """A search engine on the web, see `jaxrag.retrieval.web`; it has no vectors.
+    """A search engine on the web, see `jaxrag.retrieval.web.index`; it has no vectors.
 
-    The data set's own passages are not searched. Nothing is asked before a method searches, and
+    The data set's own corpus is not searched. Nothing is asked before a method searches, and
     no query twice.
 
     Attributes:
@@ -82,14 +82,14 @@ class Web:
         """For tables."""
         return {"brave": "Brave", "searxng": "SearXNG"}[self.engine]
 
-    def open(self, dataset: Dataset, cache: Path) -> TextRetriever:
+    def open(self, passages: Passages, cache: Path) -> TextRetriever:
         """Opens the file of searches; asks nobody yet.
 
         Raises:
           InputError: no key, offline without any search stored, or a file that will not do.
         """
         client = None if self.offline else self._client()
-        stored = WebCache(self.directory(dataset, cache))
+        stored = WebCache(self.directory(passages, cache))
         edition = stored.edition(
             self._source, fresh_after_days=self.fresh_after_days, offline=self.offline
         )
@@ -103,20 +103,20 @@ class Web:
         )
         return cast(TextRetriever, index)  # its passages are what a corpus does, but grow
 
-    def directory(self, dataset: Dataset, cache: Path) -> Path:
+    def directory(self, passages: Passages, cache: Path) -> Path:
         """The file of searches; one for each engine."""
         return cache / "web" / f"{self.engine}.sqlite"
 
-    def state(self, dataset: Dataset, cache: Path) -> str:
+    def state(self, passages: Passages, cache: Path) -> str:
         """What is there, told without asking anybody."""
-        path = self.directory(dataset, cache)
+        path = self.directory(passages, cache)
         if not path.is_file():
             return "not searched, but the web; no search is stored yet"
         try:
-            searches, passages = WebCache(path).counts()
+            searches, stored = WebCache(path).counts()
         except InputError as error:
             return str(error)
-        return f"not searched, but the web; {searches:,} searches, {passages:,} passages stored"
+        return f"not searched, but the web; {searches:,} searches, {stored:,} passages stored"
 
     @property
     def _url(self) -> str:

@@ -27,7 +27,7 @@ class _Group(NamedTuple):
 
 
 class ParquetVectors:
-    """``Published`` of parquet files (see `jaxrag.retrieval.wiki_dpr_sources`).
+    """``Published`` of parquet files (see `jaxrag.retrieval.wiki_dpr.sources`).
 
     Vectors are decoded a few thousand rows at a time. Going on where the last call ended costs
     nothing; going elsewhere decodes that place's row group from its beginning.

@@ -17,29 +17,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.progress import progress
-from jaxrag.engines.store import canonical
-from jaxrag.retrieval import manifest as manifests
-from jaxrag.retrieval.builds import build_shards, check_sizes
-from jaxrag.retrieval.manifest import (
-    Manifest,
-    building,
-    check_files,
-    check_settings,
-    read_manifest,
-)
-from jaxrag.retrieval.matrix import KIND
-from jaxrag.retrieval.passages import Passages, write_passages
+from jaxrag.core.durable_files import exclusive_directory
+from jaxrag.core.hashing import canonical
+from jaxrag.core.progress import progress
+from jaxrag.retrieval.corpus import manifest as manifests
+from jaxrag.retrieval.corpus.builds import build_shards, check_sizes
+from jaxrag.retrieval.corpus.manifest import Manifest, check_files, check_settings, read_manifest
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.retrieval.corpus.shards import write_shard
+from jaxrag.retrieval.dense.matrix import KIND
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
-from jaxrag.retrieval.rows import is_complete
-from jaxrag.retrieval.shards import write_shard
-from jaxrag.retrieval.wiki_dpr_sources import Published, fingerprint, open_published
+from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published
 from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jaxrag.retrieval.manifest import File
+    from jaxrag.retrieval.corpus.manifest import File
 
 PASSAGES, VECTORS = "passages", "vectors"
 _IMPORT = "published vectors"
@@ -85,7 +80,7 @@ def import_published(
             f"questions makes {dimension}: they are of different models"
         )
     described = {"published": fingerprint(source), "count": published.count}
-    with building(directory):
+    with exclusive_directory(directory):
         _begin(directory, described)
         passages = _passages(published, directory / PASSAGES)
         layout = {"dimension": dimension, "dtype": dtype, "shard_rows": shard_rows}

@@ -6,15 +6,15 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from jaxrag.data.dataset import Dataset
-from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.manifest import check_files, read_manifest
-from jaxrag.retrieval.matrix import KIND
-from jaxrag.retrieval.passages import Passages
+from jaxrag.retrieval.corpus.manifest import check_files, read_manifest
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import KIND
+from jaxrag.retrieval.dense.scann import ScannIndex
+from jaxrag.retrieval.dense.scann_training import ScannSettings
+from jaxrag.retrieval.dense.settings import BiEncoder
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
-from jaxrag.retrieval.scann import ScannIndex
-from jaxrag.retrieval.scann_training import ScannSettings
-from jaxrag.retrieval.wiki_dpr import (
+from jaxrag.retrieval.wiki_dpr.published import (
     PASSAGES,
     VECTORS,
     PublishedIndex,
@@ -22,7 +22,6 @@ from jaxrag.retrieval.wiki_dpr import (
     import_published,
     trouble,
 )
-from jaxrag.settings.indexes import BiEncoder
 from jaxrag.types import InputError
 
 
@@ -35,9 +34,10 @@ def dpr_questions(
 
 @dataclasses.dataclass(frozen=True)
 class WikiDpr:
-    """WikiDPR, or other passages published with their vectors; see `jaxrag.retrieval.wiki_dpr`.
+    """WikiDPR, or other passages published with their vectors; see
+    `jaxrag.retrieval.wiki_dpr.published`.
 
-    The data set's own passages are not searched.
+    The data set's own corpus is not searched.
 
     Attributes:
       source: folder of the published files; needed until they are imported.
@@ -70,13 +70,13 @@ class WikiDpr:
         """For tables."""
         return f"WikiDPR, {'exact' if self.exact else 'ScaNN'}"
 
-    def open(self, dataset: Dataset, cache: Path) -> Retriever:
+    def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, importing and training on first use.
 
         Raises:
           InputError: nothing is imported and no ``source`` named, or see `import_published`.
         """
-        directory, encoder = self.directory(dataset, cache), self.encoder.load()
+        directory, encoder = self.directory(passages, cache), self.encoder.load()
         if why := trouble(directory, verify=self.verify or None):
             if not self.source:
                 raise InputError(
@@ -86,13 +86,13 @@ class WikiDpr:
             import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
         return PublishedIndex(self._index(directory, encoder), encoder)
 
-    def directory(self, dataset: Dataset, cache: Path) -> Path:
+    def directory(self, passages: Passages, cache: Path) -> Path:
         """Where the import lies."""
         return Path(self.path).expanduser() if self.path else cache / "wiki_dpr"
 
-    def state(self, dataset: Dataset, cache: Path) -> str:
+    def state(self, passages: Passages, cache: Path) -> str:
         """What is there, told without importing."""
-        directory = self.directory(dataset, cache)
+        directory = self.directory(passages, cache)
         if not directory.exists():
             return "not searched, but published ones, which are not imported yet"
         try:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.retrieval.wiki_dpr_parquet import ParquetVectors
+from jaxrag.retrieval.wiki_dpr.parquet import ParquetVectors
 from jaxrag.types import InputError, Passage
 
 _ENDS = 1 << 20  # bytes of a file's beginning and end that are part of its fingerprint

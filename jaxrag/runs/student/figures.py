@@ -12,10 +12,10 @@ from jaxtyping import Float
 
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.evaluation.significance import intervals
-from jaxrag.functional.query_lists import parse_queries
-from jaxrag.retrieval.encoder import Encoder
-from jaxrag.training.query_optimizer_data import Pair, tokenised
-from jaxrag.training.students import Pairs, Student, target_logprobs, within
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.text.query_lists import parse_queries
+from jaxrag.training.student.data import TextPair, tokenised
+from jaxrag.training.student.students import Student, TokenPairs, target_logprobs, truncate
 from jaxrag.types import Generation
 
 TABLE = "query_optimizer.jsonl"
@@ -44,7 +44,7 @@ class Judge:
     ``exact``       1 where the text written is the target, but for blanks around it
     ``ended``       1 where it ended by itself, within the tokens of the longest target
     of queries:
-    ``parsed``      1 where queries could be read from it (`jaxrag.functional.query_lists`)
+    ``parsed``      1 where queries could be read from it (`jaxrag.text.query_lists`)
     ``similarity``  of its queries and the teacher's, see `similarity`; 0 where none could be read
     of labels:
     ``accuracy``    1 where the target is the most probable of all labels, their tokens' logs summed
@@ -60,7 +60,7 @@ class Judge:
     def __init__(
         self,
         student: Student,
-        pairs: Sequence[Pair],
+        pairs: Sequence[TextPair],
         *,
         task: Task,
         encoder: Encoder | None = None,
@@ -71,7 +71,7 @@ class Judge:
         self._task: Task = task
         self._tokens = tokenised(pairs, student)
         # what training would cut, an engine refuses
-        self._prompts = [within(student, one.input) for one in pairs]
+        self._prompts = [truncate(student, one.input) for one in pairs]
         self._score = jax.jit(
             lambda params, pairs: target_logprobs(student.module, params, pairs)[0]
         )
@@ -93,7 +93,7 @@ class Judge:
         found, count = [], len(self._pairs)
         for start in range(0, count, _ROWS):
             rows = np.minimum(np.arange(start, start + _ROWS), count - 1)  # the last one fills up
-            some: Pairs = jax.tree.map(lambda array, rows=rows: array[rows], self._tokens)
+            some: TokenPairs = jax.tree.map(lambda array, rows=rows: array[rows], self._tokens)
             logprobs = np.asarray(self._score(params, some), np.float64)
             where = np.arange(logprobs.shape[1]) < some.target_length[:, None]
             found.append(-np.where(where, logprobs, 0.0).sum(axis=1) / some.target_length)
@@ -110,7 +110,9 @@ class Judge:
         )
 
     def _queries(self, made: Sequence[Generation]) -> Columns:
-        read = [parse_queries(one.text, "", cut=one.finish_reason == "length") for one in made]
+        read = [
+            parse_queries(one.text, "", truncated=one.finish_reason == "length") for one in made
+        ]
         wanted = [parse_queries(pair.target, "") for pair in self._pairs]
         assert self._encoder is not None
         texts = sorted({text for one in (*read, *wanted) if one.parsed for text in one.texts})

@@ -16,19 +16,19 @@ from typing import Any, get_args
 
 import jax
 
-from jaxrag.evaluation import jsonl
-from jaxrag.jobs import recall
-from jaxrag.jobs.directory import job_directory
-from jaxrag.jobs.query_optimizer_downstream import Downstream, outcome
-from jaxrag.jobs.query_optimizer_figures import TABLE, Judge, Task, row
-from jaxrag.jobs.query_optimizer_pairs import locate_pairs, read_pairs
-from jaxrag.retrieval.encoder import Encoder
-from jaxrag.retrieval.manifest import sha256
-from jaxrag.training import query_optimizer as training
-from jaxrag.training.loop import Watched
-from jaxrag.training.query_optimizer_data import Pair
-from jaxrag.training.query_optimizer_settings import Training
-from jaxrag.training.students import (
+from jaxrag.core import jsonl
+from jaxrag.core.hashing import digest_file
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.runs import recall
+from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.runs.student.downstream import Downstream, outcome
+from jaxrag.runs.student.figures import TABLE, Judge, Task, row
+from jaxrag.runs.student.pairs import locate_pairs, read_pairs
+from jaxrag.training.loop import Evaluation
+from jaxrag.training.student import training
+from jaxrag.training.student.data import TextPair
+from jaxrag.training.student.settings import StudentTraining
+from jaxrag.training.student.students import (
     NewT5,
     Student,
     engine,
@@ -47,7 +47,7 @@ class TrainQueryOptimizer:
     """What a student is trained on and from.
 
     Attributes:
-      pairs: the file of pairs, or its directory (see `jaxrag.jobs.query_optimizer_pairs`).
+      pairs: the file of pairs, or its directory (see `jaxrag.runs.student.pairs`).
       checkpoint: the T5 or decoder to begin with; "" makes a T5 of ``new``.
       new: its shape.
       training: how.
@@ -63,7 +63,7 @@ class TrainQueryOptimizer:
     pairs: str = ""
     checkpoint: str = ""
     new: NewT5 = NewT5()
-    training: Training = Training()
+    training: StudentTraining = StudentTraining()
     task: Task = "queries"
     max_source: int = 256
     max_target: int = 64
@@ -84,55 +84,54 @@ class TrainQueryOptimizer:
                 f"{self.task!r}, and downstream {'' if self.downstream else 'not '}given."
             )
 
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains a student, or continues its training; the path is that of the checkpoint.
 
-def execute(job: TrainQueryOptimizer, workdir: str | Path) -> Path:
-    """Trains, or goes on with, a student; returns the directory of the trained checkpoint.
+        Raises:
+          InputError: pairs, checkpoint or settings do not fit, ``workdir`` is another job's, or the
+            loss is NaN.
+        """
+        file = locate_pairs(self.pairs)
+        known, held = read_pairs(file)
+        student = _begin(self, known)
+        encoder = Encoder.load(self.encoder, pooling="mean") if self.task == "queries" else None
+        labels = sorted({pair.target for pair in (*known, *held)}) if self.task == "labels" else ()
+        judged = partial(Judge, student, task=self.task, encoder=encoder, labels=labels)
+        record = {"training": recall.describe_all(self), "student": student.identity}
+        record["pairs"] = digest_file(file)
 
-    Raises:
-      InputError: pairs, checkpoint or settings do not fit, ``workdir`` is another job's, or the
-        loss is NaN.
-    """
-    file = locate_pairs(job.pairs)
-    known, held = read_pairs(file)
-    student = _begin(job, known)
-    encoder = Encoder.load(job.encoder, pooling="mean") if job.task == "queries" else None
-    labels = sorted({pair.target for pair in (*known, *held)}) if job.task == "labels" else ()
-    judged = partial(Judge, student, task=job.task, encoder=encoder, labels=labels)
-    record = {"training": recall.describe_all(job), "student": student.identity}
-    record["pairs"] = sha256(file)
+        def keep(params: dict[str, Any], step: int) -> None:
+            if jax.process_index() == 0:
+                write_student(directory / OPTIMIZER, student, params)
 
-    def keep(params: dict[str, Any], step: int) -> None:
-        if jax.process_index() == 0:
-            write_student(directory / OPTIMIZER, student, params)
-
-    with job_directory(workdir, record) as directory:
-        watch = _watching(job, student, judged, held[: job.evaluated or None])
-        training.train(known, student, job.training, directory, keep=keep, watch=watch)
-        if jax.process_index() == 0:
-            _write_figures(job, directory, student, judged(held), held)
-    return directory / OPTIMIZER
+        with job_directory(workdir, record) as directory:
+            evaluate = _evaluation(self, student, judged, held[: self.evaluated or None])
+            training.train(known, student, self.training, directory, keep=keep, evaluate=evaluate)
+            if jax.process_index() == 0:
+                _write_figures(self, directory, student, judged(held), held)
+        return trained(directory / OPTIMIZER)
 
 
-def _watching(
+def _evaluation(
     job: TrainQueryOptimizer,
     student: Student,
-    judged: Callable[[Sequence[Pair]], Judge],
-    pairs: Sequence[Pair],
-) -> Callable[[dict[str, Any], int], Watched]:
+    judged: Callable[[Sequence[TextPair]], Judge],
+    pairs: Sequence[TextPair],
+) -> Callable[[dict[str, Any], int], Evaluation]:
     """Figures of the pairs that are looked at on the way."""
     judge, ids = judged(pairs), [pair.question_id for pair in pairs]
 
-    def watch(params: dict[str, Any], step: int) -> Watched:
+    def evaluate(params: dict[str, Any], step: int) -> Evaluation:
         model = engine(student, params)
         found = judge(params, model).columns
         if job.downstream:
             found["downstream"] = outcome(job.downstream, model, ids)
         return found
 
-    return watch
+    return evaluate
 
 
-def _begin(job: TrainQueryOptimizer, pairs: Sequence[Pair]) -> Student:
+def _begin(job: TrainQueryOptimizer, pairs: Sequence[TextPair]) -> Student:
     lengths = {"max_source": job.max_source, "max_target": job.max_target}
     if job.checkpoint:
         return load_student(job.checkpoint, **lengths, dtype=job.dtype or None)
@@ -141,7 +140,11 @@ def _begin(job: TrainQueryOptimizer, pairs: Sequence[Pair]) -> Student:
 
 
 def _write_figures(
-    job: TrainQueryOptimizer, directory: Path, student: Student, judge: Judge, held: Sequence[Pair]
+    job: TrainQueryOptimizer,
+    directory: Path,
+    student: Student,
+    judge: Judge,
+    held: Sequence[TextPair],
 ) -> None:
     """Table and outputs: of the student as it lies on disk, and of the one that it was before."""
     path = str(directory / OPTIMIZER)
@@ -150,7 +153,7 @@ def _write_figures(
     )
     before, after = (judge(s.params, engine(s, s.params)) for s in (student, trained))
     rows = [row("trained", after.columns), row("untrained", before.columns)]
-    jsonl.replace(directory / TABLE, "".join(jsonl.encode(TABLE, one) for one in rows))
+    jsonl.write(directory / TABLE, rows)
     lines = [
         {
             **pair._asdict(),
@@ -162,4 +165,4 @@ def _write_figures(
             zip(held, after.generations, before.generations, strict=True)
         )
     ]
-    jsonl.replace(directory / HELD_OUT, "".join(jsonl.encode(HELD_OUT, line) for line in lines))
+    jsonl.write(directory / HELD_OUT, lines)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxrag.evaluation import jsonl
-from jaxrag.jobs.directory import locate_file
-from jaxrag.training.query_optimizer_data import Pair
+from jaxrag.core import jsonl
+from jaxrag.runs.job import locate_file
+from jaxrag.training.student.data import TextPair
 from jaxrag.types import InputError
 
 _log = logging.getLogger("jaxrag")
@@ -32,18 +32,18 @@ def locate_pairs(spec: str) -> Path:
     Raises:
       InputError: there is none.
     """
-    made = "experiments.tabulate with configs/errr_pairs.py"
+    made = "experiments.run with configs/errr_pairs.py"
     return locate_file(spec, PAIRS, field="pairs", made=made)
 
 
-def read_pairs(file: Path) -> tuple[list[Pair], list[Pair]]:
+def read_pairs(file: Path) -> tuple[list[TextPair], list[TextPair]]:
     """The pairs to train on, and those held out.
 
     Raises:
       InputError: naming the line, where a field is missing or of another kind; or one of the two
         parts has no pair, or a question comes twice.
     """
-    found: dict[str, list[Pair]] = {part: [] for part in PARTS}
+    found: dict[str, list[TextPair]] = {part: [] for part in PARTS}
     lines = jsonl.read(file, key="question_id")
     without = 0
     for number, line in enumerate(lines, 1):
@@ -51,7 +51,7 @@ def read_pairs(file: Path) -> tuple[list[Pair], list[Pair]]:
         if line["target"] is None:
             without += 1
         else:
-            found[part].append(Pair(line["question_id"], line["input"], line["target"]))
+            found[part].append(TextPair(line["question_id"], line["input"], line["target"]))
     if without:
         _log.warning("%d of %d lines of %s have no target: left out", without, len(lines), file)
     for part in PARTS[:2]:

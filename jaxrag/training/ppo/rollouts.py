@@ -1,7 +1,7 @@
-"""Rollouts of PPO: texts that the policy wrote, with what is learned from them.
+"""Rollouts of PPO: texts sampled from the policy, with their rewards and advantages.
 
-What is written depends on the parameters, the seed, the step and the question alone, not on how
-questions are batched, nor on whether the run was interrupted.
+A text depends only on the parameters, the seed, the step and the source, not on batching or on
+interruptions.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.retrieval.manifest import enough_space, replacing
-from jaxrag.training.students import Pairs, Student, source_tokens, within
+from jaxrag.training.student.students import Student, TokenPairs, source_tokens, truncate
 from jaxrag.types import Generation, InputError, Question
 
-TEXTS = "rollouts.jsonl"
-"""What the file of texts and rewards is called in the directory of a training."""
+ROLLOUTS = "rollouts.jsonl"
+"""File of texts and rewards in the directory of a training."""
 
 
-class Example(NamedTuple):
-    """A question, and what the policy reads of it."""
+class PPOExample(NamedTuple):
+    """A question, and the source text that the policy reads for it."""
 
     question: Question
     source: str
 
 
 class Reward(Protocol):
-    """What texts are worth."""
+    """A reward function of texts."""
 
     def __call__(
-        self, questions: Sequence[Question], written: Sequence[Generation]
+        self, questions: Sequence[Question], texts: Sequence[Generation]
     ) -> tuple[Sequence[float], Sequence[Mapping[str, Any]]]:
-        """A reward and a record of plain JSON of each text.
+        """The reward of each text, and a record of it as plain JSON.
 
-        Numbers in the records, such as "f1", and truths count as figures, whose means are logged.
+        The means of numbers and booleans in the records, such as "f1", are logged as metrics.
         """
         ...
 
 
 class Rollouts(NamedTuple):
-    """The texts of a step; everything by token is padded on the right as ``pairs`` are.
+    """The texts of a step; token arrays are right-padded like ``pairs``.
 
     Attributes:
-      pairs: what was read and written.
+      pairs: sources and sampled texts.
       scores: the reward of each text.
-      logprobs: of each token by the policy that wrote it.
-      reference: by the policy that training began with.
-      values: the return that was expected before each token.
+      logprobs: log-probability of each token under the policy that sampled it.
+      reference: log-probability under the initial policy.
+      values: predicted return before each token.
       advantages: whitened.
-      returns: what the values are to learn.
+      returns: targets of the values.
     """
 
-    pairs: Pairs
+    pairs: TokenPairs
     scores: Float[Array, " b"]
     logprobs: Float[Array, "b t"]
     reference: Float[Array, "b t"]
@@ -67,45 +67,47 @@ class Rollouts(NamedTuple):
 
     @property
     def where(self) -> Bool[Array, "b t"]:
-        """Which tokens are there."""
-        return written(self.pairs)
+        """Mask of the texts' tokens, without padding."""
+        return target_mask(self.pairs)
 
 
-def written(pairs: Pairs) -> Bool[Array, "b t"]:
-    """Which tokens of the targets are there."""
+def target_mask(pairs: TokenPairs) -> Bool[Array, "b t"]:
+    """Mask of the targets' tokens, without padding."""
     return np.arange(pairs.target.shape[1]) < pairs.target_length[:, None]
 
 
-def sample(
+def sample_texts(
     model: LanguageModel, sources: Sequence[str], *, tokens: int, seed: int, step: int
 ) -> list[Generation]:
-    """A text for each source, drawn at temperature 1.
+    """A text for each source, sampled at temperature 1.
 
-    An engine's draws depend on the prompt and the seed, so a source that comes up again in the
-    same step is asked with another one.
+    An engine's samples depend on the prompt and the seed, so a source that occurs several times in
+    a step gets another seed each time.
     """
     turns = [sources[:i].count(source) for i, source in enumerate(sources)]
     found: list[Any] = [None] * len(sources)
     for turn in range(max(turns) + 1):
-        places = [i for i, one in enumerate(turns) if one == turn]
+        positions = [i for i, one in enumerate(turns) if one == turn]
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), turn)
         some = model.generate(
-            [sources[i] for i in places],
+            [sources[i] for i in positions],
             max_new_tokens=tokens,
             temperature=1.0,
             seed=int(jax.random.bits(key)),
         )
-        for place, one in zip(places, some, strict=True):
-            found[place] = one
+        for position, one in zip(positions, some, strict=True):
+            found[position] = one
     return found
 
 
-def tokens_of(student: Student, sources: Sequence[str], texts: Sequence[Generation]) -> Pairs:
-    """What was read and written as tokens; the very ones that were drawn, not the text's anew.
+def token_pairs(
+    student: Student, sources: Sequence[str], texts: Sequence[Generation]
+) -> TokenPairs:
+    """Sources and sampled texts as tokens: those that were sampled, not the text tokenised again.
 
     Args:
-      student: whose lengths are the widths.
-      sources: none is longer than ``max_source``, see `jaxrag.training.students.within`.
+      student: gives the padded lengths.
+      sources: of at most ``max_source`` tokens, see `students.truncate`.
       texts: of at most ``max_target`` tokens.
     """
     width = student.max_source, student.max_target
@@ -116,16 +118,16 @@ def tokens_of(student: Student, sources: Sequence[str], texts: Sequence[Generati
         for array, row in zip(padded, some, strict=True):
             array[: len(row)] = row
         arrays += [padded, np.array([len(row) for row in some], np.int32)]
-    return Pairs(*arrays)
+    return TokenPairs(*arrays)
 
 
-def checked(
+def checked_rewards(
     rewards: Sequence[float], questions: Sequence[Question], step: int
 ) -> Float[np.ndarray, " b"]:
     """The rewards as float32.
 
     Raises:
-      InputError: one is not finite, or their number is another.
+      InputError: a reward is not finite, or there is not one for each question.
     """
     found = np.asarray(rewards, np.float32)
     if found.shape != (len(questions),):
@@ -137,32 +139,32 @@ def checked(
         if not np.isfinite(reward):
             raise InputError(
                 f"Step {step}: the reward of question {question.id} is {reward}. Training stopped "
-                "before it learned from that; mend the reward function, and the same command goes "
-                "on from the newest checkpoint."
+                "before learning from it; fix the reward function, and the same command resumes "
+                "from the newest checkpoint."
             )
     return found
 
 
-def fitted(student: Student, examples: Sequence[Example]) -> list[Example]:
-    """The examples with sources that are cut to what the student reads.
+def truncated_examples(student: Student, examples: Sequence[PPOExample]) -> list[PPOExample]:
+    """The examples with sources cut to the student's ``max_source``.
 
     Raises:
-      InputError: there is none, or one is empty.
+      InputError: there are no examples, or a source is empty.
     """
     if not examples:
         raise InputError("There is no question to train on.")
-    found = [one._replace(source=within(student, one.source)) for one in examples]
+    found = [one._replace(source=truncate(student, one.source)) for one in examples]
     for one in found:
         if not one.source:
             raise InputError(
-                f"Question {one.question.id}: nothing of it is left for the model to read within "
+                f"Question {one.question.id}: its source is empty when cut to "
                 f"{student.max_source} tokens: raise max_source."
             )
     return found
 
 
-def means(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean of each number in the records, over those that have it."""
+def mean_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The mean of each number in the records, over the records that have it."""
     columns: dict[str, list[float]] = {}
     for record in records:
         for name, value in record.items():
@@ -171,23 +173,22 @@ def means(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in columns.items()}
 
 
-class Texts:
+class RolloutFile:
     """rollouts.jsonl: a line for each text of each step.
 
     Args:
       directory: of the training.
-      start: how many steps have been made; lines of later ones, which were lost, go.
+      start: steps made so far; lines of later steps, lost in an interruption, are removed.
     """
 
     def __init__(self, directory: Path, start: int) -> None:
-        self._path = directory / TEXTS
+        self._path = directory / ROLLOUTS
         kept = []
         if self._path.exists():
             whole = self._path.read_text("utf-8").split("\n")[:-1]  # without a torn line
             kept = [line for line in whole if json.loads(line)["step"] <= start]
         directory.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path) as stream:
-            stream.writelines(f"{line}\n".encode() for line in kept)
+        write_text(self._path, "".join(f"{line}\n" for line in kept))
 
     def write(
         self,
@@ -205,5 +206,5 @@ class Texts:
                 questions, texts, rewards.tolist(), records, strict=True
             )
         ]  # fmt: skip
-        with enough_space(self._path), self._path.open("a", encoding="utf-8") as stream:
+        with explain_full_disk(self._path), self._path.open("a", encoding="utf-8") as stream:
             stream.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

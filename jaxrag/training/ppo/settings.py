@@ -1,4 +1,4 @@
-"""How a text generator is trained by PPO: rollouts, passes over them, objective, KL control."""
+"""Settings of PPO for a text generator: rollouts, epochs over them, objective, KL control."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ from collections.abc import Hashable
 
 import optax
 
+from jaxrag.training.optimisation import check_length, make_optimiser
 from jaxrag.types import InputError
 
 
 def check(name: str, value: float, *, high: float = math.inf) -> None:
-    """Refuses a setting that is below 0, above ``high`` or no number.
-
-    Raises:
-      InputError: naming it.
-    """
+    """Raises InputError, naming the setting, where it is below 0, above ``high`` or not finite."""
     if not (0 <= value <= high and math.isfinite(value)):
         allowed = f"from 0 to {high:g}" if math.isfinite(high) else "0 or more"
-        raise InputError(f"{name} is {value}; it is to be {allowed}.")
+        raise InputError(f"{name} is {value}; it must be {allowed}.")
 
 
 @dataclasses.dataclass(frozen=True)
 class KlControl:
-    """The penalty for moving away from the policy that training begins with.
+    """The penalty on KL divergence from the initial policy, with adaptive coefficient beta.
 
     Attributes:
-      coefficient: beta of the first step.
-      target: the divergence that is wanted, in nats a token.
-      rate: how fast beta follows, K of Ziegler et al. (2019); 0 keeps beta as it is. Where others
-        give a horizon, it is texts of a step / horizon.
+      coefficient: initial beta.
+      target: target divergence, nats per token.
+      rate: K of Ziegler et al. (2019), how fast beta adapts; 0 keeps it constant. For a "horizon",
+        rate = texts per step / horizon.
     """
 
     coefficient: float = 0.001
@@ -41,41 +38,41 @@ class KlControl:
         check("kl.coefficient", self.coefficient)
         check("kl.rate", self.rate, high=1.0)
         if not 0 < self.target < math.inf:
-            raise InputError(f"kl.target is {self.target}; it is to be above 0.")
+            raise InputError(f"kl.target is {self.target}; it must be above 0.")
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
-    """The training of trainable RRR (Ma et al., 2023; METHODS section 4.4).
+class PPOTraining:
+    """PPO of trainable RRR (Ma et al., 2023; docs/methods.md, "ERRR: PPO").
 
-    Defaults are the released code's where it fits: learning rate 2e-6, 2 passes, beta 0.001 with
-    target 0.2, gamma 0.99, lambda 0.95, clip 0.2, values not clipped, their loss by a half, norm at
-    most 0.5, no entropy bonus, advantages whitened. It differs in that its batches are of 16
-    tokens, out of 4,096 of a step, and its values come from a network of their own; here a batch is
-    of texts, and values are a linear function of the policy's states, which they do not change. It
-    gives no count of steps.
+    Defaults are those of the released code where they apply: learning rate 2e-6, 2 passes, beta
+    0.001 with target 0.2, gamma 0.99, lambda 0.95, clip 0.2, values not clipped, value loss
+    weighted by 0.5, gradient norm at most 0.5, no entropy bonus, advantages whitened. The released
+    code differs: its batches are of 16 tokens out of 4,096 of a step, and its values come from a
+    separate network; here a batch is of texts, and values are a linear function of the policy's
+    hidden states, without gradient to them. It does not state the number of steps.
 
     Attributes:
-      steps: how many; 0 takes ``epochs``. A step asks, rewards and learns.
-      epochs: how often each question is asked.
-      rollouts: texts of a step, each to another question.
+      steps: how many; 0 derives them from ``epochs``. A step samples, rewards and updates.
+      epochs: how often each question is sampled for.
+      rollouts: texts of a step, each for another question.
       batch: texts of an update.
-      passes: how often a step's texts are learned from.
-      discount, decay: gamma and lambda of the advantages.
-      clip: how far a token's probability may move in a step, as a ratio.
-      value_clip: how far a value may; 0 does not clip.
-      value_weight, entropy_weight: of the value's loss, and of the entropy that is wanted.
-      whiten_rewards: whether a step's rewards of tokens get a standard deviation of 1.
-      kl: control of the divergence from the first policy.
-      kl_bound: divergence from the policy that wrote the texts, in nats a token, beyond which a
-        step's other updates are left out; 0 leaves none out.
+      passes: passes over a step's texts.
+      discount, decay: gamma and lambda of generalised advantage estimation.
+      clip: epsilon of the clipped objective, on the ratio of probabilities.
+      value_clip: the same for values; 0 does not clip.
+      value_weight, entropy_weight: weights of value loss and entropy bonus.
+      whiten_rewards: whether a step's token rewards are scaled to a standard deviation of 1.
+      kl: control of the divergence from the initial policy.
+      kl_bound: divergence from the sampling policy, nats per token, beyond which the rest of a
+        step's updates is skipped; 0 skips none.
       learning_rate: of the network, constant.
-      value_learning_rate: of the value's weights, which begin with 0.
+      value_learning_rate: of the value weights, which start at 0.
       weight_decay: AdamW's, of the network.
-      clip_norm: largest norm of the network's gradient; 0 clips nothing.
-      seed: of the questions' order and of what is drawn.
-      save_every, watch_every: steps between checkpoints, and between evaluations on the questions
-        held out; 0 never evaluates.
+      clip_norm: largest norm of the network's gradient; 0 does not clip.
+      seed: of the order of questions and of sampling.
+      save_every, evaluate_every: steps between checkpoints, and between evaluations on held-out
+        questions; 0 never evaluates.
     """
 
     steps: int = 0
@@ -98,38 +95,34 @@ class Training:
     clip_norm: float = 0.5
     seed: int = 0
     save_every: int = 5
-    watch_every: int = 0
+    evaluate_every: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or self.seed < 0 or not 0 < self.epochs < math.inf:
-            raise InputError(
-                f"steps is {self.steps}, epochs {self.epochs} and seed {self.seed}: epochs is to "
-                "be above 0, the others 0 or more."
-            )
+        check_length(self.steps, self.epochs, self.seed)
         if min(self.rollouts, self.batch, self.passes) < 1 or self.rollouts % self.batch:
             raise InputError(
                 f"rollouts is {self.rollouts}, batch {self.batch} and passes {self.passes}: each "
-                "is to be at least 1, and a step's rollouts a whole number of batches."
+                "must be at least 1, and rollouts a multiple of batch."
             )
         for name in ("discount", "decay"):
             check(name, getattr(self, name), high=1.0)
         if not 0 < self.clip < 1:
-            raise InputError(f"clip is {self.clip}; it is to be above 0 and below 1.")
+            raise InputError(f"clip is {self.clip}; it must be above 0 and below 1.")
         for name in ("value_clip", "value_weight", "entropy_weight", "kl_bound", "learning_rate"):
             check(name, getattr(self, name))
         for name in ("value_learning_rate", "weight_decay", "clip_norm"):
             check(name, getattr(self, name))
 
     def steps_over(self, questions: int) -> int:
-        """Steps of a training on so many questions."""
+        """Steps of a training on ``questions`` questions."""
         return self.steps or max(1, round(self.epochs * questions / self.rollouts))
 
     def optimiser(self) -> optax.GradientTransformation:
-        """AdamW of the tree {"policy": ..., "value": ...}, each part at its own rate."""
-        adamw = optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
-        clipped = optax.chain(optax.clip_by_global_norm(self.clip_norm), adamw)
+        """AdamW for the policy, Adam for the value weights: {"policy": ..., "value": ...}."""
         parts: dict[Hashable, optax.GradientTransformation] = {
-            "policy": clipped if self.clip_norm else adamw,
+            "policy": make_optimiser(
+                self.learning_rate, weight_decay=self.weight_decay, clip=self.clip_norm
+            ),
             "value": optax.adam(self.value_learning_rate),
         }
         return optax.multi_transform(parts, {"policy": "policy", "value": "value"})

@@ -1,7 +1,7 @@
-"""What a step of PPO computes: values, advantages and updates of a policy that writes text.
+"""Compiled functions of a PPO step: values, advantages and updates of a text-generating policy.
 
-The equations are those of `jaxrag.functional.ppo`. What is expected of a token is a linear function
-of the state that predicts it; its loss changes that function alone, not the state.
+The equations are those of `jaxrag.functional.ppo`. A token's value is a linear function of the
+hidden state that predicts it; the value loss has no gradient to that state.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from jaxrag.functional import ppo
-from jaxrag.training.ppo_rollouts import Rollouts, written
-from jaxrag.training.ppo_settings import Training
-from jaxrag.training.students import Pairs, target_logprobs
+from jaxrag.training.ppo.rollouts import Rollouts, target_mask
+from jaxrag.training.ppo.settings import PPOTraining
+from jaxrag.training.student.students import TokenPairs, target_logprobs
 
 Params = dict[str, Any]
 
 
-class State(NamedTuple):
-    """What training changes.
+class PPOState(NamedTuple):
+    """What a PPO step changes.
 
     Attributes:
-      params: the network's under "policy", the value's {"weight" [d], "bias"} under "value".
+      params: the network's under "policy", and {"weight" [d], "bias"} under "value".
       optimiser: of both.
       coefficient: beta of the KL penalty.
     """
@@ -39,133 +39,129 @@ class State(NamedTuple):
     coefficient: Float[Array, ""]
 
 
-class Step(NamedTuple):
+class PPOStep(NamedTuple):
     """The functions of a training step, compiled once.
 
     Attributes:
-      begin: parameters of the policy -> the state that training begins with.
-      look: (parameters, pairs) -> log-probabilities and values [b t].
-      judge: (beta, pairs, scores, log-probabilities, those of the reference, values) -> rollouts.
-      update: (state, rollouts, rows of them) -> (state, figures); the given state is used up.
-      control: (state, rollouts) -> (state with the next beta, figures).
+      begin: parameters of the policy -> initial state.
+      score: (parameters, pairs) -> log-probabilities and values [b t].
+      advantages: (beta, pairs, rewards of texts, log-probabilities, reference log-probabilities,
+        values) -> rollouts.
+      update: (state, rollouts, rows of the batch) -> (state, metrics); donates the given state.
+      control: (state, rollouts) -> (state with the next beta, metrics); donates the given state.
     """
 
-    begin: Callable[[Params], State]
-    look: Callable[[Params, Pairs], tuple[Array, Array]]
-    judge: Callable[..., Rollouts]
-    update: Callable[[State, Rollouts, Int[np.ndarray, " b"]], tuple[State, dict[str, Array]]]
-    control: Callable[[State, Rollouts], tuple[State, dict[str, Array]]]
+    begin: Callable[[Params], PPOState]
+    score: Callable[[Params, TokenPairs], tuple[Array, Array]]
+    advantages: Callable[..., Rollouts]
+    update: Callable[[PPOState, Rollouts, Int[np.ndarray, " b"]], tuple[PPOState, dict[str, Array]]]
+    control: Callable[[PPOState, Rollouts], tuple[PPOState, dict[str, Array]]]
 
 
-def no_value(module: Any) -> Params:
-    """A value function of a network's states that expects nothing."""
+def zero_value(module: Any) -> Params:
+    """Weights of a value function that predicts 0."""
     features = getattr(module.config, "d_model", None) or module.config.hidden_size
     return {"weight": jnp.zeros(features), "bias": jnp.zeros(())}
 
 
-def value_of(value: Params, hidden: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-    """Linear in the states, which its gradient does not reach."""
+def predict_values(value: Params, hidden: Float[Array, "*n d"]) -> Float[Array, "*n"]:
+    """Predicted returns, linear in the hidden states, without gradient to them."""
     return jax.lax.stop_gradient(hidden) @ value["weight"] + value["bias"]
 
 
 @functools.cache
-def make_step(module: Any, settings: Training) -> Step:
-    """The functions of a training; the same ones, compiled once, for equal arguments.
-
-    Args:
-      module: a student's network.
-      settings: how.
-    """
+def make_step(module: Any, settings: PPOTraining) -> PPOStep:
+    """The functions of a training step; equal arguments give the same compiled ones."""
     optimiser = settings.optimiser()
     objective = partial(_objective, module, settings)
 
-    def begin(policy: Params) -> State:
+    def begin(policy: Params) -> PPOState:
         # copies, since the state is used up and the reference is needed to the end
-        params = {"policy": jax.tree.map(jnp.array, policy), "value": no_value(module)}
-        return State(params, optimiser.init(params), jnp.float32(settings.kl.coefficient))
+        params = {"policy": jax.tree.map(jnp.array, policy), "value": zero_value(module)}
+        return PPOState(params, optimiser.init(params), jnp.float32(settings.kl.coefficient))
 
-    def look(params: Params, pairs: Pairs) -> tuple[Array, Array]:
-        def some(part: Pairs) -> tuple[Array, Array]:
+    def score(params: Params, pairs: TokenPairs) -> tuple[Array, Array]:
+        def score_batch(part: TokenPairs) -> tuple[Array, Array]:
             logprobs, hidden = target_logprobs(module, params["policy"], part)
-            return logprobs, value_of(params["value"], hidden)
+            return logprobs, predict_values(params["value"], hidden)
 
         def parts(array: Array) -> Array:
             return array.reshape(-1, settings.batch, *array.shape[1:])
 
-        found = jax.lax.map(some, jax.tree.map(parts, pairs))
+        found = jax.lax.map(score_batch, jax.tree.map(parts, pairs))
         return jax.tree.map(lambda array: array.reshape(-1, array.shape[-1]), found)
 
     def update(
-        state: State, rollouts: Rollouts, rows: Int[Array, " b"]
-    ) -> tuple[State, dict[str, Array]]:
+        state: PPOState, rollouts: Rollouts, rows: Int[Array, " b"]
+    ) -> tuple[PPOState, dict[str, Array]]:
         batch = jax.tree.map(lambda array: array[rows], rollouts)
-        (_, figures), slopes = jax.value_and_grad(objective, has_aux=True)(state.params, batch)
-        updates, inner = optimiser.update(slopes, state.optimiser, state.params)
+        (_, metrics), gradients = jax.value_and_grad(objective, has_aux=True)(state.params, batch)
+        updates, inner = optimiser.update(gradients, state.optimiser, state.params)
         params: Any = optax.apply_updates(state.params, updates)  # pyright: ignore
-        new = State(params, inner, state.coefficient)
+        new = PPOState(params, inner, state.coefficient)
         if settings.kl_bound:  # beyond it nothing changes
-            near = figures["approximate_kl"] <= settings.kl_bound
+            near = metrics["approximate_kl"] <= settings.kl_bound
             new = jax.tree.map(partial(jnp.where, near), new, state)
-        return new, figures | {"norm": optax.tree.norm(slopes["policy"])}
+        return new, metrics | {"norm": optax.tree.norm(gradients["policy"])}
 
-    def control(state: State, rollouts: Rollouts) -> tuple[State, dict[str, Array]]:
+    def control(state: PPOState, rollouts: Rollouts) -> tuple[PPOState, dict[str, Array]]:
         where, how = rollouts.where, settings.kl
         kl = ppo.mean(rollouts.logprobs - rollouts.reference, where=where)
         beta = ppo.controlled(state.coefficient, kl, target=how.target, rate=how.rate)
         surprisal = ppo.mean(-rollouts.logprobs, where=where)
         return state._replace(coefficient=beta), {"kl": kl, "surprisal": surprisal}
 
-    return Step(
+    return PPOStep(
         begin,
-        jax.jit(look),
-        jax.jit(partial(_judge, settings)),
+        jax.jit(score),
+        jax.jit(partial(_advantages, settings)),
         jax.jit(update, donate_argnums=0),
         jax.jit(control, donate_argnums=0),
     )
 
 
-def _judge(
-    settings: Training,
+def _advantages(
+    settings: PPOTraining,
     coefficient: Float[Array, ""],
-    pairs: Pairs,
+    pairs: TokenPairs,
     scores: Float[Array, " b"],
     logprobs: Float[Array, "b t"],
     reference: Float[Array, "b t"],
     values: Float[Array, "b t"],
 ) -> Rollouts:
-    """What each token was worth."""
-    where = written(pairs)
+    """Rewards, advantages and returns of each token."""
+    where = target_mask(pairs)
 
-    def paid(score: Array, mine: Array, first: Array, there: Array) -> Array:
-        return ppo.token_rewards(score, mine, first, coefficient=coefficient, where=there)
+    def token_rewards(score: Array, own: Array, initial: Array, mask: Array) -> Array:
+        return ppo.token_rewards(score, own, initial, coefficient=coefficient, where=mask)
 
-    def found(rewards: Array, values: Array, there: Array) -> ppo.Advantages:
+    def estimate(rewards: Array, values: Array, mask: Array) -> ppo.Advantages:
         how = {"discount": settings.discount, "decay": settings.decay}
-        return ppo.estimate(rewards, values, where=there, **how)
+        return ppo.estimate(rewards, values, where=mask, **how)
 
-    rewards = jax.vmap(paid)(scores, logprobs, reference, where)
+    rewards = jax.vmap(token_rewards)(scores, logprobs, reference, where)
     if settings.whiten_rewards:
         rewards = ppo.whiten(rewards, where=where, shift=False)
-    advantages, returns = jax.vmap(found)(rewards, values, where)
+    advantages, returns = jax.vmap(estimate)(rewards, values, where)
     advantages = ppo.whiten(advantages, where=where)
     return Rollouts(pairs, scores, logprobs, reference, values, advantages, returns)
 
 
 def _objective(
-    module: Any, settings: Training, params: Params, batch: Rollouts
+    module: Any, settings: PPOTraining, params: Params, batch: Rollouts
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """The loss of a batch and its figures."""
+    """Loss of a batch, and its metrics."""
     where, old = batch.where, batch.logprobs
     logprobs, hidden = target_logprobs(module, params["policy"], batch.pairs)
-    values = value_of(params["value"], hidden)
+    values = predict_values(params["value"], hidden)
     policy = ppo.policy_loss(logprobs, old, batch.advantages, clip=settings.clip, where=where)
-    near = settings.value_clip or float("inf")
-    value = ppo.value_loss(values, batch.values, batch.returns, clip=near, where=where)
-    loss, figures = policy + settings.value_weight * value, {}
+    clip = settings.value_clip or float("inf")
+    value = ppo.value_loss(values, batch.values, batch.returns, clip=clip, where=where)
+    loss, metrics = policy + settings.value_weight * value, {}
     if settings.entropy_weight:
         entropy = ppo.mean(_entropy(module, params["policy"], hidden), where=where)
-        loss, figures = loss - settings.entropy_weight * entropy, {"entropy": entropy}
-    return loss, figures | {
+        loss, metrics = loss - settings.entropy_weight * entropy, {"entropy": entropy}
+    return loss, metrics | {
         "loss": loss,
         "policy_loss": policy,
         "value_loss": value,

@@ -1,4 +1,4 @@
-"""Students to begin with, from checkpoints or random weights, and trained ones on disk."""
+"""Initial students, from checkpoints or random weights, and trained ones on disk."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from transformers import PreTrainedTokenizerFast
 
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.prompts import end_tokens
-from jaxrag.engines.store import canonical, digest
-from jaxrag.models.checkpoint import fingerprint, locate, read_config, write_checkpoint
-from jaxrag.models.decoder_checkpoint import load_decoder
+from jaxrag.models.checkpoint.files import fingerprint, locate, read_config, write_checkpoint
+from jaxrag.models.decoder.checkpoint import load_decoder
 from jaxrag.models.precision import compute_dtype
-from jaxrag.models.t5 import T5
-from jaxrag.models.t5_checkpoint import load_t5, random_t5, save_t5
-from jaxrag.models.t5_config import T5Config, t5_json
+from jaxrag.models.t5.checkpoint import load_t5, random_t5, save_t5
+from jaxrag.models.t5.config import T5Config, t5_json
+from jaxrag.models.t5.network import T5
 from jaxrag.models.tokenizer import learn_tokenizer, load_tokenizer
-from jaxrag.training.students_kinds import Kind, NewT5, Student
+from jaxrag.training.student.kinds import Kind, NewT5, Student
 from jaxrag.types import InputError
 
 _FLOAT32 = jnp.dtype("float32")
@@ -34,16 +34,16 @@ _FLOAT32 = jnp.dtype("float32")
 def load_student(
     spec: str, *, max_source: int, max_target: int, dtype: str | None = None
 ) -> Student:
-    """A student that begins with a checkpoint: of a T5, or of a decoder (also a GGUF file).
+    """A student from a checkpoint of a T5 or of a decoder (also a GGUF file).
 
     Args:
-      spec: what `jaxrag.models.checkpoint.locate` takes.
+      spec: see `jaxrag.models.checkpoint.files.locate`.
       max_source, max_target: see `Student`.
-      dtype: what is computed in, "float32" or "bfloat16"; by default the first on CPUs, the second
+      dtype: of computation, "float32" or "bfloat16"; by default the first on CPUs, the second
         elsewhere.
 
     Raises:
-      InputError: there is no checkpoint, it is of neither kind, or its tokenizer is another's.
+      InputError: no checkpoint, one of another architecture, or one with another model's tokenizer.
     """
     path, precision = locate(spec), compute_dtype(dtype)
     config, tokenizer = read_config(path), load_tokenizer(path)
@@ -82,8 +82,8 @@ def new_t5(
 ) -> Student:
     """A T5 with random weights and the tokenizer of another checkpoint; see `load_student`.
 
-    Its end token is the tokenizer's own, or else what separates two texts. A vocabulary of its own
-    is learned from ``texts``.
+    The end token is the tokenizer's, or else its separator. ``texts`` are what a vocabulary is
+    learned from (``sizes.vocabulary``).
     """
     if sizes.vocabulary:
         tokenizer = learn_tokenizer(texts, sizes.vocabulary)
@@ -111,7 +111,7 @@ def new_t5(
 
 
 def _shape(sizes: NewT5, tokenizer: PreTrainedTokenizerFast, end: int) -> T5Config:
-    # answers begin with the pad token, which is best not the one that ends them
+    # targets begin with the pad token, which should not be the end token
     pad = next((i for i in _tokens(tokenizer, "pad", "unk", "bos") if i != end), end)
     return T5Config(
         vocab_size=len(tokenizer),
@@ -133,7 +133,7 @@ def _shape(sizes: NewT5, tokenizer: PreTrainedTokenizerFast, end: int) -> T5Conf
 
 
 def _tokens(tokenizer: PreTrainedTokenizerFast, *roles: str) -> list[int]:
-    """The tokens of these roles that the tokenizer has."""
+    """The tokenizer's tokens of these roles ("eos", "pad", ...), without missing ones."""
     found = [getattr(tokenizer, f"{role}_token_id") for role in roles]
     return [token for token in found if isinstance(token, int)]
 
@@ -141,21 +141,21 @@ def _tokens(tokenizer: PreTrainedTokenizerFast, *roles: str) -> list[int]:
 def _check(student: Student, spec: str) -> None:
     if min(student.max_source, student.max_target) < 2:
         raise InputError(
-            f"max_source is {student.max_source} and max_target {student.max_target}; each is to "
-            "be at least 2."
+            f"max_source is {student.max_source} and max_target {student.max_target}; each must be "
+            "at least 2."
         )
     rows, known = student.module.config.vocab_size, len(student.tokenizer)
     if known > rows:
         raise InputError(
-            f"{spec}: its tokenizer has {known} tokens, its network {rows}: they do not belong "
-            "together. Put the checkpoint's own tokenizer files beside its weights."
+            f"{spec}: its tokenizer has {known} tokens, its network {rows}: they are of different "
+            "models. Put the checkpoint's own tokenizer files beside its weights."
         )
     own = _tokens(student.tokenizer, "eos")
     if student.end < 0 or (student.kind == "t5" and own not in ([], [student.end])):
         raise InputError(
-            f"{spec}: its tokenizer ends a text with token {own or 'none'}, its config with "
-            f"{student.end if student.end >= 0 else 'none'}: one token, the same in both, is "
-            "needed. Put the checkpoint's own tokenizer files beside its weights."
+            f"{spec}: the end token is {own or 'none'} in its tokenizer and "
+            f"{student.end if student.end >= 0 else 'none'} in its config: both must have the same "
+            "one. Put the checkpoint's own tokenizer files beside its weights."
         )
     room = getattr(student.module.config, "max_position_embeddings", None)
     if room is not None and student.max_source + student.max_target > room:
@@ -166,13 +166,13 @@ def _check(student: Student, spec: str) -> None:
 
 
 def write_student(directory: str | Path, student: Student, params: Any) -> Path:
-    """Writes a checkpoint of the student with these parameters, all or nothing.
+    """Writes a checkpoint of the student with these parameters, atomically.
 
-    `load_student`, and by the student's kind `jaxrag.settings` Seq2Seq or Local, read it.
+    `load_student` reads it; so do the engines' settings `Seq2Seq` (a T5) and `Local` (a decoder).
 
     Args:
-      directory: replaced if it is there.
-      student: whose config and tokenizer are taken over.
+      directory: replaced if it exists.
+      student: its config and tokenizer are written, too.
       params: float32.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A student as a language model, with the parameters that it has at some moment of its training."""
+"""A student as a language model, with the parameters of any step of its training."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Any
 
 import jax
 
-from jaxrag.engines import seq2seq
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.local import LocalModel
-from jaxrag.engines.prefill import Network
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.prefill import DecoderNetwork
+from jaxrag.engines.local.sizes import Sizes
 from jaxrag.engines.prompts import PromptEncoder
-from jaxrag.engines.sizes import Sizes
-from jaxrag.engines.store import canonical, digest
+from jaxrag.engines.seq2seq import engine as seq2seq
 from jaxrag.training.checkpoints import flatten, hashes
-from jaxrag.training.students_kinds import Student
+from jaxrag.training.student.kinds import Student
 
-_SHARED = 1 << 26  # bytes kept of beginnings that prompts share, such as an instruction
-_T5_LENGTH = 512  # tokens of a source, as of T5's own training and of `jaxrag.settings.Seq2Seq`
+_SHARED = 1 << 26  # bytes of cached prefixes that prompts share, such as an instruction
+_T5_LENGTH = 512  # tokens of a source, as in T5's pre-training and in the settings `Seq2Seq`
 _ENGINE = "jaxrag-student-1"  # goes into the identity; raise it when results change
 
 
 def engine(student: Student, params: Any, name: str = "student") -> LanguageModel:
-    """What generates and scores with these parameters, in the dtype of the student's network.
+    """A language model with these parameters, in the dtype of the student's network.
 
     Programs are compiled once for a network, not for its parameters. A T5 reads sources of up to
-    512 tokens, or ``max_source`` where that is more; a decoder what its checkpoint allows.
+    512 tokens, or ``max_source`` where that is more; a decoder as many as its checkpoint allows.
 
     Args:
       student: network and tokenizer.
       params: on one device.
-      name: goes into the identity, beside a hash of the parameters.
+      name: part of the identity, beside a hash of the parameters.
     """
     dtype = student.module.dtype
     sizes = Sizes.choose(None, None, None, None)
@@ -49,7 +49,7 @@ def engine(student: Student, params: Any, name: str = "student") -> LanguageMode
     cast = jax.tree.map(lambda array: array.astype(dtype), params)
     if student.kind == "t5":
         return seq2seq.Seq2SeqModel(
-            seq2seq.Network(student.module, cast, None),
+            seq2seq.Seq2SeqNetwork(student.module, cast, None),
             student.tokenizer,
             ends=student.ends,
             identity=identity,
@@ -59,7 +59,7 @@ def engine(student: Student, params: Any, name: str = "student") -> LanguageMode
         )
     limit = student.module.config.max_position_embeddings
     return LocalModel(
-        Network(student.module, cast, None, _SHARED),
+        DecoderNetwork(student.module, cast, None, _SHARED),
         PromptEncoder(student.tokenizer, template_options={}, max_length=limit),
         ends=student.ends,
         identity=identity,

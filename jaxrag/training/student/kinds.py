@@ -1,4 +1,4 @@
-"""What a student is: a network to train that writes text, and pairs of texts as its tokens."""
+"""A student: a text generator to train; and pairs of texts as its tokens."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Kind = Literal["t5", "decoder"]
 
 @dataclasses.dataclass(frozen=True)
 class Student:
-    """A network to train, with all that belongs to it.
+    """A network to train, with its tokenizer and lengths.
 
     Attributes:
-      module: the network, `jaxrag.models.t5.T5` or `jaxrag.models.decoder.Decoder`; hashable. Its
-        dtype is what is computed in.
+      module: the network, `jaxrag.models.t5.network.T5` or
+        `jaxrag.models.decoder.network.Decoder`; hashable. Its dtype is the dtype of computation.
       params: its parameters, float32.
-      tokenizer: cuts text into its tokens.
-      kind: which of the two it is.
-      config: what the config.json of its checkpoint says.
-      end: the token that ends a target.
-      ends: all tokens that end what it writes.
-      max_source, max_target: tokens that sources and targets are cut to, end token included.
-      identity: canonical JSON of what training begins with.
+      tokenizer: its tokenizer.
+      kind: "t5" or "decoder".
+      config: content of its checkpoint's config.json.
+      end: the token appended to a target.
+      ends: all tokens that end a generation.
+      max_source, max_target: most tokens of sources and targets, end token included.
+      identity: canonical JSON of the initial weights, dtype and lengths.
     """
 
     module: Any
@@ -45,18 +45,18 @@ class Student:
 
 @dataclasses.dataclass(frozen=True)
 class NewT5:
-    """The shape of a T5 1.1 with random weights, for where there is no checkpoint to begin with.
+    """Shape of a T5 1.1 with random weights, where there is no checkpoint to begin with.
 
     Attributes:
-      tokenizer: the checkpoint whose tokenizer it takes (as in `jaxrag.models.checkpoint.locate`);
-        its vocabulary decides the table's size.
-      vocabulary: tokens of a vocabulary of its own instead, learned from the texts to train on
-        (`jaxrag.models.tokenizer.learn_tokenizer`): where these are few, a student learns sooner to
-        copy names from pieces that it has all seen. 0 takes ``tokenizer``'s.
-      width, inner, heads, head_width: d_model, d_ff, number and features of attention heads.
+      tokenizer: checkpoint whose tokenizer is used (see `jaxrag.models.checkpoint.files.locate`);
+        its vocabulary is the size of the embedding table.
+      vocabulary: size of a vocabulary learned from the training texts instead
+        (`jaxrag.models.tokenizer.learn_tokenizer`). On few texts a student learns sooner to copy
+        names from word pieces that all occur in training. 0 uses ``tokenizer``'s.
+      width, inner, heads, head_width: d_model, d_ff, number and size of attention heads.
       layers: of the encoder, and as many of the decoder.
       tied: whether the output layer is the embedding table, as in T5 1.0.
-      dropout: share of the activations that training drops.
+      dropout: rate.
       seed: of the weights.
     """
 
@@ -73,18 +73,18 @@ class NewT5:
 
     def __post_init__(self) -> None:
         if min(self.width, self.inner, self.heads, self.head_width, self.layers) < 1:
-            raise InputError(f"{self}: all sizes are to be at least 1.")
+            raise InputError(f"{self}: all sizes must be at least 1.")
         if not 0 <= self.dropout < 1 or min(self.seed, self.vocabulary) < 0:
             raise InputError(
                 f"dropout is {self.dropout}, seed {self.seed} and vocabulary {self.vocabulary}; "
-                "dropout is to be from 0 to below 1, the others 0 or more."
+                "dropout must be from 0 to below 1, the others 0 or more."
             )
 
 
-class Pairs(NamedTuple):
-    """Sources and targets as tokens, padded on the right; NumPy arrays, or JAX's within a program.
+class TokenPairs(NamedTuple):
+    """Right-padded token ids of sources and targets; NumPy arrays, or JAX arrays inside ``jit``.
 
-    Lengths tell what is there; ``target`` has its end token, unless it was cut before it.
+    Lengths are without padding. A target ends with the end token, unless it was cut.
     """
 
     source: Int[Any, "b s"]

@@ -1,4 +1,4 @@
-"""States of a T5 and of a decoder that predict a target's tokens, and what they make of these.
+"""Log-probabilities of target tokens by a T5 or a decoder, and the hidden states that predict them.
 
 Axes besides those of jaxrag.types: ``s`` token of the source.
 """
@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrag.models.cache import empty_cache
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.t5 import T5
-from jaxrag.models.t5_scoring import logprobs_of, shift_right
-from jaxrag.training.students_kinds import Pairs
+from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.t5.network import T5
+from jaxrag.models.t5.scoring import logprobs_of, shift_right
+from jaxrag.training.student.kinds import TokenPairs
 
 
 def t5_states(
@@ -27,7 +27,15 @@ def t5_states(
     *,
     key: jax.Array | None,
 ) -> Float[Array, "b t d"]:
-    """The decoder's state that predicts each token of the target."""
+    """The decoder's last hidden state that predicts each token of the target.
+
+    Args:
+      module: the network.
+      params: its parameters.
+      source, source_length: right-padded token ids.
+      target: right-padded token ids.
+      key: seeds dropout; None has no dropout.
+    """
     where = jnp.arange(source.shape[1]) < source_length[:, None]
     found: Any = module.apply(
         {"params": params},
@@ -48,16 +56,16 @@ def decoder_states(
     source_length: Int[Array, " b"],
     target: Int[Array, "b t"],
 ) -> Float[Array, "b t d"]:
-    """The state that predicts each token of a target that follows its source.
+    """The last hidden state that predicts each token of a target that follows its source.
 
-    Source and target lie side by side in one row, each padded on its right. A target's token has
-    the position that it has in the text, and looks at the source's tokens, not at their padding.
+    Source and target are concatenated, each right-padded. Positions continue from the source's
+    length, and its padding is masked, so that padding changes no result.
     """
     (b, s), t = source.shape, target.shape[1]
-    places, length = jnp.arange(s + t), source_length[:, None]
-    positions = jnp.where(places < s, places, length + places - s)
-    there = (places < length) | (places >= s)
-    where = there[:, None] & (places <= places[:, None])
+    columns, length = jnp.arange(s + t), source_length[:, None]
+    positions = jnp.where(columns < s, columns, length + columns - s)
+    is_token = (columns < length) | (columns >= s)
+    where = is_token[:, None] & (columns <= columns[:, None])
     variables = {"params": params}
     cache = empty_cache(module.config, b, s + t, module.dtype, stacked=module.stacked)
     tokens = jnp.concatenate([source, target], axis=1)
@@ -70,7 +78,7 @@ def decoder_states(
 def token_logprobs(
     module: T5 | Decoder, params: Any, hidden: Float[Array, "b t d"], tokens: Int[Array, "b t"]
 ) -> Float[Array, "b t"]:
-    """Natural-log probability of each token, by the state that predicts it; float32."""
+    """Natural-log probability of each token, given the hidden state that predicts it; float32."""
     flat = hidden.reshape(-1, hidden.shape[-1])
     logits: Any = module.apply({"params": params}, flat, method="logits")
     return logprobs_of(logits, tokens.reshape(-1)).reshape(tokens.shape)
@@ -79,29 +87,29 @@ def token_logprobs(
 def target_logprobs(
     module: Any,
     params: Any,
-    pairs: Pairs,
+    pairs: TokenPairs,
     *,
     key: jax.Array | None = None,
     remat: bool = False,
 ) -> tuple[Float[Array, "b t"], Float[Array, "b t d"]]:
-    """What a network thinks of targets, each token given its source and the tokens before it.
+    """log p(target token | source, previous target tokens) for every token of every target.
 
-    Padding changes nothing: nothing looks at it, and what stands at its places is to be left out.
+    Padding changes no result; values at padded positions are meaningless.
 
     Args:
       module: of a `Student`.
       params: its parameters.
       pairs: sources and targets of any width.
-      key: drops activations at the rate of the network's config (of our networks, T5 has one).
-      remat: keeps the results of matrix products alone for the derivative and computes the rest,
-        attention weights among it, once more.
+      key: seeds dropout at the rate of the network's config; of our networks, only T5 has one.
+      remat: saves only the results of matrix products for the backward pass and recomputes the
+        rest, such as attention weights, to save memory.
 
     Returns:
-      Natural-log probabilities of the target's tokens, and the state of the last layer that
-      predicts each, both float32.
+      Natural-log probabilities of the target's tokens, and the last hidden state that predicts
+      each, both float32.
     """
 
-    def run(params: Any, pairs: Pairs) -> tuple[Float[Array, "b t"], Float[Array, "b t d"]]:
+    def run(params: Any, pairs: TokenPairs) -> tuple[Float[Array, "b t"], Float[Array, "b t d"]]:
         if isinstance(module, T5):
             hidden = t5_states(module, params, *pairs[:3], key=key)
         else:

@@ -1,10 +1,10 @@
-"""Reading answers out of fields: what is read, and above all what is left out."""
+"""Parsers of Factbook fields: texts with an answer, and texts that are left out."""
 
 from __future__ import annotations
 
 import pytest
 
-from jaxrag.data import factbook_answers as read
+from jaxrag.data.factbook import answers as read
 
 READ = [
     (read.capital, "Asunción", ("Asunción", "Asuncion")),
@@ -72,7 +72,7 @@ READ = [
 
 
 @pytest.mark.parametrize(("reader", "text", "answers"), READ)
-def test_reads(reader, text, answers):
+def test_answers(reader, text, answers):
     assert reader(text)[: len(answers)] == answers
     assert len(set(reader(text))) == len(reader(text))
 
@@ -125,5 +125,5 @@ LEFT_OUT = [
 
 
 @pytest.mark.parametrize(("reader", "text"), LEFT_OUT)
-def test_leaves_out(reader, text):
+def test_texts_without_one_answer(reader, text):
     assert reader(text) == ()

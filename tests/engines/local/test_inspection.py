@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.engines.inspection import InspectableModel, Inspection
-from jaxrag.engines.local import LocalModel
-from jaxrag.engines.server import ServerModel
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.inspection import InspectableModel, Inspection
+from jaxrag.engines.server.client import ServerModel
 from jaxrag.types import InputError, Message
 from tests.engines.tiny_model import CHATS, write_tiny_model
-from tests.models.decoder_reference import CONFIGS
-from tests.models.inspection_reference import reference_inside
+from tests.models.decoder.inspection_reference import reference_inside
+from tests.models.decoder.reference import CONFIGS
 
 LONG = " quite far away, where nobody goes" * 2  # more than two chunks of 32
 PAIRS: list[tuple[Any, str]] = [

@@ -1,13 +1,12 @@
-"""Settings of the language models reach the engines."""
+"""Settings of the local engine reach it."""
 
 import dataclasses
 from pathlib import Path
 
 import pytest
 
-from jaxrag.settings import Local, Server
+from jaxrag.engines.local.settings import Local
 from jaxrag.types import InputError
-from tests.engines.fake_server import serving
 from tests.engines.tiny_model import write_tiny_model
 
 
@@ -43,22 +42,7 @@ def test_local_over_several_devices(tmp_path: Path) -> None:
         dataclasses.replace(alone, tensor_parallel=0).load(tmp_path)
 
 
-def test_server(tmp_path: Path) -> None:
-    write_tiny_model(tmp_path / "model")
-    with serving() as server:
-        model = Server(
-            "tiny",
-            server.url,
-            tokenizer=str(tmp_path / "model"),
-            max_length=50,
-            template_options='{"short": true}',
-        ).load(tmp_path)
-        assert getattr(model, "max_length", None) == 50
-        assert '"template_options":{"short":true}' in model.identity
-        model.close()  # pyright: ignore[reportAttributeAccessIssue]
-
-
 @pytest.mark.parametrize("text", ["{", "[1]", "enable_thinking=False"])
 def test_bad_template_options(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InputError, match="a JSON object is wanted"):
+    with pytest.raises(InputError, match="it must be a JSON object"):
         Local(template_options=text).load(tmp_path)

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.engines import local, prefill, trial
-from jaxrag.engines.local import LocalModel
+from jaxrag.engines.local import engine as local
+from jaxrag.engines.local import prefill
+from jaxrag.engines.local import shape_invariance as trial
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.types import Generation, Message
-from tests.engines.decoding_rows import rows_of_decoding
+from tests.engines.local.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import LocalModel
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.types import Generation, Message
-from tests.engines.decoding_rows import rows_of_decoding
+from tests.engines.local.decoding_rows import rows_of_decoding
 
 DEMONSTRATIONS = (
     Message("system", "Answer the question in a few words."),

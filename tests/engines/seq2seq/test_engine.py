@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.engines.seq2seq import Seq2SeqModel
-from jaxrag.engines.seq2seq_batches import batches, width
-from jaxrag.engines.seq2seq_writer import Beams
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.settings.seq2seq import Seq2Seq
+from jaxrag.engines.seq2seq.batches import padded_length, source_batches
+from jaxrag.engines.seq2seq.engine import Seq2SeqModel
+from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.engines.seq2seq.writer import Beams
+from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.types import Generation, InputError, Message
-from tests.models import small_t5
-from tests.models.small_t5 import CONFIGS, reference_logits
+from tests.models.t5 import small_t5
+from tests.models.t5.small_t5 import CONFIGS, reference_logits
 
 PROMPTS = [
     "who wrote the cat",
@@ -172,7 +172,7 @@ def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
 def test_writing_ends_once_all_have_met_a_stop_string(
     model: Seq2SeqModel, answers: list[Generation], monkeypatch: Any
 ) -> None:
-    from jaxrag.engines import seq2seq_writer
+    from jaxrag.engines.seq2seq import writer as seq2seq_writer
 
     calls, real = [], seq2seq_writer.advance
     monkeypatch.setattr(seq2seq_writer, "advance", lambda *a: calls.append(1) or real(*a))
@@ -271,18 +271,18 @@ def test_the_settings_load_the_engine(
 
 def test_widths_and_batches_worked_by_hand() -> None:
     # multiples of 32; above 128 of a quarter of the next power of two
-    assert [width(n, 32) for n in (1, 32, 33, 128, 129, 200, 257, 300)] == [
+    assert [padded_length(n, 32) for n in (1, 32, 33, 128, 129, 200, 257, 300)] == [
         *(32, 32, 64, 128, 192, 256),
         *(384, 384),
     ]
-    assert [width(n, 16) for n in (1, 17, 64, 65, 81)] == [16, 32, 64, 96, 96]
-    found = list(batches([[7] * 40, [8], [9, 9], [5]], 2))
+    assert [padded_length(n, 16) for n in (1, 17, 64, 65, 81)] == [16, 32, 64, 96, 96]
+    found = list(source_batches([[7] * 40, [8], [9, 9], [5]], 2))
     assert [batch.jobs for batch in found] == [(0,), (1, 2), (3,)]
     assert [batch.tokens.shape for batch in found] == [(2, 64), (2, 32), (2, 32)]
     assert found[1].where.sum(1).tolist() == [1, 2]
     assert found[1].tokens[1, :3].tolist() == [9, 9, 0]
     assert not found[2].where[1].any() and found[0].targets.shape == (2, 0)
-    given = list(batches([[7], [8], [9]], 2, targets=[[1] * 17, [], [2]]))
+    given = list(source_batches([[7], [8], [9]], 2, targets=[[1] * 17, [], [2]]))
     assert [(b.jobs, b.targets.shape) for b in given] == [
         ((0,), (2, 32)),
         ((2,), (2, 16)),

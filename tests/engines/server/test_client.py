@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.engines import replicas
-from jaxrag.engines.requests import EngineDown
-from jaxrag.engines.server import ServerModel
-from jaxrag.types import InputError, Message
-from tests.engines.fake_server import END, faulty, serving, slowly, well
+from jaxrag.core import http
+from jaxrag.engines.server.client import ServerModel
+from jaxrag.engines.server.settings import Server
+from jaxrag.types import EngineDown, InputError, Message
+from tests.engines.server.fake_server import END, faulty, serving, slowly, well
 from tests.engines.tiny_model import write_tiny_model
 
 KEY = "sk-not-to-be-seen"
@@ -30,7 +30,7 @@ CONNECTED: list[ServerModel] = []
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: Any) -> Any:
-    monkeypatch.setattr(replicas, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(http, "_FIRST_PAUSE", 0.01)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     yield
     while CONNECTED:
@@ -39,8 +39,8 @@ def quick(monkeypatch: Any) -> Any:
 
 def connect(tokenizer: str, *servers: Any, **settings: Any) -> ServerModel:
     settings = {"timeout": 5.0, "patience": 5.0, **settings}
-    urls = [server.url for server in servers]
-    CONNECTED.append(ServerModel.connect(urls, "tiny", tokenizer=tokenizer, **settings))
+    urls = ",".join(server.url for server in servers)
+    CONNECTED.append(Server("tiny", urls, tokenizer=tokenizer, **settings).load(Path()))
     return CONNECTED[-1]
 
 
@@ -197,7 +197,7 @@ def test_the_end_token_is_known_by_the_text(tokens: list[str], reason: str) -> N
         handler.send(200, {"choices": [choice | {"finish_reason": "stop"}]})
 
     with serving(chat) as server:
-        model = connect("", server, template_options={"enable_thinking": False})
+        model = connect("", server, template_options='{"enable_thinking": false}')
         (found,) = model.generate([(Message("user", "Capital?"),)], max_new_tokens=5, stop=("\n",))
         assert server.bodies[0][1]["chat_template_kwargs"] == {"enable_thinking": False}
     assert (found.finish_reason, len(found.logprobs)) == (reason, len(tokens))
@@ -220,18 +220,32 @@ def test_a_server_without_logprobs_is_refused_unless_told(tokenizer: str) -> Non
     ("changes", "message"),
     [
         ({"model": "other"}, "no model 'other'; it has: .'tiny'"),
-        ({"urls": []}, "no server"),
-        ({"urls": ["localhost:8000"]}, "http://"),
-        ({"urls": ["http://me:secret@localhost/v1"]}, "as a key instead"),
+        ({"urls": ""}, "no server"),
+        ({"urls": "localhost:8000"}, "http://"),
+        ({"urls": "http://me:secret@localhost/v1"}, "as a key instead"),
         ({"concurrency": 0}, "concurrency is 0"),
     ],
 )
 def test_wrong_settings(changes: dict[str, Any], message: str) -> None:
     with serving() as server:
-        given = {"urls": [server.url], "model": "tiny", **changes}
+        given = {"urls": server.url, "model": "tiny", **changes}
         with pytest.raises(InputError, match=message) as raised:
-            ServerModel.connect(**given)
+            Server(**given).load(Path())
     assert "secret" not in str(raised.value)
+
+
+def test_settings_reach_the_engine(tokenizer: str) -> None:
+    with serving() as server:
+        model = Server(
+            "tiny",
+            server.url,
+            tokenizer=tokenizer,
+            max_length=50,
+            template_options='{"short": true}',
+        ).load(Path())
+        assert getattr(model, "max_length", None) == 50
+        assert '"template_options":{"short":true}' in model.identity
+        model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_prompt_that_does_not_fit_is_refused_here(tokenizer: str) -> None:

@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import LocalModel
+from jaxrag.core.store import Store
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.server import ServerModel
-from jaxrag.engines.store import Store
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.models.checkpoint import locate
-from jaxrag.models.export import as_directory
-from tests.engines.real_prompts import real_prompts
+from jaxrag.engines.server.client import ServerModel
+from jaxrag.engines.server.settings import Server
+from jaxrag.models.checkpoint.export import as_directory
+from jaxrag.models.checkpoint.files import locate
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from tests.engines.local.real_prompts import real_prompts
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
@@ -120,8 +121,9 @@ def answer_all(model: ServerModel, prompts: list[Any], store: Store, on_answer: 
 
 
 def connect(servers: list[Served]) -> ServerModel:
-    urls = [server.url for server in servers]
-    return ServerModel.connect(urls, NAME, tokenizer=CHECKPOINT, concurrency=16, timeout=120)
+    urls = ",".join(server.url for server in servers)
+    settings = Server(NAME, urls, tokenizer=CHECKPOINT, concurrency=16, timeout=120)
+    return settings.load(Path())
 
 
 def test_a_server_killed_and_started_again_loses_nothing(

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import LocalModel
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.prompts import encode_prompt
-from jaxrag.models.cache import empty_cache
-from jaxrag.models.decoding import extend, score
+from jaxrag.engines.vllm.settings import Vllm
+from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.decoder.decoding import extend, score
 from jaxrag.types import Generation, InputError
-from tests.engines.real_prompts import KINDS, real_prompts
+from tests.engines.local.real_prompts import KINDS, real_prompts
 
 vllm = pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 pytestmark = [
@@ -43,9 +44,7 @@ def local() -> LocalModel:
 
 @pytest.fixture(scope="module")
 def engine(cache: Path) -> Any:
-    from jaxrag.engines.vllm import VllmModel
-
-    return VllmModel.load(CHECKPOINT, cache=cache, dtype="float32", max_length=2048, memory=0.3)
+    return Vllm(CHECKPOINT, dtype="float32", max_length=2048, memory=0.3).load(cache)
 
 
 def gap(local: LocalModel, prompt: Any, ours: Generation, theirs: Generation) -> float:

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from jaxrag.evaluation import explanations
-from jaxrag.evaluation.report import write_report
-from jaxrag.retrieval.explain import Match, Term
+from jaxrag.evaluation.report import explanations
+from jaxrag.evaluation.report.page import write_report
+from jaxrag.retrieval.sidr.explain import Match, Term
 from jaxrag.types import Passage
 from tests.evaluation import fabricate
 

@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 import pytest
 
 from experiments import report
-from jaxrag.evaluation.figure_files import write_figures
-from jaxrag.evaluation.figures import figure
+from jaxrag.evaluation.report.figure_files import write_figures
+from jaxrag.evaluation.report.figures import figure
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
-from tests.evaluation.test_training_report import training
+from tests.evaluation.report.test_training_page import training
 
 SVG = "{http://www.w3.org/2000/svg}"
 

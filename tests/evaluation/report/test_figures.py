@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from jaxrag.evaluation import figures, uncertainty_figures
 from jaxrag.evaluation.curves import accepted_curve, policy_curve
+from jaxrag.evaluation.report import figures, uncertainty_figures
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import Row
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.evaluation import svg
+from jaxrag.evaluation.report import svg
 
 
 def test_scales_by_hand() -> None:

@@ -8,9 +8,7 @@ import pytest
 from rich.console import Console
 
 from jaxrag.evaluation.records import RunDirectory
-from jaxrag.evaluation.significance import Difference, Interval
-from jaxrag.evaluation.summary import Row, summarise
-from jaxrag.evaluation.tables import (
+from jaxrag.evaluation.report.tables import (
     difference_text,
     markdown_table,
     number,
@@ -18,6 +16,8 @@ from jaxrag.evaluation.tables import (
     terminal_table,
     with_interval,
 )
+from jaxrag.evaluation.significance import Difference, Interval
+from jaxrag.evaluation.summary import Row, summarise
 from tests.evaluation import fabricate
 
 

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from experiments import report
-from jaxrag.evaluation import svg, training_figures
+from jaxrag.evaluation.report import svg, training_figures
+from jaxrag.evaluation.report.training_page import changed, time_spent, write_training_report
 from jaxrag.evaluation.training_log import alike, changes, is_share, read_training, seconds
-from jaxrag.evaluation.training_report import changed, time_spent, write_training_report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 
@@ -96,7 +96,7 @@ def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert report.main(["report", *words, f"--out={out}"]) == 0
     assert "75.0 [25.0, 100.0]" in capsys.readouterr().out
     page = Outline(out.read_text())
-    assert page.tags.count("figure") == 5  # loss, two figures that were watched, asked, time
+    assert page.tags.count("figure") == 5  # loss, two evaluated metrics, asked, time
     assert "b" not in page.tags and name in page.text and "3 seeds" in page.text
     table = out.with_suffix(".md").read_text()
     assert r"| 3 seeds | set &lt;b>&\|&lt;/b> recall@1 | 4 | 50.0 [0.0, 100.0] |" in table
@@ -123,8 +123,8 @@ def test_what_is_shown_in_percent(tmp_path: Path, name: str, values: Any, share:
 
 def test_rewards_are_shown_as_they_are_and_may_be_negative(tmp_path: Path) -> None:
     # mean -1/2 before and 1/2 after; each of four questions gains 1
-    watched = {"reward": ([-1.0, -1, 0, 0], [0.0, 0, 1, 1]), "words": ([2, 2], [3, 2])}
-    path = training(tmp_path / "a", **watched)
+    evaluations = {"reward": ([-1.0, -1, 0, 0], [0.0, 0, 1, 1]), "words": ([2, 2], [3, 2])}
+    path = training(tmp_path / "a", **evaluations)
     row, words = changed([read_training(path)]).rows
     assert words[3].startswith("2.00 [") and words[5].startswith("+0.50 [+0.00, +1.00]")
     assert row[3].startswith("-0.50 [-1.00, ") and row[4].startswith("0.50 [")

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from jaxrag.functional import bandits, neural_ucb
-from jaxrag.functional.bandit_fit import newest, replay_fit
-from jaxrag.functional.bandit_networks import mlp
-from jaxrag.functional.confidence import diagonal
-from jaxrag.functional.confidence_dual import dual
-from jaxrag.functional.confidence_full import Full, added, full, inverse_of
-from tests.functional import bandit_references as references
+from benchmarks.confidence_dual import dual
+from jaxrag.functional.bandits import interaction as bandits
+from jaxrag.functional.bandits import neural_ucb
+from jaxrag.functional.bandits.confidence import diagonal
+from jaxrag.functional.bandits.confidence_full import Full, added, full, inverse_of
+from jaxrag.functional.bandits.fit import newest, replay_fit
+from jaxrag.functional.bandits.networks import mlp
+from tests.functional.bandits import references
 
 KEY = jax.random.key(0)
 P = 4
@@ -117,16 +118,62 @@ def test_dual_plays_as_full_over_sixty_rounds(batch: int, shared: bool) -> None:
     assert one.state.belief.renewed == 0
 
 
-def test_dual_without_room_is_nan_and_not_wrong() -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_dual_without_room_keeps_its_first_pulls(shared: bool) -> None:
+    net = mlp(D, ARMS, hidden=(5,), shared=shared)
+    params, small, large = net.init(KEY), dual(net, pulls=2), dual(net, pulls=4)
+    contexts = jax.random.normal(jax.random.key(1), (4, D))
+    beliefs = small.init(params), large.init(params)
+    widths = []
+    for x in contexts:
+        beliefs = tuple(
+            form.update(belief, params, x, jnp.asarray(1))
+            for form, belief in zip((small, large), beliefs, strict=True)
+        )
+        widths.append([small.look(beliefs[0], params, contexts[3])[1],
+                       large.look(beliefs[1], params, contexts[3])[1]])  # fmt: skip
+    widths = np.array(widths)
+    np.testing.assert_allclose(widths[:2, 0], widths[:2, 1], rtol=1e-6)
+    np.testing.assert_array_equal(widths[2:, 0], widths[[1, 1], 0])
+    # The last pull was of this very context, so its width fell: the kept one is a bound above.
+    assert widths[3, 1, 1] < 0.9 * widths[3, 0, 1]
+    assert np.all(widths[:, 1] <= widths[:, 0] * (1 + 1e-5))
+    assert beliefs[0].pulls.tolist() == beliefs[1].pulls.tolist()
+
+
+def test_dual_without_room_does_not_stay_with_one_arm() -> None:
+    # One kept pull an arm: in the last 20 of 40 rounds the arms played have no room left.
     net = mlp(D, ARMS, hidden=(5,))
-    params, made = net.init(KEY), dual(net, pulls=2)
-    belief, x = made.init(params), jnp.ones(D)
-    for pulled in range(3):
-        _, squared = made.look(belief, params, x)
-        assert np.isfinite(squared).all(), pulled
-        belief = made.update(belief, params, x * (pulled + 1), jnp.asarray(1))
-    _, squared = made.look(belief, params, x)
-    assert np.isnan(squared).tolist() == [False, True, False]
+    bandit = neural_ucb.neural_ucb(
+        net, confidence=dual(net, pulls=1), exploration=neural_ucb.outside(1.0), fit=None
+    )
+    contexts = jax.random.normal(jax.random.key(1), (40, D))
+    out = bandits.interact(bandit, bandit.init(KEY), contexts, jnp.zeros((40, ARMS)), KEY)
+    assert len(set(out.arms[20:].tolist())) > 1
+    assert out.state.belief.pulls.sum() == 40
+    assert np.isfinite(bandit.values(out.state, contexts[0]).ucb).all()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_dual_in_double_precision_equals_float64(shared: bool) -> None:
+    with jax.enable_x64(True):
+        net = mlp(D, ARMS, hidden=(5,), shared=shared)
+        bandit = neural_ucb.neural_ucb(
+            net, confidence=dual(net, pulls=12), exploration=neural_ucb.outside(0.7), fit=None
+        )
+        contexts = jax.random.normal(jax.random.key(1), (12, D))
+        state = bandit.init(KEY)
+        out = bandits.interact(bandit, state, contexts, jnp.zeros((12, ARMS)), KEY)
+        values = bandit.values(out.state, contexts[0])
+        assert values.width.dtype == jnp.float64
+        history, _ = references.rounds(
+            state.params, np.asarray(jnp.concatenate([contexts, contexts[:1]])), arms=ARMS,
+            shared=shared, diagonal=False, regularization=1.0,
+            bonus=lambda squared, t: 0.7 * np.sqrt(squared),
+        )  # fmt: skip
+    assert out.arms.tolist() == [each.arm for each in history[:12]]
+    np.testing.assert_allclose(values.width, history[12].width, rtol=1e-10)
+    np.testing.assert_allclose(values.ucb, history[12].ucb, rtol=1e-10)
 
 
 @pytest.mark.parametrize("form", [full, diagonal])

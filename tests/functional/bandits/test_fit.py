@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrag.functional.bandit_fit import (
+from jaxrag.functional.bandits.fit import (
     append,
     empty,
     everything,
@@ -15,9 +15,9 @@ from jaxrag.functional.bandit_fit import (
     replay_fit,
     shuffled,
 )
-from jaxrag.functional.bandit_networks import mlp
+from jaxrag.functional.bandits.networks import mlp
 from jaxrag.types import InputError
-from tests.functional import bandit_references as references
+from tests.functional.bandits import references
 
 KEY = jax.random.key(0)
 D, ARMS = 2, 3

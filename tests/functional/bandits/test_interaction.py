@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.functional import bandits, policies
-from jaxrag.functional.bandit_problems import problem
-from jaxrag.functional.bandits import Bandit, Values, interact
-from jaxrag.functional.linear_ucb import linear_ucb
+from benchmarks.bandit_problems import problem
+from jaxrag.functional.bandits import interaction as bandits
+from jaxrag.functional.bandits import policies
+from jaxrag.functional.bandits.interaction import Bandit, Values, interact
+from jaxrag.functional.bandits.linear_ucb import linear_ucb
 from jaxrag.types import InputError
-from tests.functional import bandit_references as references
+from tests.functional.bandits import references
 
 KEY = jax.random.key(0)
 D, ARMS = 4, 3

@@ -8,22 +8,17 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrag.functional import bandits, neural_ucb, policies
-from jaxrag.functional.bandit_fit import (
-    everything,
-    half_sum_squared,
-    newest,
-    replay_fit,
-    shuffled,
-)
-from jaxrag.functional.bandit_networks import general, linear_uniform, mlp
-from jaxrag.functional.bandit_problems import problem
-from jaxrag.functional.confidence import diagonal, ignorant
-from jaxrag.functional.confidence_dual import dual
-from jaxrag.functional.confidence_full import full
-from jaxrag.functional.linear_ucb import linear_ucb
+from benchmarks.bandit_problems import problem
+from benchmarks.confidence_dual import dual
+from jaxrag.functional.bandits import interaction as bandits
+from jaxrag.functional.bandits import neural_ucb, policies
+from jaxrag.functional.bandits.confidence import diagonal, ignorant
+from jaxrag.functional.bandits.confidence_full import full
+from jaxrag.functional.bandits.fit import everything, half_sum_squared, newest, replay_fit, shuffled
+from jaxrag.functional.bandits.linear_ucb import linear_ucb
+from jaxrag.functional.bandits.networks import general, linear_uniform, mlp
 from jaxrag.types import InputError
-from tests.functional import bandit_references as references
+from tests.functional.bandits import references
 
 D, ARMS, ROUNDS = 5, 3, 10
 LAMBDA, BETA, NU, SCALE = 0.7, 1.3, 0.4, 0.6

@@ -6,12 +6,14 @@ import json
 import numpy as np
 import pytest
 
+from jaxrag.core.hashing import canonical
+from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store, canonical
-from jaxrag.methods import ars, ars_labels, ars_rewards
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.relevance import Judge
-from jaxrag.methods.rewrite_steps import (
+from jaxrag.methods.ars import ars
+from jaxrag.methods.ars import labels as ars_labels
+from jaxrag.methods.ars import rewards as ars_rewards
+from jaxrag.methods.ars.relevance import Judge
+from jaxrag.methods.ars.rewrite_steps import (
     Chosen,
     Fixed,
     Generated,
@@ -20,12 +22,12 @@ from jaxrag.methods.rewrite_steps import (
     Search,
     Shuffled,
 )
-from jaxrag.methods.rewrites import Rewriter
-from jaxrag.methods.search_tools import RerankerTool, RetrieverTool
-from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import SelectorTool, Tools
+from jaxrag.methods.ars.rewrites import Rewriter
+from jaxrag.methods.ars.settings import BanditTool
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.search_tools import RerankerTool
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker
+from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, tools_of
 
 # Three rewrites, at 0, 40 and 90 degrees, and five passages around them: the two nearest to the
 # first are a and b, to the second c and b (b is at 20, c at 50, so 40 is nearer to c), to the
@@ -59,8 +61,8 @@ class Model(ScriptedModel):
         return [np.array([-0.5 if like else -2.0], np.float32) for like in likes]
 
 
-class Selector:
-    identity = canonical({"selector": "scripted"})
+class FixedBandit:
+    identity = canonical({"bandit": "scripted"})
     arms = 3
 
     def __init__(self, k):
@@ -71,15 +73,12 @@ class Selector:
         return np.full(len(contexts), self.k, np.int32)
 
 
-def run(method, config, *, ranker=None, selector=None, model=None, question=QUESTION):
+def run(config, *, ranker=None, bandit=None, model=None, question=QUESTION):
+    helpers = {"order.ranker": RerankerTool(ranker)} if ranker else {}
+    helpers |= {"count.bandit": BanditTool(bandit)} if bandit else {}
     index = ScriptedIndex(PASSAGES, QUERIES)
-    tools = Tools(
-        llm=LanguageModelTool(model or Model()),
-        retriever=RetrieverTool(index),
-        rewrite_ranker=RerankerTool(ranker) if ranker else None,
-        count_selector=SelectorTool(selector) if selector else None,
-    )
-    tasks = [(question.id, lambda: method.answer(question, tools, config))]
+    tools = tools_of(model or Model(), index, needs=config.needs, helpers=helpers)
+    tasks = [(question.id, lambda: config.answer(question, tools))]
     (outcome,) = Scheduler(Store(None)).run(tasks)
     if outcome.error:
         raise outcome.error
@@ -97,7 +96,7 @@ RANKER = ScriptedReranker(lambda query, text: {"f": 0.1, "s": -2.0, "t": 5.0}[te
 
 
 def test_all_as_generated():
-    outcome = run(ars, made())
+    outcome = run(made())
     trace = outcome.value.trace
     assert [search["ids"] for search in trace["searches"]] == [["a", "b"], ["c", "b"], ["e", "d"]]
     assert trace["selected"]["ids"] == ["a", "b", "c", "e", "d"]  # the union, each once
@@ -107,23 +106,23 @@ def test_all_as_generated():
 
 
 def test_only_the_kept_ones_are_searched_for():
-    outcome = run(ars, made(count=Fixed(1)))
+    outcome = run(made(count=Fixed(1)))
     assert outcome.value.trace["selected"]["ids"] == ["a", "b"]
     assert outcome.cost["searches"] == 1
 
 
 def test_ranked_and_reversed():
-    best = run(ars, made(Ranked(), Fixed(1)), ranker=RANKER).value.trace
+    best = run(made(Ranked(), Fixed(1)), ranker=RANKER).value.trace
     assert best["kept"] == {"k": 1, "numbers": [2, 0, 1], "scores": [5.0, 0.1, -2.0]}
     assert best["selected"]["ids"] == ["e", "d"]
-    worst = run(ars, made(Ranked(reverse=True), Fixed(2)), ranker=RANKER).value.trace
+    worst = run(made(Ranked(reverse=True), Fixed(2)), ranker=RANKER).value.trace
     assert worst["kept"]["numbers"] == [1, 0, 2]
     assert worst["selected"]["ids"] == ["c", "b", "a"]
 
 
 def test_the_original_pipeline_judges_every_passage_once():
     model = Model()
-    outcome = run(ars, made(Judged(Judge(prompts="small")), Fixed(1)), model=model)
+    outcome = run(made(Judged(Judge(prompts="small")), Fixed(1)), model=model)
     trace = outcome.value.trace
     # relevant are c and e: none of the first rewrite, one of the second, one of the third
     assert trace["judged"] == {"passages": 5, "relevant": [0, 1, 1]}
@@ -132,34 +131,34 @@ def test_the_original_pipeline_judges_every_passage_once():
 
 
 def test_the_selector_says_how_many():
-    selector = Selector(2)
-    trace = run(ars, made(Ranked(), Chosen()), ranker=RANKER, selector=selector).value.trace
+    selector = FixedBandit(2)
+    trace = run(made(Ranked(), Chosen()), ranker=RANKER, bandit=selector).value.trace
     assert trace["kept"]["k"] == 2 and trace["selected"]["ids"] == ["e", "d", "a", "b"]
     np.testing.assert_allclose(selector.seen[0], [0.5, 3**0.5 / 2], atol=1e-6)  # 60 degrees
 
 
 def test_shuffles_are_the_seeds():
     orders = {
-        seed: tuple(run(ars, made(Shuffled(seed))).value.trace["kept"]["numbers"])
+        seed: tuple(run(made(Shuffled(seed))).value.trace["kept"]["numbers"])
         for seed in (0, 0, 1, 2, 3, 4)
     }
     assert all(sorted(order) == [0, 1, 2] for order in orders.values())
     assert len(set(orders.values())) > 1
     other = Question("q2", QUESTION.text, ("Rome",))
-    found = [tuple(run(ars, made(Shuffled(s)), question=other).value.trace["kept"]["numbers"])
+    found = [tuple(run(made(Shuffled(s)), question=other).value.trace["kept"]["numbers"])
              for s in range(5)]  # fmt: skip
     assert found != [orders[s] for s in range(5)]  # another question is shuffled in its own way
 
 
 def test_what_is_read_is_cut():
     config = dataclasses.replace(made(), search=Search(m=2, merge="round_robin", read=2))
-    assert run(ars, config).value.trace["selected"]["ids"] == ["a", "c"]
+    assert run(config).value.trace["selected"]["ids"] == ["a", "c"]
 
 
 def test_yes_no_by_words_and_by_logprob():
     asked = Question("q1", "Where is it?", ("yes",), task="yes_no")
     model = Model(**{"Yes or no:": "No, it is not"})
-    outcome = run(ars, made(), model=model, question=asked)
+    outcome = run(made(), model=model, question=asked)
     assert outcome.value.text == "no" and outcome.value.trace["task"] == "yes_no"
 
     class Sure(Model):
@@ -167,7 +166,7 @@ def test_yes_no_by_words_and_by_logprob():
             odds = {" yes": -0.1, " no": -2.0}
             return [np.array([odds[c]], np.float32) for c in continuations]
 
-    outcome = run(ars, made(by="logprob"), model=Sure(), question=asked)
+    outcome = run(made(by="logprob"), model=Sure(), question=asked)
     assert outcome.value.text == "yes"
     assert outcome.value.trace["answer"]["option_logprobs"] == pytest.approx([-0.1, -2.0])
 
@@ -177,13 +176,13 @@ def test_rewards_are_the_answers_of_every_k():
         rewriter=REWRITER, order=Ranked(), search=SEARCH, reader=SMALL, closed_tokens=4
     )
     model = Model()
-    outcome = run(ars_rewards, config, ranker=RANKER, model=model)
+    outcome = run(config, ranker=RANKER, model=model)
     trace = outcome.value.trace
     assert trace["read"] == [["e", "d"], ["e", "d", "a", "b"], ["e", "d", "a", "b", "c"]]
     # the model repeats the titles that it was shown, in the corpus's order
     assert trace["answers"] == ["d e", "a b d e", "a b c d e"] and outcome.value.text == "a b c d e"
     for k in (1, 2, 3):
-        alone = run(ars, made(Ranked(), Fixed(k)), ranker=RANKER)
+        alone = run(made(Ranked(), Fixed(k)), ranker=RANKER)
         assert alone.value.text == trace["answers"][k - 1]
     assert outcome.cost["searches"] == 3
 
@@ -191,7 +190,7 @@ def test_rewards_are_the_answers_of_every_k():
 def test_labels_count_relevant_passages():
     config = ars_labels.Config(REWRITER, SEARCH, Judge(prompts="small"), 1.0, SMALL)
     model = Model(**{"text of a\nThe passage is": "relevant", "The passage is": "hm"})
-    trace = run(ars_labels, config, model=model).value.trace
+    trace = run(config, model=model).value.trace
     assert {n: v["relevant"] for n, v in trace["judged"]["logprob"].items()} == {
         "a": 0, "b": 0, "c": 1, "d": 0, "e": 1,
     }  # fmt: skip
@@ -204,16 +203,16 @@ def test_labels_count_relevant_passages():
 
 def test_without_a_judge_nothing_is_asked():
     model = Model()
-    outcome = run(ars_labels, ars_labels.Config(REWRITER, SEARCH, None, 1.0, SMALL), model=model)
+    outcome = run(ars_labels.Config(REWRITER, SEARCH, None, 1.0, SMALL), model=model)
     assert outcome.value.trace["judged"] == {} and model.judged == 0
     assert outcome.cost["llm_calls"] == 1 and len(outcome.value.trace["searches"]) == 3
 
 
 def test_the_other_way_is_asked_of_a_share():
     config = ars_labels.Config(REWRITER, SEARCH, Judge(prompts="small"), 0.0, SMALL)
-    assert list(run(ars_labels, config).value.trace["judged"]) == ["logprob"]
+    assert list(run(config).value.trace["judged"]) == ["logprob"]
     shares = [
-        len(run(ars_labels, dataclasses.replace(config, compared=0.5),
+        len(run(dataclasses.replace(config, compared=0.5),
                 question=Question(f"q{i}", "Where is it?", ())).value.trace["judged"]) - 1
         for i in range(20)
     ]  # fmt: skip
@@ -223,20 +222,20 @@ def test_the_other_way_is_asked_of_a_share():
 @pytest.mark.parametrize(
     "config, said",
     [
-        (made(Ranked()), r"set config.rewrite_ranker.checkpoint"),
-        (made(count=Chosen()), r"set config.count_selector.checkpoint"),
+        (made(Ranked()), r"RewriteRanker\(checkpoint=''\) is not loaded"),
+        (made(count=Chosen()), r"CountBandit\(checkpoint=''\) is not loaded"),
         (made(count=Fixed(4)), r"count.k is 4, and there are 3 rewrites"),
     ],
 )
 def test_what_is_missing_is_named(config, said):
     with pytest.raises(InputError, match=said):
-        run(ars, config)
+        run(config)
 
 
 def test_a_selector_of_another_number_of_rewrites():
     config = dataclasses.replace(made(count=Chosen()), rewriter=Rewriter(n=2))
     with pytest.raises(InputError, match=r"trained for 3 rewrites, and the question has 2"):
-        run(ars, config, selector=Selector(1))
+        run(config, bandit=FixedBandit(1))
 
 
 @pytest.mark.parametrize(

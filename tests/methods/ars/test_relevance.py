@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from jaxrag.methods import relevance
-from jaxrag.methods.relevance import Judge, Judgement
+from jaxrag.methods.ars import relevance
+from jaxrag.methods.ars.relevance import Judge, Judgement
 from jaxrag.types import InputError, Passage
-from tests.methods.scripted import ScriptedModel, run
+from tests.steps.scripted import ScriptedModel, run_step, tools_of
 
 PASSAGE = Passage("p", "Title", "text")
 
@@ -25,11 +25,13 @@ class Odds(ScriptedModel):
         return [np.array(self.words[c.strip()], np.float32) for c in continuations]
 
 
-def judged(model, **settings) -> Judgement:
-    async def answer(question, tools, config):
-        return await relevance.judge(question.text, PASSAGE, tools.llm, config)
+def judged(model, **changes) -> Judgement:
+    settings = Judge(prompts="small", **changes)
 
-    return run(answer, Judge(prompts="small", **settings), model).value
+    async def answer(question, tools):
+        return await relevance.judge(question.text, PASSAGE, tools.llm, settings)
+
+    return run_step(answer, tools_of(model)).value
 
 
 def test_by_logprob():
@@ -82,10 +84,10 @@ def test_by_word(text, wanted):
 def test_chats_are_asked_for_the_bare_word():
     model = Odds(relevant=[-1.0], irrelevant=[-2.0])
 
-    async def answer(question, tools, config):
+    async def answer(question, tools):
         return await relevance.judge(question.text, PASSAGE, tools.llm, Judge())
 
-    assert run(answer, None, model).value.relevant
+    assert run_step(answer, tools_of(model)).value.relevant
     assert [word for _, word in model.asked] == ["relevant", "irrelevant"]
 
 
@@ -99,7 +101,7 @@ def test_bad_settings(tmp_path):
 
 
 def judged_by(file):
-    async def answer(question, tools, config):
+    async def answer(question, tools):
         return await relevance.judge(question.text, PASSAGE, tools.llm, Judge(prompts=str(file)))
 
-    return run(answer, None, ScriptedModel({"": "yes"}))
+    return run_step(answer, tools_of(ScriptedModel({"": "yes"})))

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.methods import steps
-from jaxrag.methods.rewrites import Rewriter, parse_rewrites, rewrite
+from jaxrag.methods.ars.rewrites import Rewriter, parse_rewrites, rewrite
+from jaxrag.steps import asking as steps
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import ScriptedModel, run
+from tests.steps.scripted import ScriptedModel, run_step, tools_of
 
 ASKED = "who wrote it"
 WANTED = ("Who is its author?", "Which person wrote it?", "Whose work is it?")
@@ -81,12 +81,12 @@ def test_anything_gives_n_rewrites(raw, n, cut):
 
 
 def asked_rewrites(model, rewriter):
-    async def answer(question: Question, tools, config):
+    async def answer(question: Question, tools):
         trace: steps.Trace = {}
-        found = await rewrite(question, tools.llm, steps.Reader(prompts=config), rewriter, trace)
+        found = await rewrite(question, tools.llm, steps.Reader(prompts="small"), rewriter, trace)
         return found, trace
 
-    return run(answer, "small", model).value
+    return run_step(answer, tools_of(model)).value
 
 
 def test_one_generation_gives_all():
@@ -109,10 +109,10 @@ def test_what_the_model_wrote_is_kept_where_some_are_missing():
 def test_the_chat_asks_for_as_many():
     model = ScriptedModel({"": "1. One?"})
 
-    async def answer(question, tools, config):
+    async def answer(question, tools):
         return await rewrite(question, tools.llm, steps.Reader(prompts="ars"), Rewriter(n=7), {})
 
-    run(answer, None, model)
+    run_step(answer, tools_of(model))
     assert "Write 7 different" in model.prompts[0] and "from 1 to 7" in model.prompts[0]
 
 
@@ -130,9 +130,11 @@ def test_the_temperature_and_seed_reach_the_model():
             asked.append(settings)
             return super().generate(prompts, **settings)
 
-    async def answer(question, tools, config):
-        return await rewrite(question, tools.llm, steps.Reader(prompts="small"), config, {})
+    rewriter = Rewriter(temperature=0.6, seed=3, tokens=50)
 
-    run(answer, Rewriter(temperature=0.6, seed=3, tokens=50), Model({"": "x"}))
+    async def answer(question, tools):
+        return await rewrite(question, tools.llm, steps.Reader(prompts="small"), rewriter, {})
+
+    run_step(answer, tools_of(Model({"": "x"})))
     wanted = {"temperature": 0.6, "seed": 3, "max_new_tokens": 50}
     assert wanted.items() <= asked[0].items()

@@ -1,4 +1,4 @@
-"""Lines of labels and rewards, and whole tables of a small run."""
+"""Lines of labels and rewards by hand, and whole tables of a small run."""
 
 import dataclasses
 import json
@@ -6,17 +6,19 @@ import json
 import numpy as np
 import pytest
 
-from experiments import tabulate
+from experiments import run as script
 from experiments.configuration import load
-from jaxrag.evaluation import table_figures
-from jaxrag.jobs import tables
-from jaxrag.methods import ars_labels, ars_rewards
-from jaxrag.methods.relevance import Judge
-from jaxrag.methods.rewrite_steps import Generated, Search
-from jaxrag.methods.rewrites import Rewriter
-from jaxrag.methods.steps import Reader
-from jaxrag.settings import Draw
-from jaxrag.training.selector_table import read_table
+from jaxrag.data.draw import Draw
+from jaxrag.methods.ars import labels as ars_labels
+from jaxrag.methods.ars import rewards as ars_rewards
+from jaxrag.methods.ars import table_figures
+from jaxrag.methods.ars.bandit.reward_table import read_table
+from jaxrag.methods.ars.make_labels import MakeLabels, label_line
+from jaxrag.methods.ars.make_rewards import MakeRewards, reward_line
+from jaxrag.methods.ars.relevance import Judge
+from jaxrag.methods.ars.rewrite_steps import Generated, Search
+from jaxrag.methods.ars.rewrites import Rewriter
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 
@@ -58,7 +60,7 @@ LABEL = {
 
 
 def test_labels_by_hand():
-    line = tables.label_line(LABEL)
+    line = label_line(LABEL)
     # by log-probability a and c are relevant: one of the first rewrite's, one of the second's
     assert line["relevant_logprob"] == [[1, 0], [0, 1]] and line["labels_logprob"] == [1, 1]
     assert line["relevant"] == [[0, 1], [1, 0]] and line["labels"] == [1, 1]
@@ -69,14 +71,14 @@ def test_labels_by_hand():
 def test_labels_that_are_not_known_are_null():
     judged = {"logprob": LABEL["trace"]["judged"]["logprob"]}
     record = {**LABEL, "gold_passages": [], "trace": {**LABEL["trace"], "judged": judged}}
-    line = tables.label_line(record)
+    line = label_line(record)
     assert line["labels"] is line["relevant"] is line["gold"] is line["labels_gold"] is None
 
 
 def reward(answers, gold, task="open"):
     record = {"question_id": "q", "question": "?", "gold_answers": gold,
               "trace": {"answers": answers, "task": task}}  # fmt: skip
-    return tables.reward_line(record, "test")
+    return reward_line(record, "test")
 
 
 def test_rewards_by_hand():
@@ -93,7 +95,7 @@ def test_rewards_by_hand():
 
 def test_agreement_counts_each_passage_once():
     # of a, b, c the log-probabilities say 1, 0, 1 and gold 0, 1, 0: none agree
-    found = table_figures.agreements([tables.label_line(LABEL)])
+    found = table_figures.agreements([label_line(LABEL)])
     assert found["log-probability and gold: agree"].mean == 0
     # chance: (2 * 1 + 1 * 2) / 9 = 4/9; kappa = (0 - 4/9) / (5/9) = -0.8
     assert found["log-probability and gold: kappa"].mean == pytest.approx(-0.8)
@@ -119,47 +121,51 @@ def made(tmp_path_factory):
         kind: dataclasses.replace(run, method=method, data=Draw(run.data, None, part, 3, 2))
         for kind, (part, method) in methods.items()
     }
-    paths = {kind: tables.tabulate(run, root / kind) for kind, run in runs.items()}
-    return root, runs, paths
+    jobs = {"labels": MakeLabels(runs["labels"]), "rewards": MakeRewards(runs["rewards"])}
+    return root, jobs, {kind: job.execute(root / kind) for kind, job in jobs.items()}
 
 
 def test_the_tables_of_a_run(made):
-    _, _, paths = made
-    labels = [json.loads(line) for line in paths["labels"].read_text().splitlines()]
+    _, _, outcomes = made
+    labels = [json.loads(line) for line in outcomes["labels"].path.read_text().splitlines()]
     assert len(labels) == 3 and all(len(line["rewrites"]) == 4 for line in labels)
     assert all(len(ids) == 5 for line in labels for ids in line["passages"])
-    table = read_table(paths["rewards"].parent)
+    table = read_table(outcomes["rewards"].path.parent)
     assert table.arms == 4 and table.train.tolist() == [True] * 3 + [False] * 2
     assert table.contexts.shape[0] == 5
     np.testing.assert_allclose(np.linalg.norm(table.contexts, axis=1), 1, rtol=1e-5)
-    for path in paths.values():
-        assert table_figures.described(path).row_count >= 5
+    for outcome in outcomes.values():
+        assert outcome.shown[0].row_count >= 5 and not outcome.errors
 
 
-def test_a_finished_table_is_made_again_without_asking(made, monkeypatch):
-    root, runs, paths = made
-    before = paths["rewards"].read_bytes()
-    paths["rewards"].unlink()
-    assert tables.tabulate(runs["rewards"], root / "rewards").read_bytes() == before
+def test_a_finished_table_is_made_again_without_asking(made):
+    root, jobs, outcomes = made
+    before = outcomes["rewards"].path.read_bytes()
+    outcomes["rewards"].path.unlink()
+    assert jobs["rewards"].execute(root / "rewards").path.read_bytes() == before
 
 
 def test_questions_that_failed_leave_no_table(made, tmp_path):
-    _, runs, _ = made
-    long = dataclasses.replace(runs["labels"].method.rewriter, tokens=10**6)
-    method = dataclasses.replace(runs["labels"].method, rewriter=long)
-    run = dataclasses.replace(runs["labels"], method=method)
-    with pytest.raises(InputError, match=r"3 of 3 questions failed .*asks these again"):
-        tables.tabulate(run, tmp_path)
+    run = made[1]["labels"].run
+    long = dataclasses.replace(run.method.rewriter, tokens=10**6)
+    run = dataclasses.replace(run, method=dataclasses.replace(run.method, rewriter=long))
+    with pytest.raises(InputError, match=r"3 questions failed .*asks these again"):
+        MakeLabels(run).execute(tmp_path)
     assert not (tmp_path / "labels.jsonl").exists()
 
 
-def test_what_is_no_table(made, tmp_path):
-    _, runs, _ = made
-    run = dataclasses.replace(runs["rewards"], data=runs["rewards"].data.of)
-    with pytest.raises(InputError, match=r"questions to train on .* jaxrag.settings.Draw"):
-        tables.tabulate(run, tmp_path)
-    other = dataclasses.replace(run, method=object())
-    with pytest.raises(InputError, match="makes no table"):
-        tables.tabulate(other, tmp_path)
-    with pytest.raises(InputError, match="give --workdir"):
-        tabulate.main(["tabulate", "--config", "configs/ars_tables.py:labels@tiny"])
+def test_runs_that_make_no_table(made):
+    labels, rewards = made[1]["labels"].run, made[1]["rewards"].run
+    with pytest.raises(InputError, match=r"questions to train on .*jaxrag\.data\.draw\.Draw"):
+        MakeRewards(dataclasses.replace(rewards, data=rewards.data.source))
+    with pytest.raises(InputError, match=r"labels need ars\.labels\.Config"):
+        MakeLabels(rewards)
+    with pytest.raises(InputError, match=r"rewards need ars\.rewards\.Config"):
+        MakeRewards(labels)
+
+
+def test_the_plan_of_a_table_is_that_of_its_run(made, tmp_path, capsys):
+    job = made[1]["labels"]
+    script.print_plan(job, str(tmp_path))
+    told = capsys.readouterr().out
+    assert "labels.jsonl" in told and f"{tmp_path / 'run'}: 0 answered, 3 left" in told

@@ -2,10 +2,11 @@
 
 import pytest
 
-from jaxrag.methods import chain_of_thought, prompts
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.baselines import chain_of_thought
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedModel, run
+from tests.steps.scripted import QUESTION, ScriptedModel, run
 
 YES_NO = Question("y", "is rome a city", ("yes",), task="yes_no")
 CHOICE = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome", "in Bern"))
@@ -15,7 +16,7 @@ SETS = ["baselines", "baselines_small"]
 def answer(said, question=QUESTION, name="baselines", **settings):
     model = ScriptedModel({"": said})
     config = chain_of_thought.Config(Reader(prompts=name), **settings)
-    return run(chain_of_thought.answer, config, model, question=question), model
+    return run(config, model, question=question), model
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -69,7 +70,7 @@ class Lengths(ScriptedModel):
 def test_reasoning_has_a_length_of_its_own(question):
     model = Lengths({"": "So the answer is yes."})
     config = chain_of_thought.Config(Reader(prompts="baselines", answer_tokens=3), 77)
-    run(chain_of_thought.answer, config, model, question=question)
+    run(config, model, question=question)
     assert model.most == 77
 
 

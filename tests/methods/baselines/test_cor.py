@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.methods import cor
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.baselines import cor
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 
@@ -48,7 +48,7 @@ def answer(ranking, question=QUESTION, name="baselines", said="Paris", **changed
     model = ScriptedModel({cue: ranking, "": said})
     changed = {"candidates": OnePath(n=3), "k": 2, "reader": Reader(prompts=name), **changed}
     index = ScriptedIndex(ANGLES, {"": 0})
-    return run(cor.answer, cor.Config(**changed), model, index, question=question), model
+    return run(cor.Config(**changed), model, index, question=question), model
 
 
 @pytest.mark.parametrize("name", ["baselines", "baselines_small"])
@@ -104,7 +104,7 @@ def test_what_does_not_fit_counts_as_not_ranked():
     def run_with(limit):
         model.max_length = limit
         config = cor.Config(OnePath(n=3), k=3, ranking_tokens=4, reader=reader)
-        return run(cor.answer, config, model, index).value.trace
+        return run(config, model, index).value.trace
 
     whole = len(Words().encode("")) + 1000
     assert "truncated" not in run_with(whole)["ranking"]

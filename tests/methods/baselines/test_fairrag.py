@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from jaxrag.methods import fairrag
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.baselines import fairrag
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 SCRIPT = {"text of": "Paris", "": "A pseudo text."}
@@ -19,7 +19,7 @@ QUERIES = {"A pseudo text.": 80, "": 0}
 def answer(question=QUESTION, script=SCRIPT, **settings):
     model, index = ScriptedModel(script), ScriptedIndex(ANGLES, QUERIES)
     settings = {"candidates": OnePath(n=4), "k": 2, **settings}
-    found = run(fairrag.answer, fairrag.Config(**settings), model, index, question=question)
+    found = run(fairrag.Config(**settings), model, index, question=question)
     return found, model
 
 
@@ -72,7 +72,7 @@ def test_first_places_are_as_frequent_as_their_weights_say():
     # Two candidates have s' 1 and 0, so with alpha 1 log-weights 2 and 1: e / (e + 1) = 0.731
     index = ScriptedIndex({"a": 0, "d": 60}, QUERIES)
     config = [fairrag.Config(OnePath(n=2), k=1, alpha=1.0, seed=seed) for seed in range(100)]
-    firsts = [kept(run(fairrag.answer, one, ScriptedModel(SCRIPT), index))[0] for one in config]
+    firsts = [kept(run(one, ScriptedModel(SCRIPT), index))[0] for one in config]
     share = firsts.count("a") / 100
     assert abs(share - 0.731) < 4 * math.sqrt(0.731 * 0.269 / 100)
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from jaxrag.methods import few_shot, prompts
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.baselines import few_shot
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedModel, run
+from tests.steps.scripted import QUESTION, ScriptedModel, run
 
 YES_NO = Question("y", "is rome a city", ("yes",), task="yes_no")
 CHOICE = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome", "in Bern"))
@@ -24,7 +25,7 @@ CHOICE = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome", "in 
 )
 def test_one_call_and_no_search(name, question, said, text, task):
     model = ScriptedModel({"": said})
-    found = run(few_shot.answer, few_shot.Config(Reader(prompts=name)), model, question=question)
+    found = run(few_shot.Config(Reader(prompts=name)), model, question=question)
     assert found.value.text == text and found.value.trace["task"] == task
     assert found.value.trace["answer"]["raw"] == said
     assert found.cost["llm_calls"] == 1 and "searches" not in found.cost
@@ -47,7 +48,7 @@ class Options(ScriptedModel):
     "question, text, scores", [(YES_NO, "no", 2), (CHOICE, "in Bern", 3), (QUESTION, "Rome", 0)]
 )
 def test_closed_questions_by_their_options_probabilities(question, text, scores):
-    found = run(few_shot.answer, few_shot.Config(by="logprob"), Options({"": "Rome"}),
+    found = run(few_shot.Config(by="logprob"), Options({"": "Rome"}),
                 question=question)  # fmt: skip
     assert found.value.text == text and found.cost.get("llm_scores", 0) == scores
     assert found.cost.get("llm_calls", 0) == (0 if scores else 1)
@@ -62,7 +63,7 @@ class Lengths(ScriptedModel):
 @pytest.mark.parametrize("question, most", [(QUESTION, 32), (YES_NO, 5), (CHOICE, 5)])
 def test_closed_questions_have_a_limit_of_their_own(question, most):
     model = Lengths({"": "A"})
-    run(few_shot.answer, few_shot.Config(closed_tokens=5), model, question=question)
+    run(few_shot.Config(closed_tokens=5), model, question=question)
     assert model.most == most
 
 
@@ -78,4 +79,4 @@ def test_settings_out_of_range(settings, said):
 def test_a_choice_that_can_never_be_right():
     wrong = Question("m", "Where is it?", ("B",), ("in Oslo", "in Rome"))
     with pytest.raises(InputError, match="none of its options"):
-        run(few_shot.answer, few_shot.Config(), ScriptedModel({"": "B"}), question=wrong)
+        run(few_shot.Config(), ScriptedModel({"": "B"}), question=wrong)

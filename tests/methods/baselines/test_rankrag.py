@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from jaxrag.methods import rankrag
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.baselines import rankrag
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 SCORES = {"a": [-3.0], "b": [-0.5, -1.0], "c": [-2.0, 0.0], "d": [-0.1], "e": [-0.05]}
@@ -34,7 +34,7 @@ def answer(question=QUESTION, model=None, **settings):
     model = model or Judging({"": "Paris"})
     settings = {"candidates": OnePath(n=4), "k": 2, **settings}
     index = ScriptedIndex(ANGLES, {"": 0})
-    return run(rankrag.answer, rankrag.Config(**settings), model, index, question=question), model
+    return run(rankrag.Config(**settings), model, index, question=question), model
 
 
 def kept(found):
@@ -89,7 +89,7 @@ def test_the_choices_are_part_of_what_is_judged():
 
 
 def test_it_says_that_it_needs_probabilities():
-    assert rankrag.Config().needs_logprobs
+    assert rankrag.Config().needs.logprobs
 
 
 def test_what_is_refused(tmp_path):

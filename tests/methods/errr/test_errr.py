@@ -4,19 +4,17 @@ import json
 
 import pytest
 
-from jaxrag.calls import bounds
+from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods import errr, errr_pairs
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.queries import ERRR, Prompted, Trained
-from jaxrag.methods.rewrite_steps import Search
-from jaxrag.methods.search_tools import RetrieverTool
-from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.ars.rewrite_steps import Search
+from jaxrag.methods.errr import errr, errr_pairs
+from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
+from jaxrag.runs.calls import bounds
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel
 from tests.retrieval.fakes import FakePassages
+from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of
 
 PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
 ANGLES = {"first": 0, "second": 90, "Where": 45}
@@ -42,15 +40,12 @@ class Reads(ScriptedModel):
 SCRIPT = {"Queries:": "first; second **", "Background:": KNOWN, "Title": "Rome **"}
 
 
-def run(config, *, llm=None, optimizer=None, method=errr, question=QUESTION):
+def run(config, *, llm=None, optimizer=None, question=QUESTION):
     index = ScriptedIndex(PASSAGES, ANGLES)
     llm = llm or Reads(SCRIPT)
-    tools = Tools(
-        llm=LanguageModelTool(llm),
-        retriever=RetrieverTool(index),
-        query_optimizer=LanguageModelTool(optimizer) if optimizer else None,
-    )
-    tasks = [(question.id, lambda: method.answer(question, tools, config))]
+    helpers = {field: LanguageModelTool(optimizer) for field in config.needs.helpers}
+    tools = tools_of(llm, index, needs=config.needs, helpers=helpers)
+    tasks = [(question.id, lambda: config.answer(question, tools))]
     (outcome,) = Scheduler(Store(None)).run(tasks)
     if outcome.error:
         raise outcome.error
@@ -69,7 +64,7 @@ def test_frozen():
     assert KNOWN not in reading and "first" not in reading
     assert answer.trace["selected"]["ids"] == ["a", "e", "b"]
     assert [text in reading for text in ("text of a", "text of c")] == [True, False]
-    # METHODS section 4.2: three calls in the frozen setting
+    # docs/methods.md, "ERRR: algorithm": three calls in the frozen setting
     assert cost["llm_calls"] == 3 and cost["searches"] == 2
 
 
@@ -83,7 +78,9 @@ def test_trainable():
     assert len(asked) == 2 and cost["llm_calls"] == 3
 
 
-@pytest.mark.parametrize("optimizer", [Trained(context=False), Prompted(context=False)])
+@pytest.mark.parametrize(
+    "optimizer", [Trained(StudentInput(context=False)), Prompted(context=False)]
+)
 def test_an_optimizer_that_is_not_shown_it_needs_no_extraction(optimizer):
     student = ScriptedModel({"": "second **"}, '{"model":"student"}')
     config = errr.Config(optimizer, SEARCH, reader=READER)
@@ -125,11 +122,7 @@ def test_closed_questions_are_asked_as_such():
 def test_calls_are_bounded():
     questions = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(6)]
     config = errr.Config(Prompted(most=3), SEARCH, reader=READER)
-    found = bounds(
-        lambda question, tools: errr.answer(question, tools, config),
-        questions,
-        FakePassages(40),  # type: ignore[arg-type]
-    )
+    found = bounds(config, questions, FakePassages(40))  # type: ignore[arg-type]
     counts = {calls.kind: (calls.least, calls.most) for calls in found}
     assert (
         counts["llm_calls"] == (3, 3) and 1 == counts["searches"][0] <= counts["searches"][1] <= 3
@@ -138,17 +131,17 @@ def test_calls_are_bounded():
 
 def test_pairs_ask_the_teacher_alone():
     config = errr_pairs.Config(reader=READER)
-    answer, cost, asked = run(config, method=errr_pairs)
+    answer, cost, asked = run(config)
     assert len(asked) == 2 and cost["llm_calls"] == 2 and "searches" not in cost
     assert answer.text == "" and answer.trace["queries"]["texts"] == ["first", "second"]
     assert answer.trace["pseudo_context"] == KNOWN
 
 
 def test_pairs_without_context_extract_nothing():
-    config = errr_pairs.Config(Prompted(context=False), Trained(context=False), reader=READER)
-    answer, cost, _ = run(config, method=errr_pairs)
+    config = errr_pairs.Config(Prompted(context=False), StudentInput(context=False), reader=READER)
+    answer, cost, _ = run(config)
     assert cost["llm_calls"] == 1 and "pseudo_context" not in answer.trace
-    shown = errr_pairs.Config(Prompted(context=False), Trained(), reader=READER)
-    assert run(shown, method=errr_pairs)[1]["llm_calls"] == 2
+    shown = errr_pairs.Config(Prompted(context=False), StudentInput(), reader=READER)
+    assert run(shown)[1]["llm_calls"] == 2
     with pytest.raises(InputError, match=r"held_out is 1\.0"):
         errr_pairs.Config(held_out=1.0)

@@ -1,20 +1,22 @@
 """Queries on scripts: who writes them, what the trace tells, how they are searched for."""
 
+import dataclasses
 import json
 
 import pytest
 
+from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.functional.query_lists import parse_queries
-from jaxrag.methods import errr, prompts, queries, steps
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.queries import ERRR, RRR, Prompted, Trained
-from jaxrag.methods.rewrite_steps import Search
-from jaxrag.methods.search_tools import RetrieverTool
-from jaxrag.methods.tools import Tools
+from jaxrag.methods.ars.rewrite_steps import Search
+from jaxrag.methods.errr import errr, queries
+from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
+from jaxrag.steps import asking as steps
+from jaxrag.steps import prompts
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.model_helper import ModelHelper
+from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import Generation, InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, ScriptedModel
+from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of
 
 PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
 ANGLES = {"first": 0, "second": 90, "Where": 45}
@@ -23,11 +25,9 @@ READER = steps.Reader(prompts="errr_small")
 
 def run(step, *, llm=None, optimizer=None, index=None, question=QUESTION):
     """What ``step(question, tools, trace)`` gives, the trace, and the cost."""
-    tools = Tools(
-        llm=LanguageModelTool(llm or ScriptedModel({})),
-        retriever=RetrieverTool(index) if index else None,
-        query_optimizer=LanguageModelTool(optimizer) if optimizer else None,
-    )
+    tools = tools_of(llm or ScriptedModel({}), index)
+    helpers = {ModelHelper(Trained().model): LanguageModelTool(optimizer)} if optimizer else {}
+    tools = dataclasses.replace(tools, helpers=helpers)
     trace = {}
     (outcome,) = Scheduler(Store(None)).run([(question.id, lambda: step(question, tools, trace))])
     if outcome.error:
@@ -63,7 +63,7 @@ def test_the_trained_model_gets_plain_text():
     found, trace, _ = written(Trained(most=1), "what\nit  knows", optimizer=optimizer)
     assert found == ("first",) and trace["queries"]["dropped"] == 1
     assert optimizer.prompts == [f"{ERRR} Where is it? Context: what it knows"]
-    written(Trained(RRR, context=False, ending="\nQueries:"), "known", optimizer=optimizer)
+    written(Trained(StudentInput(RRR, False, "\nQueries:")), "known", optimizer=optimizer)
     assert optimizer.prompts[1] == "rewrite a better search query: Where is it?\nQueries:"
 
 
@@ -75,7 +75,7 @@ def test_the_instructions_are_the_papers():
     assert RRR == "rewrite a better search query:"
 
 
-@pytest.mark.parametrize("writer", [Prompted(context=False), Trained(context=False)])
+@pytest.mark.parametrize("writer", [Prompted(context=False), Trained(StudentInput(context=False))])
 def test_junk_gives_the_question_and_says_so(writer):
     junk = ScriptedModel({"": "; ; **"}, '{"model":"junk"}')
     found, trace, _ = written(writer, llm=junk, optimizer=junk)
@@ -102,7 +102,10 @@ def test_an_end_that_stopped_the_model_is_no_tear():
 
 
 def test_without_an_optimizer_the_way_out_is_told():
-    with pytest.raises(InputError, match=r"config\.query_optimizer\.checkpoint"):
+    (helper,) = Trained().needs.helpers.values()
+    with pytest.raises(InputError, match=r"--config\.method\.optimizer\.model\.checkpoint="):
+        helper.check("config.method.optimizer.model")
+    with pytest.raises(InputError, match="is not loaded"):
         written(Trained())
 
 

@@ -5,15 +5,14 @@ import json
 
 import pytest
 
-from experiments import tabulate
+from experiments import run as script
 from experiments.configuration import load
+from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
-from jaxrag.functional.query_lists import parse_queries
-from jaxrag.jobs import query_pairs, tables
-from jaxrag.methods import errr_pairs
-from jaxrag.methods.queries import ERRR, Prompted, Trained
-from jaxrag.methods.steps import Reader
-from jaxrag.settings import Draw
+from jaxrag.methods.errr import errr_pairs, query_pairs
+from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput
+from jaxrag.steps.asking import Reader
+from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 
@@ -46,7 +45,7 @@ def with_trace(**changes):
 
 
 def test_a_line_by_hand():
-    assert query_pairs.pair_line(RECORD, Trained(), "train") == {
+    assert query_pairs.pair_line(RECORD, StudentInput(), "train") == {
         "question_id": "q",
         "question": "Where is it?",
         "context": "In Rome.",
@@ -60,23 +59,23 @@ def test_a_line_by_hand():
 
 
 def test_a_student_that_is_shown_no_context():
-    student = Trained("Rewrite:", context=False, ending="\nQueries:")
+    student = StudentInput("Rewrite:", context=False, ending="\nQueries:")
     line = query_pairs.pair_line(RECORD, student, "train")
     assert line["input"] == "Rewrite: Where is it?\nQueries:" and line["context"] == "In Rome."
     alone = query_pairs.pair_line(with_trace(pseudo_context=None), student, "train")
     assert alone["input"] == line["input"] and alone["context"] == ""
     with pytest.raises(InputError, match=r"Question q: .*student\.context=False"):
-        query_pairs.pair_line(with_trace(pseudo_context=None), Trained(), "train")
+        query_pairs.pair_line(with_trace(pseudo_context=None), StudentInput(), "train")
 
 
 def test_an_empty_context_is_the_question_as_in_the_method():
-    line = query_pairs.pair_line(with_trace(pseudo_context=""), Trained(), "train")
+    line = query_pairs.pair_line(with_trace(pseudo_context=""), StudentInput(), "train")
     assert line["context"] == "" and line["input"].endswith("Where is it? Context: Where is it?")
 
 
 def test_what_could_not_be_read_has_no_target():
     junk = {"texts": ["Where is it?"], "parsed": False, "dropped": 0, "raw": ";"}
-    line = query_pairs.pair_line(with_trace(queries=junk), Trained(), "train")
+    line = query_pairs.pair_line(with_trace(queries=junk), StudentInput(), "train")
     assert line["target"] is None and line["queries"] == [] and line["parseable"] is False
 
 
@@ -85,7 +84,7 @@ def test_what_could_not_be_read_has_no_target():
 )
 def test_a_question_without_queries(record):
     with pytest.raises(InputError, match="Question q has no queries to learn from"):
-        query_pairs.pair_line(record, Trained(), "train")
+        query_pairs.pair_line(record, StudentInput(), "train")
 
 
 def test_parts_depend_on_the_question_alone():
@@ -112,11 +111,12 @@ def made(tmp_path_factory):
     )
     data = Draw(run.data, None, "both", 8, 3)
     run = dataclasses.replace(run, method=method, data=data, index=None)
-    return root, run, tables.tabulate(run, root / "pairs")
+    job = query_pairs.MakeQueryPairs(run)
+    return root, job, job.execute(root / "pairs")
 
 
 def test_the_pairs_of_a_run(made):
-    root, run, path = made
+    root, job, (_, path, *_) = made
     assert path == root / "pairs" / "pairs.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     records = read_run(root / "pairs" / "run").records
@@ -124,36 +124,22 @@ def test_the_pairs_of_a_run(made):
     assert [line["part"] == "test" for line in lines] == [False] * 8 + [True] * 3
     for line, record in zip(lines, records, strict=True):
         known = line["context"] or line["question"]
-        assert line["input"] == run.method.student.input(line["question"], known)
+        assert line["input"] == job.run.method.student.text(line["question"], known)
         if line["parseable"]:
             assert parse_queries(line["target"], "?").texts == tuple(line["queries"])
         assert record["cost"]["llm_calls"] == 2 and not record["prediction"]
     assert "searches" not in records[0]["trace"]
 
 
-def test_a_finished_run_gives_the_same_pairs(made, tmp_path):
-    root, run, path = made
-    again = query_pairs.pairs_of(
-        root / "pairs" / "run", run.method.student, held_out=0.4, file=tmp_path / "p.jsonl"
-    )
-    lines, others = (
-        [json.loads(line) for line in file.read_text().splitlines()] for file in (path, again)
-    )
-    assert lines[:8] == others[:8]
-    with pytest.raises(InputError, match="is not a run directory"):
-        query_pairs.pairs_of(tmp_path, Trained(), held_out=0.1, file=tmp_path / "x")
-
-
 def test_a_finished_table_is_made_again_without_asking(made):
-    root, run, path = made
+    root, job, (_, path, *_) = made
     before = path.read_bytes()
     path.unlink()
-    assert tables.tabulate(run, root / "pairs").read_bytes() == before
+    assert job.execute(root / "pairs").path.read_bytes() == before
 
 
 def test_what_is_in_them_is_told(made):
-    path = made[2]
-    shown = query_pairs.described(path)
+    (shown, _), path, *_ = made[2]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     parts = [name for name in ("train", "held_out", "test")
              if any(line["part"] == name for line in lines)]  # fmt: skip
@@ -162,10 +148,10 @@ def test_what_is_in_them_is_told(made):
 
 
 def test_questions_that_failed_leave_no_pairs(made, tmp_path):
-    _, run, _ = made
+    run = made[1].run
     method = dataclasses.replace(run.method, teacher=Prompted(tokens=10**6))
-    with pytest.raises(InputError, match=r"11 of 11 questions failed .*asks these again"):
-        tables.tabulate(dataclasses.replace(run, method=method), tmp_path)
+    with pytest.raises(InputError, match=r"11 questions failed .*asks these again"):
+        query_pairs.MakeQueryPairs(dataclasses.replace(run, method=method)).execute(tmp_path)
     assert not (tmp_path / "pairs.jsonl").exists()
 
 
@@ -175,15 +161,17 @@ def test_the_script_makes_pairs(made, tmp_path, capsys):
     config.write_text(
         "import dataclasses\n"
         "from experiments.configuration import load\n"
-        "from jaxrag.methods import errr_pairs\n"
-        "from jaxrag.methods.queries import Prompted\n"
-        "from jaxrag.methods.steps import Reader\n"
+        "from jaxrag.methods.errr import errr_pairs\n"
+        "from jaxrag.methods.errr.query_pairs import MakeQueryPairs\n"
+        "from jaxrag.methods.errr.queries import Prompted\n"
+        "from jaxrag.steps.asking import Reader\n"
         "def get_config():\n"
         f"    run = load({str(root / 'config.py')!r})\n"
         f"    reader = Reader(prompts={str(root / 'prompts.toml')!r}, passage_tokens=8)\n"
         "    method = errr_pairs.Config(Prompted(tokens=8), reader=reader)\n"
-        "    return dataclasses.replace(run, method=method, index=None, limit=3)\n"
+        "    run = dataclasses.replace(run, method=method, index=None)\n"
+        "    return MakeQueryPairs(run)\n"
     )
-    argv = ["tabulate", "--config", str(config), "--workdir", str(tmp_path / "made")]
-    assert tabulate.main(argv) == 0
+    argv = ["run", "--config", str(config), "--config.run.limit=3"]
+    assert script.main([*argv, "--workdir", str(tmp_path / "made")]) == 0
     assert f"made: {tmp_path / 'made' / 'pairs.jsonl'}" in capsys.readouterr().out.replace("\n", "")

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from configs.query_recall import get_config
-from experiments import recall as script
+from experiments import run as script
+from jaxrag.core import jsonl
 from jaxrag.data.dataset import Dataset
-from jaxrag.jobs import query_recall, recall
-from jaxrag.jobs.query_recall import QueryRecall
-from jaxrag.loading import load_data, open_index_over
-from jaxrag.methods.merging import merged
-from jaxrag.settings import Bm25, Factbook
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.methods.errr.query_recall import QueryRecall
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.runs import recall
+from jaxrag.runs.loading import load_data, open_index_over
+from jaxrag.steps.merging import merged
 from jaxrag.types import InputError, Question
 
 DATA = Factbook(countries=3)
@@ -51,7 +53,7 @@ def test_each_writer_gets_as_many_passages(cache: str, dataset: Dataset, tmp_pat
     questions = recall.known(dataset)[:12]
     file = written(tmp_path, lines_of(questions))
     job = QueryRecall(file, Bm25(), DATA, depths=(1, 3), cache=cache)
-    rows = query_recall.execute(job, tmp_path / "job")
+    rows = jsonl.read(job.execute(tmp_path / "job").path, key="queries")
     assert [row["queries"] for row in rows] == ["question", "teacher", "student"]
     own, teacher, student = rows
     assert own["questions"] == 12 and "minus_question" not in own
@@ -71,9 +73,8 @@ def test_each_writer_gets_as_many_passages(cache: str, dataset: Dataset, tmp_pat
     assert student["recall@3"][0] < own["recall@3"][0]
     difference = student["recall@3"][0] - own["recall@3"][0]
     np.testing.assert_allclose(student["minus_question"]["recall@3"][0], difference)
-    text = (tmp_path / "job" / query_recall.TABLE).read_text()
-    kept = [json.loads(line) for line in text.splitlines()]
-    assert kept == rows == query_recall.execute(job, tmp_path / "job")
+    again = job.execute(tmp_path / "job")
+    assert jsonl.read(again.path, key="queries") == rows
 
 
 def test_the_script_prints_means_and_differences(cache: str, tmp_path: Path, capsys: Any) -> None:
@@ -89,7 +90,7 @@ def test_the_script_prints_means_and_differences(cache: str, tmp_path: Path, cap
 def test_what_is_refused(cache: str, dataset: Dataset, tmp_path: Path) -> None:
     job = QueryRecall("", Bm25(), DATA, cache=cache)
     with pytest.raises(InputError, match=r"where there is no held_out\.jsonl"):
-        query_recall.execute(job, tmp_path / "none")
+        job.execute(tmp_path / "none")
     known = recall.known(dataset)[0].id
     others = [{"question_id": "x", "target": "a **", "output": "b **"}]
     for lines, told in (
@@ -102,7 +103,7 @@ def test_what_is_refused(cache: str, dataset: Dataset, tmp_path: Path) -> None:
         (tmp_path / told[:3]).mkdir()
         job = QueryRecall(written(tmp_path / told[:3], lines), Bm25(), DATA, cache=cache)
         with pytest.raises(InputError, match=told):
-            query_recall.execute(job, tmp_path / f"job {told[:3]}")
+            job.execute(tmp_path / f"job {told[:3]}")
     with pytest.raises(InputError, match="depths"):
         QueryRecall("x", Bm25(), DATA, depths=())
     with pytest.raises(InputError, match="merge"):

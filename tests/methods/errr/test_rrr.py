@@ -2,20 +2,20 @@
 
 import pytest
 
-from jaxrag.methods import rrr
-from jaxrag.methods.queries import RRR, Prompted, Trained
-from jaxrag.methods.rewrite_steps import Search
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.ars.rewrite_steps import Search
+from jaxrag.methods.errr import rrr
+from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError
-from tests.methods.scripted import ScriptedModel
-from tests.methods.test_errr import SCRIPT, SEARCH, Reads, run
+from tests.methods.errr.test_errr import SCRIPT, SEARCH, Reads, run
+from tests.steps.scripted import ScriptedModel
 
 READER = Reader(prompts="errr_small")
 
 
 def test_frozen():
     answer, cost, (rewriting, reading) = run(
-        rrr.Config(search=SEARCH, reader=READER), method=rrr, llm=Reads(SCRIPT)
+        rrr.Config(search=SEARCH, reader=READER), llm=Reads(SCRIPT)
     )
     assert rewriting == "Question: Where is it?\nQueries:"
     assert reading.endswith("Question: Where is it?\nAnswer:") and "first" not in reading
@@ -26,15 +26,15 @@ def test_frozen():
 
 def test_trainable():
     student = ScriptedModel({"": "second"}, '{"model":"student"}')
-    config = rrr.Config(Trained(RRR, context=False), SEARCH, reader=READER)
-    answer, _, asked = run(config, method=rrr, optimizer=student)
+    config = rrr.Config(Trained(StudentInput(RRR, context=False)), SEARCH, reader=READER)
+    answer, _, asked = run(config, optimizer=student)
     assert student.prompts == ["rewrite a better search query: Where is it?"] and len(asked) == 1
     assert answer.trace["selected"]["ids"] == ["e", "d"]
 
 
 def test_the_question_itself_may_be_searched_for():
     config = rrr.Config(search=Search(m=1), search_question=True, reader=READER)
-    answer, cost, _ = run(config, method=rrr)
+    answer, cost, _ = run(config)
     assert cost["searches"] == 3 and answer.trace["searches"][0]["query"] == "Where is it?"
 
 

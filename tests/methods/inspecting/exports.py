@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from jaxrag.methods.dragin_attention import _chosen, _scores
-from jaxrag.methods.seakr_samples import _uncertainty
+from jaxrag.methods.inspecting.dragin_attention import _chosen, _scores
+from jaxrag.methods.inspecting.seakr_samples import _uncertainty
 
 
 def _of(dtype, *shape):
@@ -28,7 +28,7 @@ def _uncertainty_case():
 
 
 CASES = {
-    "jaxrag.methods.dragin_attention._scores": _scores_case,
-    "jaxrag.methods.dragin_attention._chosen": _chosen_case,
-    "jaxrag.methods.seakr_samples._uncertainty": _uncertainty_case,
+    "jaxrag.methods.inspecting.dragin_attention._scores": _scores_case,
+    "jaxrag.methods.inspecting.dragin_attention._chosen": _chosen_case,
+    "jaxrag.methods.inspecting.seakr_samples._uncertainty": _uncertainty_case,
 }

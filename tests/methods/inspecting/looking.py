@@ -6,15 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jaxrag.engines.inspection import Inspection
+from jaxrag.core.store import Store
+from jaxrag.engines.local.inspection import Inspection
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods.inspection_tool import InspectionTool
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.search_tools import RetrieverTool
-from jaxrag.methods.tools import Tools
 from jaxrag.types import Generation
-from tests.methods.scripted import QUESTION, ScriptedIndex
+from tests.steps.scripted import QUESTION, ScriptedIndex, tools_of
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "Italy": 0, "Where": 40, "": 60}
@@ -71,16 +67,10 @@ class Transparent:
         return Inspection(shown + text, spans, *(a.astype(np.float32) for a in arrays))
 
 
-def run(answer, config, model, *, question=QUESTION, inside=True):
+def run(config, model, *, question=QUESTION, inside=True):
     """The outcome of one question over `ANGLES`."""
-    tools = Tools(
-        llm=LanguageModelTool(model),
-        retriever=RetrieverTool(ScriptedIndex(ANGLES, QUERIES)),
-        inspection=InspectionTool(model) if inside else None,
-    )
-    (outcome,) = Scheduler(Store(None)).run(
-        [(question.id, lambda: answer(question, tools, config))]
-    )
+    tools = tools_of(model, ScriptedIndex(ANGLES, QUERIES), inside=model if inside else None)
+    (outcome,) = Scheduler(Store(None)).run([(question.id, lambda: config.answer(question, tools))])
     if outcome.error:
         raise outcome.error
     return outcome

@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.methods import dragin
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.dragin import Config
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.inspecting.dragin import Config
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
-from tests.methods.looking import Transparent, run
-from tests.methods.scripted import QUESTION
+from tests.methods.inspecting.looking import Transparent, run
+from tests.steps.scripted import QUESTION
 
 FIRST = " It lies in Oslo. So the answer is Oslo."
 SECOND = " the old Rome. Paris is far. So the answer is Rome."
@@ -65,7 +64,7 @@ def answers(prompt):
 
 def test_a_sure_text_is_the_answer() -> None:
     model = Transparent(writer(FIRST))
-    found = run(dragin.answer, config(), model)
+    found = run(config(), model)
     trace = found.value.trace
     assert found.value.text == "Oslo" and "searches" not in trace and "selected" not in trace
     assert found.cost["llm_calls"] == 1 and found.cost["llm_scores"] == 1
@@ -78,7 +77,7 @@ def test_a_sure_text_is_the_answer() -> None:
 
 def test_the_text_is_cut_at_the_word_and_goes_on_from_passages() -> None:
     model = Transparent(writer(FIRST, SECOND), unsure_of("Oslo."))
-    found = run(dragin.answer, config(), model)
+    found = run(config(), model)
     trace = found.value.trace
     first, second = trace["generations"]
     # entropy 2 times attention .5
@@ -124,13 +123,13 @@ def test_what_the_trigger_attends_to_is_the_query_in_its_order() -> None:
     model = Transparent(writer(text, SECOND), inside)
     for n, query in [(1, "crosses"), (2, "crosses Rome"), (3, "crosses Italy Rome"),
                      (4, "crosses Italy near Rome")]:  # fmt: skip
-        found = run(dragin.answer, config(query_words=n), model, question=question)
+        found = run(config(query_words=n), model, question=question)
         assert found.value.trace["searches"][0]["query"] == query
 
 
 def test_stopwords_and_marks_do_not_trigger() -> None:
     model = Transparent(writer(FIRST), unsure_of("in ", " . ", "the "))
-    assert not run(dragin.answer, config(), model).value.trace["gate"]["retrieve"]
+    assert not run(config(), model).value.trace["gate"]["retrieve"]
 
 
 def test_a_token_that_nothing_follows_does_not_trigger() -> None:
@@ -140,13 +139,13 @@ def test_a_token_that_nothing_follows_does_not_trigger() -> None:
         return np.array([0, 0, 0, 0, 9.0]), np.full((5, n), 0.5)
 
     model.inside = last
-    assert not run(dragin.answer, config(), model).value.trace["gate"]["retrieve"]
+    assert not run(config(), model).value.trace["gate"]["retrieve"]
 
 
 @pytest.mark.parametrize("theta, retrieves", [(0.99, True), (1.01, False)])
 def test_the_threshold_decides(theta, retrieves) -> None:
     model = Transparent(writer(FIRST, SECOND), unsure_of("Oslo."))
-    found = run(dragin.answer, config(theta=theta), model)
+    found = run(config(theta=theta), model)
     assert found.value.trace["gate"]["retrieve"] is retrieves
     assert found.value.trace["gate"]["highest"] == pytest.approx(1.0)
 
@@ -155,18 +154,18 @@ def test_released_scores_are_by_the_sentence() -> None:
     # the sentence has 18 characters with the blanks around it; all but one get 1e-6, so the mean
     # is about .5 / 18, the share 18, and the score 2 * 18
     model = Transparent(writer(FIRST, SECOND), unsure_of("Oslo."))
-    found = run(dragin.answer, config(fidelity="released", theta=30.0), model)
+    found = run(config(fidelity="released", theta=30.0), model)
     score = found.value.trace["generations"][0]["trigger"]["score"]
     assert score == pytest.approx(36, rel=1e-3)
 
 
 def test_the_first_sentence_from_passages_is_not_scored() -> None:
     model = Transparent(writer(FIRST, SECOND), unsure_of("Oslo.", "old"))
-    assert run(dragin.answer, config(), model).value.trace["gate"]["retrieved"] == 1
+    assert run(config(), model).value.trace["gate"]["retrieved"] == 1
     later = Transparent(
         writer(FIRST, SECOND, " near. So the answer is Bern."), unsure_of("Oslo.", "far.")
     )
-    found = run(dragin.answer, config(), later)
+    found = run(config(), later)
     assert found.value.trace["gate"]["retrieved"] == 2 and found.value.text == "Bern"
     assert answers(later.prompts[2]) == " It lies in the old Rome. Paris is"
 
@@ -174,13 +173,13 @@ def test_the_first_sentence_from_passages_is_not_scored() -> None:
 def test_it_ends_after_the_most_retrievals() -> None:
     text = " One two. Three four. Five six."
     model = Transparent(lambda prompt, seed: text, unsure_of("Three", "two."))
-    found = run(dragin.answer, config(max_retrievals=3), model)
+    found = run(config(max_retrievals=3), model)
     assert found.cost["searches"] == 3 and found.cost["llm_calls"] == 4
     assert found.value.trace["answer"]["junk"] is True and found.value.text == "Five six."
 
 
 def test_an_empty_text_is_the_end() -> None:
-    found = run(dragin.answer, config(), Transparent(writer("")))
+    found = run(config(), Transparent(writer("")))
     assert found.value.text == "" and found.value.trace["answer"]["junk"] is True
     assert found.cost.get("llm_scores", 0) == 0
 
@@ -189,7 +188,7 @@ def test_chats_are_asked_in_their_own_words() -> None:
     chat = config(reader=Reader(prompts="inspecting"))
     said = writer("It lies in Oslo. So the answer is Oslo.", "Rome. So the answer is Rome.")
     model = Transparent(said, unsure_of("Oslo."))
-    found = run(dragin.answer, chat, model)
+    found = run(chat, model)
     assert found.value.text == "Rome"
     assert "Answer so far: It lies in\nThe rest of the answer:" in model.prompts[1]
 
@@ -202,7 +201,7 @@ def test_it_ends_whatever_is_said(first, second, seed) -> None:
         return rng.gamma(1.0, size=len(text)), rng.dirichlet(np.ones(n), len(text)).reshape(-1, n)
 
     model = Transparent(lambda prompt, _: first if len(prompt) % 2 else second, inside)
-    found = run(dragin.answer, config(theta=0.01, max_retrievals=2), model)
+    found = run(config(theta=0.01, max_retrievals=2), model)
     assert found.cost["llm_calls"] <= 3 and found.cost.get("searches", 0) <= 2
 
 
@@ -219,4 +218,4 @@ def test_a_model_without_an_inside_is_refused() -> None:
     with pytest.raises(
         InputError, match="needs attentions and hidden states: use the local engine"
     ):
-        run(dragin.answer, config(), Transparent(writer(FIRST)), question=QUESTION, inside=False)
+        run(config(), Transparent(writer(FIRST)), question=QUESTION, inside=False)

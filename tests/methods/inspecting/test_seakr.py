@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.methods import seakr
-from jaxrag.methods.seakr import Config
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.inspecting.seakr import Config
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError, Question
-from tests.methods.looking import Transparent, run
+from tests.methods.inspecting.looking import Transparent, run
 
 READER = Reader(prompts="inspecting_small")
 STATED = " So the answer is Rome"
@@ -60,7 +59,7 @@ def test_certain_steps_need_no_passages() -> None:
         ("So the answer is", " Rome."), ("lies in Italy.", STATED), otherwise=" It lies in Italy"
     )
     model = Transparent(said, spread=spread())
-    found = run(seakr.answer, config(), model)
+    found = run(config(), model)
     trace = found.value.trace
     assert found.value.text == "Rome" and "searches" not in trace and "selected" not in trace
     assert [one["text"] for one in trace["steps"]] == [
@@ -80,7 +79,7 @@ def test_certain_steps_need_no_passages() -> None:
 
 def test_samples_are_drawn_at_temperature_one_by_seeds() -> None:
     model = Transparent(writer(), spread=spread())
-    found = run(seakr.answer, config(samples=4), model)
+    found = run(config(samples=4), model)
     drawn = [one for one in model.settings if one["temperature"]]
     assert {one["temperature"] for one in drawn} == {1.0}
     assert {one["seed"] for one in drawn} == {1, 2, 3, 4}
@@ -96,7 +95,7 @@ def test_an_uncertain_step_takes_the_least_uncertain_passage() -> None:
             ("text of c", 30.0), ("text of d", 10.0), ("text of b", 20.0), otherwise=100.0
         ),
     )
-    found = run(seakr.answer, config(), model)
+    found = run(config(), model)
     trace = found.value.trace
     (step,) = trace["steps"]
     assert step["retrieve"] and step["uncertainty"] == pytest.approx(expected(100.0), rel=1e-4)
@@ -123,17 +122,15 @@ def test_unsure_words_are_left_out_unless_the_question_has_them() -> None:
         spread=spread(otherwise=9.0), surely=surely,
     )  # fmt: skip
     question = Question("q", "Where is Oslo?", ("x",))
-    found = run(seakr.answer, config(max_steps=1), model, question=question)
+    found = run(config(max_steps=1), model, question=question)
     assert found.value.trace["steps"][0]["query"] == "Oslo lies within"
-    kept = run(seakr.answer, config(max_steps=1, sure=0.4), model, question=question)
+    kept = run(config(max_steps=1, sure=0.4), model, question=question)
     assert kept.value.trace["steps"][0]["query"] == "Oslo lies within Norway"
 
 
 def test_an_empty_step_searches_by_the_question() -> None:
     model = Transparent(writer(("text of", STATED), otherwise=""))
-    found = run(
-        seakr.answer, config(), model, question=Question("q", "Where is it in Oslo?", ("x",))
-    )
+    found = run(config(), model, question=Question("q", "Where is it in Oslo?", ("x",)))
     step = found.value.trace["steps"][0]
     assert step["query"] == "Oslo" and step["retrieve"] and step["uncertainty"] is None
     assert found.value.text == "Rome"
@@ -142,7 +139,7 @@ def test_an_empty_step_searches_by_the_question() -> None:
 def test_nothing_new_ends_the_steps() -> None:
     # the same step again asks the same query again
     model = Transparent(writer(otherwise=" It lies in Oslo"), spread=spread(otherwise=9.0))
-    found = run(seakr.answer, config(max_passages=5), model)
+    found = run(config(max_passages=5), model)
     trace = found.value.trace
     assert found.cost["searches"] == 1 and len(trace["steps"]) == 2
     assert "tried" not in trace["steps"][1] and len(trace["selected"]["ids"]) == 1
@@ -160,7 +157,7 @@ def test_the_less_uncertain_reading_is_taken() -> None:
 
     # the second step is uncertain: it gets a passage, from which the answer is another one
     for steps, passages, text in [(2.0, 50.0, "Rome"), (50.0, 2.0, "Oslo")]:
-        found = run(seakr.answer, config(threshold=-4.6), model(steps, passages))
+        found = run(config(threshold=-4.6), model(steps, passages))
         readings = found.value.trace["readings"]
         assert found.value.text == text
         assert readings["steps"]["uncertainty"] == pytest.approx(expected(steps), rel=1e-4)
@@ -172,7 +169,7 @@ def test_an_unknown_answer_is_none() -> None:
         writer(("text of", " So the answer is unknown."), otherwise=" It lies in Italy"),
         spread=spread(("text of", 1.0), otherwise=50.0),
     )
-    found = run(seakr.answer, config(), model)
+    found = run(config(), model)
     assert found.value.trace["readings"]["chosen"] == "steps"
 
 
@@ -184,7 +181,7 @@ def test_it_ends_whatever_is_said(texts, number) -> None:
         lambda text, n: (np.zeros(len(text)), np.full((len(text), n), 1 / n)),
         lambda prompt, text: [float(len(text)), float(number)],
     )
-    found = run(seakr.answer, config(threshold=-1.0), model)
+    found = run(config(threshold=-1.0), model)
     # a step has 4 calls, and 12 more where 3 passages are tried; at last two readings, each twice
     assert found.cost["llm_calls"] <= 4 * 16 + 10 and found.cost.get("searches", 0) <= 2
 
@@ -200,4 +197,4 @@ def test_a_model_without_an_inside_is_refused() -> None:
     with pytest.raises(
         InputError, match="needs attentions and hidden states: use the local engine"
     ):
-        run(seakr.answer, config(), Transparent(writer()), inside=False)
+        run(config(), Transparent(writer()), inside=False)

@@ -1,15 +1,17 @@
 """Adaptive-RAG on scripts: what the classifier is asked, the three strategies, and their labels."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from jaxrag.methods import adaptive_labels, adaptive_rag
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.loops import Interleaving
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.loops import Interleaving
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
-from tests.methods.turns import WHEN, Turns, WordIndex, run
+from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run
 
 READER = Reader(prompts="iterative_small")
 SHARED = {
@@ -38,7 +40,7 @@ class Classifier:
 
 def answer(model, classifier=None, question=WHEN, **config):
     config = adaptive_rag.Config(**{**SHARED, **config})
-    return run(adaptive_rag.answer, config, model, WordIndex(), question, classifier=classifier)
+    return run(config, model, WordIndex(), question, classifier=classifier)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +98,12 @@ def test_multi_is_the_loop():
 
 
 def test_a_classifier_is_needed():
-    with pytest.raises(InputError, match=r"has none: set config\.complexity\.checkpoint"):
-        answer(Turns("x"))
+    config = adaptive_rag.Config()
+    ((field, helper),) = config.needs.helpers.items()
+    with pytest.raises(InputError, match=r"give --config\.method\.classifier\.checkpoint="):
+        helper.check(f"config.method.{field}")
+    for complexity in ("none", "single", "multi"):
+        assert not dataclasses.replace(config, complexity=complexity).needs.helpers
 
 
 def test_the_prompts_must_name_three_labels(tmp_path):
@@ -142,7 +148,7 @@ class Knows:
 def labels(direct, single, multi, question=WHEN, **config):
     config = adaptive_labels.Config(**{**SHARED, **config})
     model = Knows(direct, single, f"So the answer is: {multi}.")
-    return run(adaptive_labels.answer, config, model, WordIndex(), question)
+    return run(config, model, WordIndex(), question)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from jaxrag.methods import flare
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.flare import LookAhead
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.iterative import flare
+from jaxrag.methods.iterative.flare import LookAhead
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import Generation, InputError, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, run
+from tests.steps.scripted import QUESTION, ScriptedIndex, run
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "Italy": 0, "Where is it?": 40, "": 60}
@@ -56,7 +56,7 @@ class Writer:
 def answer(model, question=QUESTION, *, theta=0.8, beta=0.0, reader=READER, **settings):
     settings = {"candidates": OnePath(n=2), "select": Top(k=2), **settings}
     config = flare.Config(LookAhead(theta, beta), reader=reader, **settings)
-    found = run(flare.answer, config, model, ScriptedIndex(ANGLES, QUERIES), question=question)
+    found = run(config, model, ScriptedIndex(ANGLES, QUERIES), question=question)
     assert model.said == {False: [], True: []}, "the script was not said to its end"
     return found
 
@@ -290,4 +290,4 @@ def test_lengths_out_of_range(name):
 
 
 def test_its_gate_says_that_it_needs_probabilities():
-    assert flare.Config().gate.needs_logprobs
+    assert flare.Config().needs.logprobs

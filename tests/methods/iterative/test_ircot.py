@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jaxrag.methods import ircot
-from jaxrag.methods.loops import Interleaving
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.iterative import ircot
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.loops import Interleaving
 from jaxrag.types import InputError, Passage, Question
-from tests.methods.turns import CITY, HILL, LAND, WHEN, Turns, WordIndex, run
+from tests.methods.iterative.turns import CITY, HILL, LAND, WHEN, Turns, WordIndex, run
 
 READER = Reader(prompts="iterative_small")
 FIRST = " Strelsau is the capital of Ruritania. It is a kingdom and more"
@@ -17,7 +17,7 @@ LAST = "So the answer is: 1830. And then some"
 
 def answer(model, index=None, question=WHEN, *, answer_from="reasoning", **loop):
     config = ircot.Config(Interleaving(**{"k": 1, **loop}), answer_from, READER)
-    return run(ircot.answer, config, model, index or WordIndex(), question)
+    return run(config, model, index or WordIndex(), question)
 
 
 def test_sentences_are_searched_for_until_one_states_the_answer():

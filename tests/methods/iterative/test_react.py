@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jaxrag.functional.actions import Action, Page, Step, lookup, read_action, shortened
-from jaxrag.methods import react
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.iterative import react
+from jaxrag.methods.iterative.actions import Action, Page, Step, lookup, read_action, shortened
+from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError, Passage, Question
-from tests.methods.turns import WHEN, Turns, WordIndex, run
+from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run
 
 READER = Reader(prompts="iterative_small")
 SEARCH = " I need the land.\nAction 1: Search[Strelsau]"
@@ -16,7 +16,7 @@ SEARCH = " I need the land.\nAction 1: Search[Strelsau]"
 
 def answer(model, index=None, question=WHEN, **config):
     config = react.Config(**{"reader": READER, **config})
-    return run(react.answer, config, model, index or WordIndex(), question)
+    return run(config, model, index or WordIndex(), question)
 
 
 @pytest.mark.parametrize(

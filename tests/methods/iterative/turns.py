@@ -3,12 +3,11 @@
 import re
 from types import SimpleNamespace
 
+from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.search_tools import RetrieverTool
-from jaxrag.methods.tools import Tools
+from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.types import Generation, Passage, Question, Ranking
+from tests.steps.scripted import tools_of
 
 CITY = Passage("city", "Strelsau", "Strelsau is the capital of Ruritania. It is old. It is red.")
 LAND = Passage("land", "Ruritania", "A kingdom. It became free in 1830. It sells tea. It is big.")
@@ -74,16 +73,11 @@ class WordIndex:
         return Ranking(tuple(found), tuple(float(scores[i]) for i in found))
 
 
-def run(answer, config, model, index=None, question=WHEN, *, classifier=None):
+def run(config, model, index=None, question=WHEN, *, classifier=None):
     """The outcome of one question."""
-    tools = Tools(
-        llm=LanguageModelTool(model),
-        retriever=RetrieverTool(index) if index else None,
-        complexity=LanguageModelTool(classifier) if classifier else None,
-    )
-    (outcome,) = Scheduler(Store(None)).run(
-        [(question.id, lambda: answer(question, tools, config))]
-    )
+    helpers = {"classifier": LanguageModelTool(classifier)} if classifier else {}
+    tools = tools_of(model, index, needs=config.needs, helpers=helpers)
+    (outcome,) = Scheduler(Store(None)).run([(question.id, lambda: config.answer(question, tools))])
     if outcome.error:
         raise outcome.error
     return outcome

@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.sidr import Sidr, Towers
-from jaxrag.models.sidr_checkpoint import load_towers
-from jaxrag.training.contrastive import Batch, Text
-from tests.models import small_bert
+from jaxrag.methods.r3.contrastive import Batch, Text
+from jaxrag.models.bert.sidr import SidrNetwork, Towers
+from jaxrag.models.bert.sidr_checkpoint import load_towers
+from tests.models.bert import small_bert
 
 FIRST = 4
 BERT = small_bert.BERT | {"num_hidden_layers": 1}  # compiles in half the time
 
 
-def towers(directory: Path, *, shared: bool = False, seed: int = 0) -> tuple[Sidr, Towers]:
+def towers(directory: Path, *, shared: bool = False, seed: int = 0) -> tuple[SidrNetwork, Towers]:
     path = small_bert.write(directory / f"bert-{seed}", BERT, classifier=False, seed=seed)
     module, params = load_towers(path, dtype=jnp.dtype("float32"), shared=shared, first=FIRST)
     # random weights of size 0.3 give logits of size 10: too steep for a test of gradients

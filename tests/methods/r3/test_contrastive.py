@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from jaxrag.functional.losses import Embedded, distillation, sidr_loss
-from jaxrag.models.sidr import bag_of_tokens, keep_top, tower
-from jaxrag.training import pieces
+from jaxrag.methods.r3.contrastive import Batch, Text, Update, make_step, tokenize
+from jaxrag.models.bert.sidr import bag_of_tokens, keep_top, tower
+from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import flatten, hashes
-from jaxrag.training.contrastive import Batch, Text, Update, make_step, tokenize
 from jaxrag.types import InputError
-from tests.models import small_bert
-from tests.training import small_sidr
-from tests.training.small_sidr import BERT, FIRST, batch, flat
+from tests.methods.r3 import small_sidr
+from tests.methods.r3.small_sidr import BERT, FIRST, batch, flat
+from tests.models.bert import small_bert
 
 
 def vectors(module: Any, params: Any, text: Text) -> Any:
@@ -70,19 +70,19 @@ def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
     ids=["paper", "released", "kl"],
 )
 def test_a_step_is_that_of_the_loss(tmp_path: Path, settings: Update, shared: bool) -> None:
-    """Pieces of 2 questions against all 8 at once, and AdamW by hand."""
+    """Microbatches of 2 questions against all 8 at once, and AdamW by hand."""
     module, params = small_sidr.towers(tmp_path, shared=shared)
     data = batch(8, 3)
-    mesh = pieces.data_mesh(jax.devices()[:1])
-    step = make_step(module, settings, steps=10, piece=2, mesh=mesh)
+    mesh = grad_cache.data_mesh(jax.devices()[:1])
+    step = make_step(module, settings, steps=10, microbatch=2, mesh=mesh)
     state, figures = step.update(step.begin(params), data)
     whole = jax.jit(jax.value_and_grad(lambda p: plain_loss(module, p, data, settings)))
-    value, slopes = whole(params)
+    value, gradients = whole(params)
     np.testing.assert_allclose(figures["loss"], value, rtol=1e-5)
-    norm = np.linalg.norm(flat(slopes))
+    norm = np.linalg.norm(flat(gradients))
     np.testing.assert_allclose(figures["norm"], norm, rtol=1e-4)
     # Adam's first step is rate * g / (|g| + 1e-8), with g the clipped gradient
-    g = flat(slopes) * (min(1, settings.clip / norm) if settings.clip else 1)
+    g = flat(gradients) * (min(1, settings.clip / norm) if settings.clip else 1)
     moved = flat(state.params) - flat(params)
     known = np.abs(g) > 1e-4 * np.abs(g).max()
     np.testing.assert_allclose(
@@ -93,8 +93,10 @@ def test_a_step_is_that_of_the_loss(tmp_path: Path, settings: Update, shared: bo
 
 def train(directory: Path, devices: int, steps: int) -> tuple[list[float], Any]:
     module, params = small_sidr.towers(directory, shared=True)
-    mesh = pieces.data_mesh(jax.devices()[:devices])
-    step = make_step(module, Update(learning_rate=5e-3, top=8), steps=steps, piece=4, mesh=mesh)
+    mesh = grad_cache.data_mesh(jax.devices()[:devices])
+    step = make_step(
+        module, Update(learning_rate=5e-3, top=8), steps=steps, microbatch=4, mesh=mesh
+    )
     state, losses = step.begin(params), []
     for number in range(steps):
         state, figures = step.update(state, batch(8, 2, seed=number % 2))
@@ -108,16 +110,6 @@ def test_two_devices_train_to_the_bits_of_one_and_the_loss_falls(tmp_path: Path)
     again, two = train(tmp_path, 2, 30)
     assert losses == again and hashes(flatten(one)) == hashes(flatten(two))
     assert losses[-1] + losses[-2] < 0.8 * (losses[0] + losses[1])
-
-
-def test_the_rate_rises_and_falls() -> None:
-    # warm-up over 4 steps from a fifth of the peak, then down to 0 over the other 6
-    rate = Update(learning_rate=1.0, warmup=4).schedule(10)
-    found = [float(rate(i)) for i in range(11)]
-    np.testing.assert_allclose(found[:5], [0.2, 0.4, 0.6, 0.8, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(found[5:], [5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0], atol=1e-6)
-    flat_rate = Update(learning_rate=0.5, decay=False).schedule(10)
-    assert [float(flat_rate(i)) for i in (0, 9)] == [0.5, 0.5]
 
 
 def test_texts_are_as_wide_as_the_longest_needs() -> None:

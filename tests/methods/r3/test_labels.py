@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.training.r3_labels import (
+from jaxrag.methods.r3.labels import (
     NEGATIVE,
     NEITHER,
     POSITIVE,

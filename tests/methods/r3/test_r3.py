@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from jaxrag.methods import r3
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.r3 import r3
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
-from tests.methods.scripted import ScriptedModel, run
 from tests.methods.test_text_retriever import WordIndex
+from tests.steps.scripted import ScriptedModel, run
 
 OPEN = Question("o", "Where is it?", ("Rome",))
 CLAIM = Question("f", "It is in Rome.", ("true",), task="fact_checking")
@@ -36,7 +36,7 @@ def index(count=2):
 
 def ask(question, reply, config=None, passages=2):
     model = Noting({"": reply})
-    return run(r3.answer, config or r3.Config(), model, index(passages), question=question), model
+    return run(config or r3.Config(), model, index(passages), question=question), model
 
 
 def test_an_open_question_reads_one_passage():
@@ -88,7 +88,7 @@ def test_a_multiple_choice_is_answered_by_a_letter():
 
 def test_the_search_is_by_the_question_alone():
     words = index()
-    run(r3.answer, r3.Config(), Noting({"": "A"}), words, question=CHOICE)
+    run(r3.Config(), Noting({"": "A"}), words, question=CHOICE)
     assert words.asked == [(["What is red?"], 1)]
 
 

@@ -12,14 +12,15 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.retrieval.bm25 import Bm25Index
-from jaxrag.retrieval.passages import Passages, write_passages
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.training import pieces
-from jaxrag.training.sidr import Example, Training, batches, mine
+from jaxrag.methods.r3.sidr_training import Example, Training, batches, mine
+from jaxrag.retrieval.bm25.index import Bm25Index
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.training import grad_cache
 from jaxrag.types import InputError, Passage, Question
-from tests.models import small_bert
-from tests.training import small_sidr, train_small
+from tests.methods.r3 import small_sidr
+from tests.models.bert import small_bert
+from tests.training import train_small
 
 TEXTS = (
     "Rome is the capital of Italy",
@@ -68,7 +69,7 @@ def loader(made: Path, examples: Any = None, **changes: Any) -> Any:
     encoder = SidrEncoder.load(
         str(made / "made" / "bert"), first=4, top=8, query_length=16, passage_length=16
     )
-    settings = Training(batch=8, piece=2, **changes)
+    settings = Training(batch=8, microbatch=2, **changes)
     corpus = Passages.open(made / "made" / "passages")
     return batches(examples or train_small.examples(), corpus, encoder, settings)
 
@@ -143,7 +144,7 @@ def test_a_run_continued_ends_in_the_bits_of_one_that_never_stopped(
     """
     seen: list[int] = []
 
-    def watch(encoder: SidrEncoder, step: int) -> dict[str, np.ndarray]:
+    def evaluate(encoder: SidrEncoder, step: int) -> dict[str, np.ndarray]:
         seen.append(step)
         if len(seen) == 3:
             raise Stop
@@ -151,12 +152,12 @@ def test_a_run_continued_ends_in_the_bits_of_one_that_never_stopped(
 
     stopped, whole = (fresh(made, tmp_path / name) for name in ("stopped", "whole") if not
                       (tmp_path / name).mkdir())  # fmt: skip
-    one = pieces.data_mesh(jax.devices()[:1])
+    one = grad_cache.data_mesh(jax.devices()[:1])
     with pytest.raises(Stop):
-        train_small.train(stopped, 8, watch=watch, save_every=3, mesh=one)
+        train_small.train(stopped, 8, evaluate=evaluate, save_every=3, mesh=one)
     assert seen == [0, 3, 6]
-    found = train_small.train(stopped, 8, watch=lambda *_: {}, save_every=3, mesh=one)
-    assert found == train_small.train(whole, 8, watch=lambda *_: {}, save_every=3, mesh=one)
+    found = train_small.train(stopped, 8, evaluate=lambda *_: {}, save_every=3, mesh=one)
+    assert found == train_small.train(whole, 8, evaluate=lambda *_: {}, save_every=3, mesh=one)
     lines = [
         [json.loads(line) for line in (place / "run" / "metrics.jsonl").read_text().splitlines()]
         for place in (stopped, whole)
@@ -239,7 +240,7 @@ def test_two_processes_train_to_the_bits_of_one(made: Path, tmp_path: Path) -> N
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     one = train_small.train(
-        fresh(made, tmp_path / "one"), 4, mesh=pieces.data_mesh(jax.devices()[:1])
+        fresh(made, tmp_path / "one"), 4, mesh=grad_cache.data_mesh(jax.devices()[:1])
     )
     port, two = free_port(), fresh(made, tmp_path / "two")
     both = [started(two, 4, process, 2, port, devices=1) for process in (0, 1)]

@@ -7,24 +7,25 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.engines.store import Store
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import Tools
-from jaxrag.retrieval.bag_of_tokens import BagOfTokens, build_bag_of_tokens
-from jaxrag.retrieval.bag_tokenizer import BagTokenizer
-from jaxrag.retrieval.passages import Passages
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.training import pieces, r3
+from jaxrag.core.store import Store
+from jaxrag.methods.r3 import training as r3
+from jaxrag.methods.r3.batches import Teacher
+from jaxrag.methods.r3.contrastive import Update
+from jaxrag.methods.r3.judge import Judge, Prepared, prepare
+from jaxrag.methods.r3.labels import Rules
+from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
+from jaxrag.methods.r3.settings import Training
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, build_bag_of_tokens
+from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tools import Tools
+from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import flatten, hashes
-from jaxrag.training.contrastive import Update
-from jaxrag.training.r3_batches import Teacher
-from jaxrag.training.r3_judge import Judge, Prepared, prepare
-from jaxrag.training.r3_labels import Rules
-from jaxrag.training.r3_search import BetaSearch, LateSearch, VectorSearch
-from jaxrag.training.r3_settings import Training
 from jaxrag.types import InputError, Question
-from tests.models.small_bert import WORDS
+from tests.models.bert.small_bert import WORDS
 from tests.training import train_small
 
 PROMPTS = """
@@ -172,14 +173,14 @@ def index_of(made: Path, passages: Passages, directory: Path) -> BagOfTokens:
 
 
 SETTINGS: dict[str, Any] = {
-    "steps": 4, "batch": 4, "piece": 2, "save_every": 4,
+    "steps": 4, "batch": 4, "microbatch": 2, "save_every": 4,
     "update": Update(learning_rate=2e-3, top=8),
 }  # fmt: skip
 
 
 def train(
     made: Path, corpus: Passages, directory: Path, *, model: Any = None, searcher: Any = None,
-    watch: Any = None, **changes: Any,
+    evaluate: Any = None, **changes: Any,
 ) -> tuple[str, list[dict[str, Any]]]:  # fmt: skip
     """Trains in ``directory``; the parameters' hash, and the figures of the steps."""
     directory.mkdir(exist_ok=True)
@@ -193,8 +194,8 @@ def train(
         Store(None),
         Training(**SETTINGS | changes),
         directory / "run",
-        watch=watch,
-        mesh=pieces.data_mesh(jax.devices()[:1]),
+        evaluate=evaluate,
+        mesh=grad_cache.data_mesh(jax.devices()[:1]),
     )
     lines = (directory / "run" / "metrics.jsonl").read_text().splitlines()
     figures = [json.loads(line) for line in lines]
@@ -360,22 +361,22 @@ def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
 
 def test_too_few_questions_are_told(made: Path, passages: Passages, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="8 questions are left to train on, fewer than a batch"):
-        train(made, passages, tmp_path, batch=16, piece=8)
+        train(made, passages, tmp_path, batch=16, microbatch=8)
     assert Rules().sampling == "A"
 
 
 def test_two_trainings_are_two_retrievers_to_a_store(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
-    """What is watched at one step of two seeds must not be taken for the same."""
+    """Encoders at one step of two seeds must not be taken for the same one."""
     seen: dict[int, list[str]] = {0: [], 1: []}
     for seed, names in seen.items():
 
-        def watch(encoder: SidrEncoder, step: int, names: list[str] = names) -> dict[str, Any]:
+        def evaluate(encoder: SidrEncoder, step: int, names: list[str] = names) -> dict[str, Any]:
             names.append(encoder.identity)
             return {}
 
-        train(made, passages, tmp_path / str(seed), watch=watch, watch_every=2, seed=seed)
+        train(made, passages, tmp_path / str(seed), evaluate=evaluate, evaluate_every=2, seed=seed)
     assert len(seen[0]) == len(seen[1]) == 3
     assert seen[0][0] == seen[1][0]  # both begin with the same network
     assert len({*seen[0], *seen[1]}) == 5

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxrag.methods import reflection, self_rag
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.self_rag import Config
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.self_rag import reflection
+from jaxrag.methods.self_rag.self_rag import Config
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import Generation, Question
-from tests.methods.scripted import QUESTION, ScriptedIndex, run
+from tests.steps.scripted import QUESTION, ScriptedIndex, run
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "": 35}
@@ -70,7 +70,7 @@ class Reflecting:
 
 def answered(model: Any, question: Question = QUESTION, **settings: Any) -> Any:
     config = Config(**{"reader": CHECKPOINT, **TWO, **settings})
-    return run(self_rag.answer, config, model, ScriptedIndex(ANGLES, QUERIES), question=question)
+    return run(config, model, ScriptedIndex(ANGLES, QUERIES), question=question)
 
 
 def needs(probability: float, other: float = 0.25) -> dict[str, float]:

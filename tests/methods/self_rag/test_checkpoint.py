@@ -8,20 +8,14 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken
 
-from jaxrag.engines.local import LocalModel
-from jaxrag.methods import reflection
-from jaxrag.methods.language_model_tool import LanguageModelTool
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.methods.self_rag import reflection
 from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
-from tests.methods.reflecting import (
-    LONG,
-    OPENING,
-    Reflecting,
-    Tokens,
-    answered,
-)
-from tests.models.decoder_reference import CONFIGS
+from tests.methods.self_rag.reflecting import LONG, OPENING, Reflecting, Tokens, answered
+from tests.models.decoder.reference import CONFIGS
 
 
 @pytest.fixture(scope="module")

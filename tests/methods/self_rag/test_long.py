@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.methods.reflecting import GOOD, LONG, Reflecting, answered, needs
+from tests.methods.self_rag.reflecting import GOOD, LONG, Reflecting, answered, needs
 
 
 def test_a_long_answer_grows_by_sentences() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.methods.reflecting import JUDGED, PROMPTED, Prompted, answered
+from tests.methods.self_rag.reflecting import JUDGED, PROMPTED, Prompted, answered
 
 
 def test_the_emulation_scores_words_in_the_same_way() -> None:

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from jaxrag.calls import bounds
-from jaxrag.methods import prompts, reflection, self_rag
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.self_rag import Config
-from jaxrag.methods.steps import Reader
+from jaxrag.methods.self_rag import reflection
+from jaxrag.methods.self_rag.self_rag import Config
+from jaxrag.runs.calls import bounds
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
-from tests.methods.reflecting import (
+from tests.methods.self_rag.reflecting import (
     BAD,
     CHECKPOINT,
     GOOD,
@@ -194,7 +195,7 @@ def test_calls_can_be_planned(mode: Any, form: Any) -> None:
     reader = CHECKPOINT if mode == "checkpoint" else PROMPTED
     config = Config(mode=mode, form=form, reader=reader, depth=3, **TWO)
     passages: Any = FakePassages(40)
-    found = bounds(lambda q, tools: self_rag.answer(q, tools, config), QUESTIONS, passages)
+    found = bounds(config, QUESTIONS, passages)
     calls = {kind.kind: (kind.least, kind.most) for kind in found}
     if form == "short":
         assert calls["llm_calls"] == (1, 2) and calls["searches"] == (0, 1)

@@ -14,9 +14,9 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from jaxrag.models.bert import BertClassifier, BertEncoder
-from jaxrag.models.bert_checkpoint import parameter_shapes, read_bert_config
-from jaxrag.models.checkpoint import write_checkpoint
+from jaxrag.models.bert.checkpoint import parameter_shapes, read_bert_config
+from jaxrag.models.bert.network import BertClassifier, BertEncoder
+from jaxrag.models.checkpoint.files import write_checkpoint
 
 VOCABULARY = "the a cat feline sat on mat rug river bank money of is in capital paris france rome"
 WORDS = VOCABULARY.split()

@@ -3,12 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.bert import cls_pool, mean_pool
-from jaxrag.models.bert_checkpoint import load_classifier, load_encoder, read_bert_config
-from jaxrag.models.checkpoint import write_checkpoint
+from jaxrag.models.bert.checkpoint import load_classifier, load_encoder, read_bert_config
+from jaxrag.models.bert.network import cls_pool, mean_pool
+from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.types import InputError
-from tests.models import small_bert
-from tests.models.small_bert import BERT, CONFIGS, XLM_ROBERTA
+from tests.models.bert import small_bert
+from tests.models.bert.small_bert import BERT, CONFIGS, XLM_ROBERTA
 
 FLOAT32 = jnp.dtype("float32")
 KINDS = sorted(CONFIGS)

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.checkpoint import read_tensors
-from jaxrag.models.ranker import Ranker, dropout_noise
-from jaxrag.models.ranker_checkpoint import begin_ranker, load_ranker, write_ranker
+from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
+from jaxrag.models.bert.rewrite_ranker_checkpoint import load_ranker, untrained_ranker, write_ranker
+from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.types import InputError
-from tests.models import small_bert
+from tests.models.bert import small_bert
 
 FLOAT32 = jnp.dtype("float32")
 IDS = np.array([[2, 5, 6, 3, 7, 3], [2, 9, 3, 11, 3, 0]], np.int32)
@@ -29,11 +29,11 @@ def start(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trained(start: Path, tmp_path: Path) -> Path:
-    loaded = begin_ranker(start, dtype=FLOAT32, pooling="mean", max_length=20, seed=3)
+    loaded = untrained_ranker(start, dtype=FLOAT32, pooling="mean", max_length=20, seed=3)
     return write_ranker(tmp_path / "trained", loaded, begun_with=start)
 
 
-def apply(module: Ranker, params: Any, **more: Any) -> np.ndarray:
+def apply(module: RankerNetwork, params: Any, **more: Any) -> np.ndarray:
     return np.asarray(module.apply({"params": params}, IDS, SEGMENTS, where=WHERE, **more))
 
 
@@ -42,7 +42,9 @@ def apply(module: Ranker, params: Any, **more: Any) -> np.ndarray:
 def test_scores_equal_the_float64_reference(kind: str, pooling: Any, tmp_path: Path) -> None:
     config = small_bert.CONFIGS[kind]
     path = small_bert.write(tmp_path, config, classifier=False)
-    module, params, _ = begin_ranker(path, dtype=FLOAT32, pooling=pooling, max_length=20, seed=1)
+    module, params, _ = untrained_ranker(
+        path, dtype=FLOAT32, pooling=pooling, max_length=20, seed=1
+    )
     segments = np.where(config["type_vocab_size"] == 1, 0, SEGMENTS)
     ids = np.where(WHERE, IDS, config["pad_token_id"])
     found = module.apply({"params": params}, ids, segments, where=WHERE)
@@ -55,7 +57,7 @@ def test_scores_equal_the_float64_reference(kind: str, pooling: Any, tmp_path: P
 
 
 def test_what_is_dropped_counts_nothing(start: Path) -> None:
-    module, params, _ = begin_ranker(start, dtype=FLOAT32, max_length=20)
+    module, params, _ = untrained_ranker(start, dtype=FLOAT32, max_length=20)
     whole = apply(module, params)
     np.testing.assert_array_equal(apply(module, params, noise=np.ones((2, 24), np.float32)), whole)
     assert np.all(apply(module, params, noise=np.zeros((2, 24), np.float32)) == 0)  # bias is 0
@@ -74,14 +76,16 @@ def test_noise_is_zero_or_larger_and_one_on_average() -> None:
 
 
 def test_training_begins_with_the_encoder_and_a_head_of_the_seed(start: Path) -> None:
-    module, params, length = begin_ranker(start, dtype=jnp.dtype("bfloat16"), max_length=40, seed=5)
+    module, params, length = untrained_ranker(
+        start, dtype=jnp.dtype("bfloat16"), max_length=40, seed=5
+    )
     assert length == 40
     tensors = read_tensors(start)
     word = params["bert"]["embeddings"]["word_embeddings"]["weight"]
     np.testing.assert_array_equal(word, tensors["embeddings.word_embeddings.weight"])
     assert module.dtype == jnp.bfloat16 and word.dtype == jnp.float32
     again, other = (
-        begin_ranker(start, dtype=FLOAT32, max_length=40, seed=seed).params for seed in (5, 6)
+        untrained_ranker(start, dtype=FLOAT32, max_length=40, seed=seed).params for seed in (5, 6)
     )
     head = params["classifier"]["weight"]
     np.testing.assert_array_equal(head, again["classifier"]["weight"])
@@ -92,14 +96,14 @@ def test_training_begins_with_the_encoder_and_a_head_of_the_seed(start: Path) ->
 def test_heads_and_poolers_of_the_start_are_left_aside(tmp_path: Path) -> None:
     path = small_bert.write(tmp_path, small_bert.BERT, classifier=True)
     assert {"bert.pooler.dense.weight", "classifier.weight"} <= {*read_tensors(path)}
-    params = begin_ranker(path, dtype=FLOAT32, max_length=40, seed=2).params
+    params = untrained_ranker(path, dtype=FLOAT32, max_length=40, seed=2).params
     assert set(params) == {"bert", "classifier"} and "pooler" not in params["bert"]
     held = read_tensors(path)["classifier.weight"]
     assert not np.array_equal(params["classifier"]["weight"], held)
 
 
 def test_written_and_read_it_is_the_same(start: Path, trained: Path) -> None:
-    begun = begin_ranker(start, dtype=FLOAT32, pooling="mean", max_length=20, seed=3)
+    begun = untrained_ranker(start, dtype=FLOAT32, pooling="mean", max_length=20, seed=3)
     read = load_ranker(trained, dtype=FLOAT32)
     assert (read.module, read.max_length) == (begun.module, 20)
     jax.tree.map(np.testing.assert_array_equal, read.params, begun.params)
@@ -161,14 +165,14 @@ def test_checkpoints_and_settings_that_will_not_do(
     start: Path, trained: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="is a trained ranker; training begins with a plain BERT"):
-        begin_ranker(trained, dtype=FLOAT32)
+        untrained_ranker(trained, dtype=FLOAT32)
     for length in (4, 65):
         with pytest.raises(InputError, match=f"max_length is {length}; it allows 5 to 64"):
-            begin_ranker(start, dtype=FLOAT32, max_length=length)
+            untrained_ranker(start, dtype=FLOAT32, max_length=length)
     wrong: Any = "max"
     with pytest.raises(InputError, match="pooling is 'max'"):
-        begin_ranker(start, dtype=FLOAT32, pooling=wrong, max_length=20)
+        untrained_ranker(start, dtype=FLOAT32, pooling=wrong, max_length=20)
     shutil.copytree(start, tmp_path / "half")
     (tmp_path / "half" / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"holds neither model\.safetensors"):
-        begin_ranker(tmp_path / "half", dtype=FLOAT32, max_length=20)
+        untrained_ranker(tmp_path / "half", dtype=FLOAT32, max_length=20)

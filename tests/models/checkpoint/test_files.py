@@ -5,9 +5,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jaxrag.models.checkpoint import (
+from jaxrag.models.checkpoint.files import (
+    check_parameters,
     fingerprint,
-    fit,
     locate,
     read_config,
     read_json,
@@ -42,14 +42,14 @@ def test_what_is_written_is_read(shards, tmp_path):
 
 def test_fit_returns_what_is_wanted_and_leaves_harmless_surplus():
     shapes = {"a.weight": (3, 4), "c.bias": (5,)}
-    found = fit(tensors(), shapes, source="x", ignore=(r"d\..*", r"b\.weight"))
+    found = check_parameters(tensors(), shapes, source="x", ignore=(r"d\..*", r"b\.weight"))
     assert list(found) == ["a.weight", "c.bias"]
 
 
 def test_fit_names_everything_that_is_wrong():
     shapes = {"a.weight": (4, 3), "new.bias": (7,), "c.bias": (5,)}
     with pytest.raises(InputError) as error:
-        fit(tensors(), shapes, source="the model", ignore=("d",))
+        check_parameters(tensors(), shapes, source="the model", ignore=("d",))
     assert str(error.value).splitlines() == [
         "the model does not fit the network its config describes:",
         "  missing: new.bias (7,)",
@@ -72,8 +72,8 @@ def test_fingerprint_follows_content_only(tmp_path):
 
 
 def test_fingerprint_samples_huge_files_at_both_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxrag.models.checkpoint._WINDOW", 10)
-    monkeypatch.setattr("jaxrag.models.checkpoint._WINDOWS", 4)
+    monkeypatch.setattr("jaxrag.models.checkpoint.files._WINDOW", 10)
+    monkeypatch.setattr("jaxrag.models.checkpoint.files._WINDOWS", 4)
     # 100 bytes against 4 windows of 10: read are 0-9, 30-39, 60-69 and 90-99.
     file, seen = tmp_path / "m.gguf", {}
     for changed in (None, 0, 9, 35, 69, 99, 20):

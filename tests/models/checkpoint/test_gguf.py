@@ -2,9 +2,9 @@ import gguf
 import numpy as np
 import pytest
 
-from jaxrag.models.checkpoint import locate, read_config, read_tensors
+from jaxrag.models.checkpoint.files import locate, read_config, read_tensors
 from jaxrag.types import InputError
-from tests.models import small_gguf
+from tests.models.checkpoint import small_gguf
 
 
 def test_config_keys_are_hugging_faces(tmp_path):

@@ -1,4 +1,4 @@
-"""Abstract arguments for the jitted functions of jaxrag.models.decoding."""
+"""Abstract arguments for the jitted functions of jaxrag.models.decoder.decoding."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.cache import copy_in, copy_out, empty_cache, place, take
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoder_checkpoint import initialise
-from jaxrag.models.decoder_config import read_decoder_config
-from jaxrag.models.decoding import Limits, Rows, Sampling, choose, decode, extend, extend_row, score
-from tests.models.decoder_reference import CONFIGS
+from jaxrag.models.decoder.cache import copy_in, copy_out, empty_cache, place, take
+from jaxrag.models.decoder.checkpoint import initialise
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.decoding import (
+    DecodingLimits,
+    DecodingRows,
+    TokenSampling,
+    decode,
+    extend,
+    extend_row,
+    next_token,
+    score,
+)
+from jaxrag.models.decoder.network import Decoder
+from tests.models.decoder.reference import CONFIGS
 
 ROWS, SLOTS, CHUNK = 4, 32, 8
 DECODER = Decoder(read_decoder_config(CONFIGS["qwen3"], source="exports"), jnp.bfloat16)
@@ -37,54 +46,56 @@ def hidden(n: int) -> Any:
 
 NUMBER = abstract((), np.int32)
 ROW = abstract((ROWS,), np.int32)
-SAMPLING = Sampling(abstract((), np.float32), *(abstract((ROWS,), np.uint32),) * 2)
+SAMPLING = TokenSampling(abstract((), np.float32), *(abstract((ROWS,), np.uint32),) * 2)
 BLOCK = abstract(
     (DECODER.config.num_hidden_layers, 2, 2, CHUNK, DECODER.config.head_dim), jnp.bfloat16
 )
 
 CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
-    "jaxrag.models.decoding.extend": lambda: (
+    "jaxrag.models.decoder.decoding.extend": lambda: (
         extend,
         (DECODER, params(), cache(), abstract((ROWS, CHUNK), np.int32), NUMBER),
         {},
     ),
-    "jaxrag.models.decoding.extend_row": lambda: (
+    "jaxrag.models.decoder.decoding.extend_row": lambda: (
         extend_row,
         (DECODER, params(), cache(), abstract((CHUNK,), np.int32), NUMBER, NUMBER),
         {},
     ),
-    "jaxrag.models.decoding.choose": lambda: (
-        choose,
+    "jaxrag.models.decoder.decoding.next_token": lambda: (
+        next_token,
         (DECODER, params(), hidden(ROWS), ROW, SAMPLING),
         {},
     ),
-    "jaxrag.models.decoding.decode": lambda: (
+    "jaxrag.models.decoder.decoding.decode": lambda: (
         decode,
         (
             DECODER,
             params(),
             cache(),
-            Rows(ROW, ROW, ROW, abstract((ROWS,), np.bool_)),
-            Limits(NUMBER, NUMBER, NUMBER, abstract((DECODER.config.vocab_size,), np.bool_)),
+            DecodingRows(ROW, ROW, ROW, abstract((ROWS,), np.bool_)),
+            DecodingLimits(
+                NUMBER, NUMBER, NUMBER, abstract((DECODER.config.vocab_size,), np.bool_)
+            ),
             SAMPLING,
         ),
         {},
     ),
-    "jaxrag.models.decoding.score": lambda: (
+    "jaxrag.models.decoder.decoding.score": lambda: (
         score,
         (DECODER, params(), hidden(7), abstract((7,), np.int32)),
         {},
     ),
-    "jaxrag.models.cache.copy_out": lambda: (
+    "jaxrag.models.decoder.cache.copy_out": lambda: (
         copy_out,
         (cache(), NUMBER, NUMBER),
         {"length": CHUNK},
     ),
-    "jaxrag.models.cache.place": lambda: (
+    "jaxrag.models.decoder.cache.place": lambda: (
         place,
         (cache(), cache(), ROW, ROW, NUMBER),
         {},
     ),
-    "jaxrag.models.cache.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
-    "jaxrag.models.cache.copy_in": lambda: (copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}),
+    "jaxrag.models.decoder.cache.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
+    "jaxrag.models.decoder.cache.copy_in": lambda: (copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}),
 }

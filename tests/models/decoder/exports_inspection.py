@@ -1,12 +1,12 @@
-"""Abstract arguments for the jitted functions of jaxrag.models.inspection."""
+"""Abstract arguments for the jitted functions of jaxrag.models.decoder.inspection."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from jaxrag.models.inspection import inspect, predict
-from tests.models.exports_decoder import (
+from jaxrag.models.decoder.inspection import inspect, predict
+from tests.models.decoder.exports import (
     CHUNK,
     DECODER,
     NUMBER,
@@ -19,12 +19,12 @@ from tests.models.exports_decoder import (
 )
 
 CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
-    "jaxrag.models.inspection.inspect": lambda: (
+    "jaxrag.models.decoder.inspection.inspect": lambda: (
         inspect,
         (DECODER, params(), cache(), abstract((ROWS, CHUNK), np.int32), ROW, NUMBER),
         {},
     ),
-    "jaxrag.models.inspection.predict": lambda: (
+    "jaxrag.models.decoder.inspection.predict": lambda: (
         predict,
         (DECODER, params(), hidden(7), abstract((7,), np.int32)),
         {},

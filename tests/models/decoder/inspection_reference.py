@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.models.decoder_reference import frequencies
+from tests.models.decoder.reference import frequencies
 
 
 def reference_inside(

@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.cache import copy_in, copy_out, empty_cache, place
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoder_checkpoint import parameter_shapes
-from jaxrag.models.decoder_config import read_decoder_config
-from jaxrag.models.decoding import STEPS, Limits, Rows, Sampling, choose, decode, extend, score
-from tests.models.decoder_reference import CONFIGS, random_tensors, reference_logits
+from jaxrag.models.decoder.cache import copy_in, copy_out, empty_cache, place
+from jaxrag.models.decoder.checkpoint import parameter_shapes
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.decoding import (
+    STEPS,
+    DecodingLimits,
+    DecodingRows,
+    TokenSampling,
+    decode,
+    extend,
+    next_token,
+    score,
+)
+from jaxrag.models.decoder.network import Decoder
+from tests.models.decoder.reference import CONFIGS, random_tensors, reference_logits
 
 CONFIG = CONFIGS["qwen3"]
 DECODER = Decoder(read_decoder_config(CONFIG, source="test"))
@@ -22,7 +31,7 @@ PARAMS = unflatten_dict({k: jnp.asarray(v) for k, v in TENSORS.items()}, sep="."
 CHUNK, SLOTS = 4, 32
 PROMPTS = [[5, 17, 3, 96, 41, 41, 8, 60, 2], [9, 9, 1], [50, 51, 52, 53]]
 LENGTHS = np.array([len(prompt) for prompt in PROMPTS], np.int32)
-GREEDY = Sampling(np.float32(0), np.zeros(3, np.uint32), np.arange(3, dtype=np.uint32))
+GREEDY = TokenSampling(np.float32(0), np.zeros(3, np.uint32), np.arange(3, dtype=np.uint32))
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -43,21 +52,23 @@ def prefill(prompts: list[list[int]] = PROMPTS) -> tuple[np.ndarray, Any]:
     return np.concatenate(parts, axis=1), cache
 
 
-def start(hidden: np.ndarray, ends: np.ndarray, sampling: Sampling) -> tuple[Rows, Any]:
+def start(
+    hidden: np.ndarray, ends: np.ndarray, sampling: TokenSampling
+) -> tuple[DecodingRows, Any]:
     """The first new token of each row, and its log-probability."""
     last = hidden[np.arange(3), LENGTHS - 1]
-    token, logprob = choose(DECODER, PARAMS, last, np.zeros(3, np.int32), sampling)
-    return Rows(token, LENGTHS, np.ones(3, np.int32), ends[np.asarray(token)]), logprob
+    token, logprob = next_token(DECODER, PARAMS, last, np.zeros(3, np.int32), sampling)
+    return DecodingRows(token, LENGTHS, np.ones(3, np.int32), ends[np.asarray(token)]), logprob
 
 
-def run(count: int, ends: list[int], sampling: Sampling = GREEDY, enough: int = 3) -> Any:
+def run(count: int, ends: list[int], sampling: TokenSampling = GREEDY, enough: int = 3) -> Any:
     """Tokens and log-probabilities of each row, at most ``count``, and which have finished."""
     hidden, cache = prefill()
     is_end = np.isin(np.arange(CONFIG["vocab_size"]), ends)
     rows, logprob = start(hidden, is_end, sampling)
     tokens = [[int(token)] for token in rows.token]
     logprobs = [[float(value)] for value in logprob]
-    limits = Limits(np.int32(count), np.int32(STEPS), np.int32(enough), is_end)
+    limits = DecodingLimits(np.int32(count), np.int32(STEPS), np.int32(enough), is_end)
     while np.asarray(rows.finished).sum() < enough:
         made = np.asarray(rows.made)
         cache, rows, new, values = decode(DECODER, PARAMS, cache, rows, limits, sampling)
@@ -110,7 +121,9 @@ def test_a_row_that_has_finished_stands_still(greedy: Any) -> None:
     hidden, cache = prefill()
     rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
     rows = rows._replace(finished=np.array([True, False, True]))
-    limits = Limits(np.int32(12), np.int32(5), np.int32(3), np.zeros(CONFIG["vocab_size"], bool))
+    limits = DecodingLimits(
+        np.int32(12), np.int32(5), np.int32(3), np.zeros(CONFIG["vocab_size"], bool)
+    )
     _, after, tokens, _ = decode(DECODER, PARAMS, cache, rows, limits, GREEDY)
     np.testing.assert_array_equal(after.made, [1, 6, 1])
     np.testing.assert_array_equal(after.position, LENGTHS + np.array([0, 5, 0]))
@@ -125,12 +138,14 @@ def test_a_row_moved_to_another_place_goes_on_alike(greedy: Any) -> None:
     wide = jax.tree.map(lambda a: a + 7, wide)  # what earlier rows left behind
     sources = np.arange(3, dtype=np.int32)
     wide = place(wide, cache, sources, numbers, np.int32(2))  # the third is a filler
-    moved = Rows(*(np.zeros(5, np.asarray(a).dtype) for a in rows))
+    moved = DecodingRows(*(np.zeros(5, np.asarray(a).dtype) for a in rows))
     for old, new in ((0, 4), (1, 1)):
         for to, source in zip(moved, rows, strict=True):
             to[new] = np.asarray(source)[old]
     moved = moved._replace(finished=np.array([True, False, True, True, False]))
-    limits = Limits(np.int32(12), np.int32(8), np.int32(5), np.zeros(CONFIG["vocab_size"], bool))
+    limits = DecodingLimits(
+        np.int32(12), np.int32(8), np.int32(5), np.zeros(CONFIG["vocab_size"], bool)
+    )
     sampling = GREEDY._replace(seeds=np.zeros(5, np.uint32), rows=np.zeros(5, np.uint32))
     _, _, tokens, _ = decode(DECODER, PARAMS, wide, moved, limits, sampling)
     np.testing.assert_array_equal(np.asarray(tokens)[[4, 1]], greedy[0][:2, 1:9])
@@ -151,8 +166,8 @@ def test_draws_follow_the_tempered_distribution() -> None:
     n = 4000
     hidden = np.repeat(prefill()[0][:1, 8], n, axis=0)
     seeds, rows = np.full(n, 3, np.uint32), np.arange(n, dtype=np.uint32)
-    sampling = Sampling(np.float32(2.5), seeds, rows)
-    drawn, _ = choose(DECODER, PARAMS, hidden, np.zeros(n, np.int32), sampling)
+    sampling = TokenSampling(np.float32(2.5), seeds, rows)
+    drawn, _ = next_token(DECODER, PARAMS, hidden, np.zeros(n, np.int32), sampling)
     logits = reference_logits(CONFIG, TENSORS, np.array(PROMPTS[0]))[-1]
     wanted = np.exp(log_softmax(logits / 2.5))
     found = np.bincount(np.asarray(drawn), minlength=len(wanted)) / n
@@ -165,8 +180,10 @@ def test_a_draw_depends_on_seed_row_and_step_only() -> None:
 
     def draws(seed: int | list[int], rows: list[int], step: int) -> list[int]:
         seeds = np.broadcast_to(np.array(seed, np.uint32), 3)
-        sampling = Sampling(np.float32(4.0), seeds, np.array(rows, np.uint32))
-        return np.asarray(choose(DECODER, PARAMS, hidden, np.full(3, step), sampling)[0]).tolist()
+        sampling = TokenSampling(np.float32(4.0), seeds, np.array(rows, np.uint32))
+        return np.asarray(
+            next_token(DECODER, PARAMS, hidden, np.full(3, step), sampling)[0]
+        ).tolist()
 
     base = [draws(seed, [7, 8, 9], 1) for seed in range(8)]
     assert base == [draws(seed, [7, 8, 9], 1) for seed in range(8)]
@@ -230,9 +247,9 @@ def test_jit_changes_nothing() -> None:
     hidden = prefill()[0][:, 2]
     targets = np.array([4, 5, 6], np.int32)
     with jax.disable_jit():
-        token, logprob = choose(DECODER, PARAMS, hidden, np.zeros(3, np.int32), GREEDY)
+        token, logprob = next_token(DECODER, PARAMS, hidden, np.zeros(3, np.int32), GREEDY)
         scores = score(DECODER, PARAMS, hidden, targets)
-    jitted = choose(DECODER, PARAMS, hidden, np.zeros(3, np.int32), GREEDY)
+    jitted = next_token(DECODER, PARAMS, hidden, np.zeros(3, np.int32), GREEDY)
     np.testing.assert_array_equal(jitted[0], token)
     np.testing.assert_allclose(jitted[1], logprob, atol=1e-5, rtol=0)
     np.testing.assert_allclose(score(DECODER, PARAMS, hidden, targets), scores, atol=1e-5, rtol=0)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.cache import empty_cache
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoder_checkpoint import parameter_shapes, stack_layers
-from jaxrag.models.decoder_config import read_decoder_config
-from jaxrag.models.decoding import extend
-from jaxrag.models.inspection import Inside, inspect, predict
-from tests.models.decoder_reference import CONFIGS, random_tensors
-from tests.models.inspection_reference import reference_inside
+from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.decoder.checkpoint import parameter_shapes, stack_layers
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.decoding import extend
+from jaxrag.models.decoder.inspection import InspectedChunk, inspect, predict
+from jaxrag.models.decoder.network import Decoder
+from tests.models.decoder.inspection_reference import reference_inside
+from tests.models.decoder.reference import CONFIGS, random_tensors
 
 LENGTH, CHUNK, SLOTS = 22, 8, 32
 TOKENS = np.random.default_rng(4).integers(3, 97, (3, LENGTH)).astype(np.int32)
@@ -33,7 +33,7 @@ def cache_of(decoder: Decoder, rows: int) -> Any:
     return empty_cache(decoder.config, rows, SLOTS, decoder.dtype, stacked=decoder.stacked)
 
 
-def seen_of(decoder: Decoder, params: Any, tokens: np.ndarray, layer: int) -> Inside:
+def seen_of(decoder: Decoder, params: Any, tokens: np.ndarray, layer: int) -> InspectedChunk:
     """All tokens in chunks, the rows' last chunk filled up."""
     rows, cache, parts = len(tokens), cache_of(decoder, len(tokens)), []
     for at in range(0, LENGTH, CHUNK):
@@ -42,7 +42,9 @@ def seen_of(decoder: Decoder, params: Any, tokens: np.ndarray, layer: int) -> In
         start = np.full(rows, at, np.int32)
         inside, cache = inspect(decoder, params, cache, part, start, np.int32(layer))
         parts.append(jax.tree.map(np.asarray, inside))
-    return Inside(*(np.concatenate(part, axis=1)[:, :LENGTH] for part in zip(*parts, strict=True)))
+    return InspectedChunk(
+        *(np.concatenate(part, axis=1)[:, :LENGTH] for part in zip(*parts, strict=True))
+    )
 
 
 @pytest.mark.parametrize("stacked", [False, True], ids=["apart", "stacked"])

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import LocalModel
+from jaxrag.engines.local.engine import LocalModel
 from tests.engines.tiny_model import write_tiny_model
-from tests.models.decoder_reference import CONFIGS
+from tests.models.decoder.reference import CONFIGS
 
 pytestmark = pytest.mark.parity
 NAMES = ("llama", "qwen2-tied", "qwen3", "qwen3-bias")

@@ -8,20 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.cache import empty_cache
-from jaxrag.models.checkpoint import write_checkpoint
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoder_checkpoint import load_decoder, parameter_shapes
-from jaxrag.models.decoder_config import read_decoder_config
-from jaxrag.models.decoding import extend
+from jaxrag.models.checkpoint.files import write_checkpoint
+from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.decoding import extend
+from jaxrag.models.decoder.network import Decoder
 from jaxrag.types import InputError
-from tests.models.decoder_reference import (
-    BASE,
-    CONFIGS,
-    LLAMA3,
-    random_tensors,
-    reference_logits,
-)
+from tests.models.decoder.reference import BASE, CONFIGS, LLAMA3, random_tensors, reference_logits
 
 TOKENS = np.array([5, 17, 3, 96, 41, 41, 8, 60, 2, 33, 7], np.int32)
 

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import LocalModel
-from jaxrag.models.cache import empty_cache
-from jaxrag.models.checkpoint import locate, write_checkpoint
-from jaxrag.models.decoder import Decoder
-from jaxrag.models.decoder_checkpoint import load_decoder, parameter_shapes
-from jaxrag.models.decoder_config import read_decoder_config
-from tests.models.decoder_reference import CONFIGS, random_tensors
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.models.checkpoint.files import locate, write_checkpoint
+from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
+from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.decoder.network import Decoder
+from tests.models.decoder.reference import CONFIGS, random_tensors
 
 pytestmark = pytest.mark.parity
 TEXT = "The tallest mountain of Africa is Kilimanjaro, in the north of Tanzania. It is"

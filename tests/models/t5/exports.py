@@ -1,4 +1,4 @@
-"""Abstract arguments for the jitted functions of jaxrag.models.t5_decoding and t5_beams."""
+"""Abstract arguments for the jitted functions of jaxrag.models.t5.decoding and t5_beams."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.decoding import Sampling
-from jaxrag.models.t5 import T5
-from jaxrag.models.t5_beams import Penalty, search
-from jaxrag.models.t5_checkpoint import parameter_shapes
-from jaxrag.models.t5_config import read_t5_config
-from jaxrag.models.t5_decoding import Limits, advance, score, start
-from tests.models.small_t5 import CONFIGS
+from jaxrag.models.decoder.decoding import TokenSampling
+from jaxrag.models.t5.beams import LengthPenalty, beam_search
+from jaxrag.models.t5.checkpoint import parameter_shapes
+from jaxrag.models.t5.config import read_t5_config
+from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
+from jaxrag.models.t5.network import T5
+from tests.models.t5.small_t5 import CONFIGS
 
 ROWS, WIDTH, SLOTS = 4, 32, 16
 MODEL = T5(read_t5_config(CONFIGS["1.1"], source="exports"), jnp.bfloat16)
@@ -30,33 +30,35 @@ def params() -> Any:
 
 
 def begun() -> Any:
-    return jax.eval_shape(lambda p, t, w: start(MODEL, p, t, w, slots=SLOTS), params(), *SOURCE)
+    return jax.eval_shape(
+        lambda p, t, w: start_answers(MODEL, p, t, w, slots=SLOTS), params(), *SOURCE
+    )
 
 
 SOURCE = abstract((ROWS, WIDTH), np.int32), abstract((ROWS, WIDTH), np.bool_)
 NUMBER, FLOAT = abstract((), np.int32), abstract((), np.float32)
-LIMITS = Limits(NUMBER, NUMBER, abstract((MODEL.config.vocab_size,), np.bool_))
-SAMPLING = Sampling(FLOAT, *(abstract((ROWS,), np.uint32),) * 2)
+LIMITS = T5Limits(NUMBER, NUMBER, abstract((MODEL.config.vocab_size,), np.bool_))
+SAMPLING = TokenSampling(FLOAT, *(abstract((ROWS,), np.uint32),) * 2)
 
 CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
-    "jaxrag.models.t5_decoding.start": lambda: (
-        start,
+    "jaxrag.models.t5.decoding.start_answers": lambda: (
+        start_answers,
         (MODEL, params(), *SOURCE),
         {"slots": SLOTS},
     ),
-    "jaxrag.models.t5_decoding.advance": lambda: (
-        advance,
+    "jaxrag.models.t5.decoding.extend_answers": lambda: (
+        extend_answers,
         (MODEL, params(), begun(), NUMBER, LIMITS, SAMPLING),
         {},
     ),
-    "jaxrag.models.t5_decoding.score": lambda: (
+    "jaxrag.models.t5.decoding.score": lambda: (
         score,
         (MODEL, params(), *SOURCE, abstract((ROWS, SLOTS), np.int32)),
         {},
     ),
-    "jaxrag.models.t5_beams.search": lambda: (
-        search,
-        (MODEL, params(), *SOURCE, LIMITS, Penalty(FLOAT, abstract((), np.bool_))),
+    "jaxrag.models.t5.beams.beam_search": lambda: (
+        beam_search,
+        (MODEL, params(), *SOURCE, LIMITS, LengthPenalty(FLOAT, abstract((), np.bool_))),
         {"beams": 3, "slots": SLOTS},
     ),
 }

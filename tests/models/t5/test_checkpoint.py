@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from jaxrag.models.checkpoint import write_checkpoint
-from jaxrag.models.t5_checkpoint import (
+from jaxrag.models.checkpoint.files import write_checkpoint
+from jaxrag.models.t5.checkpoint import (
     initial_deviation,
     load_t5,
     parameter_shapes,
     random_t5,
     save_t5,
 )
-from jaxrag.models.t5_config import T5Config, read_t5_config, t5_json
+from jaxrag.models.t5.config import T5Config, read_t5_config, t5_json
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
-from tests.models import small_t5
-from tests.models.small_t5 import BASE, CONFIGS
+from tests.models.t5 import small_t5
+from tests.models.t5.small_t5 import BASE, CONFIGS
 
 FLOAT32 = jnp.dtype("float32")
 KINDS = sorted(CONFIGS)

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.decoding import Sampling
-from jaxrag.models.t5 import T5
-from jaxrag.models.t5_beams import Penalty, search
-from jaxrag.models.t5_checkpoint import load_t5
-from jaxrag.models.t5_decoding import Answers, Limits, advance, score, start
-from jaxrag.models.t5_scoring import target_logprobs
-from tests.models import small_t5
-from tests.models.small_t5 import CONFIGS
-from tests.models.test_t5 import sources
+from jaxrag.models.decoder.decoding import TokenSampling
+from jaxrag.models.t5.beams import LengthPenalty, beam_search
+from jaxrag.models.t5.checkpoint import load_t5
+from jaxrag.models.t5.decoding import T5Answers, T5Limits, extend_answers, score, start_answers
+from jaxrag.models.t5.network import T5
+from jaxrag.models.t5.scoring import target_logprobs
+from tests.models.t5 import small_t5
+from tests.models.t5.small_t5 import CONFIGS
+from tests.models.t5.test_network import sources
 
 COUNT, SLOTS = 9, 12
 LENGTHS = (9, 20, 1, 30, 5, 13)
@@ -28,22 +28,22 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[T5, Any, dict[str, 
     return *load_t5(path, dtype=jnp.dtype("float32")), tensors
 
 
-def limits(least: int = 0, most: int = COUNT) -> Limits:
-    return Limits(jnp.int32(least), jnp.int32(most), jnp.arange(60) == 1)
+def limits(least: int = 0, most: int = COUNT) -> T5Limits:
+    return T5Limits(jnp.int32(least), jnp.int32(most), jnp.arange(60) == 1)
 
 
-def sampling(rows: int, temperature: float = 0.0, seed: int = 0) -> Sampling:
+def sampling(rows: int, temperature: float = 0.0, seed: int = 0) -> TokenSampling:
     numbers = jnp.arange(rows, dtype=jnp.uint32) + 100
-    return Sampling(jnp.float32(temperature), jnp.full(rows, seed, jnp.uint32), numbers)
+    return TokenSampling(jnp.float32(temperature), jnp.full(rows, seed, jnp.uint32), numbers)
 
 
 def write(
-    small: Any, tokens: Any, where: Any, how: Sampling, *, least: int = 0, steps: int = 99
-) -> Answers:
+    small: Any, tokens: Any, where: Any, how: TokenSampling, *, least: int = 0, steps: int = 99
+) -> T5Answers:
     model, params, _ = small
-    now = start(model, params, tokens, where, slots=SLOTS)
+    now = start_answers(model, params, tokens, where, slots=SLOTS)
     while int(now.step) < COUNT and not now.finished.all():
-        now = advance(model, params, now, jnp.int32(steps), limits(least), how)
+        now = extend_answers(model, params, now, jnp.int32(steps), limits(least), how)
     return now
 
 
@@ -123,8 +123,8 @@ def test_beam_search_equals_one_with_lists(
 ) -> None:
     model, params, tensors = small
     tokens, where = sources(LENGTHS)
-    penalty = Penalty(jnp.float32(length), jnp.bool_(early))
-    found, logprobs, made = search(
+    penalty = LengthPenalty(jnp.float32(length), jnp.bool_(early))
+    found, logprobs, made = beam_search(
         model, params, tokens, where, limits(least), penalty, beams=beams, slots=SLOTS
     )
     greedy = write(small, tokens, where, sampling(6), least=least)
@@ -140,8 +140,8 @@ def test_beam_search_equals_one_with_lists(
 def test_one_beam_that_stops_early_is_greedy(small: Any) -> None:
     model, params, _ = small
     tokens, where = sources(LENGTHS)
-    penalty = Penalty(jnp.float32(1), jnp.bool_(True))
-    found, logprobs, made = search(
+    penalty = LengthPenalty(jnp.float32(1), jnp.bool_(True))
+    found, logprobs, made = beam_search(
         model, params, tokens, where, limits(), penalty, beams=1, slots=SLOTS
     )
     greedy = write(small, tokens, where, sampling(6))
@@ -156,13 +156,13 @@ def test_a_row_does_not_depend_on_its_neighbours(small: Any) -> None:
     """To the bit, alone, elsewhere in the batch, and with different company."""
     model, params, _ = small
     tokens, where = sources(LENGTHS)
-    penalty = Penalty(jnp.float32(1), jnp.bool_(False))
+    penalty = LengthPenalty(jnp.float32(1), jnp.bool_(False))
 
     def all_of(tokens: Any, where: Any, numbers: np.ndarray) -> list[np.ndarray]:
         seeds = jnp.full(6, 5, jnp.uint32)
-        drawn = Sampling(jnp.float32(1.3), seeds, jnp.asarray(numbers, jnp.uint32))
+        drawn = TokenSampling(jnp.float32(1.3), seeds, jnp.asarray(numbers, jnp.uint32))
         written = write(small, tokens, where, drawn)
-        found = search(model, params, tokens, where, limits(), penalty, beams=3, slots=SLOTS)
+        found = beam_search(model, params, tokens, where, limits(), penalty, beams=3, slots=SLOTS)
         given = score(model, params, tokens, where, tokens[:, :7])
         return [np.asarray(a) for a in (written.tokens, written.logprobs, written.made, given)] + [
             np.asarray(a)[:, : int(found[2].min())] for a in found[:2]
@@ -192,13 +192,13 @@ def test_steps_in_pieces_are_the_whole(small: Any) -> None:
 def test_jit_and_no_jit_make_the_same_answers(small: Any) -> None:
     tokens, where = sources((9, 5))
     model, params, _ = small
-    penalty = Penalty(jnp.float32(1), jnp.bool_(False))
+    penalty = LengthPenalty(jnp.float32(1), jnp.bool_(False))
 
     def both() -> list[Any]:
-        begun = start(model, params, tokens, where, slots=2)
+        begun = start_answers(model, params, tokens, where, slots=2)
         drawn = sampling(2, temperature=0.8)
-        written = advance(model, params, begun, jnp.int32(2), limits(most=2), drawn)
-        found = search(model, params, tokens, where, limits(most=2), penalty, beams=2, slots=2)
+        written = extend_answers(model, params, begun, jnp.int32(2), limits(most=2), drawn)
+        found = beam_search(model, params, tokens, where, limits(most=2), penalty, beams=2, slots=2)
         return [written.tokens, written.logprobs, *found]
 
     compiled = both()
@@ -225,15 +225,15 @@ def test_draws_have_the_model_s_probabilities(small: Any) -> None:
     source, rows, temperature = np.array([7, 11, 1], np.int32), 4000, 1.6
     tokens = np.tile(source, (rows, 1))
     how = sampling(rows, temperature)
-    begun = start(model, params, tokens, np.ones_like(tokens, bool), slots=1)
-    drawn = advance(model, params, begun, jnp.int32(1), limits(most=1), how).tokens[:, 0]
+    begun = start_answers(model, params, tokens, np.ones_like(tokens, bool), slots=1)
+    drawn = extend_answers(model, params, begun, jnp.int32(1), limits(most=1), how).tokens[:, 0]
     logprobs = Reference(tensors, source)(())
     weights = np.exp(logprobs / temperature)
     want = weights / weights.sum()
     shares = np.bincount(np.asarray(drawn), minlength=60) / rows
     # five standard deviations of a share, for each of 60 tokens
     assert (np.abs(shares - want) < 5 * np.sqrt(want * (1 - want) / rows) + 1e-9).all()
-    other = advance(
+    other = extend_answers(
         model, params, begun, jnp.int32(1), limits(most=1), sampling(rows, temperature, seed=1)
     )
     assert (other.tokens[:, 0] != drawn).mean() > 0.1

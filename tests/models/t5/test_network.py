@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.models.t5 import T5, empty_answers
-from jaxrag.models.t5_checkpoint import load_t5
-from jaxrag.models.t5_decoding import score
-from jaxrag.models.t5_positions import distance_buckets, relative_buckets
-from jaxrag.models.t5_scoring import shift_right, target_logprobs
+from jaxrag.models.t5.checkpoint import load_t5
+from jaxrag.models.t5.decoding import score
+from jaxrag.models.t5.network import T5, empty_answers
+from jaxrag.models.t5.positions import distance_buckets, relative_buckets
+from jaxrag.models.t5.scoring import shift_right, target_logprobs
 from jaxrag.types import InputError
-from tests.models import small_t5
-from tests.models.small_t5 import CONFIGS
+from tests.models.t5 import small_t5
+from tests.models.t5.small_t5 import CONFIGS
 
 FLOAT32 = jnp.dtype("float32")
 KINDS = sorted(CONFIGS)

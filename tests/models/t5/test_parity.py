@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.decoding import Sampling
-from jaxrag.models.t5_beams import Penalty, search
-from jaxrag.models.t5_checkpoint import load_t5, save_t5
-from jaxrag.models.t5_decoding import Limits, advance, start
-from jaxrag.models.t5_positions import relative_buckets
-from tests.models import small_t5
-from tests.models.small_t5 import CONFIGS
-from tests.models.test_t5 import answers, forward, sources
+from jaxrag.models.decoder.decoding import TokenSampling
+from jaxrag.models.t5.beams import LengthPenalty, beam_search
+from jaxrag.models.t5.checkpoint import load_t5, save_t5
+from jaxrag.models.t5.decoding import T5Limits, extend_answers, start_answers
+from jaxrag.models.t5.positions import relative_buckets
+from tests.models.t5 import small_t5
+from tests.models.t5.small_t5 import CONFIGS
+from tests.models.t5.test_network import answers, forward, sources
 
 pytestmark = pytest.mark.parity
 KINDS, COUNT = sorted(CONFIGS), 14
@@ -50,8 +50,8 @@ def cut(row: list[int]) -> list[int]:
 DEPTH: dict[str, dict[str, int]] = {"1.0": {"num_layers": 3}}
 
 
-def limits(least: int = 0) -> Limits:
-    return Limits(jnp.int32(least), jnp.int32(COUNT), jnp.arange(60) == 1)
+def limits(least: int = 0) -> T5Limits:
+    return T5Limits(jnp.int32(least), jnp.int32(COUNT), jnp.arange(60) == 1)
 
 
 @pytest.mark.parametrize("setting", [(16, 40), (12, 21), (32, 128), (4, 3), (10, 64), (64, 1000)])
@@ -96,9 +96,9 @@ def test_greedy_tokens(kind: str, least: int, tmp_path: Path) -> None:
     small_t5.write(tmp_path, CONFIGS[kind], **DEPTH.get(kind, {}))
     model, params = load_t5(tmp_path, dtype=jnp.dtype("float32"))
     tokens, where = sources(SOURCES)
-    greedy = Sampling(jnp.float32(0), *jnp.zeros((2, len(tokens)), jnp.uint32))
-    begun = start(model, params, tokens, where, slots=16)
-    found = advance(model, params, begun, jnp.int32(COUNT), limits(least), greedy)
+    greedy = TokenSampling(jnp.float32(0), *jnp.zeros((2, len(tokens)), jnp.uint32))
+    begun = start_answers(model, params, tokens, where, slots=16)
+    found = extend_answers(model, params, begun, jnp.int32(COUNT), limits(least), greedy)
     rows = [row[:n] for row, n in zip(found.tokens.tolist(), found.made.tolist(), strict=True)]
     assert len({len(row) for row in rows}) > 1  # or ends would go untested
     want = generated(torch_model(tmp_path), tokens, where, min_new_tokens=least)
@@ -112,9 +112,9 @@ def test_beam_search_tokens(kind: str, early: bool, length: float, tmp_path: Pat
     small_t5.write(tmp_path, CONFIGS[kind], **DEPTH.get(kind, {}))
     model, params = load_t5(tmp_path, dtype=jnp.dtype("float32"))
     tokens, where = sources(SOURCES)
-    penalty = Penalty(jnp.float32(length), jnp.bool_(early))
+    penalty = LengthPenalty(jnp.float32(length), jnp.bool_(early))
     for beams, least in ((4, 0), (4, 5), (3, 0)):
-        found, _, made = search(
+        found, _, made = beam_search(
             model, params, tokens, where, limits(least), penalty, beams=beams, slots=16
         )
         rows = [row[:n] for row, n in zip(found.tolist(), made.tolist(), strict=True)]

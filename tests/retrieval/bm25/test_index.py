@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
 from configs.parts import SETS
-from jaxrag.retrieval import bm25
-from jaxrag.retrieval.bm25 import Bm25Index
-from jaxrag.retrieval.bm25_words import Bm25Settings, split_words
+from jaxrag.retrieval.bm25 import index as bm25
+from jaxrag.retrieval.bm25.index import Bm25Index
+from jaxrag.retrieval.bm25.words import Bm25Settings, split_words
 from jaxrag.types import InputError, Passage
-
-from .fakes import FakePassages
+from tests.retrieval.fakes import FakePassages
 
 PLAIN = Bm25Settings(k1=1.0, b=0.0, stopwords="none", stemmer="none")
 VARIANTS = ("lucene", "robertson", "atire")
@@ -152,7 +151,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 BUILD = """
 import sys
-from tests.retrieval.test_bm25 import TEXTS, Bm25Index, FakePassages
+from tests.retrieval.bm25.test_index import TEXTS, Bm25Index, FakePassages
 print(Bm25Index.build(sys.argv[1], FakePassages(len(TEXTS), TEXTS)).identity)
 """
 
@@ -165,7 +164,7 @@ def test_the_same_corpus_gives_the_same_files_in_every_process(tmp_path) -> None
     done = subprocess.run(
         [sys.executable, "-c", BUILD, str(tmp_path / "there")],
         env=os.environ | {"PYTHONHASHSEED": other},
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=True,

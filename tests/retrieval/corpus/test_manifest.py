@@ -1,9 +1,8 @@
-import errno
 import json
 
 import pytest
 
-from jaxrag.retrieval import manifest as m
+from jaxrag.retrieval.corpus import manifest as m
 from jaxrag.types import InputError
 
 
@@ -77,43 +76,3 @@ def test_damaged_files(tmp_path) -> None:
     path.unlink()
     with pytest.raises(InputError, match="missing"):
         m.check_files(tmp_path, found, verify=False)
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(RuntimeError), m.replacing(path) as stream:
-        stream.write(b"new")
-        raise RuntimeError
-    assert path.read_bytes() == b"old"
-
-
-def test_full_disk(tmp_path) -> None:
-    with (
-        pytest.raises(InputError, match="full; nothing finished is lost"),
-        m.enough_space(tmp_path),
-    ):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(InputError, match="full"), m.enough_space(tmp_path):
-        raise RuntimeError("write() failed: No space left on device; writing x")  # ArrayRecord's
-    with pytest.raises(RuntimeError, match="other"), m.enough_space(tmp_path):
-        raise RuntimeError("something other")
-    with pytest.raises(PermissionError), m.enough_space(tmp_path):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-
-def test_two_builders(tmp_path) -> None:
-    with (
-        m.building(tmp_path / "index"),
-        pytest.raises(InputError, match="another process"),
-        m.building(tmp_path / "index"),
-    ):
-        pass
-    with m.building(tmp_path / "index"):
-        pass
-
-
-def test_directory_is_a_file(tmp_path) -> None:
-    (tmp_path / "index").write_text("")
-    with pytest.raises(InputError, match="is a file"), m.building(tmp_path / "index"):
-        pass

@@ -17,8 +17,8 @@ import pytest
 import tensorflow_datasets as tfds
 from hypothesis import strategies as st
 
-from jaxrag.retrieval import rows as row_files
-from jaxrag.retrieval.passages import Passages, write_passages
+from jaxrag.retrieval.corpus import rows as row_files
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.types import InputError, Passage
 
 RECORDS = "passages-corpus.array_record-00000"
@@ -92,7 +92,7 @@ def test_is_a_tfds_data_set(tmp_path):
 
 
 def test_needs_no_tensorflow():
-    code = "import sys, jaxrag.retrieval.passages; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, jaxrag.retrieval.corpus.passages; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.retrieval import shards
-from jaxrag.retrieval.shards import write_shard
+from jaxrag.retrieval.corpus import shards
+from jaxrag.retrieval.corpus.shards import write_shard
 
 VECTORS = np.random.default_rng(0).standard_normal((64, 3)).astype(np.float16)
 

@@ -4,14 +4,16 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.bert import BertClassifier, BertEncoder
-from jaxrag.models.bert_checkpoint import parameter_shapes, read_bert_config
-from jaxrag.models.sidr import Sidr
-from jaxrag.retrieval import encoder, rerank, sidr
-from tests.models.small_bert import BERT, XLM_ROBERTA
+from jaxrag.models.bert.checkpoint import parameter_shapes, read_bert_config
+from jaxrag.models.bert.network import BertClassifier, BertEncoder
+from jaxrag.models.bert.sidr import SidrNetwork
+from jaxrag.retrieval import rerank
+from jaxrag.retrieval.dense import encoder
+from jaxrag.retrieval.sidr import encoder as sidr
+from tests.models.bert.small_bert import BERT, XLM_ROBERTA
 
 
-def parameters(module: BertEncoder | BertClassifier | Sidr):
+def parameters(module: BertEncoder | BertClassifier | SidrNetwork):
     leaves = {
         name: jax.ShapeDtypeStruct(shape, jnp.float32 if "norm" in name.lower() else module.dtype)
         for name, shape in parameter_shapes(module).items()
@@ -36,7 +38,7 @@ def score_tokens():
 
 
 def sidr_tokens():
-    module = Sidr(read_bert_config(BERT, source="test"), jnp.dtype("bfloat16"), first=7)
+    module = SidrNetwork(read_bert_config(BERT, source="test"), jnp.dtype("bfloat16"), first=7)
     settings = {"module": module, "top": 9, "own_tokens": True}
     return sidr.embed_tokens, (parameters(module), *texts()), settings
 
@@ -46,8 +48,8 @@ def sidr_entries():
 
 
 CASES = {
-    "jaxrag.retrieval.sidr.embed_tokens": sidr_tokens,
-    "jaxrag.retrieval.sidr._entries": sidr_entries,
-    "jaxrag.retrieval.encoder.embed_tokens": embed_tokens,
+    "jaxrag.retrieval.sidr.encoder.embed_tokens": sidr_tokens,
+    "jaxrag.retrieval.sidr.encoder._entries": sidr_entries,
+    "jaxrag.retrieval.dense.encoder.embed_tokens": embed_tokens,
     "jaxrag.retrieval.rerank.score_tokens": score_tokens,
 }

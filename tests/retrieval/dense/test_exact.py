@@ -4,11 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.matrix import build_matrix
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.types import InputError
-
-from .fakes import FakeEncoder, FakePassages, VectorEncoder, numbered
+from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, numbered
 
 ONE = jax.devices()[:1]
 

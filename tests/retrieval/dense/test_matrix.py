@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.retrieval import shards
-from jaxrag.retrieval.manifest import Manifest, read_manifest
-from jaxrag.retrieval.matrix import build_matrix, open_matrix
+from jaxrag.retrieval.corpus import shards
+from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest
+from jaxrag.retrieval.dense.matrix import build_matrix, open_matrix
 from jaxrag.types import InputError
-
-from .fakes import FakeEncoder, FakePassages
+from tests.retrieval.fakes import FakeEncoder, FakePassages
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -86,7 +85,7 @@ def test_an_interrupted_build_resumes(shard_rows, chunk_rows, cuts) -> None:
 SLOW_BUILD = """
 import sys, time
 from tests.retrieval.fakes import FakeEncoder, FakePassages
-from jaxrag.retrieval.matrix import build_matrix
+from jaxrag.retrieval.dense.matrix import build_matrix
 
 class Slow(FakeEncoder):
     def embed_passages(self, passages):
@@ -282,7 +281,7 @@ def test_too_little_room_is_seen_beforehand(tmp_path, monkeypatch) -> None:
     usage = type("usage", (), {"free": 30 * 16 * 2 - 1})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     encoder = FakeEncoder()
-    with pytest.raises(InputError, match="make room"):
+    with pytest.raises(InputError, match="free some space"):
         build_matrix(FakePassages(30), encoder, tmp_path)
     assert encoder.encoded == 0
 

@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxrag.models.bert_checkpoint import load_encoder, read_bert_config
-from jaxrag.models.checkpoint import read_config, read_tensors, write_checkpoint
-from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.matrix import build_matrix
-from jaxrag.retrieval.two_towers import TwoTowers
-from jaxrag.settings import BiEncoder, Exact, Scann, contriever, dpr, e5
+from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
+from jaxrag.models.checkpoint.files import read_config, read_tensors, write_checkpoint
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
+from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
+from jaxrag.retrieval.dense.two_towers import TwoTowers
 from jaxrag.types import InputError, Passage
-from tests.models import small_bert
-from tests.models.small_bert import BERT, random_tensors
-
-from .fakes import FakePassages
+from tests.models.bert import small_bert
+from tests.models.bert.small_bert import BERT, random_tensors
+from tests.retrieval.fakes import FakePassages
 
 DPR = BERT | {"model_type": "dpr", "projection_dim": 0}
 QUERIES = ["cat", "the capital of france is paris", "money in bank of river on rug", ""]

@@ -7,12 +7,11 @@ import pytest
 
 pytest.importorskip("scann", reason="ScaNN runs on Linux on x86-64 only")
 
-from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.matrix import build_matrix
-from jaxrag.retrieval.scann import ScannIndex, ScannSettings
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
 from jaxrag.types import InputError
-
-from .fakes import FakePassages, VectorEncoder, numbered
+from tests.retrieval.fakes import FakePassages, VectorEncoder, numbered
 
 ROWS, DIMENSION = 5000, 64
 TREE = ScannSettings(leaves=141)  # by default there would be no tree for so few rows

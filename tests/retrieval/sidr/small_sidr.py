@@ -6,20 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.checkpoint import read_tensors
-from jaxrag.models.sidr import Sidr, Towers
-from jaxrag.models.sidr_checkpoint import load_towers, write_towers
+from jaxrag.models.bert.sidr import SidrNetwork, Towers
+from jaxrag.models.bert.sidr_checkpoint import load_towers, write_towers
+from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.types import Passage
-from tests.models import small_bert
-from tests.models.small_bert import WORDS
-from tests.models.test_sidr import FIRST, reference
+from tests.models.bert import small_bert
+from tests.models.bert.small_bert import WORDS
+from tests.models.bert.test_sidr import FIRST, reference
 
 # as many words as the tokenizer knows, and a layer less to compile
 BERT = small_bert.BERT | {"vocab_size": 4 + len(WORDS), "num_hidden_layers": 1}
 DIMENSION = BERT["vocab_size"] - FIRST
 
 
-def parts(directory: Path, *, shared: bool = False, seed: int = 0) -> tuple[Path, Sidr, Towers]:
+def parts(
+    directory: Path, *, shared: bool = False, seed: int = 0
+) -> tuple[Path, SidrNetwork, Towers]:
     """The BERT that training begins with, and parameters as training might leave them."""
     bert = small_bert.write(directory / f"bert-{seed}", BERT, classifier=False, seed=seed)
     module, params = load_towers(bert, dtype=jnp.dtype("float32"), shared=shared, first=FIRST)

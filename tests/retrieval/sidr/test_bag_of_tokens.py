@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.models.checkpoint import locate
+from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.retrieval import bag_search, builds, token_rows
-from jaxrag.retrieval.bag_of_tokens import BagOfTokens, build_bag_of_tokens
-from jaxrag.retrieval.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.corpus import builds
+from jaxrag.retrieval.sidr import bag_search, token_rows
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, build_bag_of_tokens
+from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
 from jaxrag.types import InputError, Passage
-
-from .fakes import FakePassages, numbered
+from tests.retrieval.fakes import FakePassages, numbered
 
 ONE = jax.devices()[:1]
 V = 40
@@ -189,7 +189,7 @@ def test_a_full_disk(tmp_path, monkeypatch) -> None:
     usage = type("usage", (), {"free": 10})
     bags = random_bags(np.random.default_rng(6), 50)
     tokenizer = Given(bags)
-    with monkeypatch.context() as patch, pytest.raises(InputError, match="make room"):
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="free some space"):
         patch.setattr(builds.shutil, "disk_usage", lambda _: usage)
         build_bag_of_tokens(numbered(50), tokenizer, tmp_path / "i")
     assert tokenizer.tokenised == 0

@@ -9,14 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.models.sidr_checkpoint import load_towers, write_towers
-from jaxrag.retrieval.sidr import SidrEncoder
+from jaxrag.models.bert.sidr_checkpoint import load_towers, write_towers
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.types import InputError, Passage
-from tests.models import small_bert
-from tests.models.test_sidr import FIRST, FLOAT32
-
-from . import small_sidr
-from .small_sidr import DIMENSION, own, tokens, vector
+from tests.models.bert import small_bert
+from tests.models.bert.test_sidr import FIRST, FLOAT32
+from tests.retrieval.sidr import small_sidr
+from tests.retrieval.sidr.small_sidr import DIMENSION, own, tokens, vector
 
 LENGTHS: dict[str, Any] = {"query_length": 32, "passage_length": 48}
 

@@ -3,14 +3,20 @@
 import numpy as np
 import pytest
 
-from jaxrag.retrieval.explain import explain
-from jaxrag.retrieval.semi_parametric import SidrIndex
-from tests.models.small_bert import WORDS
-from tests.models.test_sidr import FIRST
-
-from . import small_sidr
-from .small_sidr import own, tokens, vector
-from .test_semi_parametric import QUESTIONS, Corpus, bags, encoder, vectors, where
+from jaxrag.retrieval.sidr.explain import explain
+from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
+from tests.models.bert.small_bert import WORDS
+from tests.models.bert.test_sidr import FIRST
+from tests.retrieval.sidr import small_sidr
+from tests.retrieval.sidr.small_sidr import own, tokens, vector
+from tests.retrieval.sidr.test_semi_parametric import (
+    QUESTIONS,
+    Corpus,
+    bags,
+    encoder,
+    vectors,
+    where,
+)
 
 __all__ = ["bags", "encoder", "vectors", "where"]  # fixtures
 NAMES = [*(f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP")), *WORDS][FIRST:]

@@ -6,18 +6,17 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.retrieval.bag_of_tokens import build_bag_of_tokens
-from jaxrag.retrieval.bag_tokenizer import BagTokenizer
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.semi_parametric import PassageVectors, SidrIndex, late
-from jaxrag.retrieval.sidr import SidrEncoder
-from jaxrag.retrieval.sparse import build_sparse
+from jaxrag.retrieval.sidr.bag_of_tokens import build_bag_of_tokens
+from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.semi_parametric import PassageVectors, SidrIndex, late
+from jaxrag.retrieval.sidr.sparse import build_sparse
 from jaxrag.types import InputError, Ranking
-from tests.models.test_sidr import FIRST
-
-from . import small_sidr
-from .fakes import FakePassages
-from .small_sidr import DIMENSION, own, tokens
+from tests.models.bert.test_sidr import FIRST
+from tests.retrieval.fakes import FakePassages
+from tests.retrieval.sidr import small_sidr
+from tests.retrieval.sidr.small_sidr import DIMENSION, own, tokens
 
 COUNT = 60
 QUESTIONS = small_sidr.texts(7, seed=11)

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.functional import sparse
-from jaxrag.retrieval import sparse_search
-from jaxrag.retrieval.sparse import SparseIndex, build_sparse
+from jaxrag.retrieval.sidr import sparse_search
+from jaxrag.retrieval.sidr.sparse import SparseIndex, build_sparse
 from jaxrag.types import InputError
-
-from .fakes import FakePassages, numbered
+from tests.retrieval.fakes import FakePassages, numbered
 
 ONE = jax.devices()[:1]
 V, L = 30, 7

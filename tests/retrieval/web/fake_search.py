@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .. import local_http
+from tests import local_http
 
 KEY = "BSA-secret-token"
 

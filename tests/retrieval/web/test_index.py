@@ -8,25 +8,23 @@ import time
 
 import pytest
 
-from jaxrag.engines.requests import EngineDown
-from jaxrag.engines.store import Store
-from jaxrag.plan import _Telling
-from jaxrag.retrieval import web_cache, web_http
+from jaxrag.core import http
+from jaxrag.core.store import Store
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.web_cache import WebCache
-from jaxrag.retrieval.web_http import SearchRefusedError
-from jaxrag.retrieval.web_pages import Page, row_of
-from jaxrag.settings import Web
-from jaxrag.types import InputError, Passage, Ranking
-
-from .fake_search import KEY, brave_error, serving
+from jaxrag.retrieval.web import cache as web_cache
+from jaxrag.retrieval.web.cache import WebCache
+from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, row_of
+from jaxrag.retrieval.web.settings import Web
+from jaxrag.runs.plan import _Telling
+from jaxrag.types import EngineDown, InputError, Passage, Ranking
+from tests.retrieval.web.fake_search import KEY, brave_error, serving
 
 NONE = Ranking((), ())
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(web_http, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(http, "_FIRST_PAUSE", 0.01)
     monkeypatch.setenv("BRAVE_API_KEY", KEY)
 
 
@@ -43,7 +41,7 @@ def test_it_is_a_text_retriever(tmp_path) -> None:
     assert again == rome and nothing == NONE
     assert rome.scores == oslo.scores == (1, 1 / 2, 1 / 3)
     rows = [
-        row_of(Page(f"https://x.org/rome/{i}", f"rome {i}", "about rome & more")) for i in "012"
+        row_of(WebPage(f"https://x.org/rome/{i}", f"rome {i}", "about rome & more")) for i in "012"
     ]
     assert list(rome.ids) == rows
     first, *_ = passages = web.passages.get(rome.ids)
@@ -240,7 +238,7 @@ def test_what_another_process_stored_first_stays(tmp_path) -> None:
     one, two = (WebCache(tmp_path / "web.sqlite") for _ in range(2))
     edition = one.edition("{}", fresh_after_days=0, offline=False)
     assert two.edition("{}", fresh_after_days=0, offline=False) == edition
-    pages = [Page("u", "t", "s")], [Page("u", "t", "other")]
+    pages = [WebPage("u", "t", "s")], [WebPage("u", "t", "other")]
     kept = one.keep("{}", edition, "q", pages[0])
     assert two.keep("{}", edition, "q", pages[1]) == kept
     assert one.pages(kept.rows) == pages[0]
@@ -286,9 +284,9 @@ def test_damaged_files(tmp_path) -> None:
     file.parent.mkdir()
     file.write_bytes(b"not SQLite" * 1000)
     with serving() as server:
-        with pytest.raises(InputError, match="no usable store"):
+        with pytest.raises(InputError, match="not a usable store"):
             opened(tmp_path, server)
-        assert "no usable store" in Web(url=server.url).state(None, tmp_path)
+        assert "not a usable store" in Web(url=server.url).state(None, tmp_path)
         file.unlink()
         web = opened(tmp_path, server)
         (found,) = web.search_texts(["rome"], 2)

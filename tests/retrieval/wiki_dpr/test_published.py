@@ -8,18 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jaxrag.retrieval import wiki_dpr
-from jaxrag.retrieval.exact import ExactIndex
-from jaxrag.retrieval.manifest import read_manifest
-from jaxrag.retrieval.passages import Passages
-from jaxrag.retrieval.wiki_dpr import PublishedIndex, PublishedVectors, import_published
-from jaxrag.retrieval.wiki_dpr_sources import fingerprint, open_published
-from jaxrag.settings import WikiDpr
-from jaxrag.settings import wiki_dpr as settings_module
-from jaxrag.settings.indexes import BiEncoder
+from jaxrag.retrieval.corpus.manifest import read_manifest
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.settings import BiEncoder
+from jaxrag.retrieval.wiki_dpr import published as wiki_dpr
+from jaxrag.retrieval.wiki_dpr import settings as settings_module
+from jaxrag.retrieval.wiki_dpr.published import PublishedIndex, PublishedVectors, import_published
+from jaxrag.retrieval.wiki_dpr.settings import WikiDpr
+from jaxrag.retrieval.wiki_dpr.sources import fingerprint, open_published
 from jaxrag.types import InputError, Passage
-
-from .fakes import VectorEncoder
+from tests.retrieval.fakes import VectorEncoder
 
 D = 8
 

@@ -8,18 +8,18 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.jobs import query_optimizer as job
-from jaxrag.methods import adaptive_rag
-from jaxrag.methods.candidates import OnePath
-from jaxrag.methods.steps import Reader
-from jaxrag.settings import Local
-from jaxrag.settings.seq2seq import Seq2Seq
-from jaxrag.training import pieces
-from jaxrag.training.query_optimizer_settings import Training
-from jaxrag.training.students import NewT5
+from jaxrag.engines.local.settings import Local
+from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.methods.iterative import adaptive_rag
+from jaxrag.runs.student import job
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.training import grad_cache
+from jaxrag.training.student.settings import StudentTraining
+from jaxrag.training.student.students import NewT5
 from jaxrag.types import Question
 from tests.engines.tiny_model import write_tiny_model
-from tests.methods.turns import Turns, WordIndex, run
+from tests.methods.iterative.turns import Turns, WordIndex, run
 
 ASKS = {"A": "Who is number", "B": "When was", "C": "Where did it go after"}
 """How a question of each label begins."""
@@ -28,8 +28,8 @@ ASKS = {"A": "Who is number", "B": "When was", "C": "Where did it go after"}
 @pytest.fixture(autouse=True)
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight would compile everything eight times; tests/training has them."""
-    all_of_them = pieces.data_mesh
-    monkeypatch.setattr(pieces, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
+    all_of_them = grad_cache.data_mesh
+    monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
 
 
 def questions() -> list[tuple[Question, str]]:
@@ -67,15 +67,15 @@ def begin(kind: str, directory: Path) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["t5", "decoder"])
 def test_a_run_hears_what_was_learned(kind: str, tmp_path: Path) -> None:
-    how = Training(
-        steps=40, batch=8, piece=8, learning_rate=1e-2, watch_every=40, save_every=40,
+    how = StudentTraining(
+        steps=40, batch=8, microbatch=8, learning_rate=1e-2, evaluate_every=40, save_every=40,
         best="accuracy",
     )  # fmt: skip
     settings = job.TrainQueryOptimizer(
         write_pairs(tmp_path / "pairs"), training=how, task="labels", max_source=64, max_target=8,
         **begin(kind, tmp_path),
     )  # fmt: skip
-    job.execute(settings, tmp_path / "work")
+    settings.execute(tmp_path / "work")
     text = (tmp_path / "work" / "query_optimizer.jsonl").read_text()
     table = [json.loads(line) for line in text.splitlines()]
     trained = next(row for row in table if row["student"] == "trained")
@@ -87,9 +87,7 @@ def test_a_run_hears_what_was_learned(kind: str, tmp_path: Path) -> None:
         if not one.id.endswith(("0", "1")):
             continue
         model = Turns("The sky is blue.", "So the answer is: 1830.", "1830", "1830")
-        trace = run(
-            adaptive_rag.answer, config, model, WordIndex(), one, classifier=classifier
-        ).value.trace
+        trace = run(config, model, WordIndex(), one, classifier=classifier).value.trace
         assert trace["complexity"]["label"] == label
         # sure of it, as of no text that it never learned to write
         assert max(trace["complexity"]["logprobs"]) > np.log(0.5)

@@ -11,24 +11,25 @@ import numpy as np
 import pytest
 
 from configs import train_query_optimizer
-from experiments import train
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.engines.local.settings import Local
 from jaxrag.evaluation.significance import interval
-from jaxrag.jobs import query_optimizer as job
-from jaxrag.jobs import query_optimizer_downstream as downstream
-from jaxrag.jobs.query_optimizer_figures import Judge, similarity
-from jaxrag.jobs.query_optimizer_pairs import locate_pairs, read_pairs
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.tools import Tools
-from jaxrag.retrieval.encoder import Encoder
-from jaxrag.run import Run
-from jaxrag.settings import Factbook, Local
-from jaxrag.training import pieces
-from jaxrag.training.query_optimizer_data import Pair
-from jaxrag.training.query_optimizer_settings import Training
-from jaxrag.training.students import NewT5, engine, load_student
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.runs.run import Run
+from jaxrag.runs.student import downstream, job
+from jaxrag.runs.student.figures import Judge, similarity
+from jaxrag.runs.student.pairs import locate_pairs, read_pairs
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.model_helper import ModelHelper
+from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Tools
+from jaxrag.training import grad_cache
+from jaxrag.training.student.data import TextPair
+from jaxrag.training.student.settings import StudentTraining
+from jaxrag.training.student.students import NewT5, engine, load_student
 from jaxrag.types import Answer, InputError, Question
 from tests.engines.tiny_model import write_tiny_model
-from tests.models import small_bert
+from tests.models.bert import small_bert
 
 QUERIES = ("a cat; a rug **", "paris **", "the river bank; money **", "rome **", "a mat **")
 
@@ -55,8 +56,8 @@ def write(directory: Path, some: list[dict[str, Any]]) -> Path:
 @pytest.fixture(autouse=True)
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight would compile everything eight times; tests/training has them."""
-    all_of_them = pieces.data_mesh
-    monkeypatch.setattr(pieces, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
+    all_of_them = grad_cache.data_mesh
+    monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
 
 
 def made(directory: Path, **more: Any) -> job.TrainQueryOptimizer:
@@ -64,7 +65,9 @@ def made(directory: Path, **more: Any) -> job.TrainQueryOptimizer:
     write_tiny_model(directory / "tokens")
     small_bert.write(directory / "bert", small_bert.BERT, classifier=False)
     new = NewT5(str(directory / "tokens"), width=8, inner=8, heads=1, head_width=8, layers=1)
-    how = Training(steps=4, batch=4, piece=4, learning_rate=3e-2, watch_every=2, save_every=2)
+    how = StudentTraining(
+        steps=4, batch=4, microbatch=4, learning_rate=3e-2, evaluate_every=2, save_every=2
+    )
     told: dict[str, Any] = {
         "pairs": str(directory / "pairs"), "new": new, "training": how, "max_source": 16,
         "max_target": 32, "encoder": str(directory / "bert"),
@@ -79,7 +82,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_what_a_job_leaves(tmp_path: Path) -> None:
     settings, work = made(tmp_path), tmp_path / "work"
-    trained = job.execute(settings, work)
+    trained = settings.execute(work).path
     assert trained == work / "optimizer"
     held = read(work / "held_out.jsonl")
     assert [line["question_id"] for line in held] == ["q0", "q1"]
@@ -97,20 +100,20 @@ def test_what_a_job_leaves(tmp_path: Path) -> None:
     assert {*rows} == {"trained", "untrained"}
     np.testing.assert_allclose(rows["trained"]["loss"], interval(np.array(losses)), rtol=1e-4)
     assert rows["trained"]["loss"][0] < rows["untrained"]["loss"][0]
-    watched = {line["step"]: line["watched"] for line in read(work / "metrics.jsonl")
+    evaluated = {line["step"]: line["watched"] for line in read(work / "metrics.jsonl")
                if "watched" in line}  # fmt: skip
-    assert [*watched] == [0, 2, 4]
-    assert {*watched[4]} == {"loss", "exact", "ended", "parsed", "similarity"}
-    best = min(watched, key=lambda step: watched[step]["loss"])
-    assert watched[best]["loss"] == pytest.approx(rows["trained"]["loss"][0], abs=1e-4)
+    assert [*evaluated] == [0, 2, 4]
+    assert {*evaluated[4]} == {"loss", "exact", "ended", "parsed", "similarity"}
+    best = min(evaluated, key=lambda step: evaluated[step]["loss"])
+    assert evaluated[best]["loss"] == pytest.approx(rows["trained"]["loss"][0], abs=1e-4)
     # the same call again trains nothing, and other pairs are another job's
     names = ("query_optimizer.jsonl", "held_out.jsonl", "optimizer/model.safetensors")
     before = [(work / name).read_bytes() for name in names]
-    assert job.execute(settings, work) == trained
+    assert settings.execute(work).path == trained
     assert before == [(work / name).read_bytes() for name in names]
     write(tmp_path / "pairs", lines(QUERIES[::-1]))
     with pytest.raises(InputError, match="another"):
-        job.execute(settings, work)
+        settings.execute(work)
 
 
 def test_figures_of_queries_and_of_labels(tmp_path: Path) -> None:
@@ -132,8 +135,8 @@ def test_figures_of_queries_and_of_labels(tmp_path: Path) -> None:
         def logprob(self, prompts: Any, texts: Any) -> Any:
             return model.logprob(prompts, texts)
 
-    pairs = [Pair("a", "find a", "a cat; a rug **"), Pair("b", "find b", "paris **"),
-             Pair("c", "find c", "rome **")]  # fmt: skip
+    pairs = [TextPair("a", "find a", "a cat; a rug **"), TextPair("b", "find b", "paris **"),
+             TextPair("c", "find c", "rome **")]  # fmt: skip
     encoder = Encoder.load(settings.encoder, pooling="mean")
     judge: Any = Judge(student, pairs, task="queries", encoder=encoder)
     found = judge(student.params, Says(" a cat; a rug **\n", "a cat **", " ;; **")).columns
@@ -142,7 +145,7 @@ def test_figures_of_queries_and_of_labels(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["similarity"], [1, cat @ paris, 0], atol=1e-5)
 
     labels = ("A", "B", "C")
-    pairs = [Pair(name, f"find {name}", name) for name in labels]
+    pairs = [TextPair(name, f"find {name}", name) for name in labels]
     judge = Judge(student, pairs, task="labels", labels=labels)
     found = judge(student.params, Says("A", "C", "B")).columns
     assert found["exact"].tolist() == [1, 0, 0] and "similarity" not in found
@@ -161,15 +164,17 @@ def test_similarity_by_hand() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Method:
+class Config:
     """Answers with the first query of the optimizer."""
 
+    name = "first"
+    needs = Needs(helpers={"writer": ModelHelper(Local())})
 
-async def answer(question: Question, tools: Tools, config: Method) -> Answer:
-    found = await tools.optimizer.generate(question.text, max_new_tokens=4)
-    if question.text == "fails":
-        raise InputError("no")
-    return Answer(question.id, found.text, {})
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        found = await tools.helper(ModelHelper(Local())).generate(question.text, max_new_tokens=4)
+        if question.text == "fails":
+            raise InputError("no")
+        return Answer(question.id, found.text, {})
 
 
 def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,25 +186,26 @@ def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Question(name, text, (wrote.text if name == "q1" else "no such",))
         for name, text in texts.items()
     )
-    tools = Tools(llm=LanguageModelTool(model))
 
-    def prepare(run: Run, cache: Path) -> Any:
-        assert run.query_optimizer is None
+    def prepare(run: Run, cache: Path, given: Any) -> Any:
+        tools = Tools(LanguageModelTool(model), helpers={ModelHelper(Local()): given["writer"]})
         return SimpleNamespace(gold={}, name="made up"), asked, tools, {}
 
     monkeypatch.setattr(downstream, "prepare", prepare)
-    run = Run(Method(), Factbook(), Local(), cache=str(tmp_path / "cache"), store="memory")
-    how = downstream.Downstream(run)
+    run = Run(Config(), Factbook(), Local(), cache=str(tmp_path / "cache"), store="memory")
+    how = downstream.Downstream(run, "writer")
     found = downstream.outcome(how, model, ["q2", "q9", "q1"])
     np.testing.assert_array_equal(found, [0, np.nan, 1])
-    recall = downstream.Downstream(run, "recall")
+    recall = downstream.Downstream(run, "writer", "recall")
     assert np.isnan(downstream.outcome(recall, model, ["q1"])).all()
     with pytest.raises(InputError, match="Question q3 failed downstream: no"):
         downstream.outcome(how, model, ["q3"])
     with pytest.raises(InputError, match="None of the 1 pairs held out is of a question of made"):
         downstream.outcome(how, model, ["q9"])
     with pytest.raises(InputError, match=r"downstream\.figure is 'bleu'"):
-        downstream.Downstream(run, "bleu")  # type: ignore[arg-type]
+        downstream.Downstream(run, "writer", "bleu")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"downstream\.helper is 'judge'; first has writer"):
+        downstream.Downstream(run, "judge")
 
 
 def broken(number: int, **changes: Any) -> list[dict[str, Any]]:
@@ -235,7 +241,7 @@ def test_pairs_that_are_read(
     known, held = read_pairs(locate_pairs(str(tmp_path / "pairs")))
     assert [pair.question_id for pair in held] == ["q0", "q1"]
     assert [pair.question_id for pair in known] == ["q2", "q3", "q4", "q7", "q8", "q9"]
-    assert known[0] == Pair("q2", "find 2", QUERIES[2])
+    assert known[0] == TextPair("q2", "find 2", QUERIES[2])
     assert "1 of 10 lines" in caplog.text and locate_pairs(str(file)) == file
     monkeypatch.chdir(tmp_path / "pairs")  # nothing named is not the directory one happens to be in
     for spec in ("", str(tmp_path), str(tmp_path / "none")):
@@ -247,9 +253,12 @@ def test_settings_that_will_not_do() -> None:
     for more, told in (
         ({"task": "poems"}, "task is 'poems'"),
         ({"evaluated": -1}, "evaluated is -1"),
-        ({"training": Training(best="accuracy")}, "best is 'accuracy', which is not known here"),
-        ({"training": Training(best="downstream")}, "downstream not given"),
-        ({"task": "labels", "training": Training(best="similarity")}, "task is 'labels'"),
+        (
+            {"training": StudentTraining(best="accuracy")},
+            "best is 'accuracy', which is not known here",
+        ),
+        ({"training": StudentTraining(best="downstream")}, "downstream not given"),
+        ({"task": "labels", "training": StudentTraining(best="similarity")}, "task is 'labels'"),
     ):
         with pytest.raises(InputError, match=told):
             job.TrainQueryOptimizer(**more)  # type: ignore[arg-type]
@@ -266,4 +275,3 @@ def test_variants() -> None:
     assert (paper.learning_rate, paper.epochs, paper.batch) == (1e-4, 3, 4)
     with pytest.raises(InputError, match="no variant 'large'; there are tiny, t5_small_random"):
         train_query_optimizer.get_config("large")
-    assert train.JOBS[job.TrainQueryOptimizer] is job.execute

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,25 +13,27 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from experiments.configuration import load
-from jaxrag.engines import replicas, vllm
-from jaxrag.engines.local import LocalModel
+from jaxrag.core import http
+from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.prompts import PromptEncoder, encode_prompt, encoder_of
-from jaxrag.engines.server import ServerModel
-from jaxrag.engines.vllm import VllmModel
-from jaxrag.methods import prompts, standard_rag, steps
-from jaxrag.methods.gates import AgreementGate
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.prompts.truncation import word_ends
-from jaxrag.methods.selectors import Top
-from jaxrag.methods.steps import Reader
+from jaxrag.engines.server.settings import Server
+from jaxrag.engines.vllm import engine as vllm
+from jaxrag.engines.vllm.engine import VllmModel
+from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.run import execute
-from jaxrag.settings import Server
+from jaxrag.runs.run import execute
+from jaxrag.steps import asking as steps
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.gates import AgreementGate
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.prompts.truncation import word_ends
 from jaxrag.types import Answer, Generation, InputError, Message, Passage, Question
-from tests.engines.fake_server import serving
+from tests.engines.server.fake_server import serving
 from tests.engines.tiny_model import SPECIAL, TEMPLATE, write_tiny_model
 from tests.experiments.small_run import write_small_run
-from tests.methods.scripted import ScriptedModel, run
+from tests.steps.scripted import ScriptedModel, run_step, tools_of
 
 OPTIONS = {"short": True}  # adds "short " to the end of each chat, and so to its length
 
@@ -106,12 +109,12 @@ parse = "text"
 def ask(model, passages, reader, text="Who?"):
     """The trace of one question that is read from passages."""
 
-    async def answer(question, tools, config):
+    async def answer(question, tools):
         trace = {}
-        reply = await steps.ask_from_passages(question, passages, tools.llm, config, trace)
+        reply = await steps.ask_from_passages(question, passages, tools.llm, reader, trace)
         return Answer(question.id, reply.text, trace)
 
-    return run(answer, reader, model, question=Question("q1", text, ("x",))).value.trace
+    return run_step(answer, tools_of(model), Question("q1", text, ("x",))).value.trace
 
 
 # "aa bb cc/dd ee|Who?" has 8 + 1 + 5 + 1 + 4 = 19 tokens; three more are for the answer
@@ -286,16 +289,16 @@ def test_an_own_pseudo_context_is_cut_too(one_a_byte):
                 for prompt, one in zip(asked, found, strict=True)
             ]
 
-    async def answer(question, tools, config):
+    async def answer(question, tools):
         trace = {}
-        decision = await AgreementGate()(question, tools, config, trace)
+        decision = await AgreementGate()(question, tools, reader, trace)
         return Answer(question.id, str(decision.retrieve), trace)
 
     reader = Reader("pairs", answer_tokens=5, passage_tokens=5)
     with pytest.raises(InputError, match="exceed"):
-        run(answer, reader, Writer(one_a_byte, 400))
+        run_step(answer, tools_of(Writer(one_a_byte, 400)))
     reader = dataclasses.replace(reader, truncate=True)
-    trace = run(answer, reader, Writer(one_a_byte, 400)).value.trace
+    trace = run_step(answer, tools_of(Writer(one_a_byte, 400))).value.trace
     cut = trace["gate"]["second"]["truncated"]
     assert cut["passages"] == cut["of"] == 1 and 0 < cut["tokens_cut"] < 499
     assert cut["tokens_cut"] % len("word ") == 0 and "truncated" not in trace
@@ -350,12 +353,12 @@ class FakeVllm:
 def engines(directory, one_a_byte, monkeypatch):
     """Models by engine, each with a function that tells what tokens it was asked."""
     monkeypatch.setattr(vllm, "vllm_library", lambda: SimpleNamespace(SamplingParams=dict))
-    monkeypatch.setattr(replicas, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(http, "_FIRST_PAUSE", 0.01)
     local, engine = NotedLocal.load(directory, max_length=LIMIT), FakeVllm()
     encode = PromptEncoder(one_a_byte, template_options={}, max_length=LIMIT)
     own = VllmModel(engine, encode, ends=(257,), identity='{"engine":"vllm","template_options":{}}')
     with serving(max_length=LIMIT) as server:
-        remote = ServerModel.connect([server.url], "tiny", tokenizer=str(directory))
+        remote = Server("tiny", server.url, tokenizer=str(directory)).load(Path())
         yield {
             "local": (local, lambda: local.__dict__.get("noted", [])),
             "vllm": (own, lambda: engine.noted),
@@ -379,7 +382,7 @@ def small_run(tmp_path):
     def made(model, *, truncate):
         base = load(str(config))
         reader = dataclasses.replace(base.method.reader, truncate=truncate)
-        method = standard_rag.Config(select=Top(k=3), reader=reader)
+        method = dataclasses.replace(STANDARD_RAG, select=Top(k=3), reader=reader)
         return dataclasses.replace(base, method=method, model=model)
 
     return made
@@ -445,7 +448,7 @@ def test_a_chat_servers_own_words_stand_beside_the_question(small_run, tmp_path)
     reader = dataclasses.replace(run.method.reader, prompts="dtr")
     run = dataclasses.replace(run, method=dataclasses.replace(run.method, reader=reader))
     with serving(refuse, max_length=LIMIT) as server:
-        model = ServerModel.connect([server.url], "tiny")
+        model = Server("tiny", server.url).load(Path())
         execute(dataclasses.replace(run, model=Given(model)), tmp_path / "run")
         model.close()
     for row in lines(tmp_path / "run" / "answers.jsonl"):
@@ -458,11 +461,9 @@ def test_a_chat_servers_own_words_stand_beside_the_question(small_run, tmp_path)
 def test_a_server_that_cannot_be_measured_is_refused_at_the_start(
     directory, small_run, tmp_path, monkeypatch, tokenizer, max_length
 ):
-    made, connect = [], ServerModel.connect
+    made, load = [], Server.load
     monkeypatch.setattr(
-        ServerModel,
-        "connect",
-        lambda *args, **rest: made.append(connect(*args, **rest)) or made[-1],
+        Server, "load", lambda settings, cache: made.append(load(settings, cache)) or made[-1]
     )
     with serving(max_length=max_length) as server:
         model = Server("tiny", server.url, tokenizer=str(directory) if tokenizer else "")

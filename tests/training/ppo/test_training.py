@@ -10,24 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.training import ppo, ppo_toy
-from jaxrag.training.ppo_rollouts import (
-    TEXTS,
-    Example,
-    checked,
-    fitted,
-    means,
-    sample,
-    tokens_of,
-    written,
+from benchmarks import ppo_toy
+from jaxrag.training.ppo import training as ppo
+from jaxrag.training.ppo.rollouts import (
+    ROLLOUTS,
+    PPOExample,
+    checked_rewards,
+    mean_metrics,
+    sample_texts,
+    target_mask,
+    token_pairs,
+    truncated_examples,
 )
-from jaxrag.training.ppo_settings import KlControl, Training
-from jaxrag.training.ppo_step import make_step, no_value
-from jaxrag.training.students import NewT5, Student, engine, new_t5
+from jaxrag.training.ppo.settings import KlControl, PPOTraining
+from jaxrag.training.ppo.step import make_step, zero_value
+from jaxrag.training.student.students import NewT5, Student, engine, new_t5
 from jaxrag.types import Generation, InputError, Question
 
 # one for all tests, so that its programs are compiled once
-HOW = Training(
+HOW = PPOTraining(
     steps=4,
     rollouts=4,
     batch=2,
@@ -58,11 +59,11 @@ class Asked:
         self.texts: list[list[str]] = []
         self.breaks_at, self.broken = breaks_at, broken
 
-    def __call__(self, questions: Any, written: Any) -> Any:
-        self.texts.append([one.text for one in written])
+    def __call__(self, questions: Any, texts: Any) -> Any:
+        self.texts.append([one.text for one in texts])
         if len(self.texts) - 1 == self.breaks_at:
             raise self.broken
-        rewards, records = ppo_toy.reward(questions, written)
+        rewards, records = ppo_toy.reward(questions, texts)
         return rewards, [{**record, "queries": ["x"]} for record in records]
 
 
@@ -82,14 +83,14 @@ def test_a_training_that_broke_off_goes_on_to_the_bit(student: Student, tmp_path
     with pytest.raises(RuntimeError, match="the reader is gone"):
         ppo.train(SOME, student, second, HOW, tmp_path / "broken")
     assert [line["step"] for line in lines(tmp_path / "broken")] == [1, 2, 3]
-    with (tmp_path / "broken" / TEXTS).open("a") as stream:
+    with (tmp_path / "broken" / ROLLOUTS).open("a") as stream:
         stream.write('{"step": 3')  # cut short by a kill
     again = Asked()
     found = ppo.train(SOME, student, again, HOW, tmp_path / "broken")
     assert same(found, whole) and not same(found, student.params)
     # what was asked before is asked again in the same words: a store has paid for it
     assert second.texts == first.texts and again.texts == first.texts[2:]
-    for name in ("metrics.jsonl", TEXTS):
+    for name in ("metrics.jsonl", ROLLOUTS):
         assert lines(tmp_path / "broken", name) == lines(tmp_path / "whole", name)
     steps = lines(tmp_path / "whole")
     # beta follows the divergence: before the first update there is none
@@ -97,7 +98,7 @@ def test_a_training_that_broke_off_goes_on_to_the_bit(student: Student, tmp_path
     assert len({line["coefficient"] for line in steps}) == 4
     assert {"reward", "words", "entropy", "clip_fraction", "ended"} <= set(steps[0])
     # every text is in the file, and its reward is what was logged
-    texts = lines(tmp_path / "whole", TEXTS)
+    texts = lines(tmp_path / "whole", ROLLOUTS)
     assert len(texts) == 16 and texts[0]["queries"] == ["x"]
     rewards = [line["reward"] for line in texts if line["step"] == 2]
     assert steps[1]["reward"] == pytest.approx(np.mean(rewards))
@@ -112,10 +113,10 @@ def rollouts(student: Student, score: float = 1.0) -> tuple[Any, Any, Any]:
     state = functions.begin(student.params)
     ids = [(3, 4, 5, 1), (6, 1), (7, 8, 1), (1,)]
     texts = [Generation("", some, (0.0,) * len(some), "end", 1) for some in ids]
-    pairs = tokens_of(student, ["fox oak sea", "oak", "sun owl fox map", "map"], texts)
-    logprobs, values = functions.look(state.params, pairs)
+    pairs = token_pairs(student, ["fox oak sea", "oak", "sun owl fox map", "map"], texts)
+    logprobs, values = functions.score(state.params, pairs)
     scores = np.array([score, -score, 0.0, score], np.float32)
-    judged = functions.judge(state.coefficient, pairs, scores, logprobs, logprobs, values)
+    judged = functions.advantages(state.coefficient, pairs, scores, logprobs, logprobs, values)
     return functions, state, judged
 
 
@@ -141,7 +142,7 @@ def test_without_advantages_the_policy_stays(student: Student) -> None:
     assert not np.asarray(judged.advantages).any() and not np.asarray(judged.returns).any()
     state, figures = functions.update(functions.begin(student.params), judged, ROWS)
     assert float(figures["norm"]) == 0.0
-    assert same(state.params, {"policy": student.params, "value": no_value(student.module)})
+    assert same(state.params, {"policy": student.params, "value": zero_value(student.module)})
 
 
 def test_padding_changes_nothing(student: Student) -> None:
@@ -165,8 +166,8 @@ def test_padding_changes_nothing(student: Student) -> None:
     # nor in what is looked at and judged
     state = functions.begin(student.params)
     for mine, with_junk in zip(
-        functions.look(state.params, judged.pairs),
-        functions.look(state.params, pairs),
+        functions.score(state.params, judged.pairs),
+        functions.score(state.params, pairs),
         strict=True,
     ):
         np.testing.assert_array_equal(np.asarray(mine)[there], np.asarray(with_junk)[there])
@@ -180,10 +181,10 @@ def test_a_policy_that_moved_too_far_is_left_alone(student: Student, tmp_path: P
     state, figures = functions.update(state, far, ROWS)
     assert float(figures["approximate_kl"]) == pytest.approx(math.exp(3) - 4, rel=1e-4)
     assert same(state, before)
-    practice = ppo.Practice(SOME, student, Asked(), HOW, tmp_path)
-    state, told = practice.learn(state, far, 0)
+    practice = ppo.PPOIteration(SOME, student, Asked(), HOW, tmp_path)
+    state, told = practice.update(state, far, 0)
     assert same(state.params, before.params) and told["updates"] == 1
-    _, told = practice.learn(state, judged, 0)
+    _, told = practice.update(state, judged, 0)
     assert told["updates"] == 4  # 2 passes over 4 texts in twos
 
 
@@ -191,7 +192,7 @@ def test_draws_depend_on_the_question_alone(student: Student) -> None:
     model = engine(student, student.params)
 
     def texts(*sources: str, step: int = 0) -> list[tuple[int, ...]]:
-        return [one.tokens for one in sample(model, sources, tokens=4, seed=0, step=step)]
+        return [one.tokens for one in sample_texts(model, sources, tokens=4, seed=0, step=step)]
 
     a, b, c = "fox oak sea", "oak bee", "sun"
     first, second, third, again = texts(a, b, c, a)
@@ -203,63 +204,63 @@ def test_draws_depend_on_the_question_alone(student: Student) -> None:
 def test_tokens_are_those_that_were_drawn(student: Student) -> None:
     texts = [Generation("red", (4, 1), (0.0, 0.0), "end", 1),
              Generation("?", (2, 2, 2, 2), (0.0,) * 4, "length", 1)]  # fmt: skip
-    pairs = tokens_of(student, ["fox oak", "oak sun fox"], texts)
+    pairs = token_pairs(student, ["fox oak", "oak sun fox"], texts)
     assert pairs.target.tolist() == [[4, 1, 0, 0], [2, 2, 2, 2]]
     assert pairs.target_length.tolist() == [2, 4] and pairs.source_length.tolist() == [2, 3]
-    assert written(pairs).tolist() == [[True, True, False, False], [True] * 4]
+    assert target_mask(pairs).tolist() == [[True, True, False, False], [True] * 4]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_reward_that_is_no_number(bad: float) -> None:
     some = [Question("q1", "?", ("a",)), Question("q2", "?", ("a",))]
     with pytest.raises(InputError, match=r"Step 9: the reward of question q2 is (nan|inf)"):
-        checked([1.0, bad], some, 9)
+        checked_rewards([1.0, bad], some, 9)
     with pytest.raises(InputError, match=r"Step 9: .*shape \(1,\) for 2 texts"):
-        checked([1.0], some, 9)
+        checked_rewards([1.0], some, 9)
 
 
 def test_a_reward_of_nan_stops_the_training(student: Student, tmp_path: Path) -> None:
-    def reward(questions: Any, written: Any) -> Any:
+    def reward(questions: Any, texts: Any) -> Any:
         return [math.nan] * len(questions), [{} for _ in questions]
 
     with pytest.raises(InputError, match="Step 1: the reward of question toy"):
         ppo.train(SOME, student, reward, HOW, tmp_path)
-    assert not (tmp_path / TEXTS).exists()
+    assert not (tmp_path / ROLLOUTS).exists()
 
 
 def test_means_are_of_numbers_and_truths() -> None:
     some = [{"hit": True, "f1": 0.5, "queries": ["a"]}, {"hit": False, "f1": 1.0, "extra": 3}]
-    assert means(some) == {"hit": 0.5, "f1": 0.75, "extra": 3.0}
+    assert mean_metrics(some) == {"hit": 0.5, "f1": 0.75, "extra": 3.0}
 
 
 def test_sources_that_will_not_do(student: Student) -> None:
     with pytest.raises(InputError, match="no question to train on"):
-        fitted(student, [])
-    with pytest.raises(InputError, match="Question q1: nothing of it is left"):
-        fitted(student, [Example(Question("q1", "", ("a",)), "")])
-    long = Example(Question("q1", "?", ("a",)), "elk sea oak sun fox owl map")
-    assert fitted(student, [long])[0].source == "elk sea oak sun fox"
+        truncated_examples(student, [])
+    with pytest.raises(InputError, match="Question q1: its source is empty"):
+        truncated_examples(student, [PPOExample(Question("q1", "", ("a",)), "")])
+    long = PPOExample(Question("q1", "?", ("a",)), "elk sea oak sun fox owl map")
+    assert truncated_examples(student, [long])[0].source == "elk sea oak sun fox"
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rollouts": 10, "batch": 4}, "a whole number of batches"),
+        ({"rollouts": 10, "batch": 4}, "a multiple of batch"),
         ({"batch": 0}, "batch 0"),
         ({"epochs": 0.0}, "epochs 0"),
         ({"clip": 1.0}, "clip is 1.0"),
-        ({"decay": 1.5}, "decay is 1.5; it is to be from 0 to 1"),
-        ({"learning_rate": math.nan}, "learning_rate is nan; it is to be 0 or more"),
+        ({"decay": 1.5}, "decay is 1.5; it must be from 0 to 1"),
+        ({"learning_rate": math.nan}, "learning_rate is nan; it must be 0 or more"),
         ({"kl_bound": -1.0}, "kl_bound is -1.0"),
     ],
 )
 def test_settings_that_will_not_do(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Training(**settings)
+        PPOTraining(**settings)
     with pytest.raises(InputError, match=r"kl\.target is 0"):
         KlControl(target=0.0)
 
 
 def test_steps_of_epochs() -> None:
-    assert Training(epochs=3, rollouts=100, batch=10).steps_over(1000) == 30
-    assert Training(steps=7).steps_over(1000) == 7
+    assert PPOTraining(epochs=3, rollouts=100, batch=10).steps_over(1000) == 30
+    assert PPOTraining(steps=7).steps_over(1000) == 7

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import LocalModel
-from jaxrag.engines.seq2seq import Seq2SeqModel
-from jaxrag.models.checkpoint import read_tensors, write_checkpoint
-from jaxrag.training import students
-from jaxrag.training.students import NewT5, Pairs, Student
+from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.seq2seq.engine import Seq2SeqModel
+from jaxrag.models.checkpoint.files import read_tensors, write_checkpoint
+from jaxrag.training.student import students
+from jaxrag.training.student.students import NewT5, Student, TokenPairs
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
-from tests.models import small_t5
+from tests.models.t5 import small_t5
 
 INPUTS = ["who wrote the cat ?", "capital of chad", "who sat on the mat on a mat ?"]
 TARGETS = ["the cat ;", "chad ; capital of chad **", "who"]
@@ -49,11 +49,11 @@ def program(module: Any) -> Any:
         module, params, pairs, key=key))  # fmt: skip
 
 
-def logprobs(student: Student, pairs: Pairs, key: Any = None) -> np.ndarray:
+def logprobs(student: Student, pairs: TokenPairs, key: Any = None) -> np.ndarray:
     return np.asarray(program(student.module)(student.params, pairs, key)[0])
 
 
-def there(pairs: Pairs) -> np.ndarray:
+def there(pairs: TokenPairs) -> np.ndarray:
     return np.arange(pairs.target.shape[1]) < pairs.target_length[:, None]
 
 
@@ -82,7 +82,7 @@ def test_what_is_too_long_is_cut_and_told(path: Path, caplog: pytest.LogCaptureF
     caplog.clear()
     students.encode(student, ["who"], ["a"])
     assert not caplog.text
-    short = students.within(student, INPUTS[2] * 9)
+    short = students.truncate(student, INPUTS[2] * 9)
     assert (INPUTS[2] * 9).startswith(short)
     # the T5's tenth would be a blank at the end, which its tokenizer drops
     wanted = 10 if student.kind == "decoder" else 9
@@ -115,7 +115,7 @@ def test_padding_changes_nothing(student: Student) -> None:
         np.where(where, padded, 0), np.where(where, logprobs(student, noisy), 0)
     )
     n, m = int(pairs.source_length[1]), int(pairs.target_length[1])
-    one = Pairs(
+    one = TokenPairs(
         pairs.source[1:2, :n], pairs.source_length[1:2],
         pairs.target[1:2, :m], pairs.target_length[1:2],
     )  # fmt: skip
@@ -226,13 +226,14 @@ def test_a_new_t5_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
 def test_faults(tmp_path: Path, path: Path, student: Student) -> None:
     with pytest.raises(InputError, match="No checkpoint at"):
         load(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="max_target 1; each is to be"):
+    with pytest.raises(InputError, match="max_target 1; each must be"):
         load(path, max_target=1)
     whole, tensors = json.loads((path / "config.json").read_text()), dict(read_tensors(path))
     copy = tmp_path / "copy"
     student.tokenizer.save_pretrained(copy)
     if student.kind == "t5":
-        changed, told = {"eos_token_id": 5}, r"ends a text with token \[1\], its config with 5"
+        changed = {"eos_token_id": 5}
+        told = r"end token is \[1\] in its tokenizer and 5 in its config"
     else:
         changed, told = {"max_position_embeddings": 60}, "exceed the 60 tokens of"
     write_checkpoint(copy, {**whole, **changed}, tensors)
@@ -245,5 +246,5 @@ def test_faults(tmp_path: Path, path: Path, student: Student) -> None:
     tokenizer.add_tokens([f"more{i}" for i in range(9)])
     tokenizer.save_pretrained(copy)
     write_checkpoint(copy, whole, tensors)
-    with pytest.raises(InputError, match="they do not belong together"):
+    with pytest.raises(InputError, match="they are of different models"):
         load(copy)

@@ -12,9 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.functional.bandit_networks import mlp
-from jaxrag.models.checkpoint import fit, read_json, read_tensors, write_checkpoint
-from jaxrag.models.selector import Selector
+from jaxrag.functional.bandits.networks import mlp
+from jaxrag.methods.ars.bandit.selector import Selector
+from jaxrag.models.checkpoint.files import (
+    check_parameters,
+    read_json,
+    read_tensors,
+    write_checkpoint,
+)
 from jaxrag.types import InputError
 
 TYPE = "ars-selector"
@@ -94,7 +99,7 @@ def load_selector(path: str | Path, *, encoder: Any = None, arms: int | None = N
     shapes = {f"layers.{at}": leaf.shape for at, leaf in enumerate(leaves)}
     if dimensions:
         shapes[_AXES] = (features, dimensions)
-    found = fit(read_tensors(path), shapes, source=path)
+    found = check_parameters(read_tensors(path), shapes, source=path)
     if bad := [name for name, array in found.items() if not np.isfinite(array).all()]:
         raise InputError(f"{path}: {', '.join(bad)} are not all finite numbers; train it again.")
     params = jax.tree.unflatten(

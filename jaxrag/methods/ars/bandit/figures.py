@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.evaluation import svg
-from jaxrag.evaluation.figures import figure
+from jaxrag.evaluation.report import svg
+from jaxrag.evaluation.report.figures import figure
 
 _POINTS = 160
 _REFERENCES = ("best fixed K", "oracle", "random K")

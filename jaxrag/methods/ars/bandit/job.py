@@ -20,15 +20,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrag.engines.progress import progress
-from jaxrag.evaluation import jsonl
-from jaxrag.evaluation.selector_report import CURVES, SUMMARY, write_selector_report
-from jaxrag.evaluation.selector_summary import summarise
-from jaxrag.jobs.directory import job_directory
-from jaxrag.models.selector_checkpoint import write_selector
-from jaxrag.training.selector import Contexts, Trained, contexts_of, train
-from jaxrag.training.selector_settings import NeuralUcb, Policy, Scheme, Training
-from jaxrag.training.selector_table import RewardTable, read_table
+from jaxrag.core import jsonl
+from jaxrag.core.durable_files import write_text
+from jaxrag.core.progress import progress
+from jaxrag.methods.ars.bandit.checkpoint import write_selector
+from jaxrag.methods.ars.bandit.report import CURVES, SUMMARY, write_selector_report
+from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
+from jaxrag.methods.ars.bandit.settings import NeuralUcb, Policy, Scheme, Training
+from jaxrag.methods.ars.bandit.summary import summarise
+from jaxrag.methods.ars.bandit.training import Contexts, Trained, contexts_of, train
+from jaxrag.runs.job import Outcome, job_directory
 from jaxrag.types import InputError
 
 SELECTORS = "selectors"
@@ -85,6 +86,31 @@ class TrainSelector:
         """How rewards are paid: by weights, then with each penalty."""
         return (self.weighted, *(Scheme(penalty=penalty) for penalty in self.penalties))
 
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains the bandits that ``workdir`` lacks; the path is that of the report.
+
+        Raises:
+          InputError: a table or setting is at fault, ``workdir`` is another job's, or a training
+            diverged.
+        """
+        tables = [read_table(path, arms=self.arms) for path in self.tables]
+        settings = dataclasses.asdict(self)
+        for name in ("tables", "workers"):  # paths and parallelism change no result
+            del settings[name]
+        settings["others"] = [{"name": one.name, **dataclasses.asdict(one)} for one in self.others]
+        record = {"selector": settings, "tables": {one.name: _identity(one) for one in tables}}
+        with job_directory(workdir, record) as directory:
+            lines = _train_all(list(_tasks(self, tables)), self.workers, directory)
+            found = [
+                summarise(table, self.schemes, [one for one in lines if one["table"] == table.name])
+                for table in tables
+            ]
+            text = json.dumps({"tables": found}, indent=2, allow_nan=False, ensure_ascii=False)
+            write_text(directory / SUMMARY, text + "\n")
+            page = directory / "report.html"
+            shown = [grid.terminal() for grid in write_selector_report(directory, page)]
+        return Outcome((*shown, f"wrote {page}"), page, width=160)
+
 
 class _Task(NamedTuple):
     """One training."""
@@ -99,33 +125,6 @@ class _Task(NamedTuple):
     @property
     def name(self) -> str:
         return "/".join((self.table.name, self.scheme.name, self.policy.name, str(self.seed)))
-
-
-def execute(job: TrainSelector, workdir: str | Path) -> dict[str, Any]:
-    """Trains what is missing in ``workdir``; returns what selector.json holds.
-
-    Raises:
-      InputError: a table or setting is at fault, ``workdir`` is another job's, or a training
-        diverged.
-    """
-    tables = [read_table(path, arms=job.arms) for path in job.tables]
-    settings = dataclasses.asdict(job)
-    for name in ("tables", "workers"):  # where tables lie, and how many at a time, changes nothing
-        del settings[name]
-    settings["others"] = [{"name": one.name, **dataclasses.asdict(one)} for one in job.others]
-    record = {"selector": settings, "tables": {one.name: _identity(one) for one in tables}}
-    with job_directory(workdir, record) as directory:
-        lines = _train_all(list(_tasks(job, tables)), job.workers, directory)
-        found = {
-            "tables": [
-                summarise(table, job.schemes, [one for one in lines if one["table"] == table.name])
-                for table in tables
-            ]
-        }
-        text = json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False)
-        jsonl.replace(directory / SUMMARY, text + "\n")
-        write_selector_report(directory, directory / "report.html")
-    return found
 
 
 def _identity(table: RewardTable) -> dict[str, Any]:
@@ -166,7 +165,7 @@ def _train_all(tasks: list[_Task], workers: int, directory: Path) -> list[dict[s
             raise
     ordered = [lines[task.name] for task in tasks]
     if missing:
-        jsonl.replace(file, "".join(jsonl.encode(one["training"], one) for one in ordered))
+        jsonl.write(file, ordered)
     return ordered
 
 

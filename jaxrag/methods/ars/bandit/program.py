@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits import Bandit, interact
+from jaxrag.functional.bandits.interaction import Bandit, interact
 from jaxrag.functional.rewards import obtained
 
 Key = jax.Array

@@ -10,11 +10,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrag.evaluation import jsonl, selector_figures
-from jaxrag.evaluation.document import configs, document, machines
-from jaxrag.evaluation.grid import Grid
+from jaxrag.core import durable_files, jsonl
 from jaxrag.evaluation.records import read_run
-from jaxrag.evaluation.tables import p_text
+from jaxrag.evaluation.report.document import configs, document, machines
+from jaxrag.evaluation.report.grid import Grid
+from jaxrag.evaluation.report.tables import p_text
+from jaxrag.methods.ars.bandit import figures as selector_figures
 from jaxrag.types import InputError
 
 CURVES, SUMMARY = "curves.jsonl", "selector.json"
@@ -50,11 +51,6 @@ class Results(NamedTuple):
     lines: list[dict[str, Any]]
 
 
-def is_selector(path: str | Path) -> bool:
-    """Whether a directory is a finished selector job's."""
-    return (Path(path) / SUMMARY).is_file()
-
-
 def read_selector(path: str | Path) -> Results:
     """Reads what a selector job wrote.
 
@@ -85,8 +81,8 @@ def write_selector_report(directory: str | Path, out_html: str | Path) -> list[G
     grids = [grid for table in found.tables for grid in tables_of(table)]
     out = Path(out_html)
     out.parent.mkdir(parents=True, exist_ok=True)
-    jsonl.replace(out, _page(found))
-    jsonl.replace(out.with_suffix(".md"), _markdown(found))
+    durable_files.write_text(out, _page(found))
+    durable_files.write_text(out.with_suffix(".md"), _markdown(found))
     return grids
 
 
@@ -145,7 +141,7 @@ def lambdas(table: Mapping[str, Any]) -> Grid:
 
 def printed(dataset: str) -> dict[float, Mapping[str, Any]]:
     """The rows of ARS-RAG's table 3 by lambda; none for a data set that it is not about."""
-    file = resources.files("jaxrag.evaluation").joinpath("paper_selector.json")
+    file = resources.files("jaxrag.methods.ars.bandit").joinpath("paper_selector.json")
     content = json.loads(file.read_text("utf-8"))
     return {row["penalty"]: row for row in content["rows"] if content["dataset"] == dataset}
 

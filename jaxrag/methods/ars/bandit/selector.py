@@ -1,7 +1,7 @@
 """A trained selector: from a question's embedding to how many rewrites to keep.
 
-K = pi(x) of ARS-RAG (METHODS section 5.1, eqs 4-5): the arm whose network promises the highest
-reward, without any exploration.
+K = pi(x) of ARS-RAG (docs/methods.md, "ARS-RAG: algorithm", eqs 4-5): the arm whose network
+promises the highest reward, without any exploration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandit_networks import Params, mlp
+from jaxrag.functional.bandits.networks import Params, mlp
 from jaxrag.types import InputError
 
 

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.functional import neural_ucb, rewards
-from jaxrag.functional.bandits import Bandit
-from jaxrag.functional.confidence import Confidence, ignorant
-from jaxrag.functional.linear_ucb import linear_ucb
-from jaxrag.functional.policies import epsilon_greedy, thompson
+from jaxrag.functional import rewards
+from jaxrag.functional.bandits import neural_ucb
+from jaxrag.functional.bandits.confidence import Confidence, ignorant
+from jaxrag.functional.bandits.interaction import Bandit
+from jaxrag.functional.bandits.linear_ucb import linear_ucb
+from jaxrag.functional.bandits.policies import epsilon_greedy, thompson
 from jaxrag.types import InputError
 
 

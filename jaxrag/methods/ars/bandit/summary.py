@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.evaluation.significance import intervals, paired_difference
-from jaxrag.functional import policies
-from jaxrag.training.selector_settings import Scheme
-from jaxrag.training.selector_table import RewardTable
+from jaxrag.functional.bandits import policies
+from jaxrag.methods.ars.bandit.reward_table import RewardTable
+from jaxrag.methods.ars.bandit.settings import Scheme
 
 SCORES = ("correct", "exact_match", "f1")
 BEST_FIXED, ORACLE, RANDOM = "best fixed K", "oracle", "random K"

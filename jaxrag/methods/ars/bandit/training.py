@@ -1,8 +1,8 @@
 """Training a selector from a table of stored rewards, without a language model.
 
-ARS-RAG's protocol (METHODS section 5.4): 500 epochs in batches of 32, the test policy's reward
-after every epoch, several seeds. A seed fixes initial weights, order and draws; it is the same for
-all reward schemes, and the program is compiled once for all of them.
+ARS-RAG's protocol (docs/methods.md, "ARS-RAG: bandit (NeuralUCB)"): 500 epochs in batches of 32,
+the test policy's reward after every epoch, several seeds. A seed fixes initial weights, order and
+draws; it is the same for all reward schemes, and the program is compiled once for all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.functional.bandits import check_table
-from jaxrag.models.selector import Selector, prepared, principal_axes
-from jaxrag.training.selector_program import Learned, Replay, program
-from jaxrag.training.selector_settings import NeuralUcb, Policy, Scheme, Training
-from jaxrag.training.selector_table import RewardTable
+from jaxrag.functional.bandits.interaction import check_table
+from jaxrag.methods.ars.bandit.program import Learned, Replay, program
+from jaxrag.methods.ars.bandit.reward_table import RewardTable
+from jaxrag.methods.ars.bandit.selector import Selector, prepared, principal_axes
+from jaxrag.methods.ars.bandit.settings import NeuralUcb, Policy, Scheme, Training
 from jaxrag.types import InputError
 
 

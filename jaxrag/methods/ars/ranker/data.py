@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxrag.functional.ranking import Ties
+from jaxrag.methods.ars.ranker.settings import Training
 from jaxrag.retrieval import buckets
-from jaxrag.retrieval.rerank import CrossEncoder
+from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.training.loop import Data
-from jaxrag.training.ranker_settings import Training
 from jaxrag.types import InputError
 
 
@@ -62,7 +62,7 @@ class Tokenised(NamedTuple):
     labels: tuple[int, ...]
 
 
-def tokenised(examples: Sequence[Example], ranker: CrossEncoder) -> list[Tokenised]:
+def tokenised(examples: Sequence[Example], ranker: CrossEncoderReranker) -> list[Tokenised]:
     """Every pair (question, rewrite) as the ranker's tokens, once for a whole training."""
     questions = [one.question for one in examples for _ in one.rewrites]
     rewrites = [rewrite for one in examples for rewrite in one.rewrites]
@@ -96,7 +96,7 @@ def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: 
     return Batch(ids, segments, lengths, labels, lengths > 0, place, np.zeros_like(place))
 
 
-def batches(examples: Sequence[Example], ranker: CrossEncoder, settings: Training) -> Data:
+def batches(examples: Sequence[Example], ranker: CrossEncoderReranker, settings: Training) -> Data:
     """Batches without end in an order that the seed decides, each question once an epoch.
 
     Every process makes the same whole batches, of which its devices take their rows.
@@ -107,7 +107,7 @@ def batches(examples: Sequence[Example], ranker: CrossEncoder, settings: Trainin
     if len(examples) < settings.batch:
         raise InputError(
             f"There are {len(examples)} questions to train on, fewer than a batch of "
-            f"{settings.batch}: lower batch (and piece), or label more questions."
+            f"{settings.batch}: lower batch (and microbatch), or label more questions."
         )
     most = max(len(example.rewrites) for example in examples)
     pad_id = ranker.module.config.pad_token_id

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.evaluation import jsonl
+from jaxrag.core import jsonl
 from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
 from jaxrag.functional.ranking import Gain, kendall_tau, ndcg, pairwise_accuracy
-from jaxrag.retrieval.encoder import Encoder
-from jaxrag.retrieval.rerank import CrossEncoder
-from jaxrag.training.ranker_data import Example
+from jaxrag.methods.ars.ranker.data import Example
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.types import InputError
 
 TABLE = "ranker.jsonl"
@@ -39,7 +39,7 @@ class Ndcg(NamedTuple):
     gain: Gain
 
 
-def scores(ranker: CrossEncoder, examples: Sequence[Example]) -> Scores:
+def scores(ranker: CrossEncoderReranker, examples: Sequence[Example]) -> Scores:
     """The ranker's score of each rewrite of each question."""
     questions = [one.question for one in examples for _ in one.rewrites]
     found = ranker.score(questions, [text for one in examples for text in one.rewrites])

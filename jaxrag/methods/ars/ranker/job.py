@@ -18,12 +18,22 @@ from typing import Any, get_args
 
 import jax
 
-from jaxrag.evaluation import jsonl
+from jaxrag.core import jsonl
+from jaxrag.core.hashing import digest_file
 from jaxrag.functional.ranking import Gain
-from jaxrag.jobs import recall
-from jaxrag.jobs.directory import job_directory
-from jaxrag.jobs.ranker_figures import TABLE, Ndcg, cosines, figures, random_orders, scores, table
-from jaxrag.jobs.ranker_labels import (
+from jaxrag.methods.ars.ranker import scorer as rankers
+from jaxrag.methods.ars.ranker import training
+from jaxrag.methods.ars.ranker.data import Example, split
+from jaxrag.methods.ars.ranker.figures import (
+    TABLE,
+    Ndcg,
+    cosines,
+    figures,
+    random_orders,
+    scores,
+    table,
+)
+from jaxrag.methods.ars.ranker.label_file import (
     FIELDS,
     Label,
     Labelled,
@@ -31,17 +41,15 @@ from jaxrag.jobs.ranker_labels import (
     locate_labels,
     read_labels,
 )
-from jaxrag.models.checkpoint import locate
-from jaxrag.models.ranker import Pooling
-from jaxrag.models.ranker_checkpoint import Loaded, write_ranker
-from jaxrag.retrieval import ranker as rankers
-from jaxrag.retrieval.encoder import Encoder
-from jaxrag.retrieval.manifest import sha256
-from jaxrag.retrieval.rerank import CrossEncoder
-from jaxrag.training import ranker as training
-from jaxrag.training.loop import Watched
-from jaxrag.training.ranker_data import Example, split
-from jaxrag.training.ranker_settings import Training
+from jaxrag.methods.ars.ranker.settings import Training
+from jaxrag.models.bert.rewrite_ranker import Pooling
+from jaxrag.models.bert.rewrite_ranker_checkpoint import LoadedRanker, write_ranker
+from jaxrag.models.checkpoint.files import locate
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.retrieval.rerank import CrossEncoderReranker
+from jaxrag.runs import recall
+from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.training.loop import Evaluation
 from jaxrag.types import InputError
 
 RANKER, SCORES = "ranker", "held_out.jsonl"
@@ -53,13 +61,14 @@ class TrainRanker:
     """What a ranker is trained on and from.
 
     Attributes:
-      labels: the file of labelled rewrites, or its directory (see `jaxrag.jobs.ranker_labels`).
+      labels: the file of labelled rewrites, or its directory (see
+        `jaxrag.methods.ars.ranker.label_file`).
       checkpoint: the BERT to begin with.
       training: how.
       label: whose labels are trained on: by the "model"'s word, its "logprob", or "gold" passages.
       held_out: share of the questions that are kept for the table.
       split_seed: which these are.
-      pooling: what the head reads, see `jaxrag.models.ranker.Ranker`.
+      pooling: what the head reads, see `jaxrag.models.bert.rewrite_ranker.RankerNetwork`.
       max_length: tokens that question and rewrite are cut to, together.
       head_seed: of the new head's weights.
       ndcg_k: how many of the first rewrites nDCG looks at; 0 is all.
@@ -97,34 +106,33 @@ class TrainRanker:
         """How nDCG is taken."""
         return Ndcg(self.ndcg_k, self.ndcg_gain)
 
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains a ranker, or continues its training; the path is that of the checkpoint.
 
-def execute(job: TrainRanker, workdir: str | Path) -> Path:
-    """Trains, or goes on with, a ranker; returns the directory of the trained checkpoint.
+        Raises:
+          InputError: labels, checkpoint or settings do not fit, ``workdir`` is another job's, or
+            the loss is NaN.
+        """
+        file = locate_labels(self.labels)
+        known, held = _parts(self, file)
+        ranker = _begin(self)
+        record = {"training": recall.describe_all(self), "encoder": ranker.identity}
+        record["labels"] = digest_file(file)
+        with job_directory(workdir, record) as directory:
+            examples = [one.example(self.label) for one in held]
+            others = _references(self, examples)
+            same = figures(others, examples, self.ndcg)  # at every step
 
-    Raises:
-      InputError: labels, checkpoint or settings do not fit, ``workdir`` is another job's, or the
-        loss is NaN.
-    """
-    file = locate_labels(job.labels)
-    known, held = _parts(job, file)
-    ranker = _begin(job)
-    record = {"training": recall.describe_all(job), "encoder": ranker.identity}
-    record["labels"] = sha256(file)
-    with job_directory(workdir, record) as directory:
-        examples = [one.example(job.label) for one in held]
-        others = _references(job, examples)
-        same = figures(others, examples, job.ndcg)  # at every step
+            def evaluate(ranker: CrossEncoderReranker, step: int) -> Evaluation:
+                return figures({"": scores(ranker, examples)}, examples, self.ndcg) | same
 
-        def watch(ranker: CrossEncoder, step: int) -> Watched:
-            return figures({"": scores(ranker, examples)}, examples, job.ndcg) | same
-
-        params = training.train(known, ranker, job.training, directory, watch=watch)
-        if jax.process_index() == 0:
-            module: Any = ranker.module
-            loaded = Loaded(module, params, job.max_length)
-            write_ranker(directory / RANKER, loaded, begun_with=locate(job.checkpoint))
-            _write_figures(job, directory, held, others)
-    return directory / RANKER
+            params = training.train(known, ranker, self.training, directory, evaluate=evaluate)
+            if jax.process_index() == 0:
+                module: Any = ranker.module
+                loaded = LoadedRanker(module, params, self.max_length)
+                write_ranker(directory / RANKER, loaded, begun_with=locate(self.checkpoint))
+                _write_figures(self, directory, held, others)
+        return trained(directory / RANKER)
 
 
 def _parts(job: TrainRanker, file: Path) -> tuple[list[Example], list[Labelled]]:
@@ -137,7 +145,7 @@ def _parts(job: TrainRanker, file: Path) -> tuple[list[Example], list[Labelled]]
     return known, [labelled[one.question_id] for one in held]
 
 
-def _begin(job: TrainRanker) -> CrossEncoder:
+def _begin(job: TrainRanker) -> CrossEncoderReranker:
     return rankers.begin(
         job.checkpoint,
         pooling=job.pooling,
@@ -168,7 +176,7 @@ def _write_figures(
         if all(label in one.labels for one in held)
         for row in table(label, figures(found, [one.example(label) for one in held], job.ndcg))
     ]
-    jsonl.replace(directory / TABLE, "".join(jsonl.encode(TABLE, row) for row in rows))
+    jsonl.write(directory / TABLE, rows)
     lines = [
         {
             "question_id": one.question_id,
@@ -178,4 +186,4 @@ def _write_figures(
         }
         for one, trained, cosine in zip(held, found["trained"], found["cosine"], strict=True)
     ]
-    jsonl.replace(directory / SCORES, "".join(jsonl.encode(SCORES, line) for line in lines))
+    jsonl.write(directory / SCORES, lines)

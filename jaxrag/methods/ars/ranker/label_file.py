@@ -1,9 +1,10 @@
 """The file of labelled rewrites that a ranker is trained on: one question a line, checked.
 
 ``labels.jsonl`` has for each question ``question_id``, ``question``, ``rewrites`` (N texts) and for
-each of these how many of its passages are relevant (y_i, METHODS section 5.2): by the model's
-word (``labels``), by its log-probabilities (``labels_logprob``, or null) and by the gold
-passages (``labels_gold``, or null). Other fields, such as the judgements themselves, are not read.
+each of these how many of its passages are relevant (y_i, docs/methods.md, "ARS-RAG: rewrites and
+labels"): by the model's word (``labels``), by its log-probabilities (``labels_logprob``, or null)
+and by the gold passages (``labels_gold``, or null). Other fields, such as the judgements
+themselves, are not read.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from jaxrag.data.lines import Line, read_lines
-from jaxrag.jobs.directory import locate_file
-from jaxrag.training.ranker_data import Example
+from jaxrag.core.jsonl_input import InputLine, read_input
+from jaxrag.methods.ars.ranker.data import Example
+from jaxrag.runs.job import locate_file
 from jaxrag.types import InputError
 
 FILE = "labels.jsonl"
@@ -44,7 +45,7 @@ def locate_labels(labels: str) -> Path:
     Raises:
       InputError: there is none.
     """
-    made = "experiments.tabulate with configs/ars_tables.py:labels@DATA"
+    made = "experiments.run with configs/ars_tables.py:labels@DATA"
     return locate_file(labels, FILE, field="labels", made=made)
 
 
@@ -63,7 +64,7 @@ def read_labels(path: Path, *, label: str) -> list[Labelled]:
         raise InputError(f"label is {label!r}; allowed are {', '.join(FIELDS)}.")
     found: list[Labelled] = []
     lines: dict[str, int] = {}
-    for line in read_lines(path):
+    for line in read_input(path):
         one = _labelled(line, label)
         if one.question_id in lines:
             earlier = lines[one.question_id]
@@ -90,8 +91,8 @@ def check_varied(examples: Sequence[Example], where: str) -> None:
         )
 
 
-def _labelled(line: Line, label: str) -> Labelled:
-    rewrites = line.texts("rewrites")
+def _labelled(line: InputLine, label: str) -> Labelled:
+    rewrites = line.strings("rewrites")
     if len(rewrites) < 2:
         raise line.error("rewrites", "has 1 item; two or more are ranked")
     labels = {
@@ -99,10 +100,10 @@ def _labelled(line: Line, label: str) -> Labelled:
         for kind, field in FIELDS.items()
         if kind == label or line.fields.get(field) is not None
     }
-    return Labelled(line.text("question_id"), line.text("question"), rewrites, labels)
+    return Labelled(line.string("question_id"), line.string("question"), rewrites, labels)
 
 
-def _counts(line: Line, field: str, rewrites: int) -> tuple[int, ...]:
+def _counts(line: InputLine, field: str, rewrites: int) -> tuple[int, ...]:
     """A field with one whole number from 0 up for each rewrite."""
     if field not in line.fields:
         raise line.error(field, f"is missing; the line has {', '.join(line.fields)}")

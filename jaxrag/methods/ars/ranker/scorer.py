@@ -12,14 +12,14 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from jaxrag.engines.store import canonical, digest
-from jaxrag.models.checkpoint import fingerprint, locate
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.models.bert.rewrite_ranker import Pooling
+from jaxrag.models.bert.rewrite_ranker_checkpoint import LoadedRanker, load_ranker, untrained_ranker
+from jaxrag.models.checkpoint.files import fingerprint, locate
 from jaxrag.models.precision import compute_dtype
-from jaxrag.models.ranker import Pooling
-from jaxrag.models.ranker_checkpoint import Loaded, begin_ranker, load_ranker
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
-from jaxrag.retrieval.rerank import CrossEncoder
+from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.types import InputError
 
 
@@ -29,11 +29,12 @@ def load(
     dtype: str | None = None,
     batch_tokens: int | None = None,
     mesh: Mesh | None = None,
-) -> CrossEncoder:
+) -> CrossEncoderReranker:
     """A trained ranker; pairs are cut to the length that it was trained with.
 
     Args:
-      spec: the directory that training wrote, as :func:`jaxrag.models.checkpoint.locate` takes it.
+      spec: the directory that training wrote, as :func:`jaxrag.models.checkpoint.files.locate`
+        takes it.
       dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
       batch_tokens: size of a batch; by default what suits the device.
       mesh: devices that share a batch's rows, along the mesh's "data" axis.
@@ -54,38 +55,41 @@ def begin(
     seed: int = 0,
     dtype: str | None = None,
     batch_tokens: int | None = None,
-) -> CrossEncoder:
+) -> CrossEncoderReranker:
     """A BERT checkpoint with a new head, with which a training begins.
 
     Args:
-      spec: any BERT, as :func:`jaxrag.models.checkpoint.locate` takes it.
-      pooling, max_length, seed: as in `jaxrag.models.ranker_checkpoint.begin_ranker`.
-      dtype, batch_tokens: as in `load`.
+      spec: any BERT, as :func:`jaxrag.models.checkpoint.files.locate` takes it.
+      pooling, max_length, seed: as in
+      `jaxrag.models.bert.rewrite_ranker_checkpoint.untrained_ranker`. dtype, batch_tokens: as in
+      `load`.
 
     Raises:
       InputError: for a checkpoint or setting that will not do.
     """
     path = locate(spec)
-    loaded = begin_ranker(
+    loaded = untrained_ranker(
         path, dtype=compute_dtype(dtype), pooling=pooling, max_length=max_length, seed=seed
     )
     told = {"weights": fingerprint(path), "head": seed}
     return _scorer(loaded, path, told, batch_tokens, None)
 
 
-def with_params(ranker: CrossEncoder, params: dict[str, Any], name: str) -> CrossEncoder:
+def with_params(
+    ranker: CrossEncoderReranker, params: dict[str, Any], name: str
+) -> CrossEncoderReranker:
     """The same ranker with other parameters, which ``name`` tells from those of others."""
     identity = canonical({"ranker": {"begun": digest(ranker.identity), "params": name}})
     return dataclasses.replace(ranker, params=params, identity=identity)
 
 
 def _scorer(
-    loaded: Loaded,
+    loaded: LoadedRanker,
     path: Path,
     told: dict[str, Any],
     batch_tokens: int | None,
     mesh: Mesh | None,
-) -> CrossEncoder:
+) -> CrossEncoderReranker:
     module: Any = loaded.module  # a cross-encoder's in all that is asked of it
     tokenizer, rows = load_tokenizer(path), module.config.vocab_size
     if len(tokenizer) > rows:
@@ -99,7 +103,7 @@ def _scorer(
         "dtype": module.dtype.name,
         "max_length": loaded.max_length,
     }
-    return CrossEncoder(
+    return CrossEncoderReranker(
         identity=canonical({"ranker": settings}),
         module=module,
         params=loaded.params if mesh is None else buckets.replicate(loaded.params, mesh),

@@ -1,10 +1,10 @@
 """Training ARS-RAG's ranker: RankNet over all pairs of each question's rewrites.
 
-METHODS section 5.3. Each rewrite is encoded once a step: 10 pairs (question, rewrite) of a question
-give 10 scores, and these all of its 90 ordered pairs. Pieces of a batch go through the network one
-after the other, so that one device and eight end in the same bits (`jaxrag.training.pieces`);
-dropout is drawn from the seed, the step and a question's place in its batch, so that it does not
-know of devices or of interruptions either.
+docs/methods.md, "ARS-RAG: ranker". Each rewrite is encoded once a step: 10 pairs (question,
+rewrite) of a question give 10 scores, and these all of its 90 ordered pairs. Microbatches of a
+batch go through the network one after the other, so that one device and eight end in the same bits
+(`jaxrag.training.grad_cache`); dropout is drawn from the seed, the step and a question's place in
+its batch, so that it does not know of devices or of interruptions either.
 """
 
 from __future__ import annotations
@@ -20,63 +20,64 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from jaxrag.engines.store import canonical, digest
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.ranking import ranknet_loss
-from jaxrag.models.ranker import Ranker, dropout_noise
-from jaxrag.retrieval.ranker import with_params
-from jaxrag.retrieval.rerank import CrossEncoder
-from jaxrag.training import pieces, updates
+from jaxrag.methods.ars.ranker.data import Batch, Example, batches, without_pair
+from jaxrag.methods.ars.ranker.scorer import with_params
+from jaxrag.methods.ars.ranker.settings import Training
+from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
+from jaxrag.retrieval.rerank import CrossEncoderReranker
+from jaxrag.training import grad_cache, optimisation
 from jaxrag.training.checkpoints import flatten, hashes
-from jaxrag.training.loop import Watched, fit
-from jaxrag.training.ranker_data import Batch, Example, batches, without_pair
-from jaxrag.training.ranker_settings import Training
-from jaxrag.training.updates import State, Step
+from jaxrag.training.loop import Evaluation, fit
+from jaxrag.training.optimisation import TrainState, TrainStep
 
 
 @functools.cache
-def make_step(module: Ranker, settings: Training, *, steps: int, mesh: Mesh) -> Step:
+def make_step(module: RankerNetwork, settings: Training, *, steps: int, mesh: Mesh) -> TrainStep:
     """The step of a training of ``steps`` steps; the same one, compiled once, for equal arguments.
 
     Args:
       module: the network.
       settings: loss, dropout and optimiser.
       steps: over which the learning rate goes.
-      mesh: as of `pieces.data_mesh`.
+      mesh: as of `grad_cache.data_mesh`.
     """
-    return updates.make_step(
+    return optimisation.make_step(
         settings.optimiser(steps),
         _scores(module, settings),
         _loss(settings),
-        piece=settings.piece,
+        microbatch=settings.microbatch,
         mesh=mesh,
-        told=lambda batch: {"without_pair": without_pair(batch, settings.ties)},
+        prepare=optimisation.with_step,
+        metrics=lambda batch: {"without_pair": without_pair(batch, settings.ties)},
     )
 
 
-def _scores(module: Ranker, settings: Training) -> pieces.Embed:
-    """Scores [q r] of a piece, with dropout."""
+def _scores(module: RankerNetwork, settings: Training) -> grad_cache.Embed:
+    """Scores [q r] of a microbatch, with dropout."""
 
-    def noise(piece: Batch) -> Float[Array, "q r d"]:
-        shape = (piece.ids.shape[1], module.config.hidden_size)
+    def noise(microbatch: Batch) -> Float[Array, "q r d"]:
+        shape = (microbatch.ids.shape[1], module.config.hidden_size)
 
         def draw(step: jax.Array, place: jax.Array) -> Float[Array, "r d"]:
             key = jax.random.fold_in(jax.random.key(settings.seed), step)
             return dropout_noise(jax.random.fold_in(key, place), shape, settings.dropout)
 
-        return jax.vmap(draw)(piece.step, piece.place)
+        return jax.vmap(draw)(microbatch.step, microbatch.place)
 
-    def scores(params: dict[str, Any], piece: Batch) -> Float[Array, "q r"]:
-        q, r, t = piece.ids.shape
-        ids, segments = piece.ids.reshape(q * r, t), piece.segments.reshape(q * r, t)
-        where = jnp.arange(t) < piece.lengths.reshape(-1, 1)
-        dropped = noise(piece).reshape(q * r, -1) if settings.dropout else None
+    def scores(params: dict[str, Any], microbatch: Batch) -> Float[Array, "q r"]:
+        q, r, t = microbatch.ids.shape
+        ids, segments = microbatch.ids.reshape(q * r, t), microbatch.segments.reshape(q * r, t)
+        where = jnp.arange(t) < microbatch.lengths.reshape(-1, 1)
+        dropped = noise(microbatch).reshape(q * r, -1) if settings.dropout else None
         found: Any = module.apply({"params": params}, ids, segments, where=where, noise=dropped)
         return found.reshape(q, r)
 
     return scores
 
 
-def _loss(settings: Training) -> pieces.Loss:
+def _loss(settings: Training) -> grad_cache.Loss:
     """Mean over the batch's questions; one without a pair counts as 0."""
 
     def loss(scores: Float[Array, "q r"], batch: Batch) -> Float[Array, ""]:
@@ -90,22 +91,22 @@ def _loss(settings: Training) -> pieces.Loss:
 
 def train(
     examples: Sequence[Example],
-    ranker: CrossEncoder,
+    ranker: CrossEncoderReranker,
     settings: Training,
     directory: Path,
     *,
-    watch: Callable[[CrossEncoder, int], Watched] | None = None,
+    evaluate: Callable[[CrossEncoderReranker, int], Evaluation] | None = None,
     mesh: Mesh | None = None,
 ) -> dict[str, Any]:
     """Trains a ranker; goes on where an earlier call in ``directory`` stopped, to the bit.
 
     Args:
       examples: questions with labelled rewrites.
-      ranker: what training begins with, see `jaxrag.retrieval.ranker.begin`.
+      ranker: what training begins with, see `jaxrag.methods.ars.ranker.scorer.begin`.
       settings: how.
       directory: for checkpoints and figures.
-      watch: (ranker with the parameters of that step, step) -> figures of the questions held out.
-      mesh: as of `pieces.data_mesh`; by default all devices.
+      evaluate: (ranker with the parameters of that step, step) -> metrics of held-out questions.
+      mesh: as of `grad_cache.data_mesh`; by default all devices.
 
     Returns:
       The parameters, on this process's first device.
@@ -113,17 +114,17 @@ def train(
     Raises:
       InputError: settings, data or what is in ``directory`` do not fit; or the loss is NaN.
     """
-    mesh = mesh or pieces.data_mesh()
-    pieces.check_batch(settings.batch, settings.piece, mesh)
+    mesh = mesh or grad_cache.data_mesh()
+    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
     steps = settings.steps_over(len(examples))
     module: Any = ranker.module
     step = make_step(module, settings, steps=steps, mesh=mesh)
 
-    def watched(state: State, number: int) -> Watched:
-        assert watch is not None
-        params = pieces.apart(state.params, mesh)[0]
+    def evaluated(state: TrainState, number: int) -> Evaluation:
+        assert evaluate is not None
+        params = grad_cache.local_arrays(state.params, mesh)[0]
         told = digest(canonical(hashes(flatten(params))))
-        return watch(with_params(ranker, params, told), number)
+        return evaluate(with_params(ranker, params, told), number)
 
     state = fit(
         step.begin(ranker.params),
@@ -133,7 +134,7 @@ def train(
         directory=directory,
         what="training the ranker",
         save_every=settings.save_every,
-        watch=watched if watch else None,
-        watch_every=settings.watch_every,
+        evaluate=evaluated if evaluate else None,
+        evaluate_every=settings.evaluate_every,
     )
-    return pieces.apart(state.params, mesh)[0]
+    return grad_cache.local_arrays(state.params, mesh)[0]

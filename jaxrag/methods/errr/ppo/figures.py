@@ -1,6 +1,6 @@
 """What a training by PPO came to: curves over its steps and a table, with intervals.
 
-Every figure was watched on the questions held out. Of several seeds a question counts by its mean
+Every metric is of the questions held out. Of several seeds a question counts by its mean
 over them, so that intervals are over questions, for these seeds.
 """
 
@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from jaxrag.core import jsonl
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.evaluation import jsonl
 from jaxrag.evaluation.significance import interval
-from jaxrag.evaluation.training_log import changes, read_training, watched
-from jaxrag.training.loop import Watched
-from jaxrag.training.ppo_rollouts import Example, Reward
+from jaxrag.evaluation.training_log import changes, evaluations, read_training
+from jaxrag.training.loop import Evaluation
+from jaxrag.training.ppo.rollouts import PPOExample, Reward
 from jaxrag.types import InputError
 
 CURVES, TABLE = "curves.jsonl", "ppo.jsonl"
 """What curves and table are called in the directory of a job."""
 
 
-def watch_of(
-    held: Sequence[Example], reward: Reward, *, tokens: int
-) -> Callable[[LanguageModel, int], Watched]:
+def evaluation_of(
+    held: Sequence[PPOExample], reward: Reward, *, tokens: int
+) -> Callable[[LanguageModel, int], Evaluation]:
     """Rewards of what a policy writes greedily for questions held out, and their records' numbers.
 
     Args:
@@ -36,12 +36,12 @@ def watch_of(
       tokens: most new tokens of a text.
     """
 
-    def watch(model: LanguageModel, step: int) -> Watched:
+    def evaluate(model: LanguageModel, step: int) -> Evaluation:
         texts = model.generate([one.source for one in held], max_new_tokens=tokens)
         rewards, records = reward([one.question for one in held], texts)
         return columns(rewards, records)
 
-    return watch
+    return evaluate
 
 
 def columns(rewards: Sequence[float], records: Sequence[Any]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def over_seeds(job: Any, workdir: str | Path, execute: Callable[[Any, Path], Pat
     return Path(workdir)
 
 
-def check_seeds(seeds: int, watch_every: int) -> None:
+def check_seeds(seeds: int, evaluate_every: int) -> None:
     """Whether a job can be executed for so many seeds.
 
     Raises:
@@ -91,9 +91,9 @@ def check_seeds(seeds: int, watch_every: int) -> None:
     """
     if seeds < 1:
         raise InputError(f"seeds is {seeds}; at least 1 is needed.")
-    if watch_every < 1:
+    if evaluate_every < 1:
         raise InputError(
-            f"training.watch_every is {watch_every}: curves and table are of what is watched, so "
+            f"training.evaluate_every is {evaluate_every}: curves and table show evaluations, so "
             "give the steps between two evaluations."
         )
 
@@ -105,7 +105,7 @@ def write(directory: Path, trainings: Sequence[Path]) -> None:
     the same "before" and "after" training, "seeds", and the "difference", [mean, low, high, n, p].
     """
     read = [read_training(one) for one in trainings]
-    found = [watched(one) for one in read]
+    found = [evaluations(one) for one in read]
     lines = [
         {"figure": name, "step": step, "mean": list(interval(_mean(found, name, place)))}
         for name, points in found[0].items()
@@ -118,8 +118,7 @@ def write(directory: Path, trainings: Sequence[Path]) -> None:
         for one in every[-len(found[0]):]
     ]  # fmt: skip
     for name, some in ((CURVES, lines), (TABLE, rows)):
-        text = "".join(jsonl.encode(name, _without_nan(one)) for one in some)
-        jsonl.replace(directory / name, text)
+        jsonl.write(directory / name, map(_without_nan, some))
 
 
 def _mean(found: Sequence[Any], name: str, place: int) -> Any:

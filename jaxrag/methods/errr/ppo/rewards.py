@@ -11,18 +11,17 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
 from jaxrag.evaluation.metrics import accuracy
-from jaxrag.functional.answers import contains
-from jaxrag.functional.query_lists import Queries, parse_queries
-from jaxrag.jobs.ppo_figures import columns
-from jaxrag.methods import queries
-from jaxrag.methods.steps import Trace
-from jaxrag.methods.tools import Tools
-from jaxrag.run import Run
-from jaxrag.training.ppo_settings import check
+from jaxrag.methods.errr import queries, rrr
+from jaxrag.methods.errr.ppo.figures import columns
+from jaxrag.steps.asking import Trace
+from jaxrag.steps.tools import Tools
+from jaxrag.text.answers import contains
+from jaxrag.text.query_lists import ParsedQueries, parse_queries
+from jaxrag.training.ppo.settings import check
 from jaxrag.types import Generation, InputError, Question
 
 _log = logging.getLogger("jaxrag")
@@ -86,7 +85,8 @@ def usable(dataset: Dataset, worth: Worth, limit: int) -> list[Question]:
 class Rewards:
     """The reward of texts by what is found, and answered, with the queries in them."""
 
-    run: Run
+    method: rrr.Config
+    live: int
     worth: Worth
     dataset: Dataset
     gold: Mapping[str, Sequence[str]]
@@ -94,34 +94,36 @@ class Rewards:
     store: Store
 
     def __call__(
-        self, questions: Sequence[Question], written: Sequence[Generation]
+        self, questions: Sequence[Question], texts: Sequence[Generation]
     ) -> tuple[list[float], list[dict[str, Any]]]:
         """Rewards, and of each text its queries, whether they could be read, and its figures.
 
         Raises:
           InputError: a question could not be answered; what others came to is stored.
         """
-        most = self.run.method.rewriter.most
+        most = self.method.rewriter.most
         found = [
-            parse_queries(one.text, question.text, most=most, cut=one.finish_reason == "length")
-            for question, one in zip(questions, written, strict=True)
+            parse_queries(
+                one.text, question.text, limit=most, truncated=one.finish_reason == "length"
+            )
+            for question, one in zip(questions, texts, strict=True)
         ]
         return self._of(questions, found)
 
     def of_questions(self, questions: Sequence[Question]) -> dict[str, Any]:
         """The figures of the questions themselves as queries, each "itself ..."."""
-        rewards, records = self._of(questions, [Queries((q.text,), True) for q in questions])
+        rewards, records = self._of(questions, [ParsedQueries((q.text,), True) for q in questions])
         own = columns(rewards, records)
         return {f"itself {name}": own[name] for name in own if name != "parsed"}
 
     def _of(
-        self, questions: Sequence[Question], found: Sequence[Queries]
+        self, questions: Sequence[Question], found: Sequence[ParsedQueries]
     ) -> tuple[list[float], list[dict[str, Any]]]:
         records: list[Any] = [None] * len(questions)
         asked = enumerate(zip(questions, found, strict=True))
         tasks = ((number, self._task(question, some)) for number, (question, some) in asked)
         failed: list[tuple[str, Exception]] = []
-        for outcome in Scheduler(self.store, live=self.run.live).run(tasks):
+        for outcome in Scheduler(self.store, live=self.live).run(tasks):
             if outcome.error is not None:
                 failed.append((questions[outcome.id].id, outcome.error))
             else:
@@ -138,20 +140,20 @@ class Rewards:
         return total
 
     def _task(
-        self, question: Question, found: Queries
+        self, question: Question, found: ParsedQueries
     ) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
         async def judged() -> dict[str, Any]:
-            method, trace = self.run.method, Trace()
+            trace = Trace()
             record: dict[str, Any] = {"queries": list(found.texts), "parsed": found.parsed}
             if self.worth.reads:
-                given = found.texts, self.tools, method, trace
+                given = found.texts, self.tools, self.method, trace
                 answer = await queries.search_and_read(question, *given)
                 scores = accuracy(answer.text, question.answers)
                 record |= {name: scores[name] for name in ("exact_match", "f1")}
             else:
                 await queries.search_for(
-                    question, found.texts, self.tools, method.search, trace,
-                    itself=method.search_question,
+                    question, found.texts, self.tools, self.method.search, trace,
+                    itself=self.method.search_question,
                 )  # fmt: skip
             return record | {"hit": self._hit(question, trace["selected"]["ids"])}
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from experiments import select as script
-from jaxrag.jobs import selector
-from jaxrag.models.selector_checkpoint import load_selector
-from jaxrag.training.selector_settings import LinUcb, NeuralUcb, Training
-from jaxrag.training.selector_table import read_table
+from experiments import report
+from jaxrag.methods.ars.bandit import job as selector
+from jaxrag.methods.ars.bandit.checkpoint import load_selector
+from jaxrag.methods.ars.bandit.reward_table import read_table
+from jaxrag.methods.ars.bandit.settings import LinUcb, NeuralUcb, Training
 from jaxrag.types import InputError
-from tests.training import small_table
+from tests.methods.ars.bandit import small_table
 
 NAMES = [
     f"{table}/{scheme}/{policy}/{seed}"
@@ -51,7 +52,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> selector.TrainSelector:
 @pytest.fixture(scope="module")
 def whole(job: selector.TrainSelector, tmp_path_factory: pytest.TempPathFactory) -> Path:
     workdir = tmp_path_factory.mktemp("whole")
-    selector.execute(job, workdir)
+    job.execute(workdir)
     return workdir
 
 
@@ -124,7 +125,7 @@ def test_stopped_and_gone_on_with_it_ends_in_the_same_bytes(
     stopped = dataclasses.replace(job, workers=1)
     with monkeypatch.context() as patch, pytest.raises(InputError, match="no power"):
         patch.setattr(selector, "train", fails)
-        selector.execute(stopped, tmp_path)
+        stopped.execute(tmp_path)
     kept = lines_of(tmp_path)
     assert 1 <= len(kept) <= 5 and not (tmp_path / "selector.json").exists()
     with (tmp_path / "curves.jsonl").open("a") as out:
@@ -132,23 +133,23 @@ def test_stopped_and_gone_on_with_it_ends_in_the_same_bytes(
     again: list[Any] = []
     with monkeypatch.context() as patch:
         patch.setattr(selector, "train", lambda *g, **n: (again.append(g), train(*g, **n))[1])
-        selector.execute(stopped, tmp_path)
+        stopped.execute(tmp_path)
     assert len(again) == len(NAMES) - len(kept)
     for name in ("curves.jsonl", "selector.json"):
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes(), name
     with monkeypatch.context() as patch:  # nothing is left to train
         patch.setattr(selector, "train", None)
-        selector.execute(job, tmp_path)
+        job.execute(tmp_path)
 
 
 def test_another_job_and_another_table_are_refused(
     job: selector.TrainSelector, whole: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=r"selector\.training\.epochs: 30 recorded, 31 now"):
-        selector.execute(dataclasses.replace(job, training=Training(epochs=31, batch=7)), whole)
+        dataclasses.replace(job, training=Training(epochs=31, batch=7)).execute(whole)
     other = small_table.write(tmp_path / "boolq", seed=5)
     with pytest.raises(InputError, match=r"tables\.boolq\.content: .* recorded"):
-        selector.execute(dataclasses.replace(job, tables=(str(other), job.tables[1])), whole)
+        dataclasses.replace(job, tables=(str(other), job.tables[1])).execute(whole)
 
 
 def test_a_selector_of_another_table_is_refused(whole: Path, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_selector_of_another_table_is_refused(whole: Path, tmp_path: Path) -> 
 
 def test_settings_that_do_not_fit_are_refused(job: selector.TrainSelector, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rewards for 3 rewrites, .*set to 10 arms"):
-        selector.execute(dataclasses.replace(job, arms=10), tmp_path / "new")
+        dataclasses.replace(job, arms=10).execute(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     bad: list[tuple[dict[str, Any], str]] = [
         ({"tables": ()}, "give directories of reward tables"),
@@ -178,23 +179,26 @@ def test_settings_that_do_not_fit_are_refused(job: selector.TrainSelector, tmp_p
             dataclasses.replace(job, **changes)
 
 
-def test_the_script_prints_the_tables(
+def test_the_outcome_shows_the_tables(
     job: selector.TrainSelector, whole: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(selector, "train", None)
-    monkeypatch.setattr(script, "parse", lambda *given, **named: (job, Flags(str(whole))))
-    assert script.main(["select"]) == 0
+    monkeypatch.setattr(selector, "train", None)  # nothing is left to train
+    outcome = job.execute(whole)
+    assert outcome.path == whole / "report.html" and not outcome.errors
+    for shown in outcome.shown:
+        Console(width=outcome.width).print(shown)
     told = capsys.readouterr().out
     for word in ("NeuralUCB", "LinUCB", "best fixed K (= 1)", "oracle", "boolq: lambda", "88.2"):
         assert word in told, word
-    monkeypatch.setattr(script, "parse", lambda *given, **named: (job, Flags("")))
-    with pytest.raises(InputError, match="--workdir"):
-        script.main(["select"])
 
 
-@dataclasses.dataclass
-class Flags:
-    workdir: str
+def test_experiments_report_shows_its_own_report(whole: Path, tmp_path: Path, capsys: Any) -> None:
+    page = tmp_path / "new" / "page.html"
+    assert report.main(["report", f"--runs={whole}", f"--out={page}"]) == 0
+    assert page.read_text() == (whole / "report.html").read_text()
+    assert "best fixed K (= 1)" in capsys.readouterr().out
+    with pytest.raises(InputError, match="give one --runs"):
+        report.main(["report", f"--runs={whole}", f"--runs={whole}"])
 
 
 def test_the_configs_want_tables() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.training.selector_table import read_table
+from jaxrag.methods.ars.bandit.reward_table import read_table
 from jaxrag.types import InputError
-from tests.training import small_table
+from tests.methods.ars.bandit import small_table
 
 
 @pytest.fixture

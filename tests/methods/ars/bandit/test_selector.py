@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.functional.bandit_networks import Layer
-from jaxrag.models.selector import Selector, prepared, principal_axes
-from jaxrag.models.selector_checkpoint import load_selector, write_selector
+from jaxrag.functional.bandits.networks import Layer
+from jaxrag.methods.ars.bandit.checkpoint import load_selector, write_selector
+from jaxrag.methods.ars.bandit.selector import Selector, prepared, principal_axes
 from jaxrag.types import InputError
 
 # Arm k has one unit that sees one feature: f_1 = relu(x_1), f_2 = 2 relu(x_2), f_3 = relu(-x_1).

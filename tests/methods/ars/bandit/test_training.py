@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.functional.bandits import Bandit, Values
-from jaxrag.training.selector import Trained, contexts_of, train
-from jaxrag.training.selector_program import Replay, program
-from jaxrag.training.selector_settings import (
+from jaxrag.functional.bandits.interaction import Bandit, Values
+from jaxrag.methods.ars.bandit.program import Replay, program
+from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
+from jaxrag.methods.ars.bandit.settings import (
     EpsilonGreedy,
     LinUcb,
     NeuralUcb,
@@ -19,9 +19,9 @@ from jaxrag.training.selector_settings import (
     Thompson,
     Training,
 )
-from jaxrag.training.selector_table import RewardTable, read_table
+from jaxrag.methods.ars.bandit.training import Trained, contexts_of, train
 from jaxrag.types import InputError
-from tests.training import small_table
+from tests.methods.ars.bandit import small_table
 
 SMALL = NeuralUcb(width=16, beta=1.0, learning_rate=0.1)
 SHORT = Training(epochs=30, batch=7)

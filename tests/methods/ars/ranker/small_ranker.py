@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrag.retrieval import ranker as rankers
-from jaxrag.retrieval.rerank import CrossEncoder
-from jaxrag.training.ranker_data import Example
-from tests.models import small_bert
-from tests.models.small_bert import WORDS
+from jaxrag.methods.ars.ranker import scorer as rankers
+from jaxrag.methods.ars.ranker.data import Example
+from jaxrag.retrieval.rerank import CrossEncoderReranker
+from tests.models.bert import small_bert
+from tests.models.bert.small_bert import WORDS
 
 BERT = small_bert.BERT | {"num_hidden_layers": 1, "vocab_size": 4 + len(WORDS)}
 
@@ -20,7 +20,7 @@ def write(directory: Path) -> Path:
     return small_bert.write(directory / "bert", BERT, classifier=False)
 
 
-def begin(path: Path, *, seed: int = 0) -> CrossEncoder:
+def begin(path: Path, *, seed: int = 0) -> CrossEncoderReranker:
     return rankers.begin(str(path), max_length=16, seed=seed)
 
 

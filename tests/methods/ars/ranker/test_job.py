@@ -12,15 +12,15 @@ import pytest
 from configs import train_ranker
 from jaxrag.evaluation.significance import interval, paired_difference
 from jaxrag.functional.ranking import kendall_tau, ndcg, pairwise_accuracy
-from jaxrag.jobs import ranker as job
-from jaxrag.jobs.ranker_figures import Ndcg, figures, random_orders, read_table, table
-from jaxrag.jobs.ranker_labels import locate_labels, read_labels
-from jaxrag.retrieval import ranker as rankers
-from jaxrag.retrieval.encoder import Encoder
-from jaxrag.training.ranker_data import Example, split
-from jaxrag.training.ranker_settings import Training
+from jaxrag.methods.ars.ranker import job
+from jaxrag.methods.ars.ranker import scorer as rankers
+from jaxrag.methods.ars.ranker.data import Example, split
+from jaxrag.methods.ars.ranker.figures import Ndcg, figures, random_orders, read_table, table
+from jaxrag.methods.ars.ranker.label_file import locate_labels, read_labels
+from jaxrag.methods.ars.ranker.settings import Training
+from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.types import InputError
-from tests.training import small_ranker
+from tests.methods.ars.ranker import small_ranker
 
 
 def lines(count: int = 12) -> list[dict[str, Any]]:
@@ -49,7 +49,9 @@ def write(directory: Path, some: list[dict[str, Any]]) -> Path:
 def made(directory: Path, **more: Any) -> job.TrainRanker:
     write(directory / "labels", lines())
     start = small_ranker.write(directory)
-    how = Training(steps=4, batch=8, piece=2, learning_rate=5e-3, watch_every=2, save_every=2)
+    how = Training(
+        steps=4, batch=8, microbatch=2, learning_rate=5e-3, evaluate_every=2, save_every=2
+    )
     told: dict[str, Any] = {"max_length": 16, "held_out": 0.25, "ndcg_k": 3} | more
     return job.TrainRanker(str(directory / "labels"), str(start), how, **told)
 
@@ -59,15 +61,15 @@ def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight would compile everything eight times; tests/training has them."""
     import jax
 
-    from jaxrag.training import pieces
+    from jaxrag.training import grad_cache
 
-    all_of_them = pieces.data_mesh
-    monkeypatch.setattr(pieces, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
+    all_of_them = grad_cache.data_mesh
+    monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: all_of_them(jax.devices()[:1]))
 
 
 def test_what_a_job_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, work = made(tmp_path), tmp_path / "work"
-    trained = job.execute(settings, work)
+    trained = settings.execute(work).path
     assert trained == work / "ranker"
     everything = small_ranker.examples(12)
     held = split(everything, 0.25)[1]
@@ -98,21 +100,21 @@ def test_what_a_job_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     means = [rows["trained", label]["pairwise_accuracy"][0] for label in ("model", "gold")]
     assert sum(means) == pytest.approx(1) and means[0] != 0.5
     steps = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
-    watched = [line for line in steps if "watched" in line]
-    assert [line["step"] for line in watched] == [0, 2, 4]
-    assert len(watched[0]["watched"]) == 9 and "cosine ndcg" in watched[0]["each"]
-    last = watched[-1]["watched"]
+    evaluated = [line for line in steps if "watched" in line]
+    assert [line["step"] for line in evaluated] == [0, 2, 4]
+    assert len(evaluated[0]["watched"]) == 9 and "cosine ndcg" in evaluated[0]["each"]
+    last = evaluated[-1]["watched"]
     assert last["kendall_tau"] == pytest.approx(
         rows["trained", "model"]["kendall_tau"][0], abs=1e-4
     )
     # the same call again trains nothing, and other labels or settings are another job's
     before = (work / "ranker.jsonl").read_bytes(), (trained / "model.safetensors").read_bytes()
-    assert job.execute(settings, work) == trained
+    assert settings.execute(work).path == trained
     after = (work / "ranker.jsonl").read_bytes(), (trained / "model.safetensors").read_bytes()
     assert before == after
     write(tmp_path / "labels", lines(13))
     with pytest.raises(InputError, match="another"):
-        job.execute(settings, work)
+        settings.execute(work)
 
 
 def test_random_orders_are_of_chance(tmp_path: Path) -> None:
@@ -204,9 +206,9 @@ def test_jobs_that_will_not_do(tmp_path: Path) -> None:
     flat = [line | {"labels": [2] * len(line["rewrites"])} for line in lines()[1:]]
     write(tmp_path / "labels", [lines()[0], *flat])
     with pytest.raises(InputError, match=r"in none of the .* questions do two rewrites differ"):
-        job.execute(settings, tmp_path / "work")
+        settings.execute(tmp_path / "work")
     with pytest.raises(InputError, match=r"give --config\.labels=DIRECTORY"):
-        job.execute(dataclasses.replace(settings, labels=""), tmp_path / "work")
+        dataclasses.replace(settings, labels="").execute(tmp_path / "work")
     assert not (tmp_path / "work").exists()
     with pytest.raises(InputError, match=r"holds no ranker\.jsonl"):
         read_table(tmp_path)

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.store import Store
-from jaxrag.methods.search_tools import RerankerTool
-from jaxrag.models.ranker_checkpoint import begin_ranker, write_ranker
-from jaxrag.retrieval import ranker as rankers
+from jaxrag.methods.ars.ranker import scorer as rankers
+from jaxrag.models.bert.rewrite_ranker_checkpoint import untrained_ranker, write_ranker
+from jaxrag.steps.search_tools import RerankerTool
 from jaxrag.types import InputError, Passage
-from tests.models import small_bert
+from tests.models.bert import small_bert
 
 BERT = small_bert.BERT | {"num_hidden_layers": 1}  # compiles in half the time
 QUESTION = "the capital of france"
@@ -29,7 +29,7 @@ def start(tmp_path: Path) -> str:
 @pytest.fixture
 def trained(start: str, tmp_path: Path) -> str:
     float32 = jnp.dtype("float32")
-    loaded = begin_ranker(Path(start), dtype=float32, pooling="mean", max_length=16, seed=3)
+    loaded = untrained_ranker(Path(start), dtype=float32, pooling="mean", max_length=16, seed=3)
     return str(write_ranker(tmp_path / "trained", loaded, begun_with=Path(start)))
 
 

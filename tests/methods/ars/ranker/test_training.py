@@ -9,14 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.engines.store import canonical, digest
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.ranking import pairwise_accuracy, ranknet_loss
-from jaxrag.models.ranker import dropout_noise
-from jaxrag.retrieval.rerank import CrossEncoder
-from jaxrag.training import pieces
-from jaxrag.training.checkpoints import flatten, hashes
-from jaxrag.training.ranker import make_step, train
-from jaxrag.training.ranker_data import (
+from jaxrag.methods.ars.ranker.data import (
     Example,
     batches,
     make_batch,
@@ -24,9 +19,14 @@ from jaxrag.training.ranker_data import (
     tokenised,
     without_pair,
 )
-from jaxrag.training.ranker_settings import Training
+from jaxrag.methods.ars.ranker.settings import Training
+from jaxrag.methods.ars.ranker.training import make_step, train
+from jaxrag.models.bert.rewrite_ranker import dropout_noise
+from jaxrag.retrieval.rerank import CrossEncoderReranker
+from jaxrag.training import grad_cache
+from jaxrag.training.checkpoints import flatten, hashes
 from jaxrag.types import InputError
-from tests.training import small_ranker
+from tests.methods.ars.ranker import small_ranker
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +35,21 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(**more: Any) -> Training:
-    told: dict[str, Any] = {"batch": 8, "piece": 2, "learning_rate": 5e-3, "save_every": 3} | more
+    told: dict[str, Any] = {
+        "batch": 8,
+        "microbatch": 2,
+        "learning_rate": 5e-3,
+        "save_every": 3,
+    } | more
     return Training(**told)
 
 
-def batch_of(some: list[Example], ranker: CrossEncoder) -> Any:
+def batch_of(some: list[Example], ranker: CrossEncoderReranker) -> Any:
     return make_batch(tokenised(some, ranker), rewrites=4, limit=16, pad_id=0)
 
 
 def one_device() -> Any:
-    return pieces.data_mesh(jax.devices()[:1])
+    return grad_cache.data_mesh(jax.devices()[:1])
 
 
 def hash_of(params: Any) -> str:
@@ -90,11 +95,13 @@ def test_the_order_is_the_seeds_and_each_question_comes_once_an_epoch(start: Pat
     ("ties", "dropout"), [("half", 0.4), pytest.param("drop", 0.0, marks=pytest.mark.slow)]
 )
 def test_a_step_is_that_of_the_loss(start: Path, ties: Any, dropout: float) -> None:
-    """Pieces of 1 question against the whole batch, question by question, and AdamW by hand."""
+    """Microbatches of 1 question against the whole batch, question by question, and AdamW by
+    hand.
+    """
     ranker = small_ranker.begin(start)
     module: Any = ranker.module
     how = settings(
-        batch=2, piece=1, ties=ties, dropout=dropout, weight_decay=0.0, clip=0.01, seed=7
+        batch=2, microbatch=1, ties=ties, dropout=dropout, weight_decay=0.0, clip=0.01, seed=7
     )
     step = make_step(module, how, steps=10, mesh=one_device())
     batch = batch_of(small_ranker.examples(2), ranker)
@@ -112,14 +119,14 @@ def test_a_step_is_that_of_the_loss(start: Path, ties: Any, dropout: float) -> N
             losses.append(ranknet_loss(scores[:n], jnp.asarray(batch.labels[q, :n]), ties=ties))
         return sum(losses) / 2
 
-    value, slopes = jax.jit(jax.value_and_grad(whole))(ranker.params)
+    value, gradients = jax.jit(jax.value_and_grad(whole))(ranker.params)
     state, figures = step.update(step.begin(ranker.params), batch, 5)
     np.testing.assert_allclose(figures["loss"], value, rtol=1e-5)
     flat = lambda tree: np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])  # noqa: E731
-    norm = np.linalg.norm(flat(slopes))
+    norm = np.linalg.norm(flat(gradients))
     np.testing.assert_allclose(figures["norm"], norm, rtol=1e-4)
     assert norm > 0.01
-    g = flat(slopes) * 0.01 / norm  # Adam's first step is rate * g / (|g| + 1e-8), g clipped
+    g = flat(gradients) * 0.01 / norm  # Adam's first step is rate * g / (|g| + 1e-8), g clipped
     moved, known = flat(state.params) - flat(ranker.params), np.abs(g) > 1e-3 * np.abs(g).max()
     np.testing.assert_allclose(moved[known], (-5e-3 * g / (np.abs(g) + 1e-8))[known], rtol=2e-2)
     assert known.mean() > 0.1
@@ -131,7 +138,7 @@ def test_it_learns_the_order(start: Path, tmp_path: Path) -> None:
     ranker, known = small_ranker.begin(start), small_ranker.examples(32)
     held = small_ranker.examples(8, seed=1)
 
-    def accuracy(ranker: CrossEncoder, some: list[Example]) -> np.ndarray:
+    def accuracy(ranker: CrossEncoderReranker, some: list[Example]) -> np.ndarray:
         return np.array(
             [
                 pairwise_accuracy(
@@ -142,11 +149,11 @@ def test_it_learns_the_order(start: Path, tmp_path: Path) -> None:
             ]
         )
 
-    def watch(ranker: CrossEncoder, step: int) -> Any:
+    def evaluate(ranker: CrossEncoderReranker, step: int) -> Any:
         return {"known": accuracy(ranker, known), "held": accuracy(ranker, held)}
 
-    how = settings(steps=150, save_every=150, watch_every=150, ties="drop")
-    train(known, ranker, how, tmp_path, watch=watch, mesh=one_device())
+    how = settings(steps=150, save_every=150, evaluate_every=150, ties="drop")
+    train(known, ranker, how, tmp_path, evaluate=evaluate, mesh=one_device())
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "watched" in line] == [0, 150]
     assert lines[0]["watched"]["known"] < 0.75
@@ -163,18 +170,18 @@ def test_stopped_and_started_again_it_ends_in_the_same_bits(start: Path, tmp_pat
     """Stopped after step 6 of 8, gone on with on two devices; and never stopped. With dropout."""
     some, seen = small_ranker.examples(12), []
 
-    def stops(ranker: CrossEncoder, step: int) -> Any:
+    def stops(ranker: CrossEncoderReranker, step: int) -> Any:
         seen.append(step)
         if step == 6:
             raise Stop
         return {}
 
-    how = settings(steps=8, watch_every=3)
+    how = settings(steps=8, evaluate_every=3)
     ranker = small_ranker.begin(start)
     with pytest.raises(Stop):
-        train(some, ranker, how, tmp_path / "stopped", watch=stops, mesh=one_device())
+        train(some, ranker, how, tmp_path / "stopped", evaluate=stops, mesh=one_device())
     assert seen == [0, 3, 6]
-    two = pieces.data_mesh(jax.devices()[:2])
+    two = grad_cache.data_mesh(jax.devices()[:2])
     found = hash_of(train(some, ranker, how, tmp_path / "stopped", mesh=two))
     whole = hash_of(train(some, ranker, how, tmp_path / "whole", mesh=one_device()))
     assert found == whole
@@ -191,8 +198,8 @@ def test_eight_devices_train_to_the_bits_of_one(start: Path) -> None:
     module: Any = ranker.module
     found = []
     for devices in (1, 8):
-        mesh = pieces.data_mesh(jax.devices()[:devices])
-        step = make_step(module, settings(piece=1), steps=3, mesh=mesh)
+        mesh = grad_cache.data_mesh(jax.devices()[:devices])
+        step = make_step(module, settings(microbatch=1), steps=3, mesh=mesh)
         state, losses = step.begin(ranker.params), []
         for number in range(3):
             batch = batch_of(small_ranker.examples(8, seed=number), ranker)
@@ -273,14 +280,7 @@ def test_too_few_questions_are_told(start: Path) -> None:
         batches(small_ranker.examples(3), small_ranker.begin(start), settings())
 
 
-def test_the_rate_rises_and_falls_along_a_cosine() -> None:
-    # warm-up over 4 steps from a fifth of the peak, then (1 + cos(pi t / 4)) / 2
-    rate = Training(learning_rate=1.0, warmup=4).schedule(8)
-    found = [float(rate(i)) for i in range(9)]
-    cosine = [(1 + np.cos(np.pi * t / 4)) / 2 for t in range(5)]
-    np.testing.assert_allclose(found, [0.2, 0.4, 0.6, 0.8, *cosine], atol=1e-6)
-    plain = Training(learning_rate=2.0).schedule(10)
-    np.testing.assert_allclose([float(plain(i)) for i in (0, 5, 10)], [2, 1, 0], atol=1e-6)
+def test_epochs_make_steps() -> None:
     assert Training(epochs=20, batch=16).steps_over(240) == 300
     assert Training(steps=7).steps_over(240) == 7
 

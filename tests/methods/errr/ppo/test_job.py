@@ -9,30 +9,34 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import ppo_toy
 from configs import train_rrr
-from jaxrag.engines.store import Store
+from jaxrag.core.store import Store
+from jaxrag.data.draw import Draw
+from jaxrag.data.factbook.settings import Factbook
+from jaxrag.engines.local.settings import Local
 from jaxrag.evaluation.significance import interval, paired_difference
-from jaxrag.jobs import ppo as job
-from jaxrag.jobs import ppo_figures, ppo_toy
-from jaxrag.jobs.ppo_rewards import Rewards, Worth, usable
-from jaxrag.methods import rrr
-from jaxrag.methods.language_model_tool import LanguageModelTool
-from jaxrag.methods.queries import RRR, Prompted, Trained
-from jaxrag.methods.rewrite_steps import Search
-from jaxrag.methods.search_tools import RetrieverTool
-from jaxrag.methods.steps import Reader
-from jaxrag.methods.tools import Tools
-from jaxrag.run import Run
-from jaxrag.settings import Bm25, Draw, Exact, Factbook, Local
-from jaxrag.training import ppo_toy as toy
-from jaxrag.training.ppo_settings import Training
-from jaxrag.training.students import NewT5, load_student, new_t5, write_student
+from jaxrag.methods.ars.rewrite_steps import Search
+from jaxrag.methods.errr import rrr
+from jaxrag.methods.errr.ppo import figures as ppo_figures
+from jaxrag.methods.errr.ppo import job
+from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
+from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.dense.settings import Exact
+from jaxrag.runs.run import Run
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.search_tools import RetrieverTool
+from jaxrag.steps.tools import Tools
+from jaxrag.training.ppo.settings import PPOTraining
+from jaxrag.training.student.students import NewT5, load_student, new_t5, write_student
 from jaxrag.types import Generation, InputError, Passage, Question
-from tests.methods.scripted import ScriptedIndex
-from tests.methods.test_errr import ANGLES, PASSAGES, Reads
+from tests.methods.errr.test_errr import ANGLES, PASSAGES, Reads
+from tests.steps.scripted import ScriptedIndex
 
 METHOD = rrr.Config(
-    Trained(RRR, context=False, most=3),
+    Trained(StudentInput(RRR, context=False), most=3),
     Search(m=2, merge="round_robin", read=2),
     reader=Reader(prompts="errr_small"),
 )
@@ -60,9 +64,8 @@ def rewards(worth: Worth, llm: Any = None, store: Store | None = None) -> Reward
     llm = llm or Reads({"It is in Rome": "Rome **", "Title": "the city of Rome **"})
     tools = Tools(llm=LanguageModelTool(llm), retriever=RetrieverTool(index))
     dataset: Any = SimpleNamespace(passages=Corpus())
-    run = Run(METHOD, Factbook(), Local(), Exact())
     gold = {"q1": ("b",), "q2": ("zzz",)}
-    return Rewards(run, worth, dataset, gold, tools, store or Store(None))
+    return Rewards(METHOD, 10, worth, dataset, gold, tools, store or Store(None))
 
 
 def wrote(text: str, finish: Any = "end") -> Generation:
@@ -149,7 +152,7 @@ def trained(directory: Path, seed: int, values: dict[int, dict[str, list[Any]]])
     """A finished training's files."""
     directory.mkdir(parents=True)
     config = {"training": {"training": {"seed": seed}}}
-    from jaxrag.jobs.directory import job_directory
+    from jaxrag.runs.job import job_directory
 
     with job_directory(directory, config):
         pass
@@ -197,7 +200,7 @@ def test_each_seed_has_its_directory(tmp_path: Path) -> None:
 
 
 VARIANTS = [
-    *("toy", "hit@tiny", "qa@factbook"),
+    *("hit@tiny", "qa@factbook"),
     *("hit+decoder@popqa", "qa@paper-ambigqa", "qa@hotpotqa"),
 ]
 
@@ -205,11 +208,10 @@ VARIANTS = [
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_variants_of_the_config(variant: str) -> None:
     made = train_rrr.get_config(variant)
-    if isinstance(made, job.TrainRrr):
-        train, test = made.run.data, made.watched
-        assert (train.part, test.part) == ("train", "test")  # type: ignore[attr-defined]
-        assert made.worth.reads == variant.startswith("qa")
-        assert made.run.method.rewriter.instruction == RRR
+    train, test = made.run.data, made.evaluation_data
+    assert (train.part, test.part) == ("train", "test")  # type: ignore[attr-defined]
+    assert made.worth.reads == variant.startswith("qa")
+    assert made.run.method.rewriter.instruction == RRR
 
 
 @pytest.mark.parametrize("variant", ["em@tiny", "qa@nowhere", "qa+bert@tiny"])
@@ -221,7 +223,7 @@ def test_no_such_variant(variant: str) -> None:
 def test_settings_that_will_not_do(tmp_path: Path) -> None:
     run = Run(METHOD, Factbook(), Local(), Exact())
     prompted = dataclasses.replace(run, method=rrr.Config(Prompted(context=False)))
-    with pytest.raises(InputError, match=r"rewriter that is queries\.Trained"):
+    with pytest.raises(InputError, match=r"rewriter is Prompted, .*give queries\.Trained"):
         job.TrainRrr(prompted, Factbook())
     with pytest.raises(InputError, match="All weights of worth are 0"):
         Worth(0, 0, 0)
@@ -229,39 +231,39 @@ def test_settings_that_will_not_do(tmp_path: Path) -> None:
         Worth(hit=-1)
     with pytest.raises(InputError, match="seeds is 0"):
         job.TrainRrr(run, Factbook(), seeds=0)
-    with pytest.raises(InputError, match="watch_every is 0"):
-        job.TrainRrr(run, Factbook(), training=Training())
+    with pytest.raises(InputError, match="evaluate_every is 0"):
+        job.TrainRrr(run, Factbook(), training=PPOTraining())
     with pytest.raises(InputError, match=r"No rewriter to begin with.*--config\.checkpoint"):
-        job.execute(job.TrainRrr(run, Factbook()), tmp_path)
+        job.TrainRrr(run, Factbook()).execute(tmp_path)
 
 
 def small(tmp_path: Path, **changes: Any) -> job.TrainRrr:
     """Two steps of a T5 that knows eight words, rewarded by what BM25 finds."""
-    where = toy.tokenizer(tmp_path / "tokenizer")
+    where = ppo_toy.tokenizer(tmp_path / "tokenizer")
     sizes = NewT5(str(where), width=8, inner=8, heads=1, head_width=8, layers=1)
     student = new_t5(sizes, max_source=8, max_target=4, dtype="float32")
     write_student(tmp_path / "student", student, student.params)
     drawn = Draw(
         Factbook(split="train", countries=3),
-        tests=Factbook(countries=3),
+        test_source=Factbook(countries=3),
         train=8,
         test=4,
-        gold=True,
+        only_gold=True,
     )
     run = Run(METHOD, dataclasses.replace(drawn, part="train"), Local(), Bm25(),
               cache=str(tmp_path / "cache"))  # fmt: skip
-    how = Training(steps=2, rollouts=2, batch=2, passes=1, learning_rate=1e-2, watch_every=1)
+    how = PPOTraining(steps=2, rollouts=2, batch=2, passes=1, learning_rate=1e-2, evaluate_every=1)
     told: dict[str, Any] = {"max_source": 8, "max_target": 4, "training": how} | changes
     worth = Worth(exact_match=0.0, f1=0.0, gold=True)
-    watched = dataclasses.replace(drawn, part="test")
-    return job.TrainRrr(run, watched, str(tmp_path / "student"), worth=worth, **told)
+    evaluation_data = dataclasses.replace(drawn, part="test")
+    return job.TrainRrr(run, evaluation_data, str(tmp_path / "student"), worth=worth, **told)
 
 
 @pytest.mark.slow
 def test_what_a_job_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "load_model", lambda *_: Reads({}))
     settings, work = small(tmp_path), tmp_path / "work"
-    trained = job.execute(settings, work)
+    trained = settings.execute(work).path
     assert trained == work / "optimizer"
     rows = {
         row["figure"]: row for row in map(json.loads, (work / "ppo.jsonl").read_text().splitlines())
@@ -282,16 +284,16 @@ def test_what_a_job_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not np.array_equal(*(one.params["shared"]["weight"] for one in (found, begun)))
     # the same call again trains nothing; other settings are another job's
     before = (trained / "model.safetensors").read_bytes()
-    job.execute(settings, work)
+    settings.execute(work)
     assert (trained / "model.safetensors").read_bytes() == before
     with pytest.raises(InputError, match="other settings"):
-        job.execute(dataclasses.replace(settings, watched_limit=2), work)
+        dataclasses.replace(settings, evaluation_limit=2).execute(work)
 
 
 @pytest.mark.slow
 def test_ppo_raises_the_reward_of_the_toy(tmp_path: Path) -> None:
-    how = ppo_toy.TrainToy(dataclasses.replace(ppo_toy.LEARNS, steps=30, watch_every=15))
-    trained = ppo_toy.execute(how, tmp_path)
+    how = ppo_toy.TrainToy(dataclasses.replace(ppo_toy.LEARNS, steps=30, evaluate_every=15))
+    trained = how.execute(tmp_path).path
     assert (trained / "model.safetensors").exists()
     table = map(json.loads, (tmp_path / ppo_figures.TABLE).read_text().splitlines())
     row = next(row for row in table if row["figure"] == "reward")

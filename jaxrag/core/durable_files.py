@@ -1,0 +1,100 @@
+"""File operations that survive ``kill -9`` and a full disk: a file is replaced whole or kept."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from jaxrag.types import InputError
+
+_FULL = {number: os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)}
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """A binary stream whose content replaces ``path`` when the block ends without an error.
+
+    After an error the previous file is unchanged.
+
+    Raises:
+      InputError: the disk is full.
+    """
+    temporary = path.with_name(path.name + ".new")
+    with explain_full_disk(path.parent):
+        try:
+            with temporary.open("wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        rename(temporary, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a UTF-8 file with `atomic_write`."""
+    with atomic_write(path) as stream:
+        stream.write(utf8(text))
+
+
+def utf8(text: str) -> bytes:
+    """The UTF-8 bytes of a text; a lone surrogate, which has no UTF-8 form, as its JSON escape."""
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+def rename(source: Path, target: Path) -> None:
+    """Renames a file or directory; on disk when this returns."""
+    source.replace(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's content, or a directory's list of entries, is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def explain_full_disk(path: Path) -> Iterator[None]:
+    """Turns a full-disk error inside the block into an InputError that names ``path``."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        # ArrayRecord's C++ raises a RuntimeError that has no errno, only its message
+        worded = isinstance(error, RuntimeError) and any(map(str(error).count, _FULL.values()))
+        if not worded and getattr(error, "errno", None) not in _FULL:
+            raise
+        raise InputError(
+            f"the disk that holds {path} is full; finished work is kept: "
+            "free some space and run the same command again"
+        ) from error
+
+
+@contextlib.contextmanager
+def exclusive_directory(directory: Path) -> Iterator[None]:
+    """Creates an index directory and locks it against other processes during the block.
+
+    Raises:
+      InputError: the path is a file, or another process holds the lock.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{directory} is a file; give a directory for the index") from None
+    with (directory / ".lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another process is building an index in {directory}; wait until it ends"
+            ) from None
+        yield

@@ -1,0 +1,62 @@
+"""What every index's and every reranker's settings can do, and where indexes are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Protocol
+
+from jaxrag.core.hashing import digest
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.retrieval import rerank
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.retriever import Retriever, TextRetriever
+
+
+class IndexSettings(Protocol):
+    """Settings of an index.
+
+    An index without vectors (`TextRetriever`) has the class attribute ``gives_vectors = False``.
+    """
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        ...
+
+    def open(self, passages: Passages, cache: Path) -> Retriever | TextRetriever:
+        """Opens the index of a corpus, building it on first use."""
+        ...
+
+
+class RerankerSettings(Protocol):
+    """Settings of a reranker."""
+
+    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+        """Loads the reranker; ``model`` is the run's language model."""
+        ...
+
+
+def index_directory(cache: Path, *identities: str) -> Path:
+    """Where an index with these identities (encoder, passages, settings) is kept."""
+    return cache / "indexes" / digest(*identities)[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossEncoder:
+    """A reranker that reads query and passage together."""
+
+    checkpoint: str
+
+    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+        """Reads the checkpoint onto the devices."""
+        return rerank.CrossEncoderReranker.load(self.checkpoint)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryLikelihood:
+    """Reranks by the language model's mean log-probability of the query given the passage."""
+
+    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+        """Uses the run's own language model."""
+        return rerank.QueryLikelihoodReranker(model)

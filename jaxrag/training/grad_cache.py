@@ -1,0 +1,260 @@
+"""Gradient of a loss over a whole batch, computed in microbatches that fit a device.
+
+GradCache (Gao et al., 2021, "Scaling deep contrastive learning batch size under memory limited
+setup"): a contrastive loss needs the vectors of the whole batch at once, but not the activations
+behind them. So each microbatch is embedded, the loss is differentiated with respect to the vectors,
+and each microbatch is embedded again to backpropagate that gradient to the parameters. The result
+is the gradient of the whole batch; peak memory is that of one microbatch.
+
+One device, eight devices and several processes give the same bits. All microbatches have one shape
+and run the same program, and their gradients are summed in the order of one binary tree. Two things
+that XLA does by default are avoided: each device runs a program compiled for that device alone,
+since a program for many devices is optimised differently and rounds differently; and gradients are
+not summed over devices with psum, whose order is the compiler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxrag.types import InputError
+
+_AXIS = "data"
+_REPLICATED, _SHARDED = P(), P(_AXIS)
+
+Tree = Any
+PerDevice = list[Tree]
+"""A tree for each device of this process, in the mesh's order."""
+Embed = Callable[[Tree, Tree], Tree]
+"""(parameters, microbatch) -> vectors; the first axis of every array is the microbatch's rows."""
+Loss = Callable[[Tree, Tree], jax.Array]
+"""(vectors of the whole batch, whole batch) -> scalar loss."""
+
+
+class Gradient(NamedTuple):
+    """Loss and gradients of a batch, the same on every device."""
+
+    loss: PerDevice
+    gradients: PerDevice
+
+
+def data_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh with the one axis "data"; by default over all devices of all processes."""
+    return Mesh(np.asarray(devices or jax.devices()), (_AXIS,))
+
+
+def replicate(tree: Tree, mesh: Mesh) -> Tree:
+    """A copy of a tree of arrays on every device of a mesh; the tree is equal in all processes."""
+    copies = [jax.device_put(tree, device, may_alias=False) for device in mesh.local_devices]
+    return global_arrays(copies, mesh, _REPLICATED)
+
+
+def local_arrays(tree: Tree, mesh: Mesh) -> PerDevice:
+    """The shard of each array that each local device holds; inverse of `global_arrays`."""
+
+    def shard_on(array: jax.Array, device: Any) -> jax.Array:
+        return next(shard.data for shard in array.addressable_shards if shard.device == device)
+
+    return [
+        jax.tree.map(lambda array, device=device: shard_on(array, device), tree)
+        for device in mesh.local_devices
+    ]
+
+
+def global_arrays(local: PerDevice, mesh: Mesh, spec: P) -> Tree:
+    """Global arrays from local ones: copies (``P()``) or shards of the rows (``P("data")``)."""
+    sharding = NamedSharding(mesh, spec)
+
+    def array(*parts: Any) -> jax.Array:
+        parts = tuple(map(jnp.asarray, parts))
+        rows = len(parts[0]) * mesh.size if spec == _SHARDED else 0
+        shape = (rows, *parts[0].shape[1:]) if spec == _SHARDED else parts[0].shape
+        return jax.make_array_from_single_device_arrays(shape, sharding, list(parts))
+
+    return jax.tree.map(array, *local)
+
+
+def check_batch(batch: int, microbatch: int, mesh: Mesh) -> None:
+    """Checks that a batch can be cut into microbatches and sharded over a mesh.
+
+    Raises:
+      InputError: the batch is not a power of two of microbatches, or the number of devices is not
+        a power of two up to that.
+    """
+    devices = mesh.size
+    if microbatch < 1 or batch < 1 or batch % microbatch or not _power_of_two(batch // microbatch):
+        raise InputError(
+            f"batch is {batch} and microbatch {microbatch}: a batch must have 1, 2, 4, 8, ... "
+            "microbatches."
+        )
+    if not _power_of_two(devices) or devices > batch // microbatch:
+        raise InputError(
+            f"{batch // microbatch} microbatches cannot be shared by {devices} devices: use 1, 2, "
+            "4, ... devices, at most as many as microbatches, or make microbatches smaller (batch "
+            f"is {batch}, microbatch {microbatch})."
+        )
+
+
+def _power_of_two(number: int) -> bool:
+    return number > 0 and not number & (number - 1)
+
+
+def shard_microbatches(batch: Tree, microbatch: int, mesh: Mesh) -> list[PerDevice]:
+    """Puts a batch on the devices; item i of the result holds each device's i-th microbatch.
+
+    Devices take consecutive rows, so the microbatches of one device are consecutive, too.
+
+    Args:
+      batch: NumPy arrays [n ...] of the whole batch, equal in every process.
+      microbatch: rows of a microbatch.
+      mesh: see `data_mesh`.
+    """
+    each = len(jax.tree.leaves(batch)[0]) // (microbatch * mesh.size)
+
+    def part(index: int) -> PerDevice:
+        found = []
+        for device in mesh.local_devices:
+            start = (_position(device, mesh) * each + index) * microbatch
+            rows = slice(start, start + microbatch)
+            found.append(jax.device_put(jax.tree.map(lambda a, rows=rows: a[rows], batch), device))
+        return found
+
+    return [part(index) for index in range(each)]
+
+
+def _position(device: Any, mesh: Mesh) -> int:
+    return list(mesh.devices.flat).index(device)
+
+
+def make_gradient(
+    embed: Embed, loss: Loss, mesh: Mesh
+) -> Callable[[PerDevice, list[PerDevice]], Gradient]:
+    """The function (parameters, microbatches) -> loss and gradients of the whole batch.
+
+    Its arguments are per device: parameters as from `local_arrays`, microbatches as from
+    `shard_microbatches`.
+
+    Args:
+      embed: embeds one microbatch.
+      loss: of all vectors and the whole batch, rows in the batch's order.
+      mesh: see `data_mesh`; parameters are replicated over its devices.
+    """
+    forward, backward = jax.jit(embed), jax.jit(_backward(embed))
+    differentiate = jax.jit(jax.value_and_grad(loss))
+    gather = _over_devices(_gather, mesh)
+    reduce = _over_devices(_sum_over_devices(mesh.size), mesh)
+    positions = [_position(device, mesh) for device in mesh.local_devices]
+
+    def parameter_gradients(
+        params: PerDevice, part: PerDevice, index: int, each: int, by_vectors: PerDevice
+    ) -> PerDevice:
+        own = [
+            _microbatch_rows(whole, np.int32(position * each + index), count=each * mesh.size)
+            for whole, position in zip(by_vectors, positions, strict=True)
+        ]
+        return on_each_device(backward, params, part, own)
+
+    def gradient(params: PerDevice, parts: list[PerDevice]) -> Gradient:
+        each = len(parts)
+        vectors = [on_each_device(forward, params, part) for part in parts]
+        results = on_each_device(differentiate, gather(*vectors), gather(*parts))
+        by_vectors = [gradients for _, gradients in results]
+        summands = (
+            parameter_gradients(params, part, i, each, by_vectors) for i, part in enumerate(parts)
+        )
+        return Gradient([value for value, _ in results], reduce(_sum_as_tree(summands)))
+
+    return gradient
+
+
+def on_each_device(function: Callable[..., Tree], *local: PerDevice) -> PerDevice:
+    """Calls a jitted function with each device's arrays; programs compile in parallel."""
+    with ThreadPoolExecutor(len(local[0])) as threads:
+        return list(threads.map(function, *local))
+
+
+def _over_devices(function: Callable[..., Tree], mesh: Mesh) -> Callable[..., PerDevice]:
+    """A function that communicates between devices, without rounding."""
+    # Results are equal on every device by construction, which check_vma cannot see.
+    mapped = jax.jit(
+        jax.shard_map(
+            function, mesh=mesh, in_specs=_SHARDED, out_specs=_REPLICATED, check_vma=False
+        )
+    )
+    return lambda *local: local_arrays(
+        mapped(*(global_arrays(one, mesh, _SHARDED) for one in local)), mesh
+    )
+
+
+def _gather(*parts: Tree) -> Tree:
+    """All microbatches of all devices, in the batch's order."""
+
+    def whole(*arrays: jax.Array) -> jax.Array:
+        gathered = jnp.stack([lax.all_gather(array, _AXIS) for array in arrays], axis=1)
+        return gathered.reshape(-1, *arrays[0].shape[1:])
+
+    return jax.tree.map(whole, *parts)
+
+
+@partial(jax.jit, static_argnames="count")
+def _microbatch_rows(whole: Tree, number: jax.Array, *, count: int) -> Tree:
+    """The rows of microbatch ``number`` out of ``count``."""
+
+    def rows(array: jax.Array) -> jax.Array:
+        size = len(array) // count
+        return lax.dynamic_slice_in_dim(array, number * size, size)
+
+    return jax.tree.map(rows, whole)
+
+
+def _backward(embed: Embed) -> Callable[[Tree, Tree, Tree], Tree]:
+    """(parameters, microbatch, gradient by its vectors) -> gradient by the parameters [1 ...]."""
+
+    def backward(params: Tree, microbatch: Tree, by_vectors: Tree) -> Tree:
+        _, vjp = jax.vjp(lambda given: embed(given, microbatch), params)
+        return jax.tree.map(lambda gradient: gradient[None], vjp(by_vectors)[0])
+
+    return backward
+
+
+@jax.jit
+def add(first: Tree, second: Tree) -> Tree:
+    """Sum of two trees."""
+    return jax.tree.map(jnp.add, first, second)
+
+
+def _sum_as_tree(gradients: Iterator[PerDevice]) -> PerDevice:
+    """((0 + 1) + (2 + 3)) + ...: the sum of 2^l items, with at most l + 1 in memory at once."""
+    partial_sums: list[tuple[int, PerDevice]] = []
+    for gradient in gradients:
+        size = 1
+        while partial_sums and partial_sums[-1][0] == size:
+            earlier = partial_sums.pop()[1]
+            gradient, size = on_each_device(add, earlier, gradient), 2 * size
+        partial_sums.append((size, gradient))
+    [(_, total)] = partial_sums
+    return total
+
+
+def _sum_over_devices(devices: int) -> Callable[[Tree], Tree]:
+    """The upper levels of the same tree: neighbours first, then neighbouring pairs, ..."""
+
+    def total(gradient: jax.Array) -> jax.Array:
+        gradient, distance = gradient[0], 1
+        while distance < devices:
+            swap = [(device, device ^ distance) for device in range(devices)]
+            gradient = gradient + lax.ppermute(gradient, _AXIS, swap)
+            distance *= 2
+        return gradient
+
+    return lambda gradients: jax.tree.map(total, gradients)

@@ -1,0 +1,201 @@
+"""PPO for a text generator: each step samples texts, rewards them, and updates the policy.
+
+Trainable RRR (Ma et al., 2023; docs/methods.md, "ERRR: PPO"). An update step makes several passes
+over the texts in batches. Runs in one process, on its first device: most time is spent in the
+reader that gives rewards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grain
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.functional import ppo
+from jaxrag.training.loop import Data, Evaluation, fit
+from jaxrag.training.ppo.rollouts import (
+    PPOExample,
+    Reward,
+    RolloutFile,
+    Rollouts,
+    checked_rewards,
+    mean_metrics,
+    sample_texts,
+    token_pairs,
+    truncated_examples,
+)
+from jaxrag.training.ppo.settings import PPOTraining
+from jaxrag.training.ppo.step import Params, PPOState, make_step, zero_value
+from jaxrag.training.student.students import Student, engine
+from jaxrag.types import Generation, InputError
+
+
+def _question_batches(questions: int, settings: PPOTraining) -> Data:
+    """Endless batches of question numbers, in an order decided by the seed."""
+    order = grain.MapDataset.range(questions).seed(settings.seed).shuffle().repeat()
+    return iter(order.batch(settings.rollouts).to_iter_dataset())
+
+
+class PPOIteration:
+    """A step of training as a callable: sample texts, reward them, update the policy."""
+
+    def __init__(
+        self,
+        examples: Sequence[PPOExample],
+        student: Student,
+        reward: Reward,
+        settings: PPOTraining,
+        directory: Path,
+    ) -> None:
+        self._examples, self._student, self._reward = examples, student, reward
+        self._settings, self._directory = settings, directory
+        self.functions = make_step(student.module, settings)
+        self._file: RolloutFile | None = None
+        first = {"policy": student.params, "value": zero_value(student.module)}
+        self._first = jax.tree.map(jnp.asarray, first)
+
+    def __call__(
+        self, state: PPOState, numbers: np.ndarray, at: int
+    ) -> tuple[PPOState, Mapping[str, Any]]:
+        """Step ``at``, from 0, on the questions with these numbers; donates the state."""
+        began = time.monotonic()
+        some = [self._examples[int(number)] for number in numbers]
+        texts = self._sample(state, some, at)
+        sampled = time.monotonic()
+        scores, reward_metrics = self._rewards(some, texts, at)
+        rewarded = time.monotonic()
+        rollouts = self._rollouts(state, some, texts, scores)
+        state, kl_metrics = self.functions.control(state, rollouts)
+        state, update_metrics = self.update(state, rollouts, at)
+        lengths = [len(one.tokens) for one in texts]
+        return state, {
+            **reward_metrics,
+            **kl_metrics,
+            **update_metrics,
+            "tokens": float(np.mean(lengths)),
+            "ended": float(np.mean([one.finish_reason == "end" for one in texts])),
+            "write_seconds": round(sampled - began, 3),
+            "reward_seconds": round(rewarded - sampled, 3),
+            "update_seconds": round(time.monotonic() - rewarded, 3),
+        }
+
+    def _sample(self, state: PPOState, some: Sequence[PPOExample], at: int) -> list[Generation]:
+        model = engine(self._student, state.params["policy"])
+        sources = [one.source for one in some]
+        settings, tokens = self._settings, self._student.max_target
+        return sample_texts(model, sources, tokens=tokens, seed=settings.seed, step=at)
+
+    def _rewards(
+        self, some: Sequence[PPOExample], texts: Sequence[Generation], at: int
+    ) -> tuple[Float[np.ndarray, " b"], dict[str, float]]:
+        questions = [one.question for one in some]
+        rewards, records = self._reward(questions, texts)
+        scores = checked_rewards(rewards, questions, at + 1)
+        self._file = self._file or RolloutFile(self._directory, at)
+        self._file.write(at + 1, questions, texts, scores, records)
+        return scores, mean_metrics(records) | {"reward": float(scores.mean())}
+
+    def _rollouts(
+        self,
+        state: PPOState,
+        some: Sequence[PPOExample],
+        texts: Sequence[Generation],
+        scores: Float[np.ndarray, " b"],
+    ) -> Rollouts:
+        pairs = token_pairs(self._student, [one.source for one in some], texts)
+        logprobs, values = self.functions.score(state.params, pairs)
+        reference, _ = self.functions.score(self._first, pairs)
+        return self.functions.advantages(
+            state.coefficient, pairs, scores, logprobs, reference, values
+        )
+
+    def update(
+        self, state: PPOState, rollouts: Rollouts, at: int
+    ) -> tuple[PPOState, dict[str, Any]]:
+        """Passes over the texts, stopping early where the policy has moved beyond ``kl_bound``."""
+        settings, found = self._settings, []
+        beta, bound = float(state.coefficient), settings.kl_bound
+        explained = ppo.explained_variance(rollouts.values, rollouts.returns, where=rollouts.where)
+        random = np.random.default_rng([settings.seed, at])
+        for rows in _batches(settings, random):
+            state, metrics = self.functions.update(state, rollouts, rows)
+            found.append(metrics)
+            if bound and not float(metrics["approximate_kl"]) <= bound:
+                break
+        jax.block_until_ready(state)
+        means = {name: float(np.mean([float(one[name]) for one in found])) for name in found[0]}
+        if np.isfinite(explained):
+            means["explained_variance"] = float(explained)
+        return state, means | {"updates": len(found), "coefficient": beta}
+
+
+def _batches(settings: PPOTraining, random: np.random.Generator) -> list[Int[np.ndarray, " b"]]:
+    """Rows of each update; every pass has all texts, in another order."""
+    passes = [random.permutation(settings.rollouts) for _ in range(settings.passes)]
+    return list(np.concatenate(passes).astype(np.int32).reshape(-1, settings.batch))
+
+
+def train(
+    examples: Sequence[PPOExample],
+    student: Student,
+    reward: Reward,
+    settings: PPOTraining,
+    directory: Path,
+    *,
+    evaluate: Callable[[LanguageModel, int], Evaluation] | None = None,
+) -> Params:
+    """Trains a policy; resumes an earlier call in ``directory``, with the same bits.
+
+    metrics.jsonl gets a line for each step: the mean reward and the means of the records' numbers;
+    "kl" (nats per token from the initial policy, before the step's updates); "surprisal" (mean
+    -log pi of the sampled tokens, an estimate of the entropy); "coefficient" (beta of the next
+    step); means over the step's updates of "loss", its parts, "approximate_kl" (from the sampling
+    policy), "clip_fraction" and "norm"; "explained_variance" where it is defined; "tokens" and
+    "ended" of the texts; "updates", how many were made; and seconds. rollouts.jsonl has every text.
+    A step that was interrupted samples and rewards the same texts again, so the reward function
+    should cache what is expensive.
+
+    Args:
+      examples: questions to train on, with their sources.
+      student: the initial policy, which the KL penalty refers to.
+      reward: the reward function.
+      settings: the training's settings.
+      directory: for checkpoints, metrics and texts.
+      evaluate: (policy of a step as a language model, step) -> metrics of held-out questions.
+
+    Returns:
+      The policy's parameters.
+
+    Raises:
+      InputError: settings or data are invalid, ``directory`` is of another training, a reward or
+        the loss is not finite, there are several processes, or ``reward`` raises it.
+    """
+    if jax.process_count() > 1:
+        raise InputError("PPO calls a language model at every step: run it in one process.")
+    examples = truncated_examples(student, examples)
+    iteration = PPOIteration(examples, student, reward, settings, directory)
+
+    def evaluated(state: PPOState, number: int) -> Evaluation:
+        assert evaluate is not None
+        return evaluate(engine(student, state.params["policy"]), number)
+
+    state = fit(
+        iteration.functions.begin(student.params),
+        _question_batches(len(examples), settings),
+        iteration,
+        steps=settings.steps_over(len(examples)),
+        directory=directory,
+        what="training by PPO",
+        save_every=settings.save_every,
+        evaluate=evaluated if evaluate else None,
+        evaluate_every=settings.evaluate_every,
+    )
+    return state.params["policy"]
