@@ -17,8 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxrag.core.store import Store
-from jaxrag.engines.requests import Operation, Request
-from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.scheduler import Operation, Request, Scheduler
 
 QUESTIONS, STEPS, ROUNDS = 5000, 6, 5
 

@@ -34,15 +34,7 @@ from jaxrag.data.factbook.settings import Factbook
 from jaxrag.engines.local.settings import Local
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars.relevance import Judge
-from jaxrag.methods.ars.rewrite_steps import (
-    Chosen,
-    Fixed,
-    Generated,
-    Judged,
-    Ranked,
-    Search,
-    Shuffled,
-)
+from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.baselines import few_shot
 from jaxrag.methods.r3 import r3
@@ -51,6 +43,7 @@ from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
 
 CLOSED = 4

@@ -38,7 +38,6 @@ from jaxrag.data.factbook.settings import Factbook
 from jaxrag.engines.local.settings import Local
 from jaxrag.engines.seq2seq.settings import Seq2Seq
 from jaxrag.engines.server.settings import Server
-from jaxrag.methods.ars.rewrite_steps import Search
 from jaxrag.methods.errr import errr, rrr
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
@@ -48,6 +47,7 @@ from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
 
 DATA = {

@@ -29,8 +29,7 @@ import jax
 from absl import flags
 from rich.console import Console
 
-from experiments.configuration import parse, script
-from experiments.settings import settings
+from experiments.configuration import parse, script, settings
 from jaxrag.runs.job import RUN, Job, TableJob
 from jaxrag.runs.plan import IndexPlan, ModelPlan, Plan, plan
 from jaxrag.runs.run import Run

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.configuration import parse, script, show
-from experiments.settings import edited
+from experiments.configuration import edited, parse, script, show
 from jaxrag.runs.run import Run, execute
 from jaxrag.types import InputError
 

@@ -1,22 +1,183 @@
 """Runs methods written for one question over thousands of questions in large batches.
 
 A method is a coroutine that awaits `Request`s. The scheduler advances every live question until
-all of them wait, answers what the store knows, and then sends the largest kind of pending request
-to its engine. The rule has no clock and no randomness in it: the same inputs give the same
-batches. What ``vmap`` does for an equation, this does for a method.
+all of them wait, answers what the store holds, and then sends the largest kind of pending request
+to its engine as one call. The rule has no clock and no randomness: the same inputs give the same
+batches. What ``vmap`` does for an equation, the scheduler does for a method.
+
+An engine that batches by itself (vLLM, a server) gets each request at once instead; `Workers` and
+`RequestsInFlight` keep track of those.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
+import queue
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from typing import Any, NamedTuple
 
 from jaxrag.core.store import Store, entry_key
-from jaxrag.engines.flight import Completed, RequestsInFlight
-from jaxrag.engines.requests import Gather, Operation, Request
 from jaxrag.types import EngineDown
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operation:
+    """One kind of request: an engine's function with its settings.
+
+    Attributes:
+      name: what is done, such as "generate".
+      identity: canonical JSON of the engine and settings; with ``key`` it determines the result.
+      run: computes the results of a list of payloads.
+      key: canonical text of a payload.
+      encode, decode: a result to bytes and back; every reader gets an object of its own.
+      cost: what one request counts for, such as ``{"llm_calls": 1}``.
+      size: sort key that brings payloads of like cost together.
+      batch: most payloads sent in one call, and so the most that a kill can lose.
+      submit: for an engine that batches by itself: starts one payload and gives its future. Such
+        requests go out at once, and ``run`` is not called.
+    """
+
+    name: str
+    identity: str
+    run: Callable[[list[Any]], Sequence[Any]]
+    key: Callable[[Any], str]
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    cost: Callable[[Any, Any], dict[str, int]] = lambda payload, value: {}
+    size: Callable[[Any], int] = lambda payload: 0
+    batch: int = 128
+    submit: Callable[[Any], Future[Any]] | None = None
+
+
+class Request(NamedTuple):
+    """A pending call; awaiting it gives the result."""
+
+    operation: Operation
+    payload: Any
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield self)
+
+
+class Gather(NamedTuple):
+    """Requests or coroutines that are awaited side by side; made by `gather`."""
+
+    parts: tuple[Awaitable[Any], ...]
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        return (yield self)
+
+
+def gather(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
+    """Awaits several requests or coroutines side by side; results in their order."""
+    return Gather(parts)
+
+
+class Workers:
+    """A pool of threads that do not keep the process alive, unlike those of the standard library.
+
+    So Ctrl-C ends a run at once, however long the answers that it waits for may take.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count, self._threads = count, 0
+        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+        self._queue = queue.SimpleQueue()
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Calls ``work`` in one of the threads."""
+        future: Future[Any] = Future()
+        self._queue.put((future, functools.partial(work, *args)))
+        if self._threads < self._count:
+            self._threads += 1
+            threading.Thread(target=self._run, daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """Cancels what has not begun, and lets the threads end."""
+        with contextlib.suppress(queue.Empty):
+            while item := self._queue.get_nowait():
+                item[0].cancel()
+        for _ in range(self._threads):
+            self._queue.put(None)
+        self._threads = 0
+
+    def _run(self) -> None:
+        while item := self._queue.get():
+            future, work = item
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:
+                    future.set_exception(error)
+
+
+class Completed(NamedTuple):
+    """A request that has come back, with a value or an error.
+
+    ``seconds``: its share of the time since something came back last.
+    """
+
+    key: bytes
+    operation: Operation
+    pending: Any
+    value: Any
+    error: BaseException | None
+    seconds: float
+
+
+class RequestsInFlight:
+    """Requests under way, each known by its key."""
+
+    def __init__(self) -> None:
+        self._flying: dict[bytes, tuple[Operation, Any]] = {}
+        self._done: queue.SimpleQueue[tuple[bytes, Future[Any]]] = queue.SimpleQueue()
+        self._last = time.perf_counter()
+
+    def __len__(self) -> int:
+        return len(self._flying)
+
+    def find(self, key: bytes) -> Any:
+        """What waits for the request with this key, or None."""
+        return self._flying[key][1] if key in self._flying else None
+
+    def start(self, key: bytes, operation: Operation, pending: Any) -> None:
+        """Sends a request off."""
+        assert operation.submit is not None
+        if not self._flying:
+            self._last = time.perf_counter()
+        self._flying[key] = (operation, pending)
+        try:
+            future = operation.submit(pending.payload)
+        except Exception as error:  # refused at the door: as if it had come back with that
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(lambda done: self._done.put((key, done)))
+
+    def collect(self, *, wait: bool) -> list[Completed]:
+        """All that has come back; with ``wait``, at least one."""
+        arrived = [self._done.get()] if wait and self._flying else []
+        while not self._done.empty():
+            arrived.append(self._done.get())
+        now = time.perf_counter()
+        share = (now - self._last) / max(len(arrived), 1)
+        if arrived:
+            self._last = now
+        landed = []
+        for key, future in arrived:
+            operation, pending = self._flying.pop(key)
+            try:
+                value, error = future.result(), None
+            except (Exception, CancelledError) as failure:
+                value, error = None, failure
+            landed.append(Completed(key, operation, pending, value, error, share))
+        return landed
 
 
 class Outcome(NamedTuple):

@@ -23,10 +23,15 @@ from jaxrag.core.store import Store
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.needs import Method, Needs
-from jaxrag.steps.search_tools import RerankerTool, RetrieverTool
-from jaxrag.steps.tools import NO_INDEX, NO_RERANKER, Tools
+from jaxrag.steps.tools import (
+    NO_INDEX,
+    NO_RERANKER,
+    LanguageModelTool,
+    RerankerTool,
+    RetrieverTool,
+    Tools,
+)
 from jaxrag.types import Generation, InputError, Passage, Prompt, Question, Ranking
 
 if TYPE_CHECKING:

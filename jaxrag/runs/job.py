@@ -11,7 +11,7 @@ import jax
 from rich.table import Table
 
 from jaxrag.core import jsonl
-from jaxrag.core.run_log import run_log
+from jaxrag.core.progress import run_log
 from jaxrag.evaluation.records import RunDirectory, read_run
 from jaxrag.evaluation.records import RunRecords as Records
 from jaxrag.types import InputError

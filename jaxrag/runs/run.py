@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrag.core.run_log import run_log
+from jaxrag.core.progress import run_log
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
@@ -30,10 +30,16 @@ from jaxrag.runs.answering import Asked, answer_all
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import describe, load_data, load_model, open_index_over
 from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.needs import HelperTool, LoadedRun, Method
-from jaxrag.steps.search_tools import RerankerTool, RetrieverTool
-from jaxrag.steps.tools import NO_INDEX, NO_INSPECTION, NO_RERANKER, Tools
+from jaxrag.steps.tools import (
+    NO_INDEX,
+    NO_INSPECTION,
+    NO_RERANKER,
+    LanguageModelTool,
+    RerankerTool,
+    RetrieverTool,
+    Tools,
+)
 from jaxrag.types import InputError, Question
 
 

@@ -16,10 +16,9 @@ import numpy as np
 
 from jaxrag.functional import uncertainty
 from jaxrag.steps import prompts
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.needs import MethodPart, Needs
 from jaxrag.steps.prompts import truncation
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import Answer, Generation, Passage, Question
 
 Trace = dict[str, Any]

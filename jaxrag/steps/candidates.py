@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.steps.asking import Pool, Trace
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.tools import Tools

@@ -7,7 +7,7 @@ import re
 from typing import Literal
 
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.functional import uncertainty
 from jaxrag.steps import asking as steps
 from jaxrag.steps.asking import Decision, Reader, Trace

@@ -1,6 +1,6 @@
 """A model's inside as a method holds it, and words and stopwords to make sense of its tokens.
 
-Requests are batched and stored as those of `jaxrag.steps.language_model_tool`.
+Requests are batched and stored as those of `jaxrag.steps.tools`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from jaxrag.core.hashing import canonical
 from jaxrag.engines.local.inspection import InspectableModel, Inspection
-from jaxrag.engines.requests import Operation, Request
+from jaxrag.engines.scheduler import Operation, Request
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.types import Prompt
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.needs import LoadedRun, Needs, Trial
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.steps.language_model_tool import LanguageModelTool
-from jaxrag.steps.search_tools import RerankerTool
+from jaxrag.steps.tools import LanguageModelTool, RerankerTool
 from jaxrag.types import Answer, Question
 
 if TYPE_CHECKING:

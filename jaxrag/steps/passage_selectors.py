@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.functional import ais
 from jaxrag.steps.asking import Pool, Trace
 from jaxrag.steps.needs import Needs

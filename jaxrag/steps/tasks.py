@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from jaxrag.data import question_kinds
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import Generation, InputError, Passage, Prompt, Question
 
 

@@ -1,18 +1,293 @@
-"""What a method holds: the run's language model, index and reranker, and its own helpers."""
+"""What a method uses: the run's language model, index and reranker, and the method's own helpers.
+
+Each call for one question becomes a `Request`, which the scheduler batches with those of the other
+questions and answers from the store where it can.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, TypeVar
+import functools
+import io
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from jaxrag.core.hashing import canonical
+from jaxrag.engines.language_model import DrawingModel, LanguageModel, StreamingModel
+from jaxrag.engines.prompts import PromptEncoder, encoder_of
+from jaxrag.engines.scheduler import Operation, Request, gather
+from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.steps.language_model_tool import LanguageModelTool
-from jaxrag.steps.needs import Helper, HelperTool
-from jaxrag.steps.search_tools import RerankerTool, RetrieverTool
-from jaxrag.types import InputError
+from jaxrag.types import Generation, InputError, Passage, Prompt, Ranking
 
-Tool = TypeVar("Tool", bound=HelperTool)
+if TYPE_CHECKING:
+    from jaxrag.retrieval.corpus.passages import Passages
+    from jaxrag.retrieval.rerank import Reranker
+    from jaxrag.steps.needs import Helper, HelperTool
+
+
+class LanguageModelTool:
+    """A language model, asked one prompt at a time."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self._operation = functools.cache(self._make_operation)
+
+    @property
+    def identity(self) -> str:
+        """The model's."""
+        return self._model.identity
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Request:
+        """Awaits to the prompt's `Generation`."""
+        given = seed if temperature == 0 else None  # those of all seeds go to the model together
+        operation = self._operation(max_new_tokens, temperature, tuple(stop), given)
+        return Request(operation, (prompt, seed))
+
+    def logprob(self, prompt: Prompt, continuation: str) -> Request:
+        """Awaits to the log-probability of each token of ``continuation``, float32 [t]."""
+        return Request(self._scoring, (prompt, continuation))
+
+    def room(self, prompt: Prompt, *, max_new_tokens: int) -> int:
+        """Tokens left in the model beside a prompt and its answer; below 0, how many are too many.
+
+        It is at hand at once: nothing is awaited, computed or stored.
+
+        Raises:
+          InputError: the model does not tell its tokenizer and its most tokens (some servers), or
+            the prompt is none for it.
+        """
+        if self._encoder is None:
+            raise InputError("The model does not tell its tokenizer and its most tokens.")
+        return self._encoder.left(prompt, room=max_new_tokens)
+
+    @functools.cached_property
+    def _encoder(self) -> PromptEncoder | None:
+        return encoder_of(self._model)
+
+    def _make_operation(
+        self, max_new_tokens: int, temperature: float, stop: tuple[str, ...], seed: int | None
+    ) -> Operation:
+        """Of payloads (prompt, seed): of one ``seed``, or of any where that is None."""
+        settings: dict[str, Any] = {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "stop": stop,
+        }
+        named = settings if seed is None else {**settings, "seed": seed}
+        return Operation(
+            name="generate",
+            identity=canonical({"model": self._model.identity, **named}),
+            run=lambda asked: _generate(self._model, asked, settings),
+            key=lambda asked: canonical(asked if seed is None else asked[0]),
+            encode=_encode_generation,
+            decode=_decode_generation,
+            cost=lambda asked, generation: {
+                "llm_calls": 1,
+                "prompt_tokens": generation.prompt_tokens,
+                "new_tokens": len(generation.tokens),
+            },
+            size=lambda asked: _prompt_size(asked[0]),
+            submit=(lambda asked: model.submit(asked[0], seed=asked[1], **settings))
+            if isinstance(model := self._model, StreamingModel)
+            else None,
+        )
+
+    @functools.cached_property
+    def _scoring(self) -> Operation:
+        return Operation(
+            name="logprob",
+            identity=canonical({"model": self._model.identity}),
+            run=lambda pairs: self._model.logprob([p for p, _ in pairs], [c for _, c in pairs]),
+            key=canonical,
+            encode=encode_array,
+            decode=decode_array,
+            cost=lambda pair, array: {"llm_scores": 1, "scored_tokens": len(array)},
+            size=lambda pair: _prompt_size(pair[0]) + len(pair[1]),
+            submit=(lambda pair: model.submit_logprob(*pair))
+            if isinstance(model := self._model, StreamingModel)
+            else None,
+        )
+
+
+def _generate(
+    model: LanguageModel, asked: Sequence[tuple[Prompt, int]], settings: dict[str, Any]
+) -> list[Generation]:
+    """Continues each prompt with its seed: those of several together if the model can draw."""
+    by_seed: dict[int, list[int]] = defaultdict(list)
+    for number, (_, seed) in enumerate(asked):
+        by_seed[seed].append(number)
+    if len(by_seed) > 1 and isinstance(model, DrawingModel):
+        prompts, seeds = zip(*asked, strict=True)
+        return model.draw(prompts, seeds, **settings)
+    found: dict[int, Generation] = {}
+    for seed, numbers in by_seed.items():
+        prompts = [asked[number][0] for number in numbers]
+        generations = model.generate(prompts, seed=seed, **settings)
+        found |= zip(numbers, generations, strict=True)
+    return [found[number] for number in range(len(asked))]
+
+
+def _prompt_size(prompt: Prompt) -> int:
+    return len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
+
+
+def _encode_generation(generation: Generation) -> bytes:
+    return canonical(dataclasses.asdict(generation)).encode()
+
+
+def _decode_generation(data: bytes) -> Generation:
+    fields = json.loads(data)
+    fields["tokens"], fields["logprobs"] = tuple(fields["tokens"]), tuple(fields["logprobs"])
+    return Generation(**fields)
+
+
+def encode_array(array: np.ndarray) -> bytes:
+    """An array as the store keeps it, float32."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array, np.float32), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def decode_array(data: bytes) -> np.ndarray:
+    """What `encode_array` wrote."""
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+class _Search(NamedTuple):
+    text: str
+    vector: np.ndarray
+
+
+class RetrieverTool:
+    """An index, asked one query at a time: with vectors and their encoder, or by text alone."""
+
+    def __init__(self, retriever: Retriever | TextRetriever) -> None:
+        self._retriever = retriever
+        self._operation = functools.cache(self._make_operation)
+
+    @property
+    def corpus(self) -> Passages:
+        """All passages that can be found."""
+        return self._retriever.passages
+
+    def embed(self, text: str) -> Request:
+        """Awaits to the query embedding of ``text``, float32 [d].
+
+        Raises:
+          InputError: the index has no vectors.
+        """
+        return Request(self._embedding, text)
+
+    async def search(self, text: str, k: int) -> Ranking:
+        """The ``k`` best passages for ``text``."""
+        if isinstance(self._retriever, TextRetriever):
+            return await Request(self._operation(k), text)
+        vector = await self.embed(text)
+        return await Request(self._operation(k), _Search(text, vector))
+
+    def vectors(self, rows: Sequence[int]) -> np.ndarray:
+        """Stored embeddings of passages, float32 [n d].
+
+        Raises:
+          InputError: the index has no vectors.
+        """
+        return self._with_vectors().vectors(rows)
+
+    def passages(self, rows: Sequence[int]) -> list[Passage]:
+        """The passages at ``rows``."""
+        return self._retriever.passages.get(rows)
+
+    def _with_vectors(self) -> Retriever:
+        if isinstance(self._retriever, TextRetriever):
+            raise InputError(
+                "This method works with vectors of passages (as select=AIS does), and the run's "
+                "index has none, it ranks texts: choose one with an encoder, such as Exact or "
+                "Scann, or a selector that does without, such as Top or Rerank."
+            )
+        return self._retriever
+
+    @functools.cached_property
+    def _embedding(self) -> Operation:
+        retriever = self._with_vectors()
+        return Operation(
+            name="embed",
+            identity=canonical({"encoder": retriever.encoder.identity}),
+            run=lambda texts: list(retriever.embed(texts)),
+            key=canonical,
+            encode=encode_array,
+            decode=decode_array,
+            size=len,
+        )
+
+    def _make_operation(self, k: int) -> Operation:
+        retriever = self._retriever
+        if isinstance(retriever, TextRetriever):
+            return self._search(k, lambda texts: retriever.search_texts(texts, k), canonical)
+        return self._search(
+            k,
+            lambda asked: retriever.search(np.stack([one.vector for one in asked]), k),
+            lambda one: canonical(one.text),
+        )
+
+    def _search(
+        self, k: int, run: Callable[[list[Any]], list[Ranking]], key: Callable[[Any], str]
+    ) -> Operation:
+        return Operation(
+            name="search",
+            identity=canonical({"index": self._retriever.identity, "k": k}),
+            run=run,
+            key=key,
+            encode=lambda ranking: canonical([ranking.ids, ranking.scores]).encode(),
+            decode=lambda data: Ranking(*map(tuple, json.loads(data))),
+            cost=lambda search, ranking: {"searches": 1},
+            batch=1024,
+        )
+
+
+class RerankerTool:
+    """A reranker, asked to score passages against one query."""
+
+    def __init__(self, reranker: Reranker) -> None:
+        self.identity = reranker.identity
+        self._operation = Operation(
+            name="rerank",
+            identity=canonical({"reranker": reranker.identity}),
+            run=lambda pairs: list(
+                map(float, reranker.score([q for q, _ in pairs], [p for _, p in pairs]))
+            ),
+            key=canonical,
+            encode=lambda score: canonical(score).encode(),
+            decode=lambda data: float(json.loads(data)),
+            cost=lambda pair, score: {"rerank_pairs": 1},
+            size=lambda pair: len(pair[0]) + len(pair[1]),
+            batch=256,
+        )
+
+    async def scores(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """The reranker's score of each passage (title and text) for ``query``."""
+        return await self.text_scores(
+            query, [f"{p.title}. {p.text}" if p.title else p.text for p in passages]
+        )
+
+    async def text_scores(self, query: str, texts: Sequence[str]) -> list[float]:
+        """The reranker's score of each text for ``query``."""
+        return await gather(*(Request(self._operation, (query, text)) for text in texts))
+
+
+Tool = TypeVar("Tool", bound="HelperTool")
 
 
 class MissingTool:

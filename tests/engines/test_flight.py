@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.core.store import Store
-from jaxrag.engines.requests import Operation, Request, gather
-from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.scheduler import Operation, Request, Scheduler, gather
 from jaxrag.types import EngineDown
 
 

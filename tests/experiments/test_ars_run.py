@@ -21,7 +21,7 @@ from jaxrag.methods.ars.bandit import settings as selector_settings
 from jaxrag.methods.ars.make_labels import MakeLabels
 from jaxrag.methods.ars.make_rewards import MakeRewards
 from jaxrag.methods.ars.relevance import Judge
-from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Search
+from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.settings import CountBandit, RewriteRanker
 from jaxrag.models.bert.rewrite_ranker_checkpoint import untrained_ranker, write_ranker
@@ -30,6 +30,7 @@ from jaxrag.retrieval.dense.settings import BiEncoder, Exact
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader
+from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 from tests.models.bert import small_bert

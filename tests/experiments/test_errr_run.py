@@ -14,7 +14,6 @@ from jaxrag.engines.local.settings import Local
 from jaxrag.engines.seq2seq.settings import Seq2Seq
 from jaxrag.engines.server.settings import Server
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods.ars.rewrite_steps import Search
 from jaxrag.methods.errr import errr, errr_pairs, rrr
 from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
 from jaxrag.retrieval.dense.settings import Exact
@@ -22,6 +21,7 @@ from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
 from jaxrag.steps.asking import Reader
+from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 from tests.methods.errr.test_query_pairs import MORE

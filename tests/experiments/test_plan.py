@@ -15,7 +15,7 @@ from experiments.configuration import load
 from experiments.run import main
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.settings import Local
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.engines.server.settings import Server
 from jaxrag.engines.vllm.settings import Vllm
 from jaxrag.evaluation.records import read_run

@@ -20,8 +20,8 @@ from jaxrag.methods.retrieve_and_read import (
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
 from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
 

@@ -11,10 +11,8 @@ from jaxrag.methods.retrieve_and_read import HYDE, STANDARD_RAG
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
-from jaxrag.steps.search_tools import RetrieverTool
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.types import InputError, Passage, Question, Ranking
 from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
 

@@ -8,9 +8,7 @@ import numpy as np
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.steps.language_model_tool import LanguageModelTool
-from jaxrag.steps.search_tools import RerankerTool, RetrieverTool
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.types import Generation, Passage, Question, Ranking
 
 QUESTION = Question("q1", "Where is it?", ("Rome",))

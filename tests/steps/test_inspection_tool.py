@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from jaxrag.core.store import Store
 from jaxrag.engines.local.inspection import Inspection
-from jaxrag.engines.requests import gather
-from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.scheduler import Scheduler, gather
 from jaxrag.steps.inspection_tool import (
     InspectionTool,
     decode_inspection,

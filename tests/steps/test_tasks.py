@@ -11,8 +11,7 @@ from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.language_model_tool import LanguageModelTool
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
 from tests.steps.closed_questions import CHOICE, CLAIM, OPEN, YES_NO

@@ -1,15 +1,239 @@
-"""From prompts to answers: rows of the decoder that are refilled as answers end."""
+"""From prompts to answers: rows of the decoder's cache, given to the next prompt as answers end."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.engines.local.answer_rows import AnswerDraw, AnswerRows, DecodingRequest, Finished
-from jaxrag.engines.local.prefill import Prefill, group_equal
-from jaxrag.models.decoder.cache import Cache
+from jaxrag.engines.local.prefill import (
+    Prefill,
+    PrefilledRow,
+    PrefillGroup,
+    PrefillJob,
+    PrefillStep,
+    group_equal,
+)
+from jaxrag.engines.prompts import prompt_number
+from jaxrag.models.decoder.cache import Cache, place, take
+from jaxrag.models.decoder.decoding import (
+    STEPS,
+    DecodingLimits,
+    DecodingRows,
+    TokenSampling,
+    decode,
+    next_token,
+)
+
+
+class AnswerDraw(NamedTuple):
+    """An answer that is wanted: of which prompt, and drawn with which seed."""
+
+    job: PrefillJob
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingRequest:
+    """What is wanted of all prompts of a call.
+
+    Attributes:
+      count: most new tokens.
+      temperature: how tokens are chosen; 0 is greedy.
+      ends: tokens that end an answer, or at which `stopped` may become true, [v].
+      stopped: whether an answer has ended, from its tokens so far; end tokens aside.
+    """
+
+    count: int
+    temperature: float
+    ends: np.ndarray
+    stopped: Callable[[Sequence[int]], bool]
+
+
+@dataclasses.dataclass
+class _Answer:
+    """An answer that is being written, in one row."""
+
+    number: int
+    tokens: list[int]
+    logprobs: list[float]
+
+
+Finished = tuple[int, list[int], list[float]]
+"""The number of an answer, the tokens made and their log-probabilities; they may run on after its
+end."""
+
+
+class AnswerRows:
+    """Answers whose caches have the same number of slots.
+
+    Args:
+      prefill: reads the prompts.
+      end_tokens: what ends an answer.
+      empty: makes a cache for so many rows.
+      caches: those at hand, by rows.
+      request: what is wanted.
+      sizes: how many rows there may be, ascending.
+    """
+
+    def __init__(
+        self,
+        prefill: Prefill,
+        empty: Callable[[int], Cache],
+        caches: dict[int, Cache],
+        request: DecodingRequest,
+        end_tokens: frozenset[int],
+        *,
+        sizes: tuple[int, ...],
+    ) -> None:
+        self.caches, self._empty, self._sizes = caches, empty, sizes
+        self._prefill, self._request, self._end_tokens = prefill, request, end_tokens
+
+    def run(
+        self, draws: Sequence[AnswerDraw], numbers: Sequence[Sequence[int]], reading: PrefillGroup
+    ) -> Iterator[Finished]:
+        """Writes the answers that are drawn from what is read.
+
+        Args:
+          draws: all answers of the call.
+          numbers: of each prompt, which they are.
+          reading: the prompts.
+        """
+        self._open(sum(len(numbers[i]) for i in reading.numbers))
+        read: deque[tuple[PrefilledRow, int]] = (
+            deque()
+        )  # what waits for a row, of the last step of reading
+        step: PrefillStep | None = None
+        while read or not reading.over or len(self._unused()) < len(self._answers):
+            last = not read and reading.over
+            if last:
+                self._shrink()
+                wanted = len(self._answers)
+            else:
+                coming = len(read) or sum(len(numbers[i]) for i in reading.prepare())
+                wanted = min(coming, self._prefill.rows, len(self._answers))
+            if last or wanted > len(self._unused()):
+                self._step(wanted)
+            elif step is not None and read:
+                self._enter(draws, step, [read.popleft() for _ in range(wanted)])
+            else:
+                step = reading.step()
+                done = [one for one in step.rows if one.done]
+                read.extend((one, number) for one in done for number in numbers[one.number])
+            yield from self._leave()
+
+    def _size(self, answers: int) -> int:
+        """The fewest rows that hold so many answers, or the most there are."""
+        return next((size for size in self._sizes if size >= answers), self._sizes[-1])
+
+    def _open(self, answers: int) -> None:
+        size = self._size(answers)
+        if size not in self.caches:
+            self.caches[size] = self._empty(size)
+        self._answers: list[_Answer | None] = [None] * size
+        self._token, self._position, self._made = np.zeros((3, size), np.int32)
+        self._numbers, self._seeds = np.zeros((2, size), np.uint32)  # what a row's draws depend on
+
+    def _shrink(self) -> None:
+        """Goes on in fewer rows, if those suffice for all answers that are left."""
+        now = len(self._answers)
+        size = self._size(now - len(self._unused()))
+        if size == now:
+            return
+        order = sorted(range(now), key=lambda row: self._answers[row] is None)[:size]
+        self.caches[size] = take(self.caches[now], np.array(order, np.int32))
+        self._answers = [self._answers[row] for row in order]
+        self._token, self._position = self._token[order], self._position[order]
+        self._made, self._numbers = self._made[order], self._numbers[order]
+        self._seeds = self._seeds[order]
+
+    def _unused(self) -> list[int]:
+        return [row for row, answer in enumerate(self._answers) if answer is None]
+
+    def _sampling(self, numbers: np.ndarray, seeds: np.ndarray) -> TokenSampling:
+        put, temperature = self._prefill.put, jnp.float32(self._request.temperature)
+        return TokenSampling(temperature, put(seeds), put(numbers))
+
+    def _enter(
+        self,
+        draws: Sequence[AnswerDraw],
+        step: PrefillStep,
+        read: Sequence[tuple[PrefilledRow, int]],
+    ) -> None:
+        """Gives unused rows to answers whose prompts have been read, each with its first token."""
+        size = self._prefill.rows
+        chunk, last, sources, rows = np.zeros((4, size), np.int32)
+        numbers, seeds = np.zeros((2, size), np.uint32)
+        for i, (one, number) in enumerate(read):
+            tokens, seed = draws[number].job.tokens, draws[number].seed
+            chunk[i], last[i] = one.row - step.first, len(tokens) - 1 - one.start
+            numbers[i], seeds[i] = prompt_number(tokens), seed & 0xFFFFFFFF
+        token, logprob = next_token(
+            self._prefill.decoder,
+            self._prefill.params,
+            step.hidden[chunk, last],
+            np.zeros(size, np.int32),
+            self._sampling(numbers, seeds),
+        )
+        sources[: len(read)] = [one.row for one, _ in read]
+        rows[: len(read)] = self._unused()[: len(read)]
+        cache = self.caches.pop(len(self._answers))
+        self.caches[len(self._answers)] = place(
+            cache, step.cache, sources, rows, np.int32(len(read))
+        )
+        tokens, logprobs = np.asarray(token), np.asarray(logprob)
+        for i, (row, (_, number)) in enumerate(zip(rows.tolist(), read, strict=False)):
+            first = int(tokens[i]), float(logprobs[i])
+            self._answers[row] = _Answer(number, [first[0]], [first[1]])
+            self._token[row], self._made[row] = first[0], 1
+            self._position[row] = len(draws[number].job.tokens)
+            self._numbers[row], self._seeds[row] = numbers[i], seeds[i]
+
+    def _step(self, wanted: int) -> None:
+        """Goes on with all answers, until ``wanted`` rows are unused or for some steps."""
+        put = self._prefill.put
+        unused = np.array([answer is None for answer in self._answers])
+        limits = DecodingLimits(
+            jnp.int32(self._request.count),
+            jnp.int32(STEPS),
+            jnp.int32(wanted),
+            jnp.asarray(self._request.ends),
+        )
+        self.caches[len(self._answers)], after, tokens, logprobs = decode(
+            self._prefill.decoder,
+            self._prefill.params,
+            self.caches.pop(len(self._answers)),
+            DecodingRows(put(self._token), put(self._position), put(self._made), put(unused)),
+            limits,
+            self._sampling(self._numbers, self._seeds),
+        )
+        made = np.asarray(after.made)
+        new = (made - self._made).tolist()
+        tokens, logprobs = np.asarray(tokens).tolist(), np.asarray(logprobs).tolist()
+        for row, answer in enumerate(self._answers):
+            if answer is not None:
+                answer.tokens += tokens[row][: new[row]]
+                answer.logprobs += logprobs[row][: new[row]]
+        self._token, self._position = np.array(after.token), np.array(after.position)
+        self._made = made.copy()
+
+    def _leave(self) -> Iterator[Finished]:
+        for row, answer in enumerate(self._answers):
+            if answer is not None and self._over(answer):
+                self._answers[row] = None
+                yield answer.number, answer.tokens, answer.logprobs
+
+    def _over(self, answer: _Answer) -> bool:
+        return (
+            len(answer.tokens) >= self._request.count
+            or not self._end_tokens.isdisjoint(answer.tokens)
+            or self._request.stopped(answer.tokens)
+        )
 
 
 class Decoding:

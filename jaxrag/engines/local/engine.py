@@ -17,13 +17,11 @@ from jax.sharding import Mesh
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import progress
-from jaxrag.engines.local.answer_rows import AnswerDraw, DecodingRequest
-from jaxrag.engines.local.decoding import Decoding
+from jaxrag.engines.local.decoding import AnswerDraw, Decoding, DecodingRequest
 from jaxrag.engines.local.inspection import Inspection, continuation_width, inspections, read_pair
-from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob
+from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob, Sizes
 from jaxrag.engines.local.scoring import scored
 from jaxrag.engines.local.shape_invariance import tail_rows, wide_chunk
-from jaxrag.engines.local.sizes import Sizes
 from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
 from jaxrag.models.checkpoint.files import fingerprint, locate
 from jaxrag.models.decoder.checkpoint import load_decoder

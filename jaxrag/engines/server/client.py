@@ -15,13 +15,13 @@ import numpy as np
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.http import HttpClient
-from jaxrag.engines.flight import Workers
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
     check_sampling,
     prompt_number,
 )
+from jaxrag.engines.scheduler import Workers
 from jaxrag.types import Generation, InputError, Message, Prompt
 
 UNLIMITED = 1 << 30  # max_length where the server reports none

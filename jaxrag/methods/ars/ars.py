@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods.ars.rewrite_steps import (
-    Chosen,
-    Count,
-    Order,
-    Ranked,
-    Search,
-    record_searches,
-)
+from jaxrag.methods.ars.rewrite_steps import Chosen, Count, Order, Ranked
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
 from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.searches import Search, record_searches
 from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, Question
 

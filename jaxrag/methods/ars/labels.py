@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from jaxrag.core.hashing import in_share
 from jaxrag.methods.ars import relevance
-from jaxrag.methods.ars.rewrite_steps import Search, judge_all, record_searches
+from jaxrag.methods.ars.rewrite_steps import judge_all
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.steps import asking as steps
 from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.searches import Search, record_searches
 from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question, Ranking
 

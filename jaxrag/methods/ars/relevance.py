@@ -14,13 +14,12 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.steps import prompts
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.model_helper import model_needs, model_tool
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.tasks import continuation
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Passage, Prompt
 
 By = Literal["logprob", "word"]

@@ -11,12 +11,12 @@ import random
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.methods.ars import relevance
 from jaxrag.methods.ars.settings import CountBandit, RewriteRanker
-from jaxrag.steps.asking import Pool, Trace
-from jaxrag.steps.merging import Merge, check_merge, merged
+from jaxrag.steps.asking import Trace
 from jaxrag.steps.needs import MethodPart, Needs, needs_of
+from jaxrag.steps.searches import Search
 from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Question, Ranking
 
@@ -49,42 +49,6 @@ class Count(MethodPart, Protocol):
     def __call__(self, question: Question, n: int, tools: Tools) -> Awaitable[int]:
         """K, from 1 to ``n``."""
         ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Search:
-    """How rewrites are searched for, and what of it is read.
-
-    Attributes:
-      m: passages of each rewrite.
-      merge: how the results of the kept rewrites become one list (the paper does not say).
-      read: most passages that the reader gets, best first; 0 is all of them.
-    """
-
-    m: int = 5
-    merge: Merge = "fusion"
-    read: int = 0
-
-    def __post_init__(self) -> None:
-        check_merge(self.merge)
-        if self.m < 1 or self.read < 0:
-            raise InputError(
-                f"search.m is {self.m} and read {self.read}: at least 1 passage of a rewrite, and "
-                "0 (all) or more that are read."
-            )
-
-    async def of(self, text: str, tools: Tools) -> Ranking:
-        """The passages of one rewrite."""
-        return await tools.retriever.search(text, self.m)
-
-    async def of_all(self, texts: Sequence[str], tools: Tools) -> list[Ranking]:
-        """The passages of each of several rewrites, searched for side by side."""
-        return await gather(*(self.of(text, tools) for text in texts))
-
-    def merged(self, rankings: Sequence[Ranking]) -> Pool:
-        """The passages that are read, best first, from the searches of the kept rewrites."""
-        rows, scores = merged(rankings, self.merge)
-        return Pool(rows[: self.read or None], scores[: self.read or None])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,18 +179,3 @@ class Chosen:
     async def __call__(self, question: Question, n: int, tools: Tools) -> int:
         """Asks the bandit, which has as many arms as there are rewrites."""
         return await tools.helper(self.bandit).count(question.text, n, tools.retriever)
-
-
-def record_searches(
-    texts: Sequence[str], rankings: Sequence[Ranking], tools: Tools, trace: Trace
-) -> None:
-    """Writes searches into the trace, as the candidates of other methods do."""
-    trace["searches"] = [
-        {
-            "path": f"r{number}",
-            "query": text,
-            "ids": [passage.id for passage in tools.retriever.passages(ranking.ids)],
-            "scores": list(ranking.scores),
-        }
-        for number, (text, ranking) in enumerate(zip(texts, rankings, strict=True), start=1)
-    ]

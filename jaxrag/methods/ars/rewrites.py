@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
-from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
 
 # "1." "1)" "(1)" "[1]" "1:" "1 -" "**1.**" "Q1:" "Question 1:" "Rewrite 1." at a line's beginning

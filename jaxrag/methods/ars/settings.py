@@ -16,7 +16,7 @@ from jaxrag.methods.ars.ranker import scorer
 from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.steps.needs import LoadedRun, Trial
-from jaxrag.steps.search_tools import RerankerTool, RetrieverTool
+from jaxrag.steps.tools import RerankerTool, RetrieverTool
 from jaxrag.types import InputError
 
 

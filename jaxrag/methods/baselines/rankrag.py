@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.candidates import OnePath

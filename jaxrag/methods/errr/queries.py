@@ -12,12 +12,12 @@ from typing import Protocol
 
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.seq2seq.settings import Seq2Seq
-from jaxrag.methods.ars.rewrite_steps import Search, record_searches
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts, tasks
 from jaxrag.steps.asking import Pool, Reader, Trace
 from jaxrag.steps.model_helper import ModelHelper
 from jaxrag.steps.needs import MethodPart, Needs
+from jaxrag.steps.searches import Search, record_searches
 from jaxrag.steps.tools import Tools
 from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries
 from jaxrag.types import Answer, Generation, InputError, Question

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.data import question_kinds
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.functional import seakr
 from jaxrag.methods.inspecting.seakr_samples import Said, say
 from jaxrag.steps import asking as steps

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.functional import seakr
 from jaxrag.steps import asking as steps
 from jaxrag.steps import loops, prompts

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops
 from jaxrag.steps.candidates import OnePath

@@ -15,16 +15,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.engines.seq2seq.settings import Seq2Seq
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, prompts, tasks
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.model_helper import ModelHelper
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import Answer, InputError, Question
 
 Complexity = Literal["trained", "none", "single", "multi"]

@@ -28,10 +28,9 @@ from jaxrag.data import question_kinds
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.text.stated_answer import last_sentence, stated_answer
 from jaxrag.types import Answer, Generation, InputError, Question
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jaxrag.core.store import Store
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.methods.r3.contrastive import Batch
 from jaxrag.methods.r3.judge import Judge, Prepared, label
 from jaxrag.methods.r3.labels import Drawn, draw, enough

@@ -21,8 +21,7 @@ from jaxrag.core.durable_files import atomic_write
 from jaxrag.core.progress import progress
 from jaxrag.core.store import Store
 from jaxrag.data import question_kinds
-from jaxrag.engines.requests import gather
-from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.scheduler import Scheduler, gather
 from jaxrag.methods.r3 import labels as r3_labels
 from jaxrag.methods.r3.labels import POSITIVE, Pool, Rules, make_pool
 from jaxrag.retrieval.corpus.passages import Passages

@@ -27,9 +27,7 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import load_data, load_model, open_index_over
-from jaxrag.steps.language_model_tool import LanguageModelTool
-from jaxrag.steps.search_tools import RetrieverTool
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.text.answers import contains
 from jaxrag.training.loop import Evaluation
 from jaxrag.types import Answer, InputError, Question

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.functional import self_rag
 from jaxrag.methods.self_rag import reflection, segments
 from jaxrag.steps import asking as steps

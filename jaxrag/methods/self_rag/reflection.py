@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.engines.requests import gather
+from jaxrag.engines.scheduler import gather
 from jaxrag.functional.self_rag import Critique
 from jaxrag.steps import prompts
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.tasks import continuation
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError, Prompt
 
 RETRIEVAL = ("[Retrieval]", "[No Retrieval]", "[Continue to Use Evidence]")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 
 from jaxrag.core.hashing import canonical
-from jaxrag.engines.flight import Workers
+from jaxrag.engines.scheduler import Workers
 from jaxrag.retrieval.web.cache import StoredSearch, WebCache
 from jaxrag.retrieval.web.pages import SearchClient, SearchRefusedError, WebPage, passage_of, row_in
 from jaxrag.types import EngineDown, InputError, Passage, Ranking

@@ -17,7 +17,7 @@ from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, retrieval
 from jaxrag.runs.run import Run, prepare, store_path
-from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError
 
 Figure = Literal["exact_match", "f1", "recall"]

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from jaxrag.engines.local import answer_rows
+from jaxrag.engines.local import decoding
 
 
 def rows_of_decoding(monkeypatch: Any) -> list[int]:
     """Filled with the number of rows of each call of `decode`."""
-    rows, real = [], answer_rows.decode
+    rows, real = [], decoding.decode
 
     def decode(*args: Any) -> Any:
         rows.append(len(args[3].token))
         return real(*args)
 
-    monkeypatch.setattr(answer_rows, "decode", decode)
+    monkeypatch.setattr(decoding, "decode", decode)
     return rows

@@ -10,9 +10,8 @@ from jaxrag.core.store import Store
 from jaxrag.engines.language_model import DrawingModel
 from jaxrag.engines.local import engine as local
 from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.requests import gather
-from jaxrag.engines.scheduler import Scheduler
-from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.engines.scheduler import Scheduler, gather
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation
 from tests.engines.local.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental.compilation_cache import compilation_cache
 
-from jaxrag.engines.local.answer_rows import AnswerRows
+from jaxrag.engines.local.decoding import AnswerRows
 from jaxrag.engines.local.engine import LocalModel, use_compile_cache
-from jaxrag.engines.local.sizes import Sizes
+from jaxrag.engines.local.prefill import Sizes
 from jaxrag.types import Generation, InputError, Message
 from tests.engines.tiny_model import CHATS, SPECIAL, write_tiny_model
 from tests.models.decoder.reference import CONFIGS, reference_logits
@@ -234,10 +234,10 @@ def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
 def test_decoding_ends_once_all_rows_have_met_a_stop_string(
     model: LocalModel, answers: list[Generation], monkeypatch: Any
 ) -> None:
-    from jaxrag.engines.local import answer_rows
+    from jaxrag.engines.local import decoding
 
-    calls, real = [], answer_rows.decode
-    monkeypatch.setattr(answer_rows, "decode", lambda *a: calls.append(1) or real(*a))
+    calls, real = [], decoding.decode
+    monkeypatch.setattr(decoding, "decode", lambda *a: calls.append(1) or real(*a))
     stops = [a.text[2] for a in answers]
     model.generate(CHATS, max_new_tokens=60, stop=stops)
     assert len(calls) == 1  # of the 8 that 60 tokens take
@@ -339,7 +339,7 @@ def test_compiled_programs_are_kept(tmp_path: Path, monkeypatch: Any) -> None:
 def test_out_of_device_memory_halves_the_batch_and_goes_on(
     directory: Path, answers: list[Generation], monkeypatch: Any
 ) -> None:
-    from jaxrag.engines.local import answer_rows, prefill
+    from jaxrag.engines.local import decoding, prefill
 
     def failing(name: str, module: Any, most: int) -> None:
         real = getattr(module, name)
@@ -351,7 +351,7 @@ def test_out_of_device_memory_halves_the_batch_and_goes_on(
 
         monkeypatch.setattr(module, name, run)
 
-    failing("decode", answer_rows, most=8)
+    failing("decode", decoding, most=8)
     model = LocalModel.load(directory, decode_rows=32)
     found = model.generate(CHATS * 2, max_new_tokens=12)  # more than the tail's 8
     assert [one.tokens for one in found] == [one.tokens for one in answers] * 2

@@ -12,7 +12,7 @@ from jaxrag.engines.seq2seq.batches import padded_length, source_batches
 from jaxrag.engines.seq2seq.engine import Seq2SeqModel
 from jaxrag.engines.seq2seq.settings import Seq2Seq
 from jaxrag.engines.seq2seq.writer import Beams
-from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError, Message
 from tests.models.t5 import small_t5
 from tests.models.t5.small_t5 import CONFIGS, reference_logits

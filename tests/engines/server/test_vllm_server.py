@@ -26,7 +26,7 @@ from jaxrag.engines.server.client import ServerModel
 from jaxrag.engines.server.settings import Server
 from jaxrag.models.checkpoint.export import as_directory
 from jaxrag.models.checkpoint.files import locate
-from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tools import LanguageModelTool
 from tests.engines.local.real_prompts import real_prompts
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")

@@ -13,19 +13,12 @@ from jaxrag.methods.ars import ars
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
 from jaxrag.methods.ars.relevance import Judge
-from jaxrag.methods.ars.rewrite_steps import (
-    Chosen,
-    Fixed,
-    Generated,
-    Judged,
-    Ranked,
-    Search,
-    Shuffled,
-)
+from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.settings import BanditTool
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.search_tools import RerankerTool
+from jaxrag.steps.searches import Search
+from jaxrag.steps.tools import RerankerTool
 from jaxrag.types import InputError, Question
 from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, tools_of
 

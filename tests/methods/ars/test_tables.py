@@ -16,9 +16,10 @@ from jaxrag.methods.ars.bandit.reward_table import read_table
 from jaxrag.methods.ars.make_labels import MakeLabels, label_line
 from jaxrag.methods.ars.make_rewards import MakeRewards, reward_line
 from jaxrag.methods.ars.relevance import Judge
-from jaxrag.methods.ars.rewrite_steps import Generated, Search
+from jaxrag.methods.ars.rewrite_steps import Generated
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.steps.asking import Reader
+from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 

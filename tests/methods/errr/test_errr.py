@@ -6,12 +6,12 @@ import pytest
 
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.methods.ars.rewrite_steps import Search
 from jaxrag.methods.errr import errr, errr_pairs
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
 from jaxrag.runs.calls import bounds
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.searches import Search
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
 from tests.retrieval.fakes import FakePassages
 from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of

@@ -7,13 +7,13 @@ import pytest
 
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.methods.ars.rewrite_steps import Search
 from jaxrag.methods.errr import errr, queries
 from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.model_helper import ModelHelper
+from jaxrag.steps.searches import Search
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import Generation, InputError, Question
 from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of

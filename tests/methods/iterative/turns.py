@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, Passage, Question, Ranking
 from tests.steps.scripted import tools_of
 

@@ -20,8 +20,7 @@ from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, build_bag_of_tokens
 from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.language_model_tool import LanguageModelTool
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import flatten, hashes
 from jaxrag.types import InputError, Question

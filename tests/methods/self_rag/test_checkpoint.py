@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.methods.self_rag import reflection
 from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.steps.language_model_tool import LanguageModelTool
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 from tests.methods.self_rag.reflecting import LONG, OPENING, Reflecting, Tokens, answered

@@ -26,9 +26,9 @@ from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.gates import AgreementGate
-from jaxrag.steps.language_model_tool import LanguageModelTool
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.prompts.truncation import word_ends
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Answer, Generation, InputError, Message, Passage, Question
 from tests.engines.server.fake_server import serving
 from tests.engines.tiny_model import SPECIAL, TEMPLATE, write_tiny_model

@@ -25,9 +25,7 @@ from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import load_data, load_model
 from jaxrag.runs.run import Run, open_index, store_path
-from jaxrag.steps.language_model_tool import LanguageModelTool
-from jaxrag.steps.search_tools import RetrieverTool
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample

@@ -12,7 +12,7 @@ from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.ars.ranker import scorer as rankers
 from jaxrag.models.bert.rewrite_ranker_checkpoint import untrained_ranker, write_ranker
-from jaxrag.steps.search_tools import RerankerTool
+from jaxrag.steps.tools import RerankerTool
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
 

@@ -16,7 +16,6 @@ from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.settings import Factbook
 from jaxrag.engines.local.settings import Local
 from jaxrag.evaluation.significance import interval, paired_difference
-from jaxrag.methods.ars.rewrite_steps import Search
 from jaxrag.methods.errr import rrr
 from jaxrag.methods.errr.ppo import figures as ppo_figures
 from jaxrag.methods.errr.ppo import job
@@ -26,9 +25,8 @@ from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.language_model_tool import LanguageModelTool
-from jaxrag.steps.search_tools import RetrieverTool
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.searches import Search
+from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.training.ppo.settings import PPOTraining
 from jaxrag.training.student.students import NewT5, load_student, new_t5, write_student
 from jaxrag.types import Generation, InputError, Passage, Question

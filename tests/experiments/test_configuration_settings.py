@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 import pytest
 
-from experiments.settings import choices, edited, settings
+from experiments.configuration import choices, edited, settings
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.settings import Factbook
@@ -204,5 +204,5 @@ def test_methods_must_have_the_parameters_of_the_protocol(monkeypatch: Any) -> N
         def read(self, path: Path, *, deep: bool) -> int:
             return 0
 
-    monkeypatch.setattr("experiments.settings._dataclasses", lambda: [Right, Other, Returns])
+    monkeypatch.setattr("experiments.configuration._dataclasses", lambda: [Right, Other, Returns])
     assert choices(Reads) == {"Right": Right}
