@@ -13,10 +13,12 @@ from typing import Any
 
 from configs.parts import SMALL, THRESHOLD, K, variant_run
 from jaxrag.methods import dtr, pairs
+from jaxrag.methods.dtr import UncertaintyGate
+from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import DPR_AIS
 from jaxrag.runs.run import Run
 from jaxrag.steps.candidates import FixedMix, OnePath
-from jaxrag.steps.gates import AgreementGate, Always, UncertaintyGate
+from jaxrag.steps.gates import Always
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.types import InputError
 

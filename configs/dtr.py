@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from configs.parts import SMALL, THRESHOLD, K, variant_run
 from jaxrag.methods import dtr
+from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.runs.run import Run
-from jaxrag.steps.gates import UncertaintyGate
 from jaxrag.steps.passage_selectors import AIS
 
 

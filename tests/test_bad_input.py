@@ -15,6 +15,7 @@ from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.settings import Local
 from jaxrag.evaluation.records import RunDirectory, read_run
+from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.dense.encoder import Encoder
@@ -22,7 +23,6 @@ from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
-from jaxrag.steps.gates import UncertaintyGate
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
 from tests.retrieval.fakes import FakeEncoder, FakePassages

@@ -9,7 +9,7 @@ from tests.models.bert import small_bert
 CONFIG = """
 from jaxrag.methods import dtr
 from jaxrag.steps.candidates import DualPath
-from jaxrag.steps.gates import UncertaintyGate
+from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.steps.passage_selectors import AIS
 from jaxrag.steps.asking import Reader
 from jaxrag.runs.run import Run

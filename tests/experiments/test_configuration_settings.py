@@ -17,6 +17,8 @@ from jaxrag.engines.seq2seq.settings import Seq2Seq
 from jaxrag.engines.server.settings import Server
 from jaxrag.engines.vllm.settings import Vllm
 from jaxrag.methods import pairs
+from jaxrag.methods.dtr import UncertaintyGate
+from jaxrag.methods.pairs import AgreementGate
 from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
 from jaxrag.retrieval.settings import CrossEncoder, IndexSettings, QueryLikelihood
@@ -27,7 +29,6 @@ from jaxrag.runs.recall import Recall
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Candidates, Gate
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
-from jaxrag.steps.gates import AgreementGate, UncertaintyGate
 from jaxrag.types import InputError
 
 RUN = Run(pairs.Config(), Factbook(countries=3), Local(), Exact())

@@ -148,7 +148,7 @@ def test_a_decoder_as_a_student() -> None:
     assert optimizer.model == Local("") and run.name == "trainable_errr+decoder"
     assert optimizer.reads.text("Who?", "A man.").endswith(" Who? Context: A man.\nQueries:")
     pairs = pairs_config.get_config("popqa+decoder")
-    assert pairs.method.student == optimizer.reads
+    assert pairs.run.method.student == optimizer.reads
 
 
 @pytest.mark.parametrize("data", DATA)

@@ -20,6 +20,8 @@ from jaxrag.engines.server.settings import Server
 from jaxrag.engines.vllm.settings import Vllm
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods import dtr, pairs
+from jaxrag.methods.dtr import UncertaintyGate
+from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import LLM_JUDGE, NO_RETRIEVAL, RERANK
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.cache import empty_cache
@@ -32,7 +34,7 @@ from jaxrag.runs.plan import Plan, plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import asking as steps
 from jaxrag.steps.candidates import DualPath, OnePath
-from jaxrag.steps.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
+from jaxrag.steps.gates import Always, JudgeGate, Never
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.passage_selectors import Rerank, Top
 from jaxrag.types import Answer, InputError, Question

@@ -131,7 +131,10 @@ def test_what_will_not_do_is_told(small: Run, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="allows 3 to 64 tokens"):
         execute(searching(small, "late", passage_length=65), tmp_path / "run")
     vectors = dataclasses.replace(small, method=dtr.Config())
-    with pytest.raises(InputError, match=r"dtr selects .*\(AIS\), and the index sidr-0, SiDR late"):
+    with pytest.raises(
+        InputError,
+        match=r"dtr compares vectors, and the index sidr-0, SiDR late has",
+    ):
         plan(vectors)
     deep = dataclasses.replace(small.method, candidates=OnePath(n=6))
     found = execute(dataclasses.replace(small, method=deep), tmp_path / "deep")

@@ -7,6 +7,8 @@ import pytest
 
 from jaxrag.engines.local.settings import Local
 from jaxrag.methods import dtr, pairs
+from jaxrag.methods.dtr import UncertaintyGate
+from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import (
     COT,
     DPR_AIS,
@@ -19,7 +21,7 @@ from jaxrag.methods.retrieve_and_read import (
 )
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
-from jaxrag.steps.gates import AgreementGate, Always, JudgeGate, Never, UncertaintyGate
+from jaxrag.steps.gates import Always, JudgeGate, Never
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question

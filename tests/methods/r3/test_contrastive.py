@@ -75,7 +75,7 @@ def test_a_step_is_that_of_the_loss(tmp_path: Path, settings: Update, shared: bo
     data = batch(8, 3)
     mesh = grad_cache.data_mesh(jax.devices()[:1])
     step = make_step(module, settings, steps=10, microbatch=2, mesh=mesh)
-    state, figures = step.update(step.begin(params), data)
+    state, figures = step.update(step.begin(params), data, 0)
     whole = jax.jit(jax.value_and_grad(lambda p: plain_loss(module, p, data, settings)))
     value, gradients = whole(params)
     np.testing.assert_allclose(figures["loss"], value, rtol=1e-5)
@@ -99,7 +99,7 @@ def train(directory: Path, devices: int, steps: int) -> tuple[list[float], Any]:
     )
     state, losses = step.begin(params), []
     for number in range(steps):
-        state, figures = step.update(state, batch(8, 2, seed=number % 2))
+        state, figures = step.update(state, batch(8, 2, seed=number % 2), number)
         losses.append(float(figures["loss"]))
     return losses, state
 

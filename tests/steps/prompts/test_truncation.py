@@ -19,13 +19,13 @@ from jaxrag.engines.prompts import PromptEncoder, encode_prompt, encoder_of
 from jaxrag.engines.server.settings import Server
 from jaxrag.engines.vllm import engine as vllm
 from jaxrag.engines.vllm.engine import VllmModel
+from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.runs.run import execute
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.gates import AgreementGate
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.prompts.truncation import word_ends
 from jaxrag.steps.tools import LanguageModelTool
