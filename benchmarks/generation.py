@@ -94,7 +94,7 @@ def transformers_side(directory: Path, tokenizer: Any) -> Side:
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(os.cpu_count() or 1)  # vLLM leaves it at 1
-    network = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
+    network: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
     # its own search for stop strings costs it more than a token does
     pieces = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
     ends = [i for i, piece in enumerate(pieces) if any(stop in piece for stop in STOP)]

@@ -63,6 +63,11 @@ def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, fl
     if "error" in record:
         return {}
     answers = accuracy(record["prediction"], record["gold_answers"])
+    option = record.get("trace", {}).get("option") or {"said": None}
+    if answers and option["said"] is not None and not option["positive"]:
+        # one of several choices: their texts may differ in what normalisation removes, as +1 and -1
+        right = float(option["said"] == option["gold"])
+        answers |= {"exact_match": right, "contains": right}
     costs = {name: float(record["cost"].get(name, 0)) for name in COSTS if "cost" in record}
     times = {name: float(timing[name]) for name in TIMINGS if timing.get(name) is not None}
     found = retrieval(record)

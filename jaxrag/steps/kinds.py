@@ -27,6 +27,10 @@ By = Literal["text", "logprob", "calibrated"]
 question and passages make more probable than a prompt does that says nothing (Zhao et al. 2021)."""
 
 _LONE_LETTER = re.compile(r"(?<![\w'’])[A-Z](?![\w'’])")
+# What may stand beside a whole choice: blanks, brackets, quotes and punctuation, but nothing that
+# makes it part of a longer number, formula or word.
+_BEFORE = r"""(?:(?<![^\s"“‘'(\[{—])|(?<=\*\*)|(?<=[^\W\d][:;,]))"""
+_AFTER = r"""(?!(?<=\d)['’!])(?=(?:[.,;:!?"”’')\]}]|\*\*)*(?:[\s—]|$))"""
 
 
 def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
@@ -61,20 +65,45 @@ def asked_role(question: Question, *, directly: bool = False) -> str:
     return role
 
 
-def chosen(text: str, question: Question) -> str:
-    """The choices that an answer names by a lone letter, or by a text of several words.
+def named_choices(text: str, question: Question) -> list[int]:
+    """Indices of the choices that an answer names, by a lone letter or by their text.
 
-    The answer itself where it names none: it may be a choice of one word, which is not looked for,
-    since "C" may be one, too. Naming several counts for each, as in the paper, which
-    looks only whether the right letter occurs.
+    A choice's text counts only as a whole: "+1" is not in "+1/2", nor "5 N" in "0.5 N". Choices of
+    one word count only where no other is named, since "C" may be one, too. A mention within a
+    longer mention does not count: "2 N to the left" does not name "2 N", and "Vitamin A" not the
+    letter A. All other mentions count, several choices included (R3 checks only whether the right
+    letter occurs).
     """
-    letters = {LETTERS.index(letter) for letter in _LONE_LETTER.findall(text)}
-    named = [
-        choice
-        for number, choice in enumerate(question.choices)
-        if number in letters or (" " in choice and contains(text, (choice,)))
-    ]
-    return "; ".join(named) or text
+    letters = LETTERS[: len(question.choices)]
+    found = [(m.span(), letters.find(m.group())) for m in _LONE_LETTER.finditer(text)]
+    words = []
+    for index, choice in enumerate(question.choices):
+        parts = choice.strip().rstrip(".").split()
+        if len(parts) > 2 and parts[0].lower() in ("a", "an", "the"):
+            parts = parts[1:]
+        pattern = _BEFORE + r"\s+".join(map(re.escape, parts)) + _AFTER
+        mentions = [(m.span(), index) for m in re.finditer(pattern, text, re.I) if parts]
+        (found if len(parts) > 1 else words).extend(mentions)
+    if not any(index >= 0 for _, index in found):
+        found += words
+
+    def within(span: tuple[int, int]) -> bool:
+        start, end = span
+        return any(a <= start and end <= b and b - a > end - start for (a, b), _ in found)
+
+    return sorted({index for span, index in found if index >= 0 and not within(span)})
+
+
+def chosen(text: str, question: Question) -> str:
+    """The texts of the `named_choices`, joined by "; "; the answer itself where it names none."""
+    return "; ".join(question.choices[i] for i in named_choices(text, question)) or text
+
+
+def is_right(text: str, question: Question) -> bool:
+    """Whether a generation names the right choice; for other questions, contains a gold answer."""
+    if role_of(question) == "multiple_choice":
+        return gold_option(question) in named_choices(text, question)
+    return bool(contains(text, question.answers))
 
 
 def verdict(text: str, question: Question, template: prompts.Template) -> str:

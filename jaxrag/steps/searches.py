@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import zip_longest
 from typing import Literal, get_args
 
@@ -39,12 +40,12 @@ def merged(rankings: Sequence[Ranking], merge: Merge) -> Pool:
     turns = zip_longest(*(ranking.ids for ranking in rankings))
     in_turn = tuple(dict.fromkeys(row for turn in turns for row in turn if row is not None))
     if merge == "fusion":
-        sums = dict.fromkeys(in_turn, 0.0)
+        sums = dict.fromkeys(in_turn, Fraction(0))  # exact: rounding would order equal sums
         for ranking in rankings:
             for place, row in enumerate(ranking.ids, start=1):
-                sums[row] += 1 / (_DAMPING + place)
+                sums[row] += Fraction(1, _DAMPING + place)
         rows = tuple(sorted(in_turn, key=lambda row: -sums[row]))
-        return Pool(rows, tuple(sums[row] for row in rows))
+        return Pool(rows, tuple(float(sums[row]) for row in rows))
     in_line = tuple(dict.fromkeys(row for ranking in rankings for row in ranking.ids))
     rows = in_line if merge == "concatenate" else in_turn
     return Pool(rows, tuple(1 / place for place in range(1, len(rows) + 1)))

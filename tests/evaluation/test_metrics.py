@@ -55,6 +55,17 @@ def test_scores_of_one_question_by_hand() -> None:
     }
 
 
+@pytest.mark.parametrize("said, right", [(0, 1.0), (1, 0.0)])
+def test_one_choice_of_several_is_right_if_it_is_the_gold_one(said: int, right: float) -> None:
+    choices = ("+1", "-1")  # equal without punctuation
+    record = {
+        "question_id": "q", "prediction": choices[said], "gold_answers": ["+1"],
+        "trace": {"option": {"said": said, "gold": 0, "positive": False}},
+    }  # fmt: skip
+    found = metrics.question_scores(record, {})
+    assert found["exact_match"] == found["contains"] == right
+
+
 def test_a_direct_answer_says_nothing_about_the_retriever() -> None:
     trace = {"gate": {"name": "nll", "retrieve": False}}
     found = metrics.question_scores(record(trace=trace), {})

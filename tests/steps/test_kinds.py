@@ -74,7 +74,56 @@ def test_what_an_answer_names(text, said):
 def test_a_letter_that_is_also_a_choice_is_a_letter():
     gases = dataclasses.replace(CHOICE, answers=("O2",), choices=("C", "NO2", "O2", "CO"))
     assert kinds.chosen("C", gases) == "O2" and kinds.chosen("A", gases) == "C"
-    assert kinds.chosen("It is O2.", gases) == "It is O2."
+    assert kinds.chosen("It is O2.", gases) == "O2" and kinds.chosen("no2", gases) == "NO2"
+    assert kinds.chosen("It is O2, not A", gases) == "C"  # words count where no letter does
+    assert kinds.chosen("H2O2", gases) == "H2O2"
+
+
+LENGTHS = ("2 N", "2 N to the left", "a 5 N push", "Vitamin A", "+1 charge", "+1 charge/2")
+
+
+@pytest.mark.parametrize(
+    "text, named",
+    [
+        ("It is 2 N.", [0]),
+        ("2\nN", [0]),
+        ("**2 N**", [0]),
+        ('Answer:"2 n", I think', [0]),
+        ("2 N to the left", [1]),  # not the choice within it
+        ("2 N, not 2 N to the left", [0, 1]),
+        ("B, since 2 N is less", [0, 1]),
+        ("5 N push", [2]),  # an article before it is no part of it
+        ("0.5 N push", []),
+        ("-5 N push", []),
+        ("1/5 N push", []),
+        ("5 N push-up", []),
+        ("5 N push's", []),
+        ("2 N!", [0]),
+        ("22 N and 2 Nm, 1:2 N and 2 N/m, 1,2 N or 2 N.5", []),
+        ("vitamin a", [3]),
+        ("Vitamin A", [3]),  # not the letter A
+        ("Vitamin A, so D", [3]),
+        ("Vitamin C", [2]),  # a letter: no choice's text is there
+        ("a +1 charge", [4]),
+        ("+1 charge/2", [5]),
+        ("+1 charge/2, or (A)", [0, 5]),
+        ("1 charge", []),
+        ("-1 charge", []),
+    ],
+)
+def test_a_choice_is_named_by_the_whole_of_its_text(text, named):
+    asked = dataclasses.replace(CHOICE, answers=("+1 charge",), choices=LENGTHS)
+    assert kinds.named_choices(text, asked) == named
+    assert kinds.is_right(text, asked) == (named == [4])
+
+
+def test_the_right_choice_by_letter_not_by_what_its_text_contains():
+    asked = dataclasses.replace(CHOICE, answers=("+1",), choices=("+1", "-1", "+1 / 2"))
+    assert [kinds.is_right(letter, asked) for letter in "ABC"] == [True, False, False]
+    assert kinds.is_right("it is +1", asked)
+    for wrong in ("+1/2", "-1", "1", "+11", "+1.5", "x+1", "+1 / 2"):
+        assert not kinds.is_right(wrong, asked)
+    assert kinds.is_right("Ada, I think", OPEN)
 
 
 @given(st.sets(st.integers(0, 2)), st.text("xyz .,:\n", max_size=8))

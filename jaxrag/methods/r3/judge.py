@@ -28,7 +28,6 @@ from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
 from jaxrag.steps.tools import Tools
-from jaxrag.text.answers import contains
 from jaxrag.types import InputError, Passage, Question
 
 
@@ -56,9 +55,7 @@ class Judge:
         reply = await steps.ask_from_passages(
             question, [passage], self.tools.llm, reader, {}, role=role, **kinds.fields(question)
         )
-        choice = role == "multiple_choice"
-        text = kinds.chosen(reply.text, question) if choice else reply.text
-        return bool(contains(text, question.answers))
+        return kinds.is_right(reply.text, question)
 
     async def logprobs(self, question: Question, passage: Passage) -> tuple[float, ...]:
         """log P(y|q,d) of each possible answer y.

@@ -174,8 +174,8 @@ def test_writing_ends_once_all_have_met_a_stop_string(
 ) -> None:
     from jaxrag.engines.seq2seq import writer as seq2seq_writer
 
-    calls, real = [], seq2seq_writer.advance
-    monkeypatch.setattr(seq2seq_writer, "advance", lambda *a: calls.append(1) or real(*a))
+    calls, real = [], seq2seq_writer.extend_answers
+    monkeypatch.setattr(seq2seq_writer, "extend_answers", lambda *a: calls.append(1) or real(*a))
     prompt = next(p for p, a in zip(PROMPTS, answers, strict=True) if a.finish_reason == "length")
     model.generate([prompt], max_new_tokens=40)
     assert len(calls) == 1
