@@ -25,7 +25,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
       InputError: the disk is full.
     """
     temporary = path.with_name(path.name + ".new")
-    with explain_full_disk(path.parent):
+    with explain_full_disk(path):
         try:
             with temporary.open("wb") as stream:
                 yield stream

@@ -24,6 +24,11 @@ class LanguageModel(Protocol):
         """Canonical JSON of all that determines results: weights, dtype, chat template, ..."""
         ...
 
+    @property
+    def gives_logprobs(self) -> bool:
+        """Whether generations carry log-probabilities and `logprob` works."""
+        ...
+
     def generate(
         self,
         prompts: Sequence[Prompt],
@@ -85,6 +90,16 @@ class ModelSettings(Protocol):
     @property
     def name(self) -> str:
         """For tables."""
+        ...
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The weights that are loaded, "" where none are named; None for a server's."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """What the weights are loaded in; "" is the default of the device."""
         ...
 
     def load(self, cache: Path) -> LanguageModel:

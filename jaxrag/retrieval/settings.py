@@ -14,10 +14,17 @@ from jaxrag.retrieval.retriever import Retriever, TextRetriever
 
 
 class IndexSettings(Protocol):
-    """Settings of an index.
+    """Settings of an index."""
 
-    An index without vectors (`TextRetriever`) has the class attribute ``gives_vectors = False``.
-    """
+    @property
+    def gives_vectors(self) -> bool:
+        """Whether the index is a `Retriever`, with vectors of passages, or a `TextRetriever`."""
+        ...
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Checkpoints that `directory`, `state` and `dimension` read."""
+        ...
 
     @property
     def name(self) -> str:
@@ -26,6 +33,18 @@ class IndexSettings(Protocol):
 
     def open(self, passages: Passages, cache: Path) -> Retriever | TextRetriever:
         """Opens the index of a corpus, building it on first use."""
+        ...
+
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the index of a corpus is stored."""
+        ...
+
+    def state(self, passages: Passages, cache: Path) -> str:
+        """Whether the index is built, found without loading or building anything."""
+        ...
+
+    def dimension(self) -> int | None:
+        """Components of the passage vectors that are built; None where there are none."""
         ...
 
 

@@ -162,7 +162,7 @@ class _Model:
     """A language model that says what a draw tells it to."""
 
     identity = canonical({"model": "made up"})
-    tokenizer, max_length = _Words(), 1 << 30
+    tokenizer, max_length, gives_logprobs = _Words(), 1 << 30, True
 
     def __init__(self, world: _World) -> None:
         self._world = world

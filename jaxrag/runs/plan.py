@@ -12,30 +12,20 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from jaxrag.core.jsonl import encode
 from jaxrag.core.store import Store
-from jaxrag.data.dataset import Dataset
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.evaluation.records import check_config, read_run
 from jaxrag.models.checkpoint.files import locate, read_config, read_json
 from jaxrag.models.checkpoint.gguf import open_gguf
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.precision import compute_dtype
-from jaxrag.retrieval.corpus.manifest import read_manifest
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.dense.matrix import KIND, Matrix
-from jaxrag.retrieval.dense.settings import BiEncoder, matrix_directory
+from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs.calls import Calls, bounds
-from jaxrag.runs.run import (
-    Run,
-    asked,
-    check_needs,
-    gives_vectors,
-    settings_record,
-    store_path,
-)
+from jaxrag.runs.run import Run, asked, check_needs, settings_record, store_path
 from jaxrag.steps.model_helper import ModelHelper
 from jaxrag.types import InputError, Question
 
@@ -111,25 +101,6 @@ class Plan:
     entries: int | None
 
 
-@runtime_checkable
-class _Dense(Protocol):
-    """Settings of an index over a matrix of vectors."""
-
-    @property
-    def encoder(self) -> BiEncoder: ...
-
-    def is_built_on(self, matrix: Matrix) -> bool: ...
-
-
-@runtime_checkable
-class _Telling(Protocol):
-    """Settings of an index that say themselves where it is and what is there."""
-
-    def directory(self, passages: Passages, cache: Path) -> Path: ...
-
-    def state(self, passages: Passages, cache: Path) -> str: ...
-
-
 class _Header(NamedTuple):
     """A tensor of a checkpoint: its elements, and its bytes there."""
 
@@ -148,7 +119,8 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
     dataset, questions = asked(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))
     corpus = dataset.passages if needs.search else None
-    calls = bounds(run.method, questions, corpus, vectors=gives_vectors(run))
+    vectors = run.index is not None and run.index.gives_vectors
+    calls = bounds(run.method, questions, corpus, vectors=vectors)
     models = [("model", run.model)]
     models += [(f, h.model) for f, h in needs.helpers.items() if isinstance(h, ModelHelper)]
     store = store_path(run)
@@ -165,7 +137,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
             for field, helper in needs.helpers.items()
             if not isinstance(helper, ModelHelper)
         ),
-        index=_index(run, dataset, cache) if corpus is not None else None,
+        index=_index(run.index, corpus, cache) if run.index and corpus else None,
         calls=tuple(calls),
         store=store,
         entries=_entries(store) if store is not None and store.is_file() else None,
@@ -203,8 +175,7 @@ def _entries(store: Path) -> int:
 
 def _model(role: str, settings: ModelSettings) -> ModelPlan:
     known = ModelPlan(role, settings.name, type(settings).__name__)
-    spec, dtype = getattr(settings, "checkpoint", ""), getattr(settings, "dtype", "")
-    dtype = dtype or compute_dtype().name
+    spec, dtype = settings.checkpoint, settings.dtype or compute_dtype().name
     if not spec:
         return dataclasses.replace(known, note="not on this machine")
     path = _on_disk(spec)
@@ -270,39 +241,13 @@ def _safetensors(file: Path) -> Iterator[_Header]:
         ) from error
 
 
-def _index(run: Run, dataset: Dataset, cache: Path) -> IndexPlan:
-    assert run.index is not None
-    known = IndexPlan(run.index.name, len(dataset.passages), "what is there cannot be told")
-    if isinstance(run.index, _Telling):
-        spec = getattr(run.index, "checkpoint", "")
-        if spec.startswith("hub:") and _on_disk(spec) is None:
-            return dataclasses.replace(known, state="not built; the run downloads its encoder")
-        directory = run.index.directory(dataset.passages, cache)
-        return dataclasses.replace(
-            known, state=run.index.state(dataset.passages, cache), directory=directory
-        )
-    if not isinstance(run.index, _Dense):
+def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
+    known = IndexPlan(index.name, len(passages), "not built; the run downloads its encoder")
+    if any(spec.startswith("hub:") and _on_disk(spec) is None for spec in index.checkpoints):
         return known
-    paths = [path for spec in run.index.encoder.checkpoints if (path := _on_disk(spec))]
-    if len(paths) < len(run.index.encoder.checkpoints):
-        return dataclasses.replace(known, state="not built; the run downloads its encoder")
-    encoder = run.index.encoder.describe(*paths)
-    directory = matrix_directory(encoder, dataset.passages, cache)
     return dataclasses.replace(
         known,
-        state=_state(directory, run.index),
-        directory=directory,
-        dimension=encoder.dimension,
+        state=index.state(passages, cache),
+        directory=index.directory(passages, cache),
+        dimension=index.dimension(),
     )
-
-
-def _state(directory: Path, index: _Dense) -> str:
-    try:
-        manifest = read_manifest(directory, KIND)
-    except InputError as error:
-        return "not built yet" if not directory.exists() else str(error)
-    if not manifest.complete:
-        return f"unfinished, {len(manifest.files)} files of vectors are there; the run goes on"
-    if not index.is_built_on(Matrix(directory.absolute(), manifest, ())):
-        return "its vectors are there; the run trains on them"
-    return "built"

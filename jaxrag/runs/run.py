@@ -117,11 +117,6 @@ def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
     return open_index_over(run.index, run.data, cache)
 
 
-def gives_vectors(run: Run) -> bool:
-    """Whether the run's index has vectors, as far as its settings tell."""
-    return getattr(run.index, "gives_vectors", True)
-
-
 def check_needs(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> None:
     """Refuses settings that lack what the method needs, as far as they tell without loading.
 
@@ -135,11 +130,11 @@ def check_needs(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> N
     needs = run.method.needs
     if needs.search and run.index is None:
         raise InputError(f"{run.name} searches, but the run has no index: set config.index.")
-    if needs.vectors and not gives_vectors(run):
+    if needs.vectors and run.index and not run.index.gives_vectors:
         raise InputError(
-            f"{run.name} compares vectors, and the index {run.index.name if run.index else None} "
-            "has none: choose one with an encoder, such as Exact or Scann, or settings of the "
-            "method that do without, such as Top or Rerank as the selector of passages."
+            f"{run.name} compares vectors, and the index {run.index.name} has none: choose one "
+            "with an encoder, such as Exact or Scann, or settings of the method that do without, "
+            "such as Top or Rerank as the selector of passages."
         )
     if needs.reranker and run.reranker is None:
         raise InputError(f"{run.name} reranks, but the run has no reranker: set config.reranker.")
@@ -230,7 +225,7 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
     check_needs(run, given=given)
     dataset, questions = asked(run, cache)
     model = load_model(run.model, cache)
-    if needs.logprobs and not getattr(model, "gives_logprobs", True):
+    if needs.logprobs and not model.gives_logprobs:
         raise InputError(
             f"{run.name} decides by the log-probabilities of the model's answers, and "
             f"{run.model.name} gives none: choose another model, or a gate that does without."

@@ -34,7 +34,7 @@ class ModelHelper:
         Raises:
           InputError: they name none.
         """
-        if getattr(self.model, "checkpoint", None) == "":
+        if self.model.checkpoint == "":
             raise InputError(
                 f"This method uses a trained model, and {field} names none: give "
                 f"--{field}.checkpoint=DIRECTORY."
@@ -47,7 +47,7 @@ class ModelHelper:
           InputError: it cannot be loaded, or gives no log-probabilities where they are used.
         """
         model = loaded.load_model(self.model)
-        if self.logprobs and not getattr(model, "gives_logprobs", True):
+        if self.logprobs and not model.gives_logprobs:
             raise InputError(
                 f"This method compares log-probabilities of {self.name}, which gives none: choose "
                 "another model."

@@ -178,7 +178,7 @@ def follow(message: str, store: Path) -> None:
             else:
                 assert kept.exists()
         else:
-            assert "move it away" in message or "name a" in message
+            assert "otherwise move" in message and "away" in message
             for file in store.parent.glob("store.sqlite*"):
                 file.unlink()
 

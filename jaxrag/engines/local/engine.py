@@ -55,6 +55,8 @@ class LocalModel:
     with `load`.
     """
 
+    gives_logprobs = True
+
     def __init__(
         self,
         network: DecoderNetwork,

@@ -45,6 +45,8 @@ class Seq2SeqModel:
       max_length: most tokens of a source, its end token included. Answers do not count towards it.
     """
 
+    gives_logprobs = True
+
     def __init__(
         self,
         network: Seq2SeqNetwork,

@@ -31,6 +31,8 @@ _UNKNOWN = -1  # a token whose number the server does not tell
 class ServerModel:
     """A `LanguageModel` behind HTTP; answers arrive one by one (see `submit`)."""
 
+    gives_logprobs = True
+
     def __init__(
         self,
         http: HttpClient,

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.http import HttpClient
@@ -53,6 +53,9 @@ class Server:
     patience: float = 900.0
     key_variable: str = "OPENAI_API_KEY"
     template_options: str = ""
+
+    checkpoint: ClassVar[None] = None
+    dtype: ClassVar[str] = ""
 
     @property
     def name(self) -> str:

@@ -44,6 +44,8 @@ def vllm_library() -> Any:
 class VllmModel:
     """A `LanguageModel` over vLLM's offline engine; `Vllm.load` makes one."""
 
+    gives_logprobs = True
+
     def __init__(
         self,
         engine: Any,

@@ -34,6 +34,7 @@ class Bm25:
     stemmer: str = "porter"
 
     gives_vectors: ClassVar[bool] = False
+    checkpoints: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         self._settings()  # which checks them
@@ -57,6 +58,9 @@ class Bm25:
     def state(self, passages: Passages, cache: Path) -> str:
         """What is there, told without building it."""
         return bm25.state(self.directory(passages, cache))
+
+    def dimension(self) -> None:
+        """No vectors are built."""
 
     def _settings(self) -> Bm25Settings:
         return Bm25Settings(**dataclasses.asdict(self))

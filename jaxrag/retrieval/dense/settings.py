@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from jaxrag.models.checkpoint.files import short_name
+from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.precision import DType
+from jaxrag.retrieval.corpus.manifest import read_manifest
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import Description, Encoder, Pooling, describe
 from jaxrag.retrieval.dense.exact import ExactIndex
-from jaxrag.retrieval.dense.matrix import Matrix, build_matrix
+from jaxrag.retrieval.dense.matrix import KIND, Matrix, build_matrix
 from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
 from jaxrag.retrieval.dense.scann_training import folder_of, is_sound, source_of
 from jaxrag.retrieval.dense.two_towers import TwoTowers, describe_towers
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
 from jaxrag.retrieval.settings import index_directory
+from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,12 +61,12 @@ class BiEncoder:
         passages, *queries = (Encoder.load(spec, **self._options()) for spec in self.checkpoints)
         return TwoTowers(queries[0], passages) if queries else passages
 
-    def describe(self, path: Path, query_path: Path | None = None) -> Description:
-        """What can be told without weights, the checkpoints being there."""
-        passages = describe(path, **self._options())
-        if query_path is None:
-            return passages
-        return describe_towers(describe(query_path, **self._options()), passages)
+    def describe(self) -> Description:
+        """Identity and dimension, read without loading weights."""
+        passages, *queries = (
+            describe(locate(spec), **self._options()) for spec in self.checkpoints
+        )
+        return describe_towers(queries[0], passages) if queries else passages
 
     def _options(self) -> dict[str, Any]:
         options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -71,15 +74,23 @@ class BiEncoder:
         return options | {"dtype": self.dtype or None}
 
 
-def matrix_directory(encoder: TextEncoder | Description, passages: Passages, cache: Path) -> Path:
-    """Where the vectors that an encoder makes of a corpus are kept."""
-    return index_directory(cache, encoder.identity, passages.identity)
-
-
 def _matrix(encoder: TextEncoder, passages: Passages, cache: Path) -> Path:
-    directory = matrix_directory(encoder, passages, cache)
+    directory = index_directory(cache, encoder.identity, passages.identity)
     build_matrix(passages, encoder, directory)
     return directory
+
+
+def _state(directory: Path, is_built_on: Callable[[Matrix], bool]) -> str:
+    """State of an index that is made of the matrix of vectors in a directory."""
+    try:
+        manifest = read_manifest(directory, KIND)
+    except InputError as error:
+        return "not built yet" if not directory.exists() else str(error)
+    if not manifest.complete:
+        return f"unfinished, {len(manifest.files)} files of vectors are there; the run goes on"
+    if not is_built_on(Matrix(directory.absolute(), manifest, ())):
+        return "its vectors are there; the run trains on them"
+    return "built"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +99,13 @@ class Exact:
 
     encoder: BiEncoder = BiEncoder()
     metric: Literal["inner_product", "l2"] = "inner_product"
+
+    gives_vectors: ClassVar[bool] = True
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Those of the encoder."""
+        return self.encoder.checkpoints
 
     @property
     def name(self) -> str:
@@ -100,9 +118,17 @@ class Exact:
         directory = _matrix(encoder, passages, cache)
         return ExactIndex.open(directory, encoder, passages, metric=self.metric)
 
-    def is_built_on(self, matrix: Matrix) -> bool:
-        """Whether nothing is left to do once the vectors are there."""
-        return True
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the vectors of a corpus are stored."""
+        return index_directory(cache, self.encoder.describe().identity, passages.identity)
+
+    def state(self, passages: Passages, cache: Path) -> str:
+        """Whether the vectors are there."""
+        return _state(self.directory(passages, cache), lambda matrix: True)
+
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self.encoder.describe().dimension
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +147,13 @@ class Scann:
     leaves: int = 0
     leaves_to_search: int = 0
 
+    gives_vectors: ClassVar[bool] = True
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Those of the encoder."""
+        return self.encoder.checkpoints
+
     @property
     def name(self) -> str:
         """Encoder and kind of index, for tables."""
@@ -137,8 +170,19 @@ class Scann:
             leaves_to_search=self.leaves_to_search or None,
         )
 
-    def is_built_on(self, matrix: Matrix) -> bool:
-        """Whether nothing is left to do once the vectors are there."""
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the vectors of a corpus are stored."""
+        return Exact(self.encoder).directory(passages, cache)
+
+    def state(self, passages: Passages, cache: Path) -> str:
+        """Whether the vectors are there and the index is trained on them."""
+        return _state(self.directory(passages, cache), self._is_trained_on)
+
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self.encoder.describe().dimension
+
+    def _is_trained_on(self, matrix: Matrix) -> bool:
         source = source_of(matrix, self._settings().resolved(len(matrix)))
         return is_sound(folder_of(matrix, source))
 

@@ -67,6 +67,11 @@ class Sidr:
             raise InputError(f"m is {self.m}; late search orders at least one passage.")
 
     @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The checkpoint."""
+        return (self.checkpoint,)
+
+    @property
     def name(self) -> str:
         """Checkpoint and search, for tables."""
         return f"{short_name(self.checkpoint)}, SiDR {self.search}"
@@ -124,6 +129,9 @@ class Sidr:
         except InputError as error:
             return str(error)
         return "built"
+
+    def dimension(self) -> None:
+        """No vectors are built."""
 
     def located(self) -> Path:
         """Where the checkpoint is.

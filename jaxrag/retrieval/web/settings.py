@@ -55,6 +55,7 @@ class Web:
     fresh_after_days: int = 0
 
     gives_vectors: ClassVar[bool] = False
+    checkpoints: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if self.engine not in _MOST:
@@ -117,6 +118,9 @@ class Web:
         except InputError as error:
             return str(error)
         return f"not searched, but the web; {searches:,} searches, {stored:,} passages stored"
+
+    def dimension(self) -> None:
+        """No vectors are built."""
 
     @property
     def _url(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxrag.retrieval.corpus.manifest import check_files, read_manifest
 from jaxrag.retrieval.corpus.passages import Passages
@@ -61,6 +61,9 @@ class WikiDpr:
     dtype: Literal["float16", "float32"] = "float16"
     verify: bool = False
 
+    gives_vectors: ClassVar[bool] = True
+    checkpoints: ClassVar[tuple[str, ...]] = ()  # its encoder names neither directory nor state
+
     def __post_init__(self) -> None:
         if self.metric not in ("inner_product", "l2"):
             raise InputError(f"metric must be 'inner_product' or 'l2', not {self.metric!r}")
@@ -103,6 +106,9 @@ class WikiDpr:
         except InputError as error:
             return str(error)
         return f"not searched, but {manifest.settings['passages']['count']:,} that are imported"
+
+    def dimension(self) -> None:
+        """Vectors are imported, not built."""
 
     def _index(self, directory: Path, questions: TextEncoder) -> Retriever:
         passages = Passages.open(directory / PASSAGES)

@@ -111,7 +111,7 @@ def test_identity_names_both_towers(towers, plain):
     identities = {e.load().identity for e in (both, swapped, alone)}
     assert len(identities) == 3
     for encoder in (both, alone):  # what a dry run tells is what the run will say
-        described = encoder.describe(*map(Path, encoder.checkpoints))
+        described = encoder.describe()
         assert described.identity == encoder.load().identity
         assert described.dimension == 24
 
@@ -122,7 +122,7 @@ def test_towers_of_different_sizes_are_refused(towers, tmp_path):
     with pytest.raises(InputError, match="vectors of 30 numbers, that of passages of 24"):
         other.load()
     with pytest.raises(InputError, match="no two towers"):
-        other.describe(Path(towers[1]), Path(wide))
+        other.describe()
 
 
 def test_what_dpr_checkpoints_hold_besides_is_left_aside(tmp_path, towers):

@@ -15,7 +15,6 @@ from jaxrag.retrieval.web import cache as web_cache
 from jaxrag.retrieval.web.cache import WebCache
 from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, row_of
 from jaxrag.retrieval.web.settings import Web
-from jaxrag.runs.plan import _Telling
 from jaxrag.types import EngineDown, InputError, Passage, Ranking
 from tests.retrieval.web.fake_search import KEY, brave_error, serving
 
@@ -317,7 +316,7 @@ def test_a_full_disk_stops_and_nothing_is_asked_again(tmp_path, monkeypatch) -> 
 def test_the_plan_is_told_without_asking(tmp_path) -> None:
     with serving() as server:
         settings = Web(url=server.url)
-        assert isinstance(settings, _Telling) and not settings.gives_vectors
+        assert not settings.gives_vectors
         assert settings.name == "Brave" and "no search is stored" in settings.state(None, tmp_path)
         assert not (tmp_path / "web").exists()
         opened(tmp_path, server).search_texts(["rome", "nothing"], 1)

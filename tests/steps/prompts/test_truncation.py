@@ -324,6 +324,8 @@ class Given:
 
     model: object = dataclasses.field(compare=False)
     name: str = "given"
+    checkpoint = "given"
+    dtype = ""
 
     def load(self, cache):
         return self.model
