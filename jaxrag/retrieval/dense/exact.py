@@ -31,7 +31,7 @@ _CANDIDATES = 1 << 14  # most candidates of a query; among more near-equals floa
 class ExactIndex:
     """A corpus's vectors in float32 on the devices, searched in full.
 
-    What a query finds is what float64 arithmetic on the stored vectors would find: see `search`.
+    Scores are computed in float64 from the stored vectors and rounded to float32; see `search`.
     """
 
     matrix: Matrix

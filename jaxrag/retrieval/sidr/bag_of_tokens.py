@@ -116,8 +116,9 @@ class BagOfTokens:
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
 
-        A score is the sum of the query's weights of the passage's tokens: SiDR's beta search. What
-        a query finds is what float64 arithmetic would find, and depends on no other query.
+        A score is the sum of the query's weights of the passage's tokens: SiDR's beta search. Sums
+        are in float64, in the order of token ids; passages are ordered by them, equal ones by row.
+        A query's ranking depends on no other query.
 
         Raises:
           InputError: queries of the wrong shape, not finite or negative, or ``k`` below 1.

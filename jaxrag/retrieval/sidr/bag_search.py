@@ -105,9 +105,7 @@ class BagSearch:
         The last block selected bounds all that were not; it is not looked into itself.
         """
         places = self._places(selected.blocks[:, :-1], selected.lanes[:, :-1])
-        bounds, seconds = (
-            (x * levels).astype(np.float32) for x in (selected.bounds, selected.seconds)
-        )
+        bounds, seconds = selected.bounds * levels, selected.seconds * levels
         real = selected.blocks[:, :-1] >= 0
         early = real & (np.arange(places.shape[1]) < k)
         best = Found(self.files, queries, span=self.span, k=k)
@@ -142,7 +140,7 @@ class BagSearch:
         """Every passage scored: for a query with more ties than blocks are looked into."""
         if not query.any():
             return Ranking(tuple(range(k)), (0.0,) * k)
-        best = np.empty(0, np.float32), np.empty(0, np.int64)
+        best = np.empty(0), np.empty(0, np.int64)
         for file in self.files:
             here = every_score(file, query)
             score, row = (np.concatenate(both) for both in zip(best, here, strict=True))

@@ -110,8 +110,9 @@ class SparseIndex:
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
 
-        A score is the inner product. What a query finds is what float64 arithmetic on the stored
-        values would find, and depends on no other query.
+        A score is the inner product with the stored values, summed in float64 in the order of a
+        passage's entries; passages are ordered by it, equal ones by row. A query's ranking depends
+        on no other query.
 
         Raises:
           InputError: queries of the wrong shape, not finite or negative, or ``k`` below 1.

@@ -81,8 +81,7 @@ class SparseSearch:
         place, twice that is allowed; and each product may have vanished below 1e-37.
         """
         length = self.length
-        most = score.astype(np.float64) * (1 + 2 * (length + 2) * 2.0**-24) + length * 1e-37
-        return most.astype(np.float32)
+        return score.astype(np.float64) * (1 + 2 * (length + 2) * 2.0**-24) + length * 1e-37
 
     def _candidates(
         self, queries: Float[np.ndarray, "q w"], wanted: int
@@ -111,8 +110,8 @@ class SparseSearch:
     def _rank(
         self, queries: Float[np.ndarray, "q w"], candidates: Int[np.ndarray, "q m"]
     ) -> RankedRows:
-        """Scores in float64, rounded to float32, entry by entry, and sorts."""
-        scores = np.empty(candidates.shape, np.float32)
+        """Scores in float64, entry by entry, and sorts."""
+        scores = np.empty(candidates.shape)
         length = self.length
         step = max(1, _CELLS // length)
         for query, rows, into in zip(queries, candidates, scores, strict=True):

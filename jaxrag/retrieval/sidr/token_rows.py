@@ -119,9 +119,9 @@ def scores(
     places: Int[np.ndarray, " m"],
     span: int,
 ) -> tuple[Float[np.ndarray, " m"], Int[np.ndarray, " m"]]:
-    """Scores (float64 sums, as float32) and corpus rows of pairs of a query and a place.
+    """Scores (float64) and corpus rows of pairs of a query and a place.
 
-    A score is added up token by token in ascending order, whatever it is scored beside.
+    A score is summed token by token in ascending order, whatever it is scored beside.
 
     Args:
       files: of the index.
@@ -131,7 +131,7 @@ def scores(
       span: see ``places``.
     """
     flat, vocabulary = queries.reshape(-1), queries.shape[1] - 1
-    found, rows = np.empty(len(of), np.float32), np.empty(len(of), np.int64)
+    found, rows = np.empty(len(of)), np.empty(len(of), np.int64)
     order = np.argsort(places)  # neighbours are of one length, and lie together in memory
     cuts = np.searchsorted(places[order], span * np.arange(1, len(files)))
     for file, pairs in zip(files, np.split(order, cuts), strict=True):
@@ -169,7 +169,7 @@ class Found:
     ) -> None:
         self.files, self.queries, self.span, self.k = files, queries, span, k
         self.of = np.empty(0, np.int64)
-        self.scores = np.empty(0, np.float32)
+        self.scores = np.empty(0)
         self.rows = np.empty(0, np.int64)
 
     def add(
@@ -200,7 +200,7 @@ class Found:
         """The k-th best score of each query, -inf where there are fewer."""
         starts = self._starts
         enough = np.diff(starts) == self.k
-        kth = np.full(len(self.queries), -np.inf, np.float32)
+        kth = np.full(len(self.queries), -np.inf)
         kth[enough] = self.scores[starts[1:][enough] - 1]
         return kth
 
@@ -215,4 +215,4 @@ class Found:
 def _sum(weights: Float[np.ndarray, "m w"]) -> Float[np.ndarray, " m"]:
     # Running sums add one by one; NumPy's own sum does so in an order that depends on the shape.
     padded = np.pad(weights, ((0, 0), (1, 0)))
-    return np.cumsum(padded, axis=1, dtype=np.float64)[:, -1].astype(np.float32)
+    return np.cumsum(padded, axis=1, dtype=np.float64)[:, -1]

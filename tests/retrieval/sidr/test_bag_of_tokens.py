@@ -1,5 +1,6 @@
 import argparse
 import errno
+import functools
 import json
 import tempfile
 import unittest.mock
@@ -49,9 +50,11 @@ def build(directory, bags, *, devices=ONE, **arguments) -> BagOfTokens:
 
 
 def reference(bags, queries, k):
-    """Rows and float32 scores by float64 sums, ties by row."""
-    scores = np.array([[query[list(bag)].sum() for bag in bags] for query in queries.astype(float)])
-    scores = scores.astype(np.float32)
+    """Rows and scores by float64 sums, token by token; ties by row."""
+    weights = queries.astype(float).tolist()
+    scores = np.array(
+        [[functools.reduce(lambda s, t: s + w[t], bag, 0.0) for bag in bags] for w in weights]
+    )
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return order, np.take_along_axis(scores, order, axis=1)
 
@@ -60,7 +63,7 @@ def check(index, bags, queries, k) -> None:
     rows, scores = reference(bags, queries, k)
     found = index.search(queries, k)
     assert [ranking.ids for ranking in found] == list(map(tuple, rows.tolist()))
-    np.testing.assert_allclose([ranking.scores for ranking in found], scores, rtol=2e-7)
+    np.testing.assert_array_equal([ranking.scores for ranking in found], scores)
 
 
 def random_bags(rng, count: int) -> list[np.ndarray]:
@@ -76,6 +79,17 @@ def test_worked_by_hand(tmp_path) -> None:
     # 1 + 2, 5, nothing, 2, 1 + 5 + 2
     assert (ranking.ids, ranking.scores) == ((4, 1, 0, 3, 2), (8.0, 5.0, 3.0, 2.0, 0.0))
     assert [bag.tolist() for bag in index.tokens([4, 2, 0])] == [[0, 1, 2], [], [0, 2]]
+
+
+@pytest.mark.parametrize("devices", [ONE, jax.devices()], ids=["one device", "eight devices"])
+def test_scores_that_only_float64_tells_apart_decide_the_order(tmp_path, devices) -> None:
+    index = build(tmp_path, [[0], [0, 1], [0], [0, 1]], devices=devices)
+    query = np.zeros((1, V), np.float32)
+    query[0, :2] = 1, 2.0**-25  # 1 + 2^-25 is 1 in float32
+    (ranking,) = index.search(query, 4)
+    assert ranking.ids == (1, 3, 0, 2)
+    assert ranking.scores == (1 + 2.0**-25, 1 + 2.0**-25, 1.0, 1.0)
+    assert index.search(query, 1)[0].ids == (1,)
 
 
 WEIGHTS = {

@@ -50,15 +50,15 @@ def build(directory, ids, values, *, devices=ONE, **sizes) -> SparseIndex:
 
 
 def check(index, ids, values, queries, k) -> None:
-    """Against float64 arithmetic on the stored values; ties by row."""
+    """Against float64 sums of the stored values, entry by entry; ties by row."""
     wide = np.pad(queries.astype(float), ((0, 0), (0, 1)))
     stored = values.astype(np.float16).astype(float)
-    scores = np.stack([(query[ids] * stored).sum(axis=1) for query in wide]).astype(np.float32)
+    scores = np.stack([sum((query[ids] * stored).T, np.zeros(len(ids))) for query in wide])
     rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     found = index.search(queries, k)
     assert [ranking.ids for ranking in found] == list(map(tuple, rows.tolist()))
     best = np.take_along_axis(scores, rows, axis=1)
-    np.testing.assert_allclose([ranking.scores for ranking in found], best, rtol=2e-7)
+    np.testing.assert_array_equal([ranking.scores for ranking in found], best)
 
 
 def test_worked_by_hand(tmp_path) -> None:
@@ -71,6 +71,16 @@ def test_worked_by_hand(tmp_path) -> None:
     assert (ranking.ids, ranking.scores) == ((0, 1, 3, 2), (6.0, 3.0, 3.0, 0.0))
     (ranking,) = index.search((query > 0).astype(np.float32), 2)  # alpha: 2.5, 3, 0, 2
     assert (ranking.ids, ranking.scores) == ((1, 0), (3.0, 2.5))
+
+
+def test_scores_that_only_float64_tells_apart_decide_the_order(tmp_path) -> None:
+    ids = np.array([[0, 30], [0, 1], [0, 1]])
+    values = np.array([[1.0, 0.0], [1.0, 0.5], [1.0, 0.5]])
+    index = build(tmp_path, ids, values)
+    query = np.zeros((1, V), np.float32)
+    query[0, :2] = 1, 2.0**-24  # 1 + 2^-25 is 1 in float32
+    (ranking,) = index.search(query, 3)
+    assert (ranking.ids, ranking.scores) == ((1, 2, 0), (1 + 2.0**-25, 1 + 2.0**-25, 1.0))
 
 
 QUERIES = (
