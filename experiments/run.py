@@ -101,6 +101,7 @@ def _plan_lines(found: Plan, workdir: str) -> list[tuple[str, str]]:
         ("data", f"{found.dataset}: {found.questions:,} questions, {found.passages:,} passages"),
         ("run", f"{workdir or 'no --workdir'}: {found.answered:,} answered, {left:,} left"),
         *((model.role, _model(model)) for model in found.models),
+        *found.helpers,
     ]
     if found.index is not None:
         lines.append(("index", _index(found.index)))

@@ -71,5 +71,5 @@ def describe(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
         kind = type(value).__name__
-        return {"is": getattr(value, "name", kind) if kind == "Config" else kind, **fields}
+        return {"is": value.name if kind == "Config" else kind, **fields}
     return value

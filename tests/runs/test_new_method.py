@@ -1,0 +1,227 @@
+"""A method with a trained helper of its own: one new folder, and no other file knows of it.
+
+The folder lies outside of jaxrag. Its helper is trained, and the method is planned, run, killed,
+resumed, recorded and reported by the same commands as any other.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.report import main as report
+from experiments.run import main
+from experiments.status import main as status
+from jaxrag.evaluation.records import read_run
+from jaxrag.types import InputError
+from tests.experiments.small_run import write_small_run
+
+ROOT = Path(__file__).parent.parent.parent
+QUESTIONS = 90
+
+HELPER = '''
+"""A helper that classifies questions by their length; training finds the threshold."""
+
+import dataclasses
+import json
+import statistics
+from pathlib import Path
+
+from jaxrag.core.hashing import canonical
+from jaxrag.engines.scheduler import Operation, Request
+from jaxrag.runs.job import job_directory, trained
+from jaxrag.runs.loading import describe, load_data
+from jaxrag.types import InputError
+
+
+class LengthTool:
+    def __init__(self, threshold):
+        self.identity = canonical({"threshold": threshold})
+        self._operation = Operation(
+            name="length",
+            identity=self.identity,
+            run=lambda texts: [len(text) > threshold for text in texts],
+            key=canonical,
+            encode=lambda value: canonical(value).encode(),
+            decode=json.loads,
+            cost=lambda text, value: {"length_checks": 1},
+        )
+
+    async def is_long(self, text):
+        return await Request(self._operation, text)
+
+
+@dataclasses.dataclass(frozen=True)
+class LengthHelper:
+    checkpoint: str = ""
+
+    name = "length"
+
+    def check(self, field):
+        if not self.checkpoint:
+            raise InputError(f"no length model: give --{field}.checkpoint=DIRECTORY")
+
+    def load(self, loaded):
+        model = json.loads((Path(self.checkpoint) / "model.json").read_text())
+        return LengthTool(model["threshold"])
+
+    def stand_in(self, trial):
+        return LengthTool(trial.draw("threshold") % 30)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainLength:
+    data: object
+    cache: str
+
+    def execute(self, workdir):
+        dataset = load_data(self.data, Path(self.cache))
+        with job_directory(workdir, {"data": describe(self.data)}) as directory:
+            lengths = [len(question.text) for question in dataset.questions]
+            model = directory / "model.json"
+            model.write_text(json.dumps({"threshold": statistics.median_low(lengths)}))
+        return trained(directory)
+'''
+
+METHOD = '''
+"""Reads passages for questions that its helper calls long, and answers the others directly."""
+
+import dataclasses
+import os
+import signal
+from pathlib import Path
+
+from jaxrag.steps.asking import Reader, answer_directly, answer_from_passages
+from jaxrag.steps.needs import Needs
+from jaxrag.types import Answer
+from {package}.helper import LengthHelper
+
+HERE = Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    reader: Reader
+    length: LengthHelper = LengthHelper()
+
+    name = "by_length"
+
+    @property
+    def needs(self):
+        return Needs(search=True, helpers={{"length": self.length}})
+
+    async def answer(self, question, tools):
+        if question.id == "q85" and (HERE / "kill").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        trace = {{}}
+        if await tools.helper(self.length).is_long(question.text):
+            ranking = await tools.retriever.search(question.text, 2)
+            reply = await answer_from_passages(question, ranking.ids, tools, self.reader, trace)
+        else:
+            reply = await answer_directly(question, tools, self.reader, trace)
+        return Answer(question.id, reply.text, trace)
+'''
+
+CONFIG = """
+import dataclasses
+
+from experiments.configuration import load
+from {package}.helper import LengthHelper, TrainLength
+from {package}.method import Config
+
+
+def get_config(variant="answer"):
+    run = load({small!r})
+    if variant == "train":
+        return TrainLength(run.data, run.cache)
+    return dataclasses.replace(run, method=Config(run.method.reader))
+"""
+
+PACKAGE = "a_method_from_elsewhere"
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: Any) -> str:
+    """The config file in the folder of the new method."""
+    small = tmp_path / "small"
+    small.mkdir()
+    run = write_small_run(small, questions=QUESTIONS)
+    folder = tmp_path / PACKAGE
+    folder.mkdir()
+    for name, text in (
+        ("__init__", ""),
+        ("helper", HELPER),
+        ("method", METHOD),
+        ("config", CONFIG),
+    ):
+        content = text if name == "helper" else text.format(package=PACKAGE, small=str(run))
+        (folder / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield str(folder / "config.py")
+    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+        del sys.modules[name]
+
+
+def test_trained_planned_killed_resumed_recorded_and_reported(
+    config: str, tmp_path: Path, capsys: Any
+) -> None:
+    with pytest.raises(InputError, match=r"give --config\.method\.length\.checkpoint=DIRECTORY"):
+        main(["run", f"--config={config}", "--dry-run"])
+    trained = tmp_path / "trained"
+    assert main(["run", f"--config={config}:train", f"--workdir={trained}"]) == 0
+    command = [f"--config={config}", f"--config.method.length.checkpoint={trained}"]
+    workdir, whole = tmp_path / "run", tmp_path / "whole"
+
+    capsys.readouterr()
+    assert main(["run", *command, f"--workdir={workdir}", "--dry-run"]) == 0
+    plan = capsys.readouterr().out.splitlines()
+    for begin, part in (
+        ("method", "by_length (by_length)"),
+        ("length ", "length"),
+        ("length checks", "1 a question, 90 in all"),
+        ("llm calls", "1 a question"),
+        ("searches", "0 to 1 a question"),
+    ):
+        assert any(line.startswith(begin) and part in line for line in plan), begin
+
+    kill = Path(config).with_name("kill")
+    kill.touch()
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    process = subprocess.run(
+        [sys.executable, "-m", "experiments.run", *command, f"--workdir={workdir}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": paths, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr.decode()
+    kill.unlink()
+    assert 0 < len(read_run(workdir).records) < QUESTIONS
+    assert main(["run", *command, f"--workdir={workdir}"]) == 0
+    uncached = f"--config.store={tmp_path / 'other.sqlite'}"
+    assert main(["run", *command, f"--workdir={whole}", uncached]) == 0
+    answers = (workdir / "answers.jsonl").read_bytes()
+    assert answers == (whole / "answers.jsonl").read_bytes()
+    records = read_run(workdir).records
+    assert {record["cost"].get("searches", 0) for record in records} == {0, 1}
+    assert all(record["cost"]["length_checks"] == 1 for record in records)
+
+    recorded = read_run(workdir).config
+    threshold = json.loads((trained / "model.json").read_text())["threshold"]
+    assert recorded["method"]["is"] == recorded["method"]["name"] == "by_length"
+    assert recorded["helpers"] == {"length": {"name": "length", "threshold": threshold}}
+    (trained / "model.json").write_text(json.dumps({"threshold": threshold + 1}))
+    with pytest.raises(InputError, match=rf"helpers\.length\.threshold: {threshold} recorded"):
+        main(["run", *command, f"--workdir={workdir}"])
+
+    capsys.readouterr()
+    assert status(["status", str(workdir)]) == 0
+    assert "90/90" in capsys.readouterr().out
+    page = tmp_path / "report.html"
+    assert report(["report", f"--runs={workdir}", f"--out={page}"]) == 0
+    assert "by_length" in capsys.readouterr().out
+    assert "by_length" in page.read_text() and "by_length" in page.with_suffix(".md").read_text()
