@@ -1,12 +1,10 @@
 """Every baseline's config builds on every variant, has bounds, and runs to its end."""
 
 import dataclasses
-import math
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from configs.ars import DATA
@@ -16,9 +14,11 @@ from jaxrag.methods.baselines import cor
 from jaxrag.runs.calls import bounds
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
-from jaxrag.types import Generation, InputError, Question
+from jaxrag.types import InputError, Question
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.fakes import FakePassages
+from tests.scripted import ScriptedModel, settings_of
+from tests.words import WORDS_AND_BREAKS, WordTokenizer
 
 NAMES = ["few_shot", "chain_of_thought", "flare", "fairrag", "rankrag", "cor"]
 SEARCH = NAMES[2:]
@@ -94,36 +94,16 @@ def test_flare_calls_once_or_twice_a_sentence(task: str) -> None:
     assert found["llm_calls"][0] <= 2 and found["llm_calls"][1] == 2 * most
 
 
-class Words:
-    """A tokenizer of words with the blank before them, and of line breaks."""
-
-    chat_template = None
-
-    def encode(self, text: str, **_: Any) -> list[str]:
-        return re.findall(r"\n| ?[^\s]+", text)
-
-
-class Model:
+def says_a() -> ScriptedModel:
     """Is half sure of one sentence."""
 
-    identity = '{"model":"says a"}'
-    tokenizer, max_length, gives_logprobs = Words(), 100_000, True
+    def said(prompt: str, settings: Any) -> tuple[str, list[float], str]:
+        if settings["max_new_tokens"] > 20:
+            return " So the answer is a.", [0.5] * 6, "end"
+        return " a", [0.5], "stop"
 
-    def generate(self, prompts: Any, **settings: Any) -> list[Generation]:
-        said = Generation(" So the answer is a.", (0,) * 6, (math.log(0.5),) * 6, "end", 5)
-        short = Generation(" a", (0,), (math.log(0.5),), "stop", 5)
-        return [said if settings["max_new_tokens"] > 20 else short for _ in prompts]
-
-    def logprob(self, prompts: Any, continuations: Any) -> list[np.ndarray]:
-        return [np.float32([-len(prompt) % 7]) for prompt in prompts]
-
-
-@dataclasses.dataclass(frozen=True)
-class Scripted:
-    name: str = "scripted"
-
-    def load(self, cache: Path) -> Model:
-        return Model()
+    tokenizer = WordTokenizer(WORDS_AND_BREAKS, chat_template="")
+    return ScriptedModel(said, lambda prompt, text: -len(prompt) % 7, tokenizer=tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +114,7 @@ def small(tmp_path_factory: Any) -> Run:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_runs_to_its_end(name: str, small: Run, tmp_path: Path) -> None:
     run = dataclasses.replace(
-        config(name), data=small.data, model=Scripted(), cache=small.cache, reranker=None
+        config(name), data=small.data, model=settings_of(says_a), cache=small.cache, reranker=None
     )
     if run.index:
         run = dataclasses.replace(run, index=small.index)

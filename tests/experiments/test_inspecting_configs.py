@@ -130,7 +130,7 @@ def test_a_small_run_to_its_end(name: str, tmp_path: Path) -> None:
 
 def test_an_engine_without_an_inside_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
     from jaxrag.engines.local.settings import Local
-    from tests.steps.scripted import ScriptedModel
+    from tests.scripted import ScriptedModel
 
     reader = Reader(prompts=str(tmp_path / "prompts.toml"))
     run = small_run(tmp_path, dragin.Config(reader=reader))

@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from configs.iterative import DATA, METHODS
@@ -17,9 +16,10 @@ from jaxrag.methods.iterative import adaptive_labels
 from jaxrag.runs.calls import bounds
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
-from jaxrag.types import Generation, InputError, Message, Question
+from jaxrag.types import InputError, Question
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.fakes import FakePassages
+from tests.scripted import ScriptedModel, settings_of
 
 SEARCH = ("react", "ircot", "single", "multi", "adaptive_rag")
 
@@ -89,33 +89,20 @@ def test_calls() -> None:
     assert 2 <= least <= most <= 2 * 4 + 1
 
 
-class Model:
+def says_a() -> ScriptedModel:
     """Takes the steps that the prompt's last lines ask for."""
 
-    identity = '{"model":"says a"}'
-    gives_logprobs = True
-
-    def generate(self, prompts: Any, **settings: Any) -> list[Generation]:
-        return [Generation(self._one(prompt), (0,), (-0.5,), "end", 5) for prompt in prompts]
-
-    def _one(self, prompt: str | tuple[Message, ...]) -> str:
-        shown = prompt if isinstance(prompt, str) else prompt[-1].content
+    def said(shown: str, settings: Any) -> str:
         last = shown.rpartition("\n\n")[2]
         if "Thought" in last:
             action = "Finish[a]" if "Observation" in last else "Search[red]"
             return f" I need it.\nAction: {action}"
         return " So the answer is: a." if "Reasoning" in last else " a"
 
-    def logprob(self, prompts: Any, continuations: Any) -> list[np.ndarray]:
-        return [np.float32([-1.0 if label == "C" else -2.0]) for label in continuations]
+    def scores(prompt: str, label: str) -> float:
+        return -1.0 if label == "C" else -2.0
 
-
-@dataclasses.dataclass(frozen=True)
-class Scripted:
-    name: str = "scripted"
-
-    def load(self, cache: Path) -> Model:
-        return Model()
+    return ScriptedModel(said, scores, last_turn=True)
 
 
 @pytest.fixture(scope="module")
@@ -128,12 +115,12 @@ def test_each_runs_to_its_end(name: str, small: Run, tmp_path: Path) -> None:
     run = config(name)
     method = run.method
     if name == "adaptive_rag":
-        method = dataclasses.replace(method, classifier=Scripted())
+        method = dataclasses.replace(method, classifier=settings_of(says_a))
     run = dataclasses.replace(
         run,
         method=method,
         data=small.data,
-        model=Scripted(),
+        model=settings_of(says_a),
         cache=small.cache,
         index=small.index,
     )

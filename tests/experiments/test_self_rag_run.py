@@ -1,21 +1,19 @@
 """Self-RAG's configs: every variant builds, both modes run to their end, named as they are."""
 
 import dataclasses
-import math
-import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from configs.self_rag import DATA, METHODS
 from experiments.configuration import load
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods.self_rag import reflection
 from jaxrag.runs.run import Run, execute
-from jaxrag.types import Generation, InputError
+from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
+from tests.methods.self_rag.reflecting import TOKENIZER
+from tests.scripted import ScriptedModel, settings_of
 
 
 def config(variant: str) -> Run:
@@ -43,35 +41,11 @@ def test_unknown_variants_list_the_known(variant: str, said: str) -> None:
         config(variant)
 
 
-class Tokens:
-    """Reflection tokens whole, anything else word by word."""
-
-    chat_template = None
-
-    def encode(self, text: str, **_: Any) -> list[str]:
-        return re.findall("|".join(map(re.escape, reflection.TOKENS)) + r"|\s|[^\s]+?", text)
-
-
-class Model:
+def says_a() -> ScriptedModel:
     """Says "a", and prefers the passage whose title it likes; judgements are a draw each."""
-
-    identity = '{"model":"says a"}'
-    tokenizer, max_length, gives_logprobs = Tokens(), 100_000, True
-
-    def generate(self, prompts: Any, **settings: Any) -> list[Generation]:
-        return [Generation(" a", (0,), (math.log(0.5),), "end", 5) for _ in prompts]
-
-    def logprob(self, prompts: Any, continuations: Any) -> list[np.ndarray]:
-        pairs = zip(prompts, continuations, strict=True)
-        return [np.float32([-(len(p) * len(c) % 5) / 4]) for p, c in pairs]
-
-
-@dataclasses.dataclass(frozen=True)
-class Scripted:
-    name: str = "scripted"
-
-    def load(self, cache: Path) -> Model:
-        return Model()
+    return ScriptedModel(
+        (" a", [0.5], "end"), lambda p, c: -(len(p) * len(c) % 5) / 4, tokenizer=TOKENIZER
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +59,7 @@ def test_each_runs_to_its_end(mode: str, form: str, small: Run, tmp_path: Path) 
     run = config(f"{mode}@tiny")
     method = dataclasses.replace(run.method, form=form, retrieve="always")
     parts = {"data": small.data, "index": small.index, "cache": small.cache}
-    run = dataclasses.replace(run, method=method, model=Scripted(), **parts)
+    run = dataclasses.replace(run, method=method, model=settings_of(says_a), **parts)
     found = execute(run, tmp_path / "run")
     assert found["answered"] == 5 and found["errors"] == 0
     assert found["means"]["exact_match"]["mean"] == 1.0

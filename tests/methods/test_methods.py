@@ -25,7 +25,7 @@ from jaxrag.steps.gates import Always, JudgeGate, Never
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
-from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
 
 PAIRS = {
     "Context:": "<answer>Paris</answer>",

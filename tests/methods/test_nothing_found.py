@@ -11,7 +11,7 @@ from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.passage_selectors import Top
 from tests.methods.test_text_retriever import WordIndex
-from tests.steps.scripted import ScriptedModel, run
+from tests.scripted import ScriptedModel, run
 
 SMALL = Reader(prompts="errr_small")
 RANKS = Reader(prompts="baselines_small")

@@ -14,7 +14,7 @@ from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.types import InputError, Passage, Question, Ranking
-from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, run
 
 READER = Reader(prompts="small")
 MODEL = {"": "Rome"}

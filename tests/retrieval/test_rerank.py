@@ -6,9 +6,10 @@ import pytest
 
 from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.retrieval.rerank import CrossEncoderReranker, QueryLikelihoodReranker
-from jaxrag.types import InputError, Message
+from jaxrag.types import InputError
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import BERT, CONFIGS, WORDS
+from tests.scripted import ScriptedModel
 
 KINDS = sorted(CONFIGS)
 
@@ -118,44 +119,33 @@ def test_parity_with_torch(checkpoint):
         np.testing.assert_allclose(score, out.logits[0, 0].numpy(), atol=2e-5)
 
 
-class Counted:
-    """A language model whose n-th token of a continuation has log probability -n / prompt size."""
-
-    identity = '{"model":"counted"}'
-
-    def __init__(self):
-        self.asked = []
-
-    def generate(self, prompts, **settings):
-        raise AssertionError("scoring needs no generation")
-
-    def logprob(self, prompts, continuations):
-        self.asked += prompts
-        return [
-            -np.arange(1, len(text.split()) + 1, dtype=np.float32) / len(prompt[0].content)
-            for prompt, text in zip(prompts, continuations, strict=True)
-        ]
+def counted():
+    """A model whose n-th token of a continuation has log-probability -n / prompt size."""
+    return ScriptedModel(
+        scores=lambda prompt, text: -np.arange(1, len(text.split()) + 1) / len(prompt),
+        identity='{"model":"counted"}',
+    )
 
 
 def test_query_likelihood_by_hand():
-    model = Counted()
+    model = counted()
     reranker = QueryLikelihoodReranker(model, prompt="<{passage}>")
     # Prompts of 5 and 6 characters; tokens -1/5 -2/5 -3/5, mean -0.4; and -1/6.
     scores = reranker.score(["who is it", "what"], ["{x}", "rugs"])
     np.testing.assert_allclose(scores, [-0.4, -1 / 6], rtol=1e-6)
     assert scores.dtype == np.float32
-    assert model.asked == [(Message("user", "<{x}>"),), (Message("user", "<rugs>"),)]
+    assert [prompt for prompt, _ in model.scored] == ["<{x}>", "<rugs>"] and not model.prompts
     assert reranker.score([], []).shape == (0,)
 
 
 def test_query_likelihoods_identity_and_prompt():
     plain, other = (
-        QueryLikelihoodReranker(Counted()),
-        QueryLikelihoodReranker(Counted(), prompt="{passage}?"),
+        QueryLikelihoodReranker(counted()),
+        QueryLikelihoodReranker(counted(), prompt="{passage}?"),
     )
     assert plain.identity != other.identity
     assert '\\"counted\\"' in plain.identity
     with pytest.raises(InputError, match=r"no '\{passage\}' in it"):
-        QueryLikelihoodReranker(Counted(), prompt="What does it answer?")
+        QueryLikelihoodReranker(counted(), prompt="What does it answer?")
     with pytest.raises(InputError, match="Query 0 is empty"):
         plain.score([""], ["rug"])

@@ -14,8 +14,8 @@ from jaxrag.steps.asking import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
+from tests.scripted import ScriptedModel, run_step, tools_of
 from tests.steps.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
-from tests.steps.scripted import ScriptedModel, run_step, tools_of
 
 READER = Reader(prompts="r3")
 PASSAGES = [Passage("p", "Roses", "They are red."), Passage("s", "Sea", "It is blue.")]
@@ -53,34 +53,24 @@ def test_a_closed_role_needs_its_fields(tmp_path):
         logprobs(ScriptedModel({}), CLAIM, Reader(prompts="dtr"))
 
 
-class Tokens(ScriptedModel):
-    """Log-probabilities of each continuation's tokens, which tests write down."""
-
-    def __init__(self, given):
-        super().__init__({})
-        self.given = given
-
-    def logprob(self, asked, continuations):
-        self.prompts += asked
-        return [np.float32(self.given[text]) for text in continuations]
-
-
 def test_options_are_compared_by_their_first_token():
     # summed over its tokens "true" would win by far
-    model = Tokens({"true": [-2.0, -0.1], "false": [-1.5, -9.0]})
+    model = ScriptedModel(scores={"true": [-2.0, -0.1], "false": [-1.5, -9.0]})
     assert logprobs(model, CLAIM) == (-2.0, -1.5)
-    model = Tokens({"A": [-3.0], "B": [-1.0], "C": [-2.0]})
+    model = ScriptedModel(scores={"A": [-3.0], "B": [-1.0], "C": [-2.0]})
     assert logprobs(model, CHOICE) == (-3.0, -1.0, -2.0)
-    assert len(set(model.prompts)) == 1
-    within = Tokens({" A": [-3.0], " B": [-1.0], " C": [-2.0]})  # goes on after "Letter:"
+    assert len({prompt for prompt, _ in model.scored}) == 1
+    within = ScriptedModel(scores={"A": [-3.0], "B": [-1.0], "C": [-2.0]})
     assert logprobs(within, CHOICE, Reader(prompts="small")) == (-3.0, -1.0, -2.0)
+    assert [text for _, text in within.scored] == [" A", " B", " C"]  # goes on after "Letter:"
+    assert [text for _, text in model.scored] == ["A", "B", "C"]
 
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(InputError, match="Question o is open"):
-        logprobs(Tokens({}), OPEN)
+        logprobs(ScriptedModel(), OPEN)
     with pytest.raises(InputError, match=r"the same probability, -2 .*such as a blank"):
-        logprobs(Tokens({"true": [-2.0, -1.0], "false": [-2.0, -0.1]}), CLAIM)
+        logprobs(ScriptedModel(scores={"true": [-2.0, -1.0], "false": [-2.0, -0.1]}), CLAIM)
 
 
 def test_the_engines_probabilities_of_the_first_byte(tmp_path):
@@ -109,17 +99,9 @@ def test_closed_prompts_are_cut_like_others(tmp_path):
     assert 0 <= llm.room(asked, max_new_tokens=20) < len(" They")
 
 
-class Options(ScriptedModel):
-    """Prefers the option that it is told to."""
-
-    def __init__(self, best, script=None):
-        super().__init__(script or {"": ""})
-        self.best, self.asked = best, []
-
-    def logprob(self, asked, continuations):
-        self.asked += asked
-        return [np.array([-0.1 if c.strip() == self.best else -3.0], np.float32)
-                for c in continuations]  # fmt: skip
+def prefers(best):
+    """Scores of a model that prefers one option."""
+    return lambda prompt, option: -0.1 if option.strip() == best else -3.0
 
 
 def directly(by, model, question):
@@ -135,7 +117,7 @@ def directly(by, model, question):
 
 @pytest.mark.parametrize("question, best, wanted", [(YES_NO, "no", "no"), (CHOICE, "C", "the sky")])
 def test_the_most_probable_option_without_passages(question, best, wanted):
-    model = Options(best)
+    model = ScriptedModel(scores=prefers(best))
     reply, trace = directly("logprob", model, question)
     assert reply.text == wanted
     number = question_kinds.options(question).index(best)
@@ -145,23 +127,17 @@ def test_the_most_probable_option_without_passages(question, best, wanted):
         "positive": question is YES_NO,
     }
     assert trace["answer"]["option_logprobs"][number] == pytest.approx(-0.1)
-    assert not model.prompts and all("Passage" not in asked for asked in model.asked)
+    assert not model.prompts and all("Passage" not in asked for asked, _ in model.scored)
 
 
 def test_options_against_a_prompt_that_says_nothing():
     # yes: -2 here and -4 of nothing, so +2; no: -1 here and -0.5 of nothing, so -0.5
-    class Biased(Options):
-        def logprob(self, asked, continuations):
-            self.asked += asked
-            odds = {("yes", False): -2, ("no", False): -1, ("yes", True): -4, ("no", True): -0.5}
-            return [np.array([odds[c.strip(), "N/A" in p]], np.float32)
-                    for p, c in zip(asked, continuations, strict=True)]  # fmt: skip
-
-    model = Biased("")
+    odds = {("yes", False): -2, ("no", False): -1, ("yes", True): -4, ("no", True): -0.5}
+    model = ScriptedModel(scores=lambda prompt, word: odds[word.strip(), "N/A" in prompt])
     assert directly("logprob", model, YES_NO)[0].text == "no"
     reply, trace = directly("calibrated", model, YES_NO)
     assert reply.text == "yes" and trace["answer"]["option_logprobs"] == pytest.approx([2, -0.5])
-    assert any("Question: N/A" in asked and "is it so" not in asked for asked in model.asked)
+    assert any("Question: N/A" in asked and "is it so" not in asked for asked, _ in model.scored)
     for closed, by, said in (
         (0, "text", "closed_tokens is 0"),
         (1, "odds", "by is 'odds'; allowed: text"),
@@ -176,10 +152,10 @@ def test_options_against_a_prompt_that_says_nothing():
      (CHOICE, "nothing", "nothing", None)],
 )  # fmt: skip
 def test_written_answers_without_passages(question, text, wanted, said):
-    reply, trace = directly("text", Options("", {"": text}), question)
+    reply, trace = directly("text", ScriptedModel(text), question)
     assert reply.text == wanted == trace["answer"]["text"] and trace["option"]["said"] == said
 
 
 def test_open_questions_have_no_option():
-    reply, trace = directly("logprob", Options("", {"": "Rome"}), OPEN)
+    reply, trace = directly("logprob", ScriptedModel("Rome"), OPEN)
     assert reply.text == "Rome" and trace["task"] == "open" and "option" not in trace

@@ -20,7 +20,7 @@ from jaxrag.steps.asking import Reader
 from jaxrag.steps.searches import Search
 from jaxrag.steps.tools import RerankerTool
 from jaxrag.types import InputError, Question
-from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, tools_of
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, ScriptedReranker, tools_of
 
 # Three rewrites, at 0, 40 and 90 degrees, and five passages around them: the two nearest to the
 # first are a and b, to the second c and b (b is at 20, c at 50, so 40 is nearer to c), to the
@@ -35,23 +35,20 @@ WRITTEN = " the first?\n2. the second?\n3. the third?\n4. cut"
 class Model(ScriptedModel):
     """Answers with the titles that it is shown; finds what holds "text of c" or "e" relevant."""
 
-    def __init__(self, **script):
-        super().__init__({"Rewrites:\n1.": WRITTEN, **script, "": "an answer"})
-        self.judged = 0
+    def __init__(self, scores=None, **script):
+        super().__init__(
+            {"Rewrites:\n1.": WRITTEN, **script, "": "an answer"}, scores or self.likes
+        )
 
-    def _one(self, prompt):
-        found = super()._one(prompt)
-        shown = self.prompts[-1].rpartition("\n\n")[2]
-        if found.text == "an answer" and "Title" in shown:
-            titles = [name for name in PASSAGES if f"Title {name}." in shown]
-            return dataclasses.replace(found, text=" ".join(titles))
+    def reply(self, shown, settings, number):
+        found, last = super().reply(shown, settings, number), shown.rpartition("\n\n")[2]
+        if found == "an answer" and "Title" in last:
+            return " ".join(name for name in PASSAGES if f"Title {name}." in last)
         return found
 
-    def logprob(self, prompts, continuations):
-        self.judged += len(prompts)
-        likes = [("text of c" in p or "text of e" in p) == (c == " relevant")
-                 for p, c in zip(prompts, continuations, strict=True)]  # fmt: skip
-        return [np.array([-0.5 if like else -2.0], np.float32) for like in likes]
+    def likes(self, prompt, word):
+        relevant = "text of c" in prompt or "text of e" in prompt
+        return -0.5 if relevant == (word == " relevant") else -2.0
 
 
 class FixedBandit:
@@ -120,7 +117,7 @@ def test_the_original_pipeline_judges_every_passage_once():
     # relevant are c and e: none of the first rewrite, one of the second, one of the third
     assert trace["judged"] == {"passages": 5, "relevant": [0, 1, 1]}
     assert trace["kept"]["numbers"] == [1, 2, 0]  # equals stay as generated
-    assert model.judged == 2 * 5  # two words for each of five passages, b being judged once
+    assert len(model.scored) == 2 * 5  # two words for each of five passages, b being judged once
 
 
 def test_the_selector_says_how_many():
@@ -154,12 +151,7 @@ def test_yes_no_by_words_and_by_logprob():
     outcome = run(made(), model=model, question=asked)
     assert outcome.value.text == "no" and outcome.value.trace["task"] == "yes_no"
 
-    class Sure(Model):
-        def logprob(self, prompts, continuations):
-            odds = {" yes": -0.1, " no": -2.0}
-            return [np.array([odds[c]], np.float32) for c in continuations]
-
-    outcome = run(made(by="logprob"), model=Sure(), question=asked)
+    outcome = run(made(by="logprob"), model=Model({"yes": -0.1, "no": -2.0}), question=asked)
     assert outcome.value.text == "yes"
     assert outcome.value.trace["answer"]["option_logprobs"] == pytest.approx([-0.1, -2.0])
 
@@ -197,7 +189,7 @@ def test_labels_count_relevant_passages():
 def test_without_a_judge_nothing_is_asked():
     model = Model()
     outcome = run(ars_labels.Config(REWRITER, SEARCH, None, 1.0, SMALL), model=model)
-    assert outcome.value.trace["judged"] == {} and model.judged == 0
+    assert outcome.value.trace["judged"] == {} and not model.scored
     assert outcome.cost["llm_calls"] == 1 and len(outcome.value.trace["searches"]) == 3
 
 

@@ -2,27 +2,19 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from jaxrag.methods.ars import relevance
 from jaxrag.methods.ars.relevance import Judge, Judgement
 from jaxrag.types import InputError, Passage
-from tests.steps.scripted import ScriptedModel, run_step, tools_of
+from tests.scripted import ScriptedModel, run_step, tools_of
 
 PASSAGE = Passage("p", "Title", "text")
 
 
-class Odds(ScriptedModel):
+def odds(**words):
     """Gives each word of the pair its log-probabilities, token by token."""
-
-    def __init__(self, **words):
-        super().__init__({})
-        self.words, self.asked = words, []
-
-    def logprob(self, prompts, continuations):
-        self.asked += list(zip(prompts, continuations, strict=True))
-        return [np.array(self.words[c.strip()], np.float32) for c in continuations]
+    return ScriptedModel(scores=words)
 
 
 def judged(model, **changes) -> Judgement:
@@ -36,34 +28,30 @@ def judged(model, **changes) -> Judgement:
 
 def test_by_logprob():
     # log P(relevant) = -1, log P(irrelevant) = -0.5 - 1.5 = -2: p = 1 / (1 + e^-1)
-    model = Odds(relevant=[-1.0], irrelevant=[-0.5, -1.5])
+    model = odds(relevant=[-1.0], irrelevant=[-0.5, -1.5])
     found = judged(model)
     assert found == (True, pytest.approx(1 / (1 + math.exp(-1))), False)
-    (prompt, first), (_, second) = model.asked
+    (prompt, first), (_, second) = model.scored
     assert prompt.endswith("Passage: Title. text\nThe passage is")
     assert (first, second) == (" relevant", " irrelevant")
 
 
 def test_improbable_and_equal_words():
-    assert judged(Odds(relevant=[-900.0], irrelevant=[0.0])) == (False, pytest.approx(0), False)
-    assert judged(Odds(relevant=[0.0], irrelevant=[-900.0])) == (True, 1.0, False)
-    assert judged(Odds(relevant=[-2.0], irrelevant=[-2.0])) == (False, 0.5, False)
+    assert judged(odds(relevant=[-900.0], irrelevant=[0.0])) == (False, pytest.approx(0), False)
+    assert judged(odds(relevant=[0.0], irrelevant=[-900.0])) == (True, 1.0, False)
+    assert judged(odds(relevant=[-2.0], irrelevant=[-2.0])) == (False, 0.5, False)
 
 
 def test_against_a_text_that_says_nothing():
     # log-odds -1 with the passage and -3 with "N/A": the passage speaks for it, p = 1/(1 + e^-2)
-    class Nothing(Odds):
-        def logprob(self, prompts, continuations):
-            self.asked += prompts
-            return [
-                np.array([0.0 if c == " irrelevant" else -3.0 if "N/A" in p else -1.0])
-                for p, c in zip(prompts, continuations, strict=True)
-            ]
+    def scores(prompt, word):
+        return 0.0 if word == " irrelevant" else -3.0 if "N/A" in prompt else -1.0
 
-    model = Nothing()
+    model = ScriptedModel(scores=scores)
     assert judged(model, empty="N/A") == (True, pytest.approx(1 / (1 + math.exp(-2))), False)
-    assert len(model.asked) == 4
-    assert judged(Nothing()) == (False, pytest.approx(1 / (1 + math.exp(1))), False)
+    assert len(model.scored) == 4
+    model = ScriptedModel(scores=scores)
+    assert judged(model) == (False, pytest.approx(1 / (1 + math.exp(1))), False)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +70,13 @@ def test_by_word(text, wanted):
 
 
 def test_chats_are_asked_for_the_bare_word():
-    model = Odds(relevant=[-1.0], irrelevant=[-2.0])
+    model = odds(relevant=[-1.0], irrelevant=[-2.0])
 
     async def answer(question, tools):
         return await relevance.judge(question.text, PASSAGE, tools.llm, Judge())
 
     assert run_step(answer, tools_of(model)).value.relevant
-    assert [word for _, word in model.asked] == ["relevant", "irrelevant"]
+    assert [word for _, word in model.scored] == ["relevant", "irrelevant"]
 
 
 def test_bad_settings(tmp_path):

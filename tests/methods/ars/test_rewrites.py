@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jaxrag.methods.ars.rewrites import Rewriter, parse_rewrites, rewrite
 from jaxrag.steps import asking as steps
 from jaxrag.types import InputError, Question
-from tests.steps.scripted import ScriptedModel, run_step, tools_of
+from tests.scripted import ScriptedModel, run_step, tools_of
 
 ASKED = "who wrote it"
 WANTED = ("Who is its author?", "Which person wrote it?", "Whose work is it?")
@@ -123,18 +123,12 @@ def test_bad_settings(bad):
 
 
 def test_the_temperature_and_seed_reach_the_model():
-    asked = []
-
-    class Model(ScriptedModel):
-        def generate(self, prompts, **settings):
-            asked.append(settings)
-            return super().generate(prompts, **settings)
-
+    model = ScriptedModel("x")
     rewriter = Rewriter(temperature=0.6, seed=3, tokens=50)
 
     async def answer(question, tools):
         return await rewrite(question, tools.llm, steps.Reader(prompts="small"), rewriter, {})
 
-    run_step(answer, tools_of(Model({"": "x"})))
+    run_step(answer, tools_of(model))
     wanted = {"temperature": 0.6, "seed": 3, "max_new_tokens": 50}
-    assert wanted.items() <= asked[0].items()
+    assert wanted.items() <= model.settings[0].items()

@@ -6,7 +6,7 @@ from jaxrag.methods.baselines import chain_of_thought
 from jaxrag.steps import prompts
 from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError, Question
-from tests.steps.scripted import QUESTION, ScriptedModel, run
+from tests.scripted import QUESTION, ScriptedModel, run
 
 YES_NO = Question("y", "is rome a city", ("yes",), task="yes_no")
 CHOICE = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome", "in Bern"))
@@ -60,18 +60,12 @@ def test_demonstrations_end_as_they_should(name, role):
         assert found.value.trace["answer"]["junk"] is False
 
 
-class Lengths(ScriptedModel):
-    def generate(self, prompts, *, max_new_tokens, **settings):
-        self.most = max_new_tokens
-        return super().generate(prompts, max_new_tokens=max_new_tokens, **settings)
-
-
 @pytest.mark.parametrize("question", [QUESTION, YES_NO])
 def test_reasoning_has_a_length_of_its_own(question):
-    model = Lengths({"": "So the answer is yes."})
+    model = ScriptedModel("So the answer is yes.")
     config = chain_of_thought.Config(Reader(prompts="baselines", answer_tokens=3), 77)
     run(config, model, question=question)
-    assert model.most == 77
+    assert model.settings[0]["max_new_tokens"] == 77
 
 
 def test_what_cannot_be_asked():

@@ -9,7 +9,7 @@ from jaxrag.methods.baselines import fairrag
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.types import InputError, Question
-from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 SCRIPT = {"text of": "Paris", "": "A pseudo text."}

@@ -1,13 +1,12 @@
 """The row LLM: one call with demonstrations, for every kind of question."""
 
-import numpy as np
 import pytest
 
 from jaxrag.methods.baselines import few_shot
 from jaxrag.steps import prompts
 from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError, Question
-from tests.steps.scripted import QUESTION, ScriptedModel, run
+from tests.scripted import QUESTION, ScriptedModel, run
 
 YES_NO = Question("y", "is rome a city", ("yes",), task="yes_no")
 CHOICE = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome", "in Bern"))
@@ -38,33 +37,24 @@ def test_one_call_and_no_search(name, question, said, text, task):
     assert ("B: in Rome" in asked) == (task == "multiple_choice")
 
 
-class Options(ScriptedModel):
-    def logprob(self, asked, continuations):
-        given = {"yes": -2.0, "no": -0.5, "A": -1.0, "B": -3.0, "C": -0.9}
-        return [np.float32([given[text.strip()]]) for text in continuations]
+OPTIONS = {"yes": -2.0, "no": -0.5, "A": -1.0, "B": -3.0, "C": -0.9}
 
 
 @pytest.mark.parametrize(
     "question, text, scores", [(YES_NO, "no", 2), (CHOICE, "in Bern", 3), (QUESTION, "Rome", 0)]
 )
 def test_closed_questions_by_their_options_probabilities(question, text, scores):
-    found = run(few_shot.Config(by="logprob"), Options({"": "Rome"}),
+    found = run(few_shot.Config(by="logprob"), ScriptedModel("Rome", OPTIONS),
                 question=question)  # fmt: skip
     assert found.value.text == text and found.cost.get("llm_scores", 0) == scores
     assert found.cost.get("llm_calls", 0) == (0 if scores else 1)
 
 
-class Lengths(ScriptedModel):
-    def generate(self, prompts, *, max_new_tokens, **settings):
-        self.most = max_new_tokens
-        return super().generate(prompts, max_new_tokens=max_new_tokens, **settings)
-
-
 @pytest.mark.parametrize("question, most", [(QUESTION, 32), (YES_NO, 5), (CHOICE, 5)])
 def test_closed_questions_have_a_limit_of_their_own(question, most):
-    model = Lengths({"": "A"})
+    model = ScriptedModel("A")
     run(few_shot.Config(closed_tokens=5), model, question=question)
-    assert model.most == most
+    assert model.settings[0]["max_new_tokens"] == most
 
 
 @pytest.mark.parametrize(

@@ -2,36 +2,27 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from jaxrag.methods.baselines import rankrag
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.types import InputError, Question
-from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 SCORES = {"a": [-3.0], "b": [-0.5, -1.0], "c": [-2.0, 0.0], "d": [-0.1], "e": [-0.05]}
 
 
-class Judging(ScriptedModel):
+def judging(said="Paris", scores=SCORES):
     """The tokens' log-probabilities of the word for relevant, by the passage in the prompt."""
-
-    scores = SCORES
-
-    def logprob(self, asked, continuations):
-        return [np.float32(self._score(*pair)) for pair in zip(asked, continuations, strict=True)]
-
-    def _score(self, prompt, word):
-        shown = prompt if isinstance(prompt, str) else prompt[-1].content
-        self.words = {*getattr(self, "words", ()), word}
-        self.judged = [*getattr(self, "judged", ()), shown]
-        return self.scores[shown.rpartition("text of ")[2][0]]
+    return ScriptedModel(
+        said, lambda shown, word: scores[shown.rpartition("text of ")[2][0]], last_turn=True
+    )
 
 
 def answer(question=QUESTION, model=None, **settings):
-    model = model or Judging({"": "Paris"})
+    model = model or judging()
     settings = {"candidates": OnePath(n=4), "k": 2, **settings}
     index = ScriptedIndex(ANGLES, {"": 0})
     return run(rankrag.Config(**settings), model, index, question=question), model
@@ -62,17 +53,15 @@ def test_the_most_probable_are_read_best_first():
 @pytest.mark.parametrize("name, word", [("baselines", "True"), ("baselines_small", " relevant")])
 def test_the_first_word_of_the_prompt_is_scored(name, word):
     found, model = answer(reader=Reader(prompts=name))
-    assert model.words == {word} and kept(found) == ["d", "b"]
-    assert len(model.judged) == 4
+    assert {said for _, said in model.scored} == {word} and kept(found) == ["d", "b"]
+    assert len(model.scored) == 4
     for letter in "abcd":
-        (shown,) = (one for one in model.judged if one.rpartition("text of ")[2][0] == letter)
+        (shown,) = (one for one, _ in model.scored if one.rpartition("text of ")[2][0] == letter)
         assert f"Title {letter}" in shown and QUESTION.text in shown
 
 
 def test_ties_keep_the_order_of_the_search():
-    model = Judging({"": "Paris"})
-    model.scores = {name: [-1.0] for name in "abcd"}
-    found, _ = answer(model=model, k=3)
+    found, _ = answer(model=judging(scores=dict.fromkeys("abcd", -1.0)), k=3)
     assert kept(found) == ["a", "b", "c"]
 
 
@@ -83,9 +72,9 @@ def test_fewer_candidates_than_are_wanted_are_all_read():
 
 def test_the_choices_are_part_of_what_is_judged():
     question = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome"))
-    found, model = answer(question, Judging({"": "B"}))
+    found, model = answer(question, judging("B"))
     assert found.value.text == "in Rome" and found.value.trace["task"] == "multiple_choice"
-    assert all("in Oslo; in Rome" in shown for shown in model.judged)
+    assert all("in Oslo; in Rome" in shown for shown, _ in model.scored)
 
 
 def test_it_says_that_it_needs_probabilities():

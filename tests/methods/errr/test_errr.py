@@ -14,7 +14,7 @@ from jaxrag.steps.searches import Search
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
 from tests.retrieval.fakes import FakePassages
-from tests.steps.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of
 
 PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
 ANGLES = {"first": 0, "second": 90, "Where": 45}

@@ -8,7 +8,7 @@ from jaxrag.steps.asking import Reader
 from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
 from tests.methods.errr.test_errr import SCRIPT, SEARCH, Reads, run
-from tests.steps.scripted import ScriptedModel
+from tests.scripted import ScriptedModel
 
 READER = Reader(prompts="errr_small")
 

@@ -1,16 +1,12 @@
 """A model whose every text and inside a test writes down, a token a character."""
 
-import dataclasses
-import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from jaxrag.core.store import Store
 from jaxrag.engines.local.inspection import Inspection
-from jaxrag.engines.scheduler import Scheduler
-from jaxrag.types import Generation
-from tests.steps.scripted import QUESTION, ScriptedIndex, tools_of
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run_step, tools_of
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "Italy": 0, "Where": 40, "": 60}
@@ -21,35 +17,30 @@ def nothing(text: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(len(text)), np.full((len(text), n), 1 / n)
 
 
-@dataclasses.dataclass
-class Transparent:
+class Transparent(ScriptedModel):
     """Says what ``write`` says to a prompt and a seed; ``inside`` gives entropies and attention.
 
-    ``spread`` gives the hidden state at the end of a text that follows a prompt.
+    ``spread`` gives the hidden state at the end of a text that follows a prompt; ``surely`` the
+    probabilities of its tokens.
     """
 
-    write: Callable[[str, int], str]
-    inside: Callable[[str, int], tuple[np.ndarray, np.ndarray]] = nothing
-    spread: Callable[[str, str], Sequence[float]] = lambda prompt, text: [float(len(text)), 0.0]
-    surely: Callable[[str], Sequence[float]] = lambda text: [0.99] * len(text)
-    identity: str = '{"model":"transparent"}'
-
-    def __post_init__(self) -> None:
-        self.prompts: list[str] = []
-        self.settings: list[dict] = []
+    def __init__(
+        self,
+        write: Callable[[str, int], str],
+        inside: Callable[[str, int], tuple[np.ndarray, np.ndarray]] = nothing,
+        spread: Callable[[str, str], Sequence[float]] = lambda prompt, text: [
+            float(len(text)),
+            0.0,
+        ],
+        surely: Callable[[str], Sequence[float]] = lambda text: [0.99] * len(text),
+    ) -> None:
+        super().__init__(self.write_one, last_turn=True)
+        self.write, self.inside, self.spread, self.surely = write, inside, spread, surely
         self.looked: list[tuple[str, str]] = []
 
-    def generate(self, prompts, **settings):
-        self.settings += [settings] * len(prompts)
-        return [self._one(prompt, settings["seed"], settings) for prompt in prompts]
-
-    def _one(self, prompt, seed, settings):
-        shown = prompt if isinstance(prompt, str) else prompt[-1].content
-        if not settings["temperature"]:
-            self.prompts.append(shown)
-        text = self.write(shown, seed)
-        logprobs = tuple(math.log(0.5) for _ in text)
-        return Generation(text, tuple(range(len(text))), logprobs, "stop", 7)
+    def write_one(self, shown: str, settings: dict[str, Any]) -> tuple[str, list[float], str]:
+        text = self.write(shown, settings["seed"])
+        return text, [0.5] * len(text), "stop"
 
     def inspect(self, prompts, continuations, *, layer=None, ended=False):
         pairs = list(zip(prompts, continuations, strict=True))
@@ -70,7 +61,4 @@ class Transparent:
 def run(config, model, *, question=QUESTION, inside=True):
     """The outcome of one question over `ANGLES`."""
     tools = tools_of(model, ScriptedIndex(ANGLES, QUERIES), inside=model if inside else None)
-    (outcome,) = Scheduler(Store(None)).run([(question.id, lambda: config.answer(question, tools))])
-    if outcome.error:
-        raise outcome.error
-    return outcome
+    return run_step(config.answer, tools, question)

@@ -11,7 +11,7 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
 from tests.methods.inspecting.looking import Transparent, run
-from tests.steps.scripted import QUESTION
+from tests.scripted import QUESTION
 
 FIRST = " It lies in Oslo. So the answer is Oslo."
 SECOND = " the old Rome. Paris is far. So the answer is Rome."

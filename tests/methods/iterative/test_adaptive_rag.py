@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
@@ -12,6 +11,7 @@ from jaxrag.steps.loops import Interleaving
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
 from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run
+from tests.scripted import ScriptedModel
 
 READER = Reader(prompts="iterative_small")
 SHARED = {
@@ -19,23 +19,6 @@ SHARED = {
     "reader": READER,
 }  # fmt: skip
 REASON = ["Strelsau is Ruritania's.", "So the answer is: 1830."]
-
-
-class Classifier:
-    """Gives each label a log-probability of one or two tokens, or writes a text."""
-
-    identity = '{"model":"classifier"}'
-
-    def __init__(self, scores=None, text=""):
-        self.scores, self.text, self.asked = scores, text, []
-
-    def logprob(self, prompts, continuations):
-        pairs = list(zip(prompts, continuations, strict=True))
-        self.asked += pairs
-        return [np.float32(self.scores[label]) for _, label in pairs]
-
-    def generate(self, prompts, **settings):
-        return Turns(self.text).generate(prompts, **settings)
 
 
 def answer(model, classifier=None, question=WHEN, **config):
@@ -53,12 +36,12 @@ def answer(model, classifier=None, question=WHEN, **config):
     ],
 )
 def test_the_most_probable_label_decides(scores, label):
-    model, classifier = Turns(*REASON), Classifier(scores)
+    model, classifier = Turns(*REASON), ScriptedModel(scores=scores)
     trace = answer(model, classifier).value.trace
     assert trace["complexity"]["label"] == label
     assert trace["complexity"]["logprobs"] == [sum(scores[name]) for name in "ABC"]
     asked = f"Question: {WHEN.text}\nComplexity:"
-    assert classifier.asked == [(asked, "A"), (asked, "B"), (asked, "C")]
+    assert classifier.scored == [(asked, "A"), (asked, "B"), (asked, "C")]
     strategy = {"A": "none", "B": "single", "C": "multi"}[label]
     assert trace["gate"] == {
         "name": "adaptive_rag", "retrieve": label != "A", "strategy": strategy,
@@ -70,7 +53,7 @@ def test_the_most_probable_label_decides(scores, label):
     [(" A\n", "A", False), ("it is C.", "C", False), ("ABC", "B", True), ("", "B", True)],
 )
 def test_the_written_label_decides(text, label, junk):
-    trace = answer(Turns(*REASON), Classifier(text=text), asked="text").value.trace
+    trace = answer(Turns(*REASON), ScriptedModel(text), asked="text").value.trace
     assert trace["complexity"] == {"label": label, "raw": text, "junk": junk}
 
 
@@ -128,26 +111,16 @@ def test_settings_that_will_not_do(config, setting, message):
         config(**setting)
 
 
-class Knows:
-    """Answers by what the prompt shows: nothing, one passage, or reasoning."""
-
-    identity = '{"model":"knows"}'
-
-    def __init__(self, direct, single, multi):
-        self.said = direct, single, multi
-
-    def generate(self, prompts, **settings):
-        return [self._one(prompt, settings) for prompt in prompts]
-
-    def _one(self, prompt, settings):
-        last = prompt.rpartition("\n\n")[2]
-        place = 2 if "Reasoning:" in last else int("capital of Ruritania. It is old" in last)
-        return Turns(self.said[place]).generate([prompt], **settings)[0]
-
-
 def labels(direct, single, multi, question=WHEN, **config):
     config = adaptive_labels.Config(**{**SHARED, **config})
-    model = Knows(direct, single, f"So the answer is: {multi}.")
+
+    def says(prompt, settings):
+        last = prompt.rpartition("\n\n")[2]
+        if "Reasoning:" in last:
+            return f"So the answer is: {multi}."
+        return single if "capital of Ruritania. It is old" in last else direct
+
+    model = ScriptedModel(says)
     return run(config, model, WordIndex(), question)
 
 

@@ -1,7 +1,6 @@
 """FLARE: sentence by sentence on scripts, both branches, its end, and what is searched for."""
 
 import math
-import re
 
 import pytest
 
@@ -10,8 +9,9 @@ from jaxrag.methods.iterative.flare import LookAhead
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.types import Generation, InputError, Question
-from tests.steps.scripted import QUESTION, ScriptedIndex, run
+from jaxrag.types import InputError, Question
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+from tests.words import WORDS_AND_BREAKS, WordTokenizer
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "Italy": 0, "Where is it?": 40, "": 60}
@@ -19,45 +19,24 @@ READER = Reader(prompts="baselines")
 SURE = [0.9, 0.95, 0.9, 0.85, 0.1]  # the last token began what comes after the sentence
 
 
-class Words:
-    """A tokenizer of words with the blank before them, and of line breaks."""
-
-    chat_template = "made up"
-
-    def encode(self, text, **_):
-        return re.findall(r"\n| ?[^\s]+", text)
-
-    def apply_chat_template(self, messages, **_):
-        return "\n".join(message["content"] for message in messages)
-
-
-class Writer:
+class Writer(ScriptedModel):
     """Says, in turn, what a test writes down for prompts without and with passages."""
 
-    identity = '{"model":"writer"}'
-    tokenizer, max_length = Words(), 100_000
-
     def __init__(self, direct, informed=()):
-        self.said = {False: list(direct), True: list(informed)}
-        self.prompts, self.settings = [], []
-
-    def generate(self, prompts, **settings):
-        self.settings += [settings] * len(prompts)
-        return [self._one(prompt) for prompt in prompts]
-
-    def _one(self, prompt):
-        shown = prompt if isinstance(prompt, str) else prompt[-1].content
-        self.prompts.append(shown)
-        text, probabilities, reason = self.said["text of" in shown].pop(0)
-        logprobs = tuple(map(math.log, probabilities))
-        return Generation(text, tuple(range(len(logprobs))), logprobs, reason, 7)
+        said = {False: list(direct), True: list(informed)}
+        super().__init__(
+            lambda prompt, settings: said["text of" in prompt].pop(0),
+            last_turn=True,
+            tokenizer=WordTokenizer(WORDS_AND_BREAKS),
+        )
+        self.left = said
 
 
 def answer(model, question=QUESTION, *, theta=0.8, beta=0.0, reader=READER, **settings):
     settings = {"candidates": OnePath(n=2), "select": Top(k=2), **settings}
     config = flare.Config(LookAhead(theta, beta), reader=reader, **settings)
     found = run(config, model, ScriptedIndex(ANGLES, QUERIES), question=question)
-    assert model.said == {False: [], True: []}, "the script was not said to its end"
+    assert model.left == {False: [], True: []}, "the script was not said to its end"
     return found
 
 
@@ -266,7 +245,7 @@ def test_plain_text_goes_on_within_the_line():
         [(" It lies in Oslo", [0.5] * 5, "stop"), (" So the answer is Rome.", [0.9] * 6, "stop")],
         [(" It lies in Italy", [0.9] * 5, "stop")],
     )
-    said = {False: [*model.said[False]], True: [*model.said[True]]}
+    said = {False: [*model.left[False]], True: [*model.said[True]]}
     model._one = lambda prompt: Writer._one(model, prompt[prompt.rindex("\n\n") :])
     answer(model, reader=Reader(prompts="baselines_small"), beta=0.4)
     assert said[False] and said[True]

@@ -10,7 +10,7 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
 from tests.methods.test_text_retriever import WordIndex
-from tests.steps.scripted import ScriptedModel, run
+from tests.scripted import ScriptedModel, run
 
 OPEN = Question("o", "Where is it?", ("Rome",))
 CLAIM = Question("f", "It is in Rome.", ("true",), task="fact_checking")
@@ -20,14 +20,6 @@ PREAMBLE = (
 )
 
 
-class Noting(ScriptedModel):
-    """Keeps the settings of its calls."""
-
-    def generate(self, prompts, **settings):
-        self.settings = settings
-        return super().generate(prompts, **settings)
-
-
 def index(count=2):
     made = WordIndex(*(f"it is here {i}" for i in range(count)))
     made.rows = [dataclasses.replace(p, title=f"Title {i}") for i, p in enumerate(made.rows)]
@@ -35,7 +27,7 @@ def index(count=2):
 
 
 def ask(question, reply, config=None, passages=2):
-    model = Noting({"": reply})
+    model = ScriptedModel({"": reply})
     return run(config or r3.Config(), model, index(passages), question=question), model
 
 
@@ -45,8 +37,8 @@ def test_an_open_question_reads_one_passage():
         "### Paragraph:\n[1] Title 0\nit is here 0\n\n### Instruction:\nWhere is it?\n\n"
         "### Response:\n"
     ]
-    assert model.settings["max_new_tokens"] == 100
-    assert model.settings["stop"] == ("### Paragraph", "### Instruction", "### Input")
+    assert model.settings[0]["max_new_tokens"] == 100
+    assert model.settings[0]["stop"] == ("### Paragraph", "### Instruction", "### Input")
     # all of it counts, the explanation too
     assert outcome.value.text == "Rome\n\n### Explanation:\nIt is."
     assert outcome.value.trace["task"] == "open"
@@ -70,7 +62,7 @@ def test_a_statement_is_judged():
         "Judge the statement below: reply true where it is correct, and false where it is not.\n\n"
         "### Input:\nIt is in Rome.\n\n### Response:\n"
     ]
-    assert model.settings["max_new_tokens"] == 20
+    assert model.settings[0]["max_new_tokens"] == 20
     assert outcome.value.text == "true, as it says" and outcome.value.trace["task"] == CLAIM.task
 
 
@@ -80,7 +72,7 @@ def test_a_multiple_choice_is_answered_by_a_letter():
     assert prompt.startswith(PREAMBLE)
     end = "### Input:\nWhat is red?\nA: the sea\nB: a rose\nC: the sky\n\n### Response:\n"
     assert prompt.endswith(end) and "Choices:" not in prompt
-    assert model.settings["max_new_tokens"] == 20
+    assert model.settings[0]["max_new_tokens"] == 20
     assert outcome.value.text == "a rose"
     assert outcome.value.trace["answer"]["text"] == "a rose"
     assert outcome.value.trace["answer"]["raw"].startswith("B\n")
@@ -88,7 +80,7 @@ def test_a_multiple_choice_is_answered_by_a_letter():
 
 def test_the_search_is_by_the_question_alone():
     words = index()
-    run(r3.Config(), Noting({"": "A"}), words, question=CHOICE)
+    run(r3.Config(), ScriptedModel({"": "A"}), words, question=CHOICE)
     assert words.asked == [(["What is red?"], 1)]
 
 
@@ -100,8 +92,8 @@ def test_small_models_prompts_go_with_it():
         (CHOICE, " C", "the sky", 4),
     ):
         outcome, model = ask(question, reply, config)
-        assert outcome.value.text == text and model.settings["stop"] == ("\n",)
-        assert model.settings["max_new_tokens"] == tokens
+        assert outcome.value.text == text and model.settings[0]["stop"] == ("\n",)
+        assert model.settings[0]["max_new_tokens"] == tokens
         assert "it is here 0" in model.prompts[0]
 
 

@@ -4,15 +4,14 @@ import math
 import re
 from typing import Any
 
-import numpy as np
-
 from jaxrag.methods.self_rag import reflection
 from jaxrag.methods.self_rag.self_rag import Config
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.types import Generation, Question
-from tests.steps.scripted import QUESTION, ScriptedIndex, run
+from jaxrag.types import Question
+from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, run
+from tests.words import WordTokenizer
 
 ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
 QUERIES = {"Oslo": 80, "": 35}
@@ -22,46 +21,23 @@ TWO = {"candidates": OnePath(n=2), "select": Top(k=2)}
 OPENING = "### Instruction:\nWhere is it?\n\n### Response:\n"
 
 
-class Tokens:
-    """Reflection tokens whole, anything else letter by letter."""
-
-    chat_template = None
-
-    def encode(self, text: str, **_: Any) -> list[str]:
-        return re.findall("|".join(map(re.escape, reflection.TOKENS)) + "|.|\n", text)
+TOKENIZER = WordTokenizer("|".join(map(re.escape, reflection.TOKENS)) + "|.|\n", chat_template="")
+"""Reflection tokens whole, anything else letter by letter."""
 
 
-class Reflecting:
+class Reflecting(ScriptedModel):
     """Says and judges what a test writes down: the first entry whose key is in the prompt.
 
     ``said`` gives (text, probabilities, reason), ``judged`` probabilities of words by their text.
     """
 
-    identity = '{"model":"reflecting"}'
-    tokenizer, max_length = Tokens(), 100_000
-
     def __init__(self, said: dict[str, Any], judged: dict[str, dict[str, float]]) -> None:
-        self.said, self.judged = said, judged
-        self.prompts: list[str] = []
-        self.settings: list[dict[str, Any]] = []
-        self.asked: list[tuple[str, str]] = []
+        super().__init__(
+            said, lambda p, w: math.log(self.probability(p, w.strip())), tokenizer=TOKENIZER
+        )
+        self.judged = judged
 
-    def generate(self, prompts: Any, **settings: Any) -> list[Generation]:
-        self.prompts += prompts
-        self.settings += [settings] * len(prompts)
-        return [self._one(prompt) for prompt in prompts]
-
-    def _one(self, prompt: str) -> Generation:
-        text, probabilities, reason = next(v for k, v in self.said.items() if k in prompt)
-        logs = tuple(map(math.log, probabilities))
-        return Generation(text, tuple(range(len(logs))), logs, reason, len(prompt))
-
-    def logprob(self, prompts: Any, continuations: Any) -> list[np.ndarray]:
-        pairs = list(zip(prompts, continuations, strict=True))
-        self.asked += pairs
-        return [np.float32([math.log(self._probability(p, w.strip()))]) for p, w in pairs]
-
-    def _probability(self, prompt: str, word: str) -> float:
+    def probability(self, prompt: str, word: str) -> float:
         for key, words in self.judged.items():
             if key in prompt and word in words:
                 return words[word]
@@ -93,10 +69,10 @@ JUDGED = {
 class Prompted(Reflecting):
     """The same for prompts with demonstrations: only what stands after them counts."""
 
-    def _one(self, prompt: str) -> Generation:
-        return super()._one(prompt.rpartition("\n\n")[2])
+    def reply(self, shown: str, settings: Any, number: int) -> Any:
+        return super().reply(shown.rpartition("\n\n")[2], settings, number)
 
-    def _probability(self, prompt: str, word: str) -> float:
+    def probability(self, prompt: str, word: str) -> float:
         key = next(key for key in self.judged if prompt.endswith(key))
         scores = self.judged[key]
         shown = prompt.rpartition("\n\n")[2]

@@ -14,7 +14,7 @@ from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
-from tests.methods.self_rag.reflecting import LONG, OPENING, Reflecting, Tokens, answered
+from tests.methods.self_rag.reflecting import LONG, OPENING, TOKENIZER, Reflecting, answered
 from tests.models.decoder.reference import CONFIGS
 
 
@@ -86,7 +86,7 @@ def test_another_model_is_no_checkpoint(checkpoint: Path, tmp_path: Path) -> Non
     one = Reflecting({}, {})
     one.tokenizer = lacking
     reflection.check_vocabulary(LanguageModelTool(one))
-    one.tokenizer = Tokens()
+    one.tokenizer = TOKENIZER
     one.max_length = None
     with pytest.raises(InputError, match="does not tell its tokenizer"):
         answered(one)

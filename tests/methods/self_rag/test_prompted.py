@@ -16,7 +16,7 @@ def test_the_emulation_scores_words_in_the_same_way() -> None:
     for one, relevance in ((c, 0.5), (b, 0.9 / 1.4)):
         assert one["relevance"] == pytest.approx(relevance)
         assert [one["support"], one["utility"], one["sequence"]] == pytest.approx([0.5] * 3)
-    last = [prompt.rpartition("\n\n")[2] for prompt, _ in model.asked]
+    last = [prompt.rpartition("\n\n")[2] for prompt, _ in model.scored]
     assert "Passage: Title b. text of b\nQuestion: Where is it?\nAnswer: Rome\nSupported:" in last
     assert "Question: Where is it?\nAnswer so far:\nLook it up?" in last
     assert found.cost["llm_scores"] == 2 + 2 * 10 and found.cost["llm_calls"] == 2
@@ -32,9 +32,9 @@ def test_the_emulation_writes_long_answers() -> None:
     trace = found.value.trace
     assert found.value.text == "Rome" and len(trace["steps"]) == 2
     assert trace["answer"]["raw"] == "It lies in Oslo. So the answer is Rome."
-    graded = [p.rpartition("\n\n")[2] for p, _ in model.asked if p.endswith("Grade:")]
+    graded = [p.rpartition("\n\n")[2] for p, _ in model.scored if p.endswith("Grade:")]
     assert graded[-1].endswith("Answer: It lies in Oslo. So the answer is Rome.\nGrade:")
-    asked = [p.rpartition("\n\n")[2] for p, _ in model.asked if p.endswith("Look it up?")]
+    asked = [p.rpartition("\n\n")[2] for p, _ in model.scored if p.endswith("Look it up?")]
     assert asked[-1] == "Question: Where is it?\nAnswer so far: It lies in Oslo.\nLook it up?"
 
 

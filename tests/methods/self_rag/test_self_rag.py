@@ -68,14 +68,14 @@ def test_what_a_checkpoint_is_shown() -> None:
     shown = {name: f"{OPENING}[Retrieval]<paragraph>Title {name}\ntext of {name}</paragraph>"
              for name in "bc"}  # fmt: skip
     assert sorted(model.prompts) == [f"{shown['b']}[Relevant]", f"{shown['c']}[Irrelevant]"]
-    asked = {prompt for prompt, _ in model.asked}
+    asked = {prompt for prompt, _ in model.scored}
     c, b = f"{shown['c']}[Irrelevant] Oslo.", f"{shown['b']}[Relevant] Rome."
     assert asked == {
         OPENING, *shown.values(), c, b,
         f"{c}[No support / Contradictory]", f"{b}[Fully supported]",
     }  # fmt: skip
-    assert {w for p, w in model.asked if p == c} == {*reflection.SUPPORT}
-    assert {w for p, w in model.asked if p == f"{b}[Fully supported]"} == {*reflection.UTILITY}
+    assert {w for p, w in model.scored if p == c} == {*reflection.SUPPORT}
+    assert {w for p, w in model.scored if p == f"{b}[Fully supported]"} == {*reflection.UTILITY}
     assert model.settings[0]["max_new_tokens"] == 9
 
 

@@ -29,31 +29,30 @@ from jaxrag.steps.asking import Reader
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.prompts.truncation import word_ends
 from jaxrag.steps.tools import LanguageModelTool
-from jaxrag.types import Answer, Generation, InputError, Message, Passage, Question
+from jaxrag.types import Answer, InputError, Message, Passage, Question
 from tests.engines.server.fake_server import serving
 from tests.engines.tiny_model import SPECIAL, TEMPLATE, write_tiny_model
 from tests.experiments.small_run import write_small_run
-from tests.steps.scripted import ScriptedModel, run_step, tools_of
+from tests.scripted import ScriptedModel, run_step, tools_of
 
 OPTIONS = {"short": True}  # adds "short " to the end of each chat, and so to its length
 
 
-class SmallModel:
+class SmallModel(ScriptedModel):
     """Refuses what engines refuse, and answers "ok" to the rest."""
 
-    def __init__(self, tokenizer, max_length, options=None):
-        self.tokenizer, self.max_length = tokenizer, max_length
-        self.identity = json.dumps({"model": "small", "template_options": options or {}})
+    def __init__(self, tokenizer, max_length, options=None, said=("ok", [0.5])):
+        identity = json.dumps({"model": "small", "template_options": options or {}})
+        super().__init__(said, identity=identity, tokenizer=tokenizer, max_length=max_length)
         self.encode = PromptEncoder(
             tokenizer, template_options=options or {}, max_length=max_length
         )
-        self.prompts, self.tokens = [], []
+        self.given, self.tokens = [], []
 
-    def generate(self, asked, *, max_new_tokens, temperature=0.0, stop=(), seed=0):
-        tokens = [self.encode(prompt, room=max_new_tokens) for prompt in asked]
-        self.prompts += asked
-        self.tokens += tokens
-        return [Generation("ok", (1,), (-0.5,), "length", len(row)) for row in tokens]
+    def generate(self, asked, *, max_new_tokens, **settings):
+        self.given += asked
+        self.tokens += [self.encode(prompt, room=max_new_tokens) for prompt in asked]
+        return super().generate(asked, max_new_tokens=max_new_tokens, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +171,7 @@ def test_titles_and_layout_stay(one_a_byte):
     )  # fmt: skip
     model = SmallModel(one_a_byte, 1000 - room)
     trace = ask(model, whole, reader)
-    assert "\n\nPassage 1. Rome: is old\nPassage 2. Oslo: is\n\n" in model.prompts[0][-1].content
+    assert "\n\nPassage 1. Rome: is old\nPassage 2. Oslo: is\n\n" in model.prompts[0]
     assert trace["truncated"] == {"passages": 2, "of": 2, "tokens_cut": len(" cold in winter")}
 
 
@@ -257,7 +256,7 @@ def test_only_passages_are_cut_and_no_more_than_needed(one_a_byte, tmp_path, cha
         except InputError:
             assert min(counts[0], counts[-1]) > room
             return
-        (prompt,), (tokens,) = model.prompts, model.tokens
+        (prompt,), (tokens,) = model.given, model.tokens
         assert len(tokens) + 5 <= model.max_length
 
         empty = prompt_of(question, [])
@@ -279,15 +278,8 @@ def test_only_passages_are_cut_and_no_more_than_needed(one_a_byte, tmp_path, cha
 
 
 def test_an_own_pseudo_context_is_cut_too(one_a_byte):
-    class Writer(SmallModel):
-        def generate(self, asked, **settings):
-            found = super().generate(asked, **settings)
-            return [
-                dataclasses.replace(one, text="word " * 100)
-                if "encyclopedic" in prompt[-1].content
-                else one
-                for prompt, one in zip(asked, found, strict=True)
-            ]
+    def said(prompt, settings):
+        return "word " * 100 if "encyclopedic" in prompt else "ok"
 
     async def answer(question, tools):
         trace = {}
@@ -296,9 +288,9 @@ def test_an_own_pseudo_context_is_cut_too(one_a_byte):
 
     reader = Reader("pairs", answer_tokens=5, passage_tokens=5)
     with pytest.raises(InputError, match="exceed"):
-        run_step(answer, tools_of(Writer(one_a_byte, 400)))
+        run_step(answer, tools_of(SmallModel(one_a_byte, 400, said=said)))
     reader = dataclasses.replace(reader, truncate=True)
-    trace = run_step(answer, tools_of(Writer(one_a_byte, 400))).value.trace
+    trace = run_step(answer, tools_of(SmallModel(one_a_byte, 400, said=said))).value.trace
     cut = trace["gate"]["second"]["truncated"]
     assert cut["passages"] == cut["of"] == 1 and 0 < cut["tokens_cut"] < 499
     assert cut["tokens_cut"] % len("word ") == 0 and "truncated" not in trace

@@ -32,7 +32,7 @@ from jaxrag.training.ppo.settings import PPOTraining
 from jaxrag.training.student.students import NewT5, load_student, new_t5, write_student
 from jaxrag.types import Generation, InputError, Passage, Question
 from tests.methods.errr.test_errr import ANGLES, PASSAGES, Reads
-from tests.steps.scripted import ScriptedIndex
+from tests.scripted import ScriptedIndex
 
 METHOD = rrr.Config(
     Trained(StudentInput(RRR, context=False), most=3),
