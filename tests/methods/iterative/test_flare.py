@@ -245,10 +245,8 @@ def test_plain_text_goes_on_within_the_line():
         [(" It lies in Oslo", [0.5] * 5, "stop"), (" So the answer is Rome.", [0.9] * 6, "stop")],
         [(" It lies in Italy", [0.9] * 5, "stop")],
     )
-    said = {False: [*model.left[False]], True: [*model.said[True]]}
-    model._one = lambda prompt: Writer._one(model, prompt[prompt.rindex("\n\n") :])
+    model._show = lambda prompt: prompt[prompt.rindex("\n\n") :]  # without the demonstrations
     answer(model, reader=Reader(prompts="baselines_small"), beta=0.4)
-    assert said[False] and said[True]
     first, informed, last = model.prompts
     assert first.endswith("Question: Where is it?\nAnswer:")
     assert informed.strip().startswith("Title e. text of e\n")
