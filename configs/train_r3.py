@@ -24,9 +24,8 @@ from configs.train_sidr import SMALL as START
 from jaxrag.data.factbook.settings import Factbook
 from jaxrag.engines.local.settings import Local
 from jaxrag.methods.r3 import r3
-from jaxrag.methods.r3.contrastive import Update
-from jaxrag.methods.r3.r3_job import TrainR3
-from jaxrag.methods.r3.settings import Training
+from jaxrag.methods.r3.jobs import TrainR3
+from jaxrag.methods.r3.settings import R3Training, Update
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.types import InputError
 
@@ -41,7 +40,7 @@ def get_config(variant: str = "factbook") -> TrainR3:
     update = Update(learning_rate=5e-5, temperature=25)
     if variant == "tiny":
         data = Factbook(split="train", countries=3)
-        training = Training(
+        training = R3Training(
             steps=4, batch=4, microbatch=2, update=update, evaluate_every=2, save_every=2
         )
         return TrainR3(START, data, Factbook(countries=3), Local(), method, training,
@@ -49,10 +48,10 @@ def get_config(variant: str = "factbook") -> TrainR3:
     if variant == "paper":
         model = Local("hub:meta-llama/Meta-Llama-3-8B")
         return TrainR3(Sidr(""), wiki("nq", "train"), SETS["nq"], model, r3.Config(),
-                       Training(evaluate_every=100))  # fmt: skip
+                       R3Training(evaluate_every=100))  # fmt: skip
     if variant not in ("factbook", "hotpotqa"):
         raise InputError(f"no variant {variant!r}; there are tiny, factbook, hotpotqa and paper.")
-    training = Training(
+    training = R3Training(
         steps=60, batch=16, microbatch=8, update=update, evaluate_every=15, save_every=10
     )
     if variant == "hotpotqa":

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from configs.parts import SETS, wiki
 from jaxrag.data.factbook.settings import Factbook
-from jaxrag.methods.r3.contrastive import Update
-from jaxrag.methods.r3.sidr_job import TrainSidr
-from jaxrag.methods.r3.sidr_training import Training
+from jaxrag.methods.r3.jobs import TrainSidr
+from jaxrag.methods.r3.settings import SidrTraining, Update
 from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.types import InputError
@@ -36,7 +35,7 @@ def get_config(variant: str = "wiki") -> TrainSidr:
     if variant == "tiny":
         data = Factbook(split="train", countries=3)
         update = Update(learning_rate=5e-5, temperature=25)
-        training = Training(
+        training = SidrTraining(
             steps=6, batch=8, microbatch=4, update=update, evaluate_every=3, save_every=3
         )
         return TrainSidr(SMALL, (data,), Bm25(), training, (data,), evaluation_limit=8)
@@ -46,9 +45,9 @@ def get_config(variant: str = "wiki") -> TrainSidr:
     evaluation_data = (SETS["hotpotqa"], SETS["squad"])
     if variant == "paper":
         start = Sidr("hub:google-bert/bert-base-uncased")
-        return TrainSidr(start, data, Bm25(), Training(evaluate_every=100), evaluation_data)
+        return TrainSidr(start, data, Bm25(), SidrTraining(evaluate_every=100), evaluation_data)
     update = Update(learning_rate=5e-5, warmup=10, temperature=25)
-    training = Training(
+    training = SidrTraining(
         epochs=1, batch=32, microbatch=16, update=update, save_every=20, evaluate_every=44
     )
     return TrainSidr(SMALL, data, Bm25(), training, evaluation_data, evaluation_limit=40)

@@ -13,7 +13,7 @@ import jax
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.methods.r3 import sidr_training as sidr
-from jaxrag.methods.r3.contrastive import Update
+from jaxrag.methods.r3.settings import SidrTraining, Update
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training.checkpoints import flatten, hashes
@@ -33,9 +33,9 @@ def make(directory: Path) -> None:
     small_bert.write(directory / "bert", config, classifier=False)
 
 
-def examples() -> list[sidr.Example]:
+def examples() -> list[sidr.SidrExample]:
     return [
-        sidr.Example(f"{WORDS[i % 18]} {WORDS[i * 5 % 17]}", (i,), tuple(range(30, 30 + i % 5)))
+        sidr.SidrExample(f"{WORDS[i % 18]} {WORDS[i * 5 % 17]}", (i,), tuple(range(30, 30 + i % 5)))
         for i in range(QUESTIONS)
     ]
 
@@ -46,7 +46,7 @@ def train(directory: Path, steps: int, *, evaluate=None, save_every: int = 5, **
     encoder = SidrEncoder.load(
         str(made / "bert"), first=4, top=8, query_length=16, passage_length=16, scale=0.3
     )
-    settings = sidr.Training(
+    settings = SidrTraining(
         steps=steps,
         batch=16,
         microbatch=2,

@@ -1,34 +1,39 @@
-"""One step of training SiDR: questions, their passages, and a loss between the two.
+"""Training of SiDR's towers: one step, and the loop around it.
 
-What SiDR itself (`jaxrag.methods.r3.sidr_training`) and R3 (`jaxrag.methods.r3.training`) have in
-common. They differ in where a batch comes from.
+Shared by SiDR (`jaxrag.methods.r3.sidr_training`) and R3 (`jaxrag.methods.r3.training`), which
+differ in how they choose passages.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.losses import Embedded, Form, distillation, sidr_loss
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.functional.losses import Embedded, distillation, sidr_loss
+from jaxrag.methods.r3.settings import RetrieverTraining, Update
 from jaxrag.models.bert.sidr import SidrNetwork, Towers, bag_of_tokens, keep_top, tower
 from jaxrag.retrieval import buckets
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import grad_cache, optimisation
-from jaxrag.training.optimisation import TrainStep, learning_rate, make_optimiser
-from jaxrag.types import InputError
+from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.loop import Data, Evaluation, fit
+from jaxrag.training.optimisation import TrainState, TrainStep
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Objective = Literal["contrastive", "kl"]
+Evaluate = Callable[[SidrEncoder, int], Evaluation]
+"""(encoder with the parameters of that step, step) -> metrics of each question, such as recall."""
 
 
 class Text(NamedTuple):
@@ -38,13 +43,13 @@ class Text(NamedTuple):
     lengths: Int[Any, " n"]
 
 
-class Batch(NamedTuple):
-    """Questions and what is trained on.
+class ContrastiveBatch(NamedTuple):
+    """Tokenised questions and passages of a step.
 
     Attributes:
       queries: n questions.
-      passages: the m passages of the first question, the positive first, then of the second, ...
-      targets: log P(y|q,d) of each passage of each question, what the "kl" objective imitates.
+      passages: m passages of the first question, the positive first, then of the second, ...
+      targets: log P(y|q,d) of each passage of each question, for the objective "kl".
     """
 
     queries: Text
@@ -52,70 +57,16 @@ class Batch(NamedTuple):
     targets: Float[Any, "n m"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Update:
-    """How the parameters are changed.
-
-    Attributes:
-      objective: "contrastive", SiDR's and R3's; "kl", RePlug's and R3's ablation.
-      form: of the contrastive loss, see `jaxrag.functional.losses.sidr_loss`.
-      temperature: of E(q) . E(d) in the loss; vectors are divided by its root, so that it acts on
-        E . T by its root. Search, which orders, is the same at any. The paper's is 1, from a BERT
-        that took thousands of steps to fit it; where inner products begin in the hundreds, a
-        passage that is wrong costs hundreds of nats, and a few noisy ones undo the network.
-      target_temperature: of the targets of "kl".
-      top: entries, besides those of the text's own tokens, that sparsified vectors keep; 0
-        sparsifies nothing.
-      learning_rate: the highest.
-      warmup: steps over which it rises from 0.
-      decay: whether it then falls to 0, along a line, over the rest of the steps.
-      weight_decay: AdamW's.
-      clip: largest norm of a gradient; 0 clips nothing.
-      mean: whether the paper's loss, a sum over the batch, is divided by the batch's size. AdamW
-        hardly notices, but the clip does.
-    """
-
-    objective: Objective = "contrastive"
-    form: Form = "paper"
-    temperature: float = 1.0
-    target_temperature: float = 1.0
-    top: int = 768
-    learning_rate: float = 2e-5
-    warmup: int = 0
-    decay: bool = True
-    weight_decay: float = 0.0
-    clip: float = 2.0
-    mean: bool = True
-
-    def __post_init__(self) -> None:
-        if self.objective not in ("contrastive", "kl"):
-            raise InputError(f"objective is {self.objective!r}; allowed are contrastive and kl.")
-        if self.form not in ("paper", "released"):
-            raise InputError(f"form is {self.form!r}; allowed are 'paper' and 'released'.")
-        for name in ("temperature", "target_temperature", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it is to be above 0.")
-        for name in ("top", "warmup", "weight_decay", "clip"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} is {getattr(self, name)}; it is to be 0 or more.")
-
-    def optimiser(self, steps: int) -> optax.GradientTransformation:
-        """AdamW for a training of ``steps`` steps."""
-        decay = "linear" if self.decay else "constant"
-        rate = learning_rate(self.learning_rate, steps, warmup=self.warmup, decay=decay)
-        return make_optimiser(rate, weight_decay=self.weight_decay, clip=self.clip)
-
-
 @functools.cache
 def make_step(
     module: SidrNetwork, settings: Update, *, steps: int, microbatch: int, mesh: Mesh
 ) -> TrainStep:
-    """The step of a training of ``steps`` steps; equal arguments give the same compiled one.
+    """The training step; cached, so that equal arguments compile once.
 
     Args:
-      module: the tower, or both of them.
+      module: the network of both towers.
       settings: loss and optimiser.
-      steps: over which the learning rate goes.
+      steps: length of the learning-rate schedule.
       microbatch: questions that are embedded at a time, with their passages.
       mesh: as of `grad_cache.data_mesh`.
     """
@@ -129,8 +80,8 @@ def make_step(
     )
 
 
-def _per_question(batch: Batch, _: int) -> Batch:
-    """The batch with passages as [n m ...], so that every array has a row for each question."""
+def _per_question(batch: ContrastiveBatch, _: int) -> ContrastiveBatch:
+    """The batch with passages as [n m ...], so that the first axis of every array is n."""
     n = len(batch.queries.ids)
     passages = Text(*(array.reshape(n, -1, *array.shape[1:]) for array in batch.passages))
     return batch._replace(passages=passages)
@@ -152,7 +103,7 @@ def _embed(module: SidrNetwork) -> grad_cache.Embed:
         )
         return found
 
-    def embed(params: Towers, microbatch: Batch) -> tuple[Array, Array]:
+    def embed(params: Towers, microbatch: ContrastiveBatch) -> tuple[Array, Array]:
         passages = vectors(tower(params, "passage"), _flat(microbatch.passages))
         queries = vectors(tower(params, "query"), microbatch.queries)
         return queries, passages.reshape(*microbatch.passages.lengths.shape, -1)
@@ -179,7 +130,7 @@ def _loss(module: SidrNetwork, settings: Update) -> grad_cache.Loss:
         queries, passages = vectors
         return queries * settings.temperature**-0.5, passages * settings.temperature**-0.5
 
-    def contrastive(vectors: tuple[Array, Array], batch: Batch) -> jax.Array:
+    def contrastive(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
         queries, passages = softened(vectors)
         every = Text(*map(_positives_first, batch.passages))
         loss = sidr_loss(
@@ -189,7 +140,7 @@ def _loss(module: SidrNetwork, settings: Update) -> grad_cache.Loss:
         )
         return loss / len(queries) if settings.mean and not released else loss
 
-    def imitation(vectors: tuple[Array, Array], batch: Batch) -> jax.Array:
+    def imitation(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
         queries, passages = softened(vectors)
         q = sparsified(queries, batch.queries)
         d = sparsified(passages.reshape(-1, q.shape[1]), _flat(batch.passages))
@@ -206,20 +157,95 @@ def _positives_first(array: Array) -> Array:
     return jnp.concatenate([array[:, 0], array[:, 1:].reshape(-1, *array.shape[2:])])
 
 
+def make_batch(
+    questions: Sequence[str],
+    rows: Sequence[Sequence[int]],
+    passages: Passages,
+    encoder: SidrEncoder,
+    *,
+    tokenizer: Any = None,
+    targets: np.ndarray | None = None,
+) -> ContrastiveBatch:
+    """Tokenises questions and, for each of them, equally many passages of the corpus.
+
+    ``tokenizer`` replaces the encoder's, for a thread that needs its own.
+    """
+    pad_id = encoder.module.config.pad_token_id
+    texts = [encoder.passage_text(p) for p in passages.get([r for some in rows for r in some])]
+    if targets is None:
+        targets = np.zeros((len(questions), len(rows[0])))
+    tokenizer = tokenizer or encoder.tokenizer
+    return ContrastiveBatch(
+        tokenize(tokenizer, questions, limit=encoder.query_length, pad_id=pad_id),
+        tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id),
+        np.asarray(targets, np.float32),
+    )
+
+
 def tokenize(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], *, limit: int, pad_id: int
 ) -> Text:
-    """Token ids of texts, all as wide as the bucket of the longest.
-
-    Args:
-      tokenizer: adds the special tokens.
-      texts: of a whole batch, since the width is theirs.
-      limit: tokens that a text is cut to.
-      pad_id: fills up.
-    """
+    """Token ids of texts, truncated to ``limit`` and padded to the bucket of the longest."""
     found = buckets.tokenize(tokenizer, texts, limit=limit)
     lengths = np.array([len(tokens.ids) for tokens in found], np.int32)
     ids = np.full((len(found), buckets.bucket_width(int(lengths.max()), limit=limit)), pad_id)
     for row, tokens in enumerate(found):
         ids[row, : len(tokens.ids)] = tokens.ids
     return Text(ids.astype(np.int32), lengths)
+
+
+def train_towers(
+    encoder: SidrEncoder,
+    data: Data,
+    step: Callable[[TrainStep, Mesh], Callable[[TrainState, Any, int], tuple[TrainState, Any]]],
+    settings: RetrieverTraining,
+    directory: Path,
+    *,
+    questions: int,
+    what: str,
+    evaluate: Evaluate | None,
+    mesh: Mesh | None,
+) -> Towers:
+    """Trains an encoder's towers, resuming from the newest checkpoint in ``directory``.
+
+    Args:
+      encoder: the initial parameters.
+      data: endless items.
+      step: (gradient step, mesh) -> step of the training, see `jaxrag.training.loop.fit`.
+      settings: length, batches, loss and optimiser.
+      directory: for checkpoints and metrics.
+      questions: number of training questions, which ``settings.epochs`` refers to.
+      what: label of the progress line.
+      evaluate: see `Evaluate`.
+      mesh: see `grad_cache.data_mesh`; by default all devices.
+
+    Raises:
+      InputError: settings do not fit the devices or ``directory``, or the loss is NaN.
+    """
+    mesh = mesh or grad_cache.data_mesh()
+    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
+    steps = settings.steps_over(questions)
+    module: Any = encoder.module  # the type checker does not know that it is hashable
+    update = make_step(
+        module, settings.update, steps=steps, microbatch=settings.microbatch, mesh=mesh
+    )
+
+    def evaluated(state: TrainState, number: int) -> Evaluation:
+        assert evaluate is not None
+        # the store outlives this training, and step n of another training is another encoder
+        params = grad_cache.local_arrays(state.params, mesh)[0]
+        name = digest(canonical(hashes(flatten(params))))
+        return evaluate(encoder.with_params(params, name), number)
+
+    state = fit(
+        update.begin(encoder.params),
+        data,
+        step(update, mesh),
+        steps=steps,
+        directory=directory,
+        what=what,
+        save_every=settings.save_every,
+        evaluate=evaluated if evaluate else None,
+        evaluate_every=settings.evaluate_every,
+    )
+    return grad_cache.local_arrays(state.params, mesh)[0]

@@ -1,14 +1,15 @@
-"""Which passages R3 trains on: what helped the language model, and what misled it.
+"""R3's labels: which passages help the language model, and which mislead it.
 
-docs/methods.md, "R3: pools and thresholds", "R3: labels and draws" and "R3: open points". Before
-training, the language model answers each question from each passage of its pool alone; answers that
-pass make a passage positive, others negative, and the probabilities P(y|q,d) of a gold answer y in
-the two pools give two thresholds:
+Before training, the language model answers each question from each passage of its pool alone. A
+passage is positive if that answer contains a gold answer, else negative. The probabilities P(y|q,d)
+of a gold answer y give two thresholds:
 
     tau+ = max P(y|q,d) over the negatives,    tau- = min P(y|q,d) over the positives.
 
-In training, passages that the retriever finds are labelled by P alone, without writing an answer.
-Probabilities are natural logarithms throughout. What the paper leaves open is a setting of `Rules`.
+In training, retrieved passages are labelled by P alone, without generating. Probabilities are
+natural logarithms throughout. What the paper leaves open is a setting of `Rules`.
+
+Source: docs/methods.md, "R3: pools and thresholds", "R3: labels and draws", "R3: open points".
 """
 
 from __future__ import annotations
@@ -32,12 +33,11 @@ class Rules:
     Attributes:
       sampling: "A", the most relevant negative and a random positive (the paper's); "B", a random
         one of each; "C", the most relevant of each.
-      overlap: what a passage is whose P meets both conditions, which is possible where tau- is
-        above tau+ (the pools' probabilities then do not overlap): "positive" or "negative". The
-        paper names the positive condition first.
-      between: what a passage is that is positive for none of several gold answers, but not negative
-        for all: "negative" (the paper's "otherwise") or "neither", which it is for a single one.
-      later: whether positives below the first negative count. The paper stops there.
+      overlap: label of a passage whose P meets both conditions, which is possible if tau- > tau+:
+        "positive" or "negative". The paper names the positive condition first.
+      between: label of a passage that is positive for none of several gold answers and not negative
+        for all: "negative" (the paper's "otherwise") or "neither", as for a single answer.
+      later: whether positives ranked below the first negative count. The paper stops there.
     """
 
     sampling: Literal["A", "B", "C"] = "A"
@@ -56,11 +56,11 @@ class Rules:
                 raise InputError(f"{name} is {given!r}; allowed are {', '.join(values)}.")
 
 
-class Pool(NamedTuple):
-    """The passages of a question before training, and the thresholds that they give.
+class LabelledPool(NamedTuple):
+    """The passages of a question before training, and their thresholds.
 
     Attributes:
-      positives, negatives: numbers of passages, each in the order given.
+      positives, negatives: rows of passages, most relevant first.
       above: log tau+ for each gold answer.
       below: log tau- for each gold answer.
     """
@@ -72,11 +72,11 @@ class Pool(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What a question is trained on in one step.
+    """The passages of a question in one step.
 
     Attributes:
-      positive, negative: numbers of passages.
-      online: whether each was among those just found, rather than in the pool.
+      positive, negative: rows of passages.
+      online: whether each was just retrieved, rather than drawn from the pool.
     """
 
     positive: int
@@ -86,21 +86,21 @@ class Drawn(NamedTuple):
 
 def make_pool(
     passages: Sequence[int], passes: Sequence[bool], logprobs: Sequence[Sequence[float]]
-) -> Pool | str:
+) -> LabelledPool | str:
     """The pools and thresholds of a question; or, as a text, why it is left out.
 
     Args:
-      passages: numbers, most relevant first.
-      passes: whether the answer written from each contains a gold answer.
+      passages: rows, most relevant first.
+      passes: whether the answer generated from each contains a gold answer.
       logprobs: log P(y|q,d) of each passage, for each gold answer.
 
     Raises:
-      InputError: for lists of different lengths, and for what is no log-probability.
+      InputError: the lists differ in length, or a value is not a log-probability.
     """
     if not len(passages) == len(passes) == len(logprobs):
         raise InputError(
             f"{len(passages)} passages, {len(passes)} verdicts and {len(logprobs)} rows of "
-            "log-probabilities: there is to be one of each for a passage."
+            "log-probabilities: each passage needs one of each."
         )
     for passage, row in zip(passages, logprobs, strict=True):
         if not row or len(row) != len(logprobs[0]) or not all(p <= 0 for p in row):
@@ -116,13 +116,13 @@ def make_pool(
         return "every passage gives a right answer"
     of = np.array(logprobs, np.float64)
     good = np.array(passes)
-    return Pool(positives, negatives, tuple(of[~good].max(0)), tuple(of[good].min(0)))
+    return LabelledPool(positives, negatives, tuple(of[~good].max(0)), tuple(of[good].min(0)))
 
 
-def label(logprobs: Sequence[float], pool: Pool, rules: Rules) -> int:
-    """What a passage is by log P(y|q,d) for each gold answer: positive, negative or neither.
+def label(logprobs: Sequence[float], pool: LabelledPool, rules: Rules) -> int:
+    """Label of a passage by log P(y|q,d) of each gold answer: positive, negative or neither.
 
-    It is positive if it is so for one of the answers.
+    It is positive if it is positive for one of the answers.
     """
     each = [
         _label_one(value, above, below, rules)
@@ -145,7 +145,7 @@ def _label_one(value: float, above: float, below: float, rules: Rules) -> int:
 
 
 def label_choice(logprobs: Sequence[float], gold: int) -> int:
-    """Of questions with options: positive if the gold one is more probable than every other."""
+    """Label for a closed question: positive if the gold option is more probable than the others."""
     if any(math.isnan(value) for value in logprobs):
         raise InputError("A log-probability is NaN: the language model's weights may be damaged.")
     others = [value for option, value in enumerate(logprobs) if option != gold]
@@ -153,25 +153,25 @@ def label_choice(logprobs: Sequence[float], gold: int) -> int:
 
 
 def enough(labels: Sequence[int], rules: Rules) -> bool:
-    """Whether the labels of the first passages found suffice, so that others need none."""
+    """Whether the labels of the first passages suffice for `draw`."""
     return NEGATIVE in labels and rules.sampling != "B" and not rules.later
 
 
 def draw(
     found: Sequence[int],
     labels: Sequence[int],
-    pool: Pool,
+    pool: LabelledPool,
     rules: Rules,
     random: np.random.Generator,
 ) -> Drawn:
-    """A positive and a negative passage, from those found where there are such, else of the pool.
+    """A positive and a negative passage: retrieved ones if there are any, else from the pool.
 
     Args:
-      found: numbers of passages, most relevant first.
+      found: rows of retrieved passages, most relevant first.
       labels: of the first of them, or all.
       pool: the question's.
-      rules: how.
-      random: where draws come from; the same state gives the same passages.
+      rules: of the draw.
+      random: the same state gives the same passages.
     """
     labelled = list(zip(found, labels, strict=False))
     negatives = [passage for passage, label in labelled if label == NEGATIVE]

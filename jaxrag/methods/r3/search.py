@@ -1,8 +1,8 @@
-"""How R3 finds passages while its retriever changes; docs/methods.md, "R3: ablations".
+"""Search with a retriever that is being trained; docs/methods.md, "R3: ablations".
 
-R3 itself searches the tokens of passages, which do not change, and embeds anew the few that it
-found (`LateSearch`). Its ablations leave out the second part (`BetaSearch`), or search vectors of
-all passages that are made anew now and then (`VectorSearch`).
+R3 searches the tokens of passages, which do not change, and embeds the few passages found with the
+current parameters (`LateSearch`). Its ablations leave out the second part (`BetaSearch`), or search
+passage vectors that are recomputed at intervals (`VectorSearch`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from jaxrag.methods.r3.sidr_training import step_name
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -21,28 +21,35 @@ from jaxrag.retrieval.sidr.sparse import SparseIndex, build_sparse
 from jaxrag.types import InputError, Ranking
 
 Found = tuple[list[Ranking], dict[str, float]]
-"""Rankings of some texts, and figures such as the seconds of their parts."""
+"""Rankings of some texts, and metrics such as the seconds of each part."""
 
 Search = Callable[[Sequence[str]], Found]
-"""Finds passages with an encoder as it is at one step; may be called for parts of a batch."""
+"""Searches with the parameters of one step; may be called for parts of a batch."""
+
+
+class Searcher(Protocol):
+    """Searches with an encoder whose parameters change."""
+
+    def at(self, encoder: SidrEncoder, step: int) -> Search:
+        """The search with the parameters before a step."""
+        ...
+
+
+def step_name(number: int) -> str:
+    """Name of the parameters after so many steps, see `SidrEncoder.with_params`."""
+    return f"step {number}"
 
 
 @dataclasses.dataclass(frozen=True)
 class LateSearch:
-    """The ``m`` best by tokens, ordered by vectors; each passage of a step is embedded once.
-
-    Attributes:
-      index: the corpus's tokens.
-      passages: the corpus.
-      m: passages that are ordered, all of which are given.
-    """
+    """The ``m`` best by tokens, reranked by vectors; each passage is embedded once a step."""
 
     index: BagOfTokens
     passages: Passages
     m: int = 20
 
     def at(self, encoder: SidrEncoder, step: int) -> Search:
-        """Rankings of the ``m`` passages, and the seconds of both parts."""
+        """See `Searcher.at`; metrics are the seconds of both parts and the passages embedded."""
         vectors = PassageVectors(encoder, self.passages)
 
         def search(texts: Sequence[str]) -> Found:
@@ -68,7 +75,7 @@ class BetaSearch:
     m: int = 20
 
     def at(self, encoder: SidrEncoder, step: int) -> Search:
-        """Rankings of the ``m`` passages, and the seconds."""
+        """See `Searcher.at`; its metrics are the seconds."""
 
         def search(texts: Sequence[str]) -> Found:
             began = time.monotonic()
@@ -80,12 +87,12 @@ class BetaSearch:
 
 @dataclasses.dataclass
 class VectorSearch:
-    """The ``m`` best by vectors that are as old as the last indexing.
+    """The ``m`` best by vectors of the last indexing.
 
     Attributes:
-      encoder: with the parameters before training.
+      encoder: the initial parameters.
       passages: the corpus.
-      directory: where the indexes lie, one for each indexing; a run that goes on finds them there.
+      directory: of the indexes, one for each indexing; a resumed run reuses them.
       every: steps from one indexing to the next.
       m: passages found.
     """
@@ -99,10 +106,10 @@ class VectorSearch:
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise InputError(f"every is {self.every}; it is to be at least 1 step.")
+            raise InputError(f"every is {self.every}; it must be at least 1 step.")
 
     def at(self, encoder: SidrEncoder, step: int) -> Search:
-        """Rankings of the ``m`` passages, and the seconds of searching and of indexing."""
+        """See `Searcher.at`; its metrics are the seconds of indexing and of search."""
 
         def search(texts: Sequence[str]) -> Found:
             began = time.monotonic()
@@ -117,7 +124,7 @@ class VectorSearch:
         return search
 
     def _index(self, encoder: SidrEncoder, step: int) -> SparseIndex:
-        """That of the last multiple of ``every``; of the first step asked about, where later."""
+        """The newest index of the last ``every`` steps; a new one if there is none."""
         made = [int(path.name) for path in self.directory.glob("*") if path.name.isdigit()]
         current = [number for number in made if step - self.every < number <= step]
         number = max(current, default=step)

@@ -1,19 +1,138 @@
-"""How R3 is trained; docs/methods.md, "R3: schedule"."""
+"""Settings of trainings of SiDR and R3; docs/methods.md, "R3: SiDR" and "R3: schedule"."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal, get_args
 
+import optax
+
+from jaxrag.functional.losses import Form
 from jaxrag.methods.r3.labels import Rules
-from jaxrag.methods.r3.schedule import Schedule
+from jaxrag.training.optimisation import (
+    check_length,
+    check_optimiser,
+    learning_rate,
+    make_optimiser,
+)
 from jaxrag.types import InputError
 
+Objective = Literal["contrastive", "kl"]
 Phases = Literal["both", "offline", "online"]
 
 
+def _check_choices(settings: Any, **allowed: Any) -> None:
+    """Refuses a value that is not one of the literals of its field."""
+    for name, literal in allowed.items():
+        if (value := getattr(settings, name)) not in get_args(literal):
+            raise InputError(f"{name} is {value!r}; allowed: {', '.join(get_args(literal))}.")
+
+
 @dataclasses.dataclass(frozen=True)
-class Training(Schedule):
+class Update:
+    """Loss and optimiser.
+
+    Attributes:
+      objective: "contrastive", SiDR's and R3's; "kl", RePlug's and R3's ablation.
+      form: of the contrastive loss, see `jaxrag.functional.losses.sidr_loss`.
+      temperature: of E(q) . E(d) in the loss. Vectors are divided by its square root, so the root
+        scales E . T. It does not change the order of search results. The paper's is 1, from a BERT
+        fitted to it over thousands of steps; if inner products start in the hundreds, one wrong
+        passage costs hundreds of nats, and a few noisy ones destroy the network.
+      target_temperature: of the targets of "kl".
+      top: entries that sparsified vectors keep besides those of the text's own tokens; 0 disables
+        sparsification.
+      learning_rate: the highest.
+      warmup: steps of linear warm-up from 0.
+      decay: whether the rate then decays linearly to 0 over the remaining steps.
+      weight_decay: AdamW's.
+      clip: largest norm of a gradient; 0 disables clipping.
+      mean: whether the paper's loss, a sum over the batch, is divided by the batch size. This
+        hardly changes AdamW's steps, but it changes what ``clip`` does.
+    """
+
+    objective: Objective = "contrastive"
+    form: Form = "paper"
+    temperature: float = 1.0
+    target_temperature: float = 1.0
+    top: int = 768
+    learning_rate: float = 2e-5
+    warmup: int = 0
+    decay: bool = True
+    weight_decay: float = 0.0
+    clip: float = 2.0
+    mean: bool = True
+
+    def __post_init__(self) -> None:
+        _check_choices(self, objective=Objective, form=Form)
+        check_optimiser(self, "top", "warmup", "weight_decay", "clip")
+        for name in ("temperature", "target_temperature"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
+
+    def optimiser(self, steps: int) -> optax.GradientTransformation:
+        """AdamW for a training of ``steps`` steps."""
+        decay = "linear" if self.decay else "constant"
+        rate = learning_rate(self.learning_rate, steps, warmup=self.warmup, decay=decay)
+        return make_optimiser(rate, weight_decay=self.weight_decay, clip=self.clip)
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrieverTraining:
+    """Length and batches of a training; the common part of `SidrTraining` and `R3Training`.
+
+    Attributes:
+      steps: number of steps; 0 derives it from ``epochs``.
+      epochs: how often each question comes up.
+      batch: questions of a step, on all devices together.
+      microbatch: questions that go through the network at a time, with their passages; a batch is
+        1, 2, 4, 8, ... microbatches. Memory depends on it, and so do the last bits of the result;
+        these do not depend on the number of devices.
+      update: loss and optimiser.
+      seed: of the order and of the draws.
+      save_every, evaluate_every: steps between checkpoints, and between evaluations; 0 never
+        evaluates.
+    """
+
+    steps: int = 0
+    epochs: float = 40.0
+    batch: int = 128
+    microbatch: int = 8
+    update: Update = Update()
+    seed: int = 0
+    save_every: int = 100
+    evaluate_every: int = 0
+
+    def __post_init__(self) -> None:
+        check_length(self.steps, self.epochs, self.seed)
+
+    def steps_over(self, questions: int) -> int:
+        """Steps of a training on so many questions."""
+        return self.steps or max(1, round(self.epochs * questions / self.batch))
+
+
+@dataclasses.dataclass(frozen=True)
+class SidrTraining(RetrieverTraining):
+    """How SiDR is trained.
+
+    The defaults are those of the released code: batches of 128, one hard negative of BM25, AdamW at
+    2e-5 without weight decay, linear decay, gradients clipped at 2, 40 epochs. Its warm-up of one
+    epoch is ``update.warmup``, in steps.
+
+    Attributes:
+      negatives: hard negatives of a question.
+    """
+
+    negatives: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.negatives < 0:
+            raise InputError(f"negatives is {self.negatives}; it must be 0 or more.")
+
+
+@dataclasses.dataclass(frozen=True)
+class R3Training(RetrieverTraining):
     """How R3 is trained; the defaults are the paper's.
 
     Attributes:
@@ -21,12 +140,13 @@ class Training(Schedule):
         "online" has no warm-up.
       warmup: share of the steps that draw from the pools.
       rules: labels and draws.
-      ahead: passages of a question that the model is asked about at once; more fill its batches,
-        fewer ask less of it. What is learned is the same.
-      parts: of a batch; while the model is asked about one, passages are found for the next. More
-        than 1 gains time where the model runs on devices of its own. What is learned is the same.
-      passages: most of them, and of a question's pools in the warm-up, that the objective "kl"
-        learns from; it takes all that were found.
+      ahead: passages of a question that the language model scores at once: more fill its batches,
+        fewer save calls. The result of training does not depend on it.
+      parts: parts of a batch; while the model scores one, passages are searched for the next. More
+        than 1 saves time if the model runs on devices of its own. The result of training does not
+        depend on it.
+      passages: the objective "kl" learns from at most so many passages of a question, retrieved or,
+        in the warm-up, from its pools.
     """
 
     epochs: float = 80.0
@@ -40,8 +160,7 @@ class Training(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.phases not in ("both", "offline", "online"):
-            raise InputError(f"phases is {self.phases!r}; allowed are both, offline and online.")
+        _check_choices(self, phases=Phases)
         if not 0 <= self.warmup <= 1:
             raise InputError(f"warmup is {self.warmup}; it is a share from 0 to 1.")
         if min(self.ahead, self.parts) < 1 or self.passages < 2:

@@ -1,15 +1,26 @@
 """R3: a retriever trained by what its passages do to a language model's answers.
 
-docs/methods.md, "R3: algorithm". Each question has pools of passages that helped and that misled
-the model (`jaxrag.methods.r3.judge.prepare`). The first part of training draws from them; the
-second searches with the retriever as it is at that step, asks the model how probable the gold
-answer is given what was found, and learns from those passages.
+Each question has pools of passages that helped or misled the model
+(`jaxrag.methods.r3.environment.make_pools`). A step draws a positive and a negative passage for
+each of its questions:
+
+- warm-up: from the pools;
+- after it: the retriever searches with its current parameters, the language model gives P(y|q,d) of
+  the passages found until the labels suffice, and positive and negative are drawn from these, or
+  from the pools if there are none.
+
+Then the contrastive loss of all questions of the step updates the retriever.
+
+Source: docs/methods.md, "R3: algorithm" and "R3: labels and draws".
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +30,27 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxrag.core.store import Store
-from jaxrag.methods.r3.batches import Searcher, Teacher
-from jaxrag.methods.r3.contrastive import make_step
-from jaxrag.methods.r3.judge import Judge, Prepared
-from jaxrag.methods.r3.settings import Training
-from jaxrag.methods.r3.sidr_training import at_step, by_weights
+from jaxrag.engines.scheduler import gather
+from jaxrag.methods.r3.contrastive import ContrastiveBatch, Evaluate, make_batch, train_towers
+from jaxrag.methods.r3.environment import Environment, PooledQuestion, label
+from jaxrag.methods.r3.labels import draw, enough
+from jaxrag.methods.r3.search import Searcher, step_name
+from jaxrag.methods.r3.settings import R3Training
 from jaxrag.models.bert.sidr import Towers
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import grad_cache
-from jaxrag.training.loop import Evaluation, fit
-from jaxrag.training.optimisation import TrainState
+from jaxrag.training.optimisation import TrainState, TrainStep
 from jaxrag.types import InputError
+
+Logprobs = list[tuple[float, ...]]
+"""Of the first passages retrieved for a question, log P(y|q,d) of each answer y."""
 
 
 class _Order:
-    """Batches of numbers of questions, and which passages were asked about; see `loop.Data`."""
+    """Endless batches of question numbers; its state includes the passages scored so far."""
 
-    def __init__(self, questions: int, settings: Training) -> None:
+    def __init__(self, questions: int, settings: R3Training) -> None:
         if questions < settings.batch:
             raise InputError(
                 f"{questions} questions are left to train on, fewer than a batch of "
@@ -44,96 +58,218 @@ class _Order:
             )
         order = grain.MapDataset.range(questions).seed(settings.seed).shuffle().repeat()
         self._items = iter(order.batch(settings.batch).to_iter_dataset())
-        self.asked: dict[int, set[int]] = {}
+        self.scored: dict[int, set[int]] = {}
 
     def __next__(self) -> Any:
         return next(self._items)
 
     def get_state(self) -> Any:
-        asked = {str(number): sorted(rows) for number, rows in sorted(self.asked.items())}
-        return {"order": self._items.get_state(), "asked": asked}
+        scored = {str(number): sorted(rows) for number, rows in sorted(self.scored.items())}
+        return {"order": self._items.get_state(), "asked": scored}
 
     def set_state(self, state: Any) -> None:
         self._items.set_state(state["order"])
-        self.asked = {int(number): set(rows) for number, rows in state["asked"].items()}
+        self.scored = {int(number): set(rows) for number, rows in state["asked"].items()}
 
 
 def train(
-    prepared: Sequence[Prepared],
+    pooled: Sequence[PooledQuestion],
     passages: Passages,
     encoder: SidrEncoder,
     searcher: Searcher,
-    judge: Judge,
+    environment: Environment,
     store: Store,
-    settings: Training,
+    settings: R3Training,
     directory: Path,
     *,
-    evaluate: Callable[[SidrEncoder, int], Evaluation] | None = None,
+    evaluate: Evaluate | None = None,
     mesh: Mesh | None = None,
 ) -> Towers:
-    """Trains from an encoder's parameters; goes on where an earlier call in ``directory`` stopped.
+    """Trains from an encoder's parameters, resuming from a checkpoint in ``directory``.
 
-    Each step's figures tell the phase, how many positives and negatives came from what was found
-    ("online_positives", "online_negatives"), how many passages a question were asked about so far
-    ("asked", the paper's nDoc) and the seconds of search, re-ranking, scoring and update.
+    The metrics of a step include whether it is "online", how many positives and negatives were
+    retrieved rather than drawn from pools ("online_positives", "online_negatives"), how many
+    passages a question were scored so far ("asked", the paper's nDoc), and the seconds of search,
+    re-ranking, scoring and update.
 
     Args:
-      prepared: questions with pools.
+      pooled: questions with their pools.
       passages: the corpus.
-      encoder: what training begins with.
-      searcher: finds passages during training.
-      judge: the language model.
-      store: where its results are kept.
-      settings: how.
-      directory: for checkpoints and figures.
-      evaluate: (encoder with the parameters of that step, step) -> each question's figures, such as
-        accuracy.
-      mesh: as of `grad_cache.data_mesh`; by default all devices.
+      encoder: the initial parameters.
+      searcher: searches during training.
+      environment: the language model.
+      store: keeps its results.
+      settings: of the training.
+      directory: for checkpoints and metrics.
+      evaluate, mesh: see `train_towers`.
 
     Raises:
-      InputError: settings, data or what is in ``directory`` do not fit; the loss is NaN; or more
-        than one process, each of which would need a language model.
+      InputError: settings or data do not fit each other or ``directory``; the loss is NaN; or there
+        is more than one process, each of which would need a language model.
     """
     if jax.process_count() > 1:
-        raise InputError("R3 asks a language model as it goes: run it in one process.")
-    mesh = mesh or grad_cache.data_mesh()
-    grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
-    steps = settings.steps_over(len(prepared))
-    module: Any = encoder.module  # of which a type checker does not know that it can be hashed
-    change = make_step(
-        module, settings.update, steps=steps, microbatch=settings.microbatch, mesh=mesh
-    )
-    order = _Order(len(prepared), settings)
-    teacher = Teacher(prepared, passages, encoder, searcher, judge, store, settings, order.asked)
+        raise InputError("R3 needs its language model in every step: run it in one process.")
+    order = _Order(len(pooled), settings)
+    steps = settings.steps_over(len(pooled))
+    batches = BatchMaker(pooled, passages, encoder, searcher, environment, store, settings)
 
-    def step(
-        state: TrainState, numbers: np.ndarray, at: int
-    ) -> tuple[TrainState, Mapping[str, Any]]:
-        teacher.asked = order.asked
-        batch, figures = teacher.batch(
-            lambda: at_step(encoder, state, mesh, at), numbers, at, settings.is_online(at, steps)
-        )
-        began = time.monotonic()
-        state, more = change.update(state, batch, at)
-        jax.block_until_ready(state)  # the loss is there long before the parameters have changed
-        return state, {
-            **figures,
-            "loss": more["loss"],
-            "norm": more["norm"],
-            "update_seconds": round(time.monotonic() - began, 3),
-        }
+    def make_step(update: TrainStep, mesh: Mesh) -> Any:
+        def step(
+            state: TrainState, numbers: np.ndarray, at: int
+        ) -> tuple[TrainState, Mapping[str, Any]]:
+            def current() -> SidrEncoder:
+                params = grad_cache.local_arrays(state.params, mesh)[0]
+                return encoder.with_params(params, step_name(at))
 
-    state = fit(
-        change.begin(encoder.params),
+            batches.scored = order.scored
+            online = settings.is_online(at, steps)
+            batch, metrics = batches.make(current, numbers.tolist(), at, online=online)
+            began = time.monotonic()
+            state, made = update.update(state, batch, at)
+            jax.block_until_ready(state)  # the loss is ready long before the parameters
+            metrics |= {name: made[name] for name in ("loss", "norm")}
+            return state, metrics | {"update_seconds": round(time.monotonic() - began, 3)}
+
+        return step
+
+    return train_towers(
+        encoder,
         order,
-        step,
-        steps=steps,
-        directory=directory,
+        make_step,
+        settings,
+        directory,
+        questions=len(pooled),
         what="training R3",
-        save_every=settings.save_every,
-        evaluate=(lambda state, at: evaluate(by_weights(encoder, state, mesh), at))
-        if evaluate
-        else None,
-        evaluate_every=settings.evaluate_every,
+        evaluate=evaluate,
+        mesh=mesh,
     )
-    return grad_cache.local_arrays(state.params, mesh)[0]
+
+
+@dataclasses.dataclass
+class BatchMaker:
+    """Chooses the passages that each question of a step learns from."""
+
+    pooled: Sequence[PooledQuestion]
+    passages: Passages
+    encoder: SidrEncoder
+    searcher: Searcher
+    environment: Environment
+    store: Store
+    settings: R3Training
+    scored: dict[int, set[int]] = dataclasses.field(default_factory=dict)
+    """Rows of the passages outside a question's pools that were scored, by its number."""
+
+    def make(
+        self,
+        encoder: Callable[[], SidrEncoder],
+        numbers: Sequence[int],
+        step: int,
+        *,
+        online: bool,
+    ) -> tuple[ContrastiveBatch, dict[str, Any]]:
+        """The batch of a step, and its metrics.
+
+        Args:
+          encoder: gives the encoder with the current parameters; called where ``online``.
+          numbers: of the questions.
+          step: number of the step.
+          online: whether passages are retrieved, or drawn from the pools alone.
+        """
+        found: list[Sequence[int]] = [()] * len(numbers)
+        logprobs: list[Logprobs] = [[] for _ in numbers]
+        metrics: dict[str, Any] = {"online": online}
+        if online:
+            found, logprobs, seconds = self._explore(encoder(), numbers, step)
+            metrics |= seconds
+        if self._imitates:
+            if not online:
+                found = [self._pool(number)[: self.settings.passages] for number in numbers]
+                logprobs = self._score(numbers, found)
+            count = min(map(len, found))  # equally many passages of each question
+            targets = [[max(values) for values in some[:count]] for some in logprobs]
+            rows = [some[:count] for some in found]
+            return self._batch(numbers, rows, np.array(targets, np.float32)), metrics
+        rows, retrieved = [], Counter[str]()
+        for number, some, values in zip(numbers, found, logprobs, strict=True):
+            question, pool = self.pooled[number]
+            labels = [label(question, one, pool, self.settings.rules) for one in values]
+            random = np.random.default_rng([self.settings.seed, step, number])
+            drawn = draw(some, labels, pool, self.settings.rules, random)
+            rows.append([drawn.positive, drawn.negative])
+            retrieved.update(positives=drawn.online[0], negatives=drawn.online[1])
+        metrics |= {f"online_{name}": retrieved[name] for name in ("positives", "negatives")}
+        metrics["asked"] = sum(map(len, self.scored.values())) / len(self.pooled)
+        return self._batch(numbers, rows, None), metrics
+
+    @property
+    def _imitates(self) -> bool:
+        """Whether the retriever imitates P(y|q,d) of all passages found, without labels."""
+        return self.settings.update.objective == "kl"
+
+    def _pool(self, number: int) -> tuple[int, ...]:
+        """The passages of a question's pools."""
+        pool = self.pooled[number].pool
+        return (*pool.positives, *pool.negatives)
+
+    def _batch(
+        self, numbers: Sequence[int], rows: Sequence[Sequence[int]], targets: np.ndarray | None
+    ) -> ContrastiveBatch:
+        texts = [self.pooled[number].question.text for number in numbers]
+        return make_batch(texts, rows, self.passages, self.encoder, targets=targets)
+
+    def _explore(
+        self, encoder: SidrEncoder, numbers: Sequence[int], step: int
+    ) -> tuple[list[Sequence[int]], list[Logprobs], dict[str, float]]:
+        """Retrieved passages, their log-probabilities, and the seconds of each part.
+
+        The next part of the batch is searched for while the language model scores one.
+        """
+        most = self.settings.passages if self._imitates else None
+        parts = np.array_split(np.array(numbers), min(self.settings.parts, len(numbers)))
+        groups: list[list[int]] = [part.tolist() for part in parts]
+        search = self.searcher.at(encoder, step)
+        texts = [[self.pooled[number].question.text for number in group] for group in groups]
+        found: list[Sequence[int]] = []
+        logprobs: list[Logprobs] = []
+        spent: Counter[str] = Counter()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = [pool.submit(search, some) for some in texts]
+            for group, searching in zip(groups, waiting, strict=True):
+                rankings, seconds = searching.result()
+                rows = [ranking.ids[:most] for ranking in rankings]
+                began = time.monotonic()
+                logprobs += self._score(group, rows)
+                found += rows
+                spent.update(seconds | {"scoring_seconds": time.monotonic() - began})
+        return found, logprobs, {name: round(value, 3) for name, value in spent.items()}
+
+    def _score(self, numbers: Sequence[int], found: Sequence[Sequence[int]]) -> list[Logprobs]:
+        """log P(y|q,d) of the first passages of each question, until their labels suffice.
+
+        For the objective "kl" those of all passages.
+        """
+        logprobs: list[Logprobs] = [[] for _ in numbers]
+        rules = self.settings.rules
+
+        def task(place: int) -> Callable[[], Any]:
+            question, pool = self.pooled[numbers[place]]
+            rows = list(found[place])
+            ahead = len(rows) if self._imitates else self.settings.ahead
+
+            async def score() -> Logprobs:
+                values: Logprobs = []
+                labels: list[int] = []
+                while rows[len(values) :] and not enough(labels, rules):
+                    some = self.passages.get(rows[len(values) : len(values) + ahead])
+                    values += await gather(*(self.environment.logprobs(question, p) for p in some))
+                    labels = [label(question, one, pool, rules) for one in values]
+                return values
+
+            return score
+
+        tasks = ((place, task(place)) for place in range(len(numbers)))
+        for place, values in self.environment.run(self.store, tasks):
+            logprobs[place] = values
+            scored = self.scored.setdefault(numbers[place], set())
+            scored |= set(found[place][: len(values)]) - {*self._pool(numbers[place])}
+        return logprobs

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.methods.r3.contrastive import Batch, Text
+from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text
 from jaxrag.models.bert.sidr import SidrNetwork, Towers
 from jaxrag.models.bert.sidr_checkpoint import load_towers
 from tests.models.bert import small_bert
@@ -29,10 +29,10 @@ def text(rows: int, width: int, random: np.random.Generator) -> Text:
     return Text(np.where(np.arange(width) < lengths[:, None], ids, 0).astype(np.int32), lengths)
 
 
-def batch(n: int, m: int, seed: int = 0) -> Batch:
+def batch(n: int, m: int, seed: int = 0) -> ContrastiveBatch:
     random = np.random.default_rng(seed)
     targets = -random.exponential(3.0, (n, m)).astype(np.float32)
-    return Batch(text(n, 8, random), text(n * m, 16, random), targets)
+    return ContrastiveBatch(text(n, 8, random), text(n * m, 16, random), targets)
 
 
 def flat(tree: Any) -> np.ndarray:

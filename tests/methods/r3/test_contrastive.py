@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jaxrag.functional.losses import Embedded, distillation, sidr_loss
-from jaxrag.methods.r3.contrastive import Batch, Text, Update, make_step, tokenize
+from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text, make_step, tokenize
+from jaxrag.methods.r3.settings import Update
 from jaxrag.models.bert.sidr import bag_of_tokens, keep_top, tower
 from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import flatten, hashes
@@ -25,7 +26,7 @@ def vectors(module: Any, params: Any, text: Text) -> Any:
     return dense, own
 
 
-def plain_loss(module: Any, params: Any, data: Batch, settings: Update) -> Any:
+def plain_loss(module: Any, params: Any, data: ContrastiveBatch, settings: Update) -> Any:
     """The loss of the whole batch at once, straight from its definition."""
     n = len(data.queries.ids)
     m = len(data.passages.ids) // n

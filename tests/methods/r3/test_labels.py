@@ -12,7 +12,7 @@ from jaxrag.methods.r3.labels import (
     NEITHER,
     POSITIVE,
     Drawn,
-    Pool,
+    LabelledPool,
     Rules,
     draw,
     enough,
@@ -25,8 +25,8 @@ from jaxrag.types import InputError
 LOG = {p: math.log(p) for p in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)}
 
 
-def pool(above: float, below: float) -> Pool:
-    return Pool((1,), (2,), (LOG[above],), (LOG[below],))
+def pool(above: float, below: float) -> LabelledPool:
+    return LabelledPool((1,), (2,), (LOG[above],), (LOG[below],))
 
 
 def test_thresholds_by_hand() -> None:
@@ -34,13 +34,13 @@ def test_thresholds_by_hand() -> None:
     # those that do not, 0.5; tau- the smaller of those that do, 0.3.
     rows = [[LOG[p]] for p in (0.9, 0.5, 0.3, 0.2)]
     found = make_pool([7, 8, 9, 10], [True, False, True, False], rows)
-    assert found == Pool((7, 9), (8, 10), (LOG[0.5],), (LOG[0.3],))
+    assert found == LabelledPool((7, 9), (8, 10), (LOG[0.5],), (LOG[0.3],))
 
 
 def test_each_gold_answer_has_thresholds_of_its_own() -> None:
     rows = [[LOG[0.9], LOG[0.2]], [LOG[0.4], LOG[0.8]], [LOG[0.1], LOG[0.3]]]
     found = make_pool([1, 2, 3], [True, False, False], rows)
-    assert isinstance(found, Pool)
+    assert isinstance(found, LabelledPool)
     assert found.above == (LOG[0.4], LOG[0.8])
     assert found.below == (LOG[0.9], LOG[0.2])
 
@@ -68,7 +68,7 @@ def test_where_the_pools_do_not_overlap_a_setting_decides() -> None:
 
 
 def test_of_several_answers_one_suffices() -> None:
-    several = Pool((1,), (2,), (LOG[0.6], LOG[0.6]), (LOG[0.4], LOG[0.4]))
+    several = LabelledPool((1,), (2,), (LOG[0.6], LOG[0.6]), (LOG[0.4], LOG[0.4]))
 
     def found(first: float, second: float, **rules: Any) -> int:
         return label([LOG[first], LOG[second]], several, Rules(**rules))
@@ -92,7 +92,7 @@ LABELS = [NEITHER, POSITIVE, POSITIVE, NEGATIVE, POSITIVE, NEGATIVE]
 
 def drawn(rules: Rules, labels: list[int] = LABELS, count: int = 300) -> Counter[Drawn]:
     random = np.random.default_rng(0)
-    known = Pool((1, 2), (3, 4), (0.0,), (0.0,))
+    known = LabelledPool((1, 2), (3, 4), (0.0,), (0.0,))
     return Counter(draw(FOUND, labels, known, rules, random) for _ in range(count))
 
 
@@ -135,7 +135,7 @@ def test_the_scan_stops_at_the_first_negative() -> None:
     sampling=st.sampled_from(["A", "C"]),
 )
 def test_labels_after_enough_change_nothing(labels: list[int], seed: int, sampling: Any) -> None:
-    known, rules = Pool((1, 2), (3, 4), (0.0,), (0.0,)), Rules(sampling=sampling)
+    known, rules = LabelledPool((1, 2), (3, 4), (0.0,), (0.0,)), Rules(sampling=sampling)
     first = next((n for n in range(len(labels)) if enough(labels[:n], rules)), len(labels))
     some, all_of_them = (
         draw(FOUND, part, known, rules, np.random.default_rng(seed))

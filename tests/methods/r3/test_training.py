@@ -9,12 +9,11 @@ import pytest
 
 from jaxrag.core.store import Store
 from jaxrag.methods.r3 import training as r3
-from jaxrag.methods.r3.batches import Teacher
-from jaxrag.methods.r3.contrastive import Update
-from jaxrag.methods.r3.judge import Judge, Prepared, prepare
+from jaxrag.methods.r3.environment import Environment, PooledQuestion, make_pools
 from jaxrag.methods.r3.labels import Rules
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
-from jaxrag.methods.r3.settings import Training
+from jaxrag.methods.r3.settings import R3Training, Update
+from jaxrag.methods.r3.training import BatchMaker
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, build_bag_of_tokens
 from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
@@ -89,9 +88,9 @@ def passages(made: Path) -> Passages:
     return Passages.open(made / "passages")
 
 
-def judge_of(made: Path, model: Any, **changes: Any) -> Judge:
+def environment_of(made: Path, model: Any, **changes: Any) -> Environment:
     reader = Reader(prompts=str(made.parent / "prompts.toml"), answer_tokens=4)
-    return Judge(Tools(llm=LanguageModelTool(model)), reader, **changes)
+    return Environment(Tools(llm=LanguageModelTool(model)), reader, **changes)
 
 
 def question(number: int, **changes: Any) -> Question:
@@ -104,7 +103,7 @@ def test_pools_by_hand(made: Path, passages: Passages, tmp_path: Path) -> None:
     questions = [question(0), question(1), question(2)]
     found = {"q0": [4, 3, 7, 2], "q1": [2, 4], "q2": [1, 3]}
     path = tmp_path / "pools.jsonl"
-    [kept] = prepare(questions, found, passages, judge_of(made, model), store, path)
+    [kept] = make_pools(questions, found, passages, environment_of(made, model), store, path)
     assert kept.question.id == "q0"
     assert kept.pool.positives == (3, 7) and kept.pool.negatives == (4, 2)
     # of the negatives 4 is likelier: -3 + 0.05 * 4; of the positives 3 is less likely: -2 + 0.15
@@ -116,12 +115,14 @@ def test_pools_by_hand(made: Path, passages: Passages, tmp_path: Path) -> None:
     assert lines[1]["left_out"] == "no passage gives a right answer"
     assert lines[2]["left_out"] == "every passage gives a right answer"
     counted = model.generated, model.scored
-    prepare(questions, found, passages, judge_of(made, model), store, path)
+    make_pools(questions, found, passages, environment_of(made, model), store, path)
     assert (model.generated, model.scored) == counted  # the store knew
     with pytest.raises(InputError, match=r"left to train on \(every .* answer: 1\): see .*pools"):
-        prepare(questions[2:], found, passages, judge_of(made, model), store, path)
+        make_pools(questions[2:], found, passages, environment_of(made, model), store, path)
     with pytest.raises(InputError, match="q9 has no gold answer"):
-        prepare([question(9, answers=())], found, passages, judge_of(made, model), store, path)
+        make_pools(
+            [question(9, answers=())], found, passages, environment_of(made, model), store, path
+        )
 
 
 def test_an_answers_tokens_are_added_up(made: Path, passages: Passages) -> None:
@@ -130,10 +131,10 @@ def test_an_answers_tokens_are_added_up(made: Path, passages: Passages) -> None:
             # -0.5 for the first letter, then -0.25 for each
             return [np.float32([-0.5] + [-0.25] * (len(c.strip()) - 1)) for c in continuations]
 
-    judge = judge_of(made, Spells(passages))
+    environment = environment_of(made, Spells(passages))
     asked = question(0, answers=("rome", "paris"))
-    tasks = [(0, lambda: judge.logprobs(asked, passages[3]))]
-    [(_, found)] = judge.run(Store(None), tasks)
+    tasks = [(0, lambda: environment.logprobs(asked, passages[3]))]
+    [(_, found)] = environment.run(Store(None), tasks)
     np.testing.assert_allclose(found, [-1.25, -1.5], rtol=1e-6)
 
 
@@ -148,16 +149,20 @@ def test_closed_questions_go_by_their_options(
             return [np.float32([-0.1 if c.strip() == one else -2.0]) for c, one in pairs]
 
     asked = question(0, choices=("rome", "paris"))
-    judge = judge_of(made, Chooses(passages))
-    [kept] = prepare([asked], {"q0": [4, 3, 7]}, passages, judge, Store(None), tmp_path / "pools")
+    environment = environment_of(made, Chooses(passages))
+    [kept] = make_pools(
+        [asked], {"q0": [4, 3, 7]}, passages, environment, Store(None), tmp_path / "pools"
+    )
     assert kept.pool.positives == (3, 7) and kept.pool.negatives == (4,)
 
 
-def prepared(passages: Passages, made: Path, directory: Path, count: int = 8) -> list[Prepared]:
-    questions = [question(i) for i in range(count)]
+def pooled(passages: Passages, made: Path, directory: Path, count: int = 8) -> list[PooledQuestion]:
+    questions = [question(i) for i in range(8)]
     found = {q.id: [i, i + 9, i + 10, i + 15] for i, q in enumerate(questions)}
-    judge = judge_of(made, Reads(passages))
-    return prepare(questions, found, passages, judge, Store(None), directory / "pools.jsonl")
+    environment = environment_of(made, Reads(passages))
+    return make_pools(
+        questions, found, passages, environment, Store(None), directory / "pools.jsonl"
+    )
 
 
 def encoder_of(made: Path) -> SidrEncoder:
@@ -185,13 +190,13 @@ def train(
     directory.mkdir(exist_ok=True)
     encoder = encoder_of(made)
     params = r3.train(
-        prepared(corpus, made, directory),
+        pooled(corpus, made, directory),
         corpus,
         encoder,
         searcher or LateSearch(index_of(made, corpus, directory), corpus, 6),
-        judge_of(made, model or Reads(corpus)),
+        environment_of(made, model or Reads(corpus)),
         Store(None),
-        Training(**SETTINGS | changes),
+        R3Training(**SETTINGS | changes),
         directory / "run",
         evaluate=evaluate,
         mesh=grad_cache.data_mesh(jax.devices()[:1]),
@@ -262,30 +267,32 @@ def test_phases(
     assert [line["online"] for line in figures] == online
 
 
-def teacher_of(made: Path, passages: Passages, directory: Path, **changes: Any) -> Teacher:
+def maker_of(made: Path, passages: Passages, directory: Path, **changes: Any) -> BatchMaker:
     searcher: Any = None  # what follows searches for nothing
-    judge, settings = judge_of(made, Reads(passages)), Training(**SETTINGS | changes)
-    known = prepared(passages, made, directory)
-    return Teacher(known, passages, encoder_of(made), searcher, judge, Store(None), settings, {})
+    environment, settings = environment_of(made, Reads(passages)), R3Training(**SETTINGS | changes)
+    known = pooled(passages, made, directory)
+    return BatchMaker(
+        known, passages, encoder_of(made), searcher, environment, Store(None), settings
+    )
 
 
 def test_asked_are_passages_beyond_the_pools(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
-    teacher = teacher_of(made, passages, tmp_path)
-    pool = teacher.prepared[0].pool
+    kl = Update(objective="kl")  # scores all passages
+    maker = maker_of(made, passages, tmp_path, update=kl)
+    pool = maker.pooled[0].pool
     mine = pool.positives[0]
-    teacher._ask([0, 1], [[mine, 38, 39], [38]], everything=True)
-    teacher._ask([0], [[39, 37]], everything=True)
-    assert teacher.asked == {0: {37, 38, 39}, 1: {38}}
+    maker._score([0, 1], [[mine, 38, 39], [38]])
+    maker._score([0], [[39, 37]])
+    assert maker.scored == {0: {37, 38, 39}, 1: {38}}
 
 
 def test_draws_are_the_seeds(made: Path, passages: Passages, tmp_path: Path) -> None:
     def drawn(seed: int) -> list[list[int]]:
-        teacher = teacher_of(made, passages, tmp_path / str(seed), seed=seed)
+        maker = maker_of(made, passages, tmp_path / str(seed), seed=seed)
         batches = [
-            teacher.batch(lambda: teacher.encoder, np.arange(4), step, online=False)[0]
-            for step in range(6)
+            maker.make(lambda: maker.encoder, range(4), step, online=False)[0] for step in range(6)
         ]
         return [np.asarray(batch.passages.ids).ravel().tolist() for batch in batches]
 
@@ -355,7 +362,7 @@ def test_searches_agree_where_they_must(made: Path, passages: Passages, tmp_path
 )
 def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        Training(**wrong)
+        R3Training(**wrong)
 
 
 def test_too_few_questions_are_told(made: Path, passages: Passages, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""What a language model makes of a question and one passage: R3's environment.
+"""R3's environment: a frozen language model that reads a question and one passage.
 
-docs/methods.md, "R3: pools and thresholds" and "R3: labels and draws". All of it goes through the
-scheduler, so that the pairs of many questions are batched, and through the store, so that none is
-computed twice: not in the other phase, not after an interruption, not in another run with the same
-model.
+Its generations decide which passages of a question's pools help; its probabilities label passages
+during training. All requests go through the scheduler, which batches those of many questions, and
+through the store, so that none is computed twice with the same model: not in the other phase, not
+after an interruption, not in another run.
+
+Source: docs/methods.md, "R3: pools and thresholds" and "R3: labels and draws".
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from jaxrag.core.store import Store
 from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import Scheduler, gather
 from jaxrag.methods.r3 import labels as r3_labels
-from jaxrag.methods.r3.labels import POSITIVE, Pool, Rules, make_pool
+from jaxrag.methods.r3.labels import POSITIVE, LabelledPool, Rules, make_pool
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
@@ -32,8 +34,8 @@ from jaxrag.types import InputError, Passage, Question
 
 
 @dataclasses.dataclass(frozen=True)
-class Judge:
-    """The language model that answers, and how it is asked.
+class Environment:
+    """The frozen language model and its prompts.
 
     Attributes:
       tools: its ``llm`` is the model; nothing else of it is used.
@@ -48,7 +50,7 @@ class Judge:
     live: int = 4096
 
     async def passes(self, question: Question, passage: Passage) -> bool:
-        """S(y) = 1: whether what it writes from the passage holds a gold answer."""
+        """Whether the answer y that it writes from the passage contains a gold answer: S(y) = 1."""
         role, reader = question_kinds.role_of(question), self.reader
         if role != "context":
             reader = dataclasses.replace(reader, answer_tokens=self.closed_tokens)
@@ -60,8 +62,8 @@ class Judge:
     async def logprobs(self, question: Question, passage: Passage) -> tuple[float, ...]:
         """log P(y|q,d) of each possible answer y.
 
-        Of an open question these are its gold answers, with the sum over their tokens, without
-        normalisation; of a closed one all its options, by their first token.
+        The answers of an open question are its gold answers, each with the sum over its tokens,
+        without length normalisation; those of a closed one are its options, by their first token.
         """
         if question_kinds.options(question):
             return await tasks.choice_logprobs(question, [passage], self.tools, self.reader)
@@ -77,7 +79,7 @@ class Judge:
     def run(
         self, store: Store, tasks: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
     ) -> Iterable[tuple[Any, Any]]:
-        """Runs coroutines by the scheduler; pairs of id and value in the order they end.
+        """Runs coroutines in the scheduler; pairs of id and value in the order of completion.
 
         Raises:
           InputError: one of them failed; the message names its id.
@@ -88,56 +90,51 @@ class Judge:
             yield outcome.id, outcome.value
 
 
-class Prepared(NamedTuple):
-    """A training question and its pool.
-
-    Attributes:
-      question: as it was.
-      pool: its passages before training, with thresholds.
-    """
+class PooledQuestion(NamedTuple):
+    """A training question with its pools."""
 
     question: Question
-    pool: Pool
+    pool: LabelledPool
 
 
-def label(question: Question, logprobs: Sequence[float], pool: Pool, rules: Rules) -> int:
-    """What a passage is for a question: by thresholds, or among choices by the gold one."""
+def label(question: Question, logprobs: Sequence[float], pool: LabelledPool, rules: Rules) -> int:
+    """Label of a passage: by thresholds, or for a closed question by its options."""
     if question_kinds.options(question):
         return r3_labels.label_choice(logprobs, question_kinds.gold_option(question))
     return r3_labels.label(logprobs, pool, rules)
 
 
-def prepare(
+def make_pools(
     questions: Sequence[Question],
     found: Mapping[str, Sequence[int]],
     passages: Passages,
-    judge: Judge,
+    environment: Environment,
     store: Store,
     path: Path,
-) -> list[Prepared]:
-    """R3's offline stage: generations and probabilities of every question's passages, and pools.
+) -> list[PooledQuestion]:
+    """R3's offline stage: generates from every question's passages, and makes its pools.
 
-    What came out, and why questions were left out, is written to ``path``, one JSON line a
-    question in their order: "passages" (rows, most relevant first), "passes", "logprobs" of each
-    answer, and "left_out" or "log_tau_plus" and "log_tau_minus".
+    ``path`` gets a JSON line a question, in their order: "passages" (rows, most relevant first),
+    "passes", "logprobs" of each answer, and "log_tau_plus" and "log_tau_minus", or why the question
+    is "left_out".
 
     Args:
       questions: to train on, each with gold answers.
       found: the passages of each question by its id, most relevant first.
       passages: the corpus.
-      judge: the language model.
-      store: where its results are kept.
+      environment: the language model.
+      store: keeps its results.
       path: replaced.
 
     Raises:
-      InputError: no question is left, with the reasons counted; or what `Judge.run` raises.
+      InputError: no question is left, with the reasons counted; or what `Environment.run` raises.
     """
 
     def task(question: Question) -> Callable[[], Coroutine[Any, Any, Any]]:
         async def both() -> tuple[list[bool], list[tuple[float, ...]]]:
             texts = passages.get(found[question.id])
-            verdicts = await gather(*(judge.passes(question, text) for text in texts))
-            logprobs = await gather(*(judge.logprobs(question, text) for text in texts))
+            verdicts = await gather(*(environment.passes(question, text) for text in texts))
+            logprobs = await gather(*(environment.logprobs(question, text) for text in texts))
             return verdicts, logprobs
 
         return both
@@ -146,7 +143,7 @@ def prepare(
     made: dict[str, Any] = {}
     tasks = ((question.id, task(question)) for question in questions)
     with progress(len(questions), "pools of passages") as advance:
-        for name, value in judge.run(store, tasks):
+        for name, value in environment.run(store, tasks):
             made[name] = value
             advance(1)
     lines, prepared = [], []
@@ -156,8 +153,8 @@ def prepare(
         pool = _pool(question, rows, verdicts, logprobs)
         line = {"question_id": question.id, "passages": rows, "passes": verdicts}
         line["logprobs"] = [[round(value, 6) for value in row] for row in logprobs]
-        if isinstance(pool, Pool):
-            prepared.append(Prepared(question, pool))
+        if isinstance(pool, LabelledPool):
+            prepared.append(PooledQuestion(question, pool))
             line |= {"log_tau_plus": pool.above, "log_tau_minus": pool.below}
         else:
             line["left_out"] = pool
@@ -168,8 +165,8 @@ def prepare(
         reasons = Counter(line["left_out"] for line in lines)
         listed = "; ".join(f"{reason}: {count}" for reason, count in reasons.most_common())
         raise InputError(
-            f"No question is left to train on ({listed}): see {path}. Take a stronger language "
-            "model, prompts that it answers better from, or deeper pools."
+            f"No question is left to train on ({listed}): see {path}. Use a stronger language "
+            "model, better prompts, or deeper pools."
         )
     return prepared
 
@@ -187,8 +184,8 @@ def _pool(
     rows: Sequence[int],
     verdicts: Sequence[bool],
     logprobs: Sequence[Sequence[float]],
-) -> Pool | str:
-    """The pools by what was written; of closed questions by which option is most probable."""
+) -> LabelledPool | str:
+    """The pools by generated answers; of a closed question by its most probable option."""
     if not question_kinds.options(question):
         return make_pool(rows, verdicts, logprobs)
     gold = question_kinds.gold_option(question)

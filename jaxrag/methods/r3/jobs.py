@@ -1,0 +1,265 @@
+"""The jobs that train SiDR and R3: data, training, evaluations on the way, and a checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import jax
+import numpy as np
+
+from jaxrag.core.store import Store
+from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.engines.language_model import ModelSettings
+from jaxrag.methods.r3 import r3, sidr_training, training
+from jaxrag.methods.r3.contrastive import Evaluate
+from jaxrag.methods.r3.environment import Environment, PooledQuestion, make_pools
+from jaxrag.methods.r3.search import BetaSearch, LateSearch, Searcher, VectorSearch
+from jaxrag.methods.r3.settings import R3Training, SidrTraining
+from jaxrag.models.bert.sidr_checkpoint import write_towers
+from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.settings import IndexSettings
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
+from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs import recall
+from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.runs.loading import load_data, load_model, open_index_over
+from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
+from jaxrag.text.answers import contains
+from jaxrag.training.loop import Evaluation
+from jaxrag.types import InputError, Question
+
+RETRIEVER = "retriever"
+"""Name of the trained checkpoint in the directory of a job."""
+
+POOLS = "pools.jsonl"
+
+TrainingSearch = Literal["late", "beta", "reindexed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSidr:
+    """Trains SiDR.
+
+    Attributes:
+      start: the initial checkpoint, lengths of texts, and the search whose recall is evaluated.
+      data: training questions, all over one corpus.
+      negatives: the retriever of hard negatives, such as BM25.
+      training: its settings.
+      evaluation_data: questions whose recall is evaluated, over the same corpus or another.
+      evaluation_limit: how many of each.
+      depth: passages retrieved for negatives.
+      distant: see `jaxrag.methods.r3.sidr_training.mine`.
+      cache: directory of data sets and indexes.
+    """
+
+    start: Sidr
+    data: tuple[DataSettings, ...]
+    negatives: IndexSettings
+    training: SidrTraining = SidrTraining()
+    evaluation_data: tuple[DataSettings, ...] = ()
+    evaluation_limit: int = 200
+    depth: int = 100
+    distant: int = 1
+    cache: str = "runs/cache"
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            raise InputError("data is empty: give SiDR training questions.")
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains a SiDR, or resumes its training; the path is that of the checkpoint.
+
+        Raises:
+          InputError: data or settings do not fit, ``workdir`` is another job's, or the loss is NaN.
+        """
+        cache = Path(self.cache)
+        datasets = [load_data(settings, cache) for settings in self.data]
+        encoder = self.start.encoder()
+        record = {"training": recall.describe_all(self), "encoder": encoder.identity}
+        record["data"] = [dataset.identity for dataset in datasets]
+        with job_directory(workdir, record) as directory:
+            params = sidr_training.train(
+                self._examples(datasets),
+                datasets[0].passages,
+                encoder,
+                self.training,
+                directory,
+                evaluate=self._evaluation() if self.evaluation_data else None,
+            )
+            if jax.process_index() == 0:
+                source = self.start.located()
+                write_towers(directory / RETRIEVER, encoder.module, params, begun_with=source)
+        return trained(directory / RETRIEVER)
+
+    def _examples(self, datasets: Sequence[Dataset]) -> list[sidr_training.SidrExample]:
+        if len({dataset.passages.identity for dataset in datasets}) > 1:
+            names = ", ".join(dataset.name for dataset in datasets)
+            raise InputError(f"The data sets {names} are over different corpora; give them one.")
+        retriever = open_index_over(self.negatives, self.data[0], Path(self.cache))
+        if not isinstance(retriever, TextRetriever):
+            raise InputError(
+                f"negatives is {self.negatives.name}, which does not rank texts: give another "
+                "retriever, such as Bm25."
+            )
+        examples = []
+        for dataset in datasets:
+            passages = dataset.passages
+            gold = {q: [passages.row_of(i) for i in ids] for q, ids in dataset.gold.items()}
+            examples += sidr_training.mine(
+                dataset.questions, gold, passages, retriever, depth=self.depth, distant=self.distant
+            )
+        return examples
+
+    def _evaluation(self) -> Evaluate:
+        """Recall@1, 5 and 20 and IR accuracy of each question, by data set."""
+        cache = Path(self.cache)
+        sets: list[tuple[Dataset, Any]] = [
+            (load_data(settings, cache), open_index_over(self.start, settings, cache))
+            for settings in self.evaluation_data
+        ]
+
+        def evaluate(encoder: SidrEncoder, step: int) -> Evaluation:
+            found: dict[str, Any] = {}
+            for dataset, index in sets:
+                current = index.with_encoder(encoder)
+                questions = recall.known(dataset, self.evaluation_limit)
+                columns = recall.scores(current, dataset, questions, (1, 5, 20))
+                found |= {f"{dataset.name} {name}": values for name, values in columns.items()}
+            return found
+
+        return evaluate
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainR3:
+    """Trains R3.
+
+    Attributes:
+      start: the initial retriever; its search must be "late".
+      data: training questions.
+      evaluation_data: questions whose accuracy is evaluated, over the same corpus or another.
+      model: the language model.
+      method: how questions are answered; in training from one passage at a time.
+      training: its settings.
+      search: how passages are retrieved in training: "late", R3's; "beta", without reranking;
+        "reindexed", by passage vectors that are recomputed every ``reindex_every`` steps.
+      depth: passages of a pool.
+      limit, evaluation_limit: how many questions, from the first; 0 is all.
+      cache: directory of data sets, indexes and the store.
+    """
+
+    start: Sidr
+    data: DataSettings
+    evaluation_data: DataSettings
+    model: ModelSettings
+    method: r3.Config = r3.Config()
+    training: R3Training = R3Training()
+    search: TrainingSearch = "late"
+    reindex_every: int = 1000
+    depth: int = 100
+    limit: int = 0
+    evaluation_limit: int = 0
+    cache: str = "runs/cache"
+
+    def __post_init__(self) -> None:
+        if self.start.search != "late":
+            raise InputError(f"start.search is {self.start.search!r}; R3 needs 'late'.")
+        if self.search not in get_args(TrainingSearch):
+            known = ", ".join(get_args(TrainingSearch))
+            raise InputError(f"search is {self.search!r}; allowed: {known}.")
+        if self.depth < 2 or self.reindex_every < 1:
+            raise InputError(
+                f"depth is {self.depth} and reindex_every {self.reindex_every}: a pool needs at "
+                "least 2 passages, and indexings are at least 1 step apart."
+            )
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains a retriever, or resumes its training; the path is that of the checkpoint.
+
+        Raises:
+          InputError: data or settings do not fit, no question can be trained on, ``workdir`` is
+            another job's, or the loss is NaN.
+        """
+        cache = Path(self.cache)
+        dataset = load_data(self.data, cache)
+        evaluation_data = load_data(self.evaluation_data, cache)
+        model = load_model(self.model, cache)
+        llm = LanguageModelTool(model)
+        environment = Environment(Tools(llm=llm), self.method.reader, self.method.closed_tokens)
+        index: Any = open_index_over(self.start, self.data, cache)
+        test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
+        record = {"training": recall.describe_all(self), "encoder": index.encoder.identity}
+        record["language_model"] = model.identity
+        record["data"] = [dataset.identity, evaluation_data.identity]
+        with job_directory(workdir, record) as directory:
+            store = Store(cache / "store.sqlite")
+            try:
+                params = training.train(
+                    self._pools(dataset, index, environment, store, directory / POOLS),
+                    dataset.passages,
+                    index.encoder,
+                    self._searcher(index, directory),
+                    environment,
+                    store,
+                    self.training,
+                    directory,
+                    evaluate=self._evaluation(evaluation_data, test_index, llm, store),
+                )
+            finally:
+                store.close()
+            source = self.start.located()
+            write_towers(directory / RETRIEVER, index.encoder.module, params, begun_with=source)
+        return trained(directory / RETRIEVER)
+
+    def _pools(
+        self, dataset: Dataset, index: SidrIndex, environment: Environment, store: Store, path: Path
+    ) -> list[PooledQuestion]:
+        """The offline stage, over what the retriever finds before its training."""
+        questions = dataset.questions[: self.limit or None]
+        depth = min(self.depth, len(dataset.passages))
+        deep = index.with_encoder(index.encoder, m=depth)
+        rankings = deep.search_texts([question.text for question in questions], depth)
+        pairs = zip(questions, rankings, strict=True)
+        found = {question.id: ranking.ids for question, ranking in pairs}
+        return make_pools(questions, found, dataset.passages, environment, store, path)
+
+    def _searcher(self, index: SidrIndex, directory: Path) -> Searcher:
+        tokens, passages = index.index, index.passages
+        m = min(self.start.m, len(passages))
+        assert isinstance(tokens, BagOfTokens)  # since start.search is late
+        if self.search == "beta":
+            return BetaSearch(tokens, m)
+        if self.search == "late":
+            return LateSearch(tokens, passages, m)
+        indexes = directory / "indexes"
+        return VectorSearch(index.encoder, passages, indexes, self.reindex_every, m)
+
+    def _evaluation(
+        self, dataset: Dataset, index: SidrIndex, llm: LanguageModelTool, store: Store
+    ) -> Evaluate:
+        """Of each question, whether the answer ("rag_accuracy") and the first passage that was read
+        ("ir_accuracy") contain a gold answer.
+        """
+        questions = dataset.questions[: self.evaluation_limit or None]
+
+        def evaluate(encoder: SidrEncoder, step: int) -> Evaluation:
+            tools = Tools(llm=llm, retriever=RetrieverTool(index.with_encoder(encoder)))
+
+            def task(question: Question) -> Any:
+                return lambda: self.method.answer(question, tools)
+
+            tasks = ((question.id, task(question)) for question in questions)
+            answers = dict(Environment(tools, self.method.reader).run(store, tasks))
+            first = [answers[q.id].trace["selected"]["ids"][0] for q in questions]
+            right = [contains(answers[q.id].text, q.answers) for q in questions]
+            return {
+                "rag_accuracy": np.array(right),
+                "ir_accuracy": recall.ir_accuracy(questions, dataset.passages.find(first)),
+            }
+
+        return evaluate
