@@ -34,7 +34,7 @@ from typing import Any
 from configs import parts
 from configs.parts import K, wiki
 from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.engines.local.settings import Local
 from jaxrag.engines.seq2seq.settings import Seq2Seq
 from jaxrag.engines.server.settings import Server

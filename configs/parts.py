@@ -25,7 +25,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.settings import Local
 from jaxrag.engines.server.settings import Server

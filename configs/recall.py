@@ -16,7 +16,7 @@ import dataclasses
 
 from configs.parts import SETS
 from configs.train_sidr import SMALL
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.runs.recall import Recall

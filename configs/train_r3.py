@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from configs.parts import SETS, SMALL, wiki
 from configs.train_sidr import SMALL as START
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.engines.local.settings import Local
 from jaxrag.methods.r3 import r3
 from jaxrag.methods.r3.jobs import TrainR3

@@ -15,7 +15,7 @@ Variants:
 from __future__ import annotations
 
 from configs.parts import SETS, wiki
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.methods.r3.jobs import TrainSidr
 from jaxrag.methods.r3.settings import SidrTraining, Update
 from jaxrag.retrieval.bm25.settings import Bm25

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.configuration import load, parse
 from jaxrag.core.store import Store
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.settings import Local

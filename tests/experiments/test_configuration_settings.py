@@ -9,7 +9,7 @@ import pytest
 from experiments.configuration import choices, edited, settings
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.local.settings import Local

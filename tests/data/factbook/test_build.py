@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jaxrag.data.factbook import build
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.factbook.questions import contains_any
-from jaxrag.data.factbook.settings import Factbook
 from jaxrag.text.answers import normalize
 from jaxrag.types import InputError
 
@@ -159,10 +159,10 @@ def test_invalid_settings(tmp_path, settings, expected):
         Factbook(**settings).load(tmp_path)
 
 
-def test_every_module_that_makes_the_data_is_hashed(monkeypatch):
+def test_every_file_that_determines_the_data_is_hashed(monkeypatch):
     folder = Path(build.__file__).parent
-    modules = {path.name for path in folder.glob("*.py")} - {"__init__.py", "settings.py"}
-    assert set(build.SOURCE_FILES) == modules
+    files = {path.name for path in folder.iterdir() if path.is_file()} - {"__init__.py"}
+    assert set(build.SOURCE_FILES) == files
     monkeypatch.setattr(build, "SOURCE_FILES", ("build.py", "renamed.py"))
     with pytest.raises(FileNotFoundError, match=r"renamed\.py"):
         build._code_digest()

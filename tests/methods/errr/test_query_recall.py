@@ -11,7 +11,7 @@ from configs.query_recall import get_config
 from experiments import run as script
 from jaxrag.core import jsonl
 from jaxrag.data.dataset import Dataset
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.methods.errr.query_recall import QueryRecall
 from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.runs import recall

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from configs import train_query_optimizer
-from jaxrag.data.factbook.settings import Factbook
+from jaxrag.data.factbook.build import Factbook
 from jaxrag.engines.local.settings import Local
 from jaxrag.evaluation.significance import interval
 from jaxrag.retrieval.dense.encoder import Encoder
