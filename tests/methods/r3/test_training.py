@@ -257,14 +257,12 @@ def test_a_run_continued_is_one_that_never_stopped(
 
 
 @pytest.mark.parametrize(
-    ("changes", "online"),
-    [({"phases": "offline"}, [False] * 4), ({"phases": "online"}, [True] * 4)],
+    ("phases", "online"),
+    [("both", [False, False, True, True]), ("offline", [False] * 4), ("online", [True] * 4)],
 )
-def test_phases(
-    made: Path, passages: Passages, tmp_path: Path, changes: dict[str, Any], online: list[bool]
-) -> None:
-    _, figures = train(made, passages, tmp_path, **changes)
-    assert [line["online"] for line in figures] == online
+def test_phases(phases: Any, online: list[bool]) -> None:
+    settings = R3Training(phases=phases)
+    assert [settings.is_online(step, 4) for step in range(4)] == online
 
 
 def maker_of(made: Path, passages: Passages, directory: Path, **changes: Any) -> BatchMaker:
@@ -319,10 +317,12 @@ def test_other_searches(made: Path, passages: Passages, tmp_path: Path, kind: st
     searcher: Any = BetaSearch(index_of(made, passages, tmp_path), 6)
     if kind == "reindexed":
         searcher = VectorSearch(encoder_of(made), passages, tmp_path / "indexes", 1, 6)
-    _, figures = train(made, passages, tmp_path / "run", searcher=searcher)
-    assert figures[3]["online"]
+    _, figures = train(
+        made, passages, tmp_path / "run", searcher=searcher, phases="online", steps=2
+    )
+    assert [line["online"] for line in figures] == [True, True]
     made_indexes = sorted(path.name for path in tmp_path.glob("indexes/*"))
-    assert made_indexes == ([] if kind == "beta" else ["2", "3"])
+    assert made_indexes == ([] if kind == "beta" else ["0", "1"])
 
 
 def test_searches_agree_where_they_must(made: Path, passages: Passages, tmp_path: Path) -> None:
@@ -382,7 +382,10 @@ def test_two_trainings_are_two_retrievers_to_a_store(
             names.append(encoder.identity)
             return {}
 
-        train(made, passages, tmp_path / str(seed), evaluate=evaluate, evaluate_every=2, seed=seed)
+        train(
+            made, passages, tmp_path / str(seed), evaluate=evaluate, evaluate_every=1, seed=seed,
+            phases="offline", steps=2,
+        )  # fmt: skip
     assert len(seen[0]) == len(seen[1]) == 3
     assert seen[0][0] == seen[1][0]  # both begin with the same network
     assert len({*seen[0], *seen[1]}) == 5
