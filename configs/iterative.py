@@ -27,10 +27,10 @@ from configs.errr import DATA, PAPER
 from configs.parts import SMALL, K, parts_of
 from jaxrag.engines.local.settings import Local
 from jaxrag.methods.iterative import adaptive_rag, ircot, react
+from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
 from jaxrag.runs.run import Run
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.loops import Interleaving
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 
@@ -40,7 +40,7 @@ LOOP = Interleaving(k=K, max_passages=3, max_steps=3, sentence_tokens=40)
 
 def _adaptive(complexity: adaptive_rag.Complexity) -> tuple[adaptive_rag.Config, ...]:
     small = adaptive_rag.Config(
-        complexity,
+        complexity=complexity,
         candidates=OnePath(n=K),
         select=Top(k=K),
         loop=LOOP,
@@ -49,7 +49,7 @@ def _adaptive(complexity: adaptive_rag.Complexity) -> tuple[adaptive_rag.Config,
         closed_tokens=CLOSED,
         by=BY,
     )
-    return small, adaptive_rag.Config(complexity)
+    return small, adaptive_rag.Config(complexity=complexity)
 
 
 METHODS: dict[str, tuple[Any, ...]] = {

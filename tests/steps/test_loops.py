@@ -45,13 +45,9 @@ def test_keys_leave_case_blanks_and_marks_out():
 
 
 def test_limits_are_refused_by_name():
-    with pytest.raises(InputError, match=r"^loop.max_steps is 0; it must be at least 1\.$"):
-        loops.Interleaving(max_steps=0)
-    for name in ("k", "max_passages", "sentence_tokens"):
-        with pytest.raises(InputError, match=f"loop.{name} is -1"):
-            loops.Interleaving(**{name: -1})
-    with pytest.raises(InputError, match="answer_from is 'both'; allowed: passages, reasoning"):
-        loops.check_answer_from("both")  # type: ignore[arg-type]
+    loops.check_limits(steps=1)
+    with pytest.raises(InputError, match=r"^tokens is 0; it must be at least 1\.$"):
+        loops.check_limits(steps=1, tokens=0)
 
 
 def reply(text, logprobs):

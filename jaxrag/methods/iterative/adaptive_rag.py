@@ -1,7 +1,7 @@
-"""Adaptive-RAG (Jeong et al. 2024): as much retrieval as a question's complexity asks for.
+"""Adaptive-RAG (Jeong et al. 2024): as much retrieval as the complexity of a question requires.
 
-A trained classifier labels the question: A is answered without retrieval, B
-after one search, C by IRCoT's loop. What it is trained on is made by `adaptive_labels`.
+A trained classifier labels the question: A is answered without retrieval, B after one search, C by
+IRCoT's loop. Its training data is made by `adaptive_labels`.
 
 Source: docs/methods.md, "Adaptive-RAG".
 """
@@ -17,14 +17,18 @@ import numpy as np
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import gather
 from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.methods.iterative import ircot
 from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, loops, prompts, tasks
+from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.model_helper import ModelHelper
-from jaxrag.steps.needs import Needs
+from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import Answer, InputError, Question
+
+Strategy = Literal["none", "single", "multi"]
+"""How a question is answered: without retrieval, after one search, or by IRCoT's loop."""
 
 Complexity = Literal["trained", "none", "single", "multi"]
 Asked = Literal["logprob", "text"]
@@ -32,22 +36,60 @@ _LABEL_TOKENS = 4  # enough for one letter in any tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Strategies:
+    """Settings of the three strategies.
+
+    Attributes:
+      candidates, select: of the one search of "single".
+      loop, answer_from: of "multi", as in `ircot`.
+      reader: prompts and decoding.
+      closed_tokens: most new tokens of a closed question's answer.
+      by: what answers a closed question, see `kinds.By`.
+    """
+
+    candidates: steps.Candidates = OnePath(n=4)
+    select: steps.Selector = Top(k=4)
+    loop: ircot.Interleaving = ircot.Interleaving()
+    answer_from: ircot.AnswerFrom = "reasoning"
+    reader: steps.Reader = steps.Reader(prompts="iterative")
+    closed_tokens: int = 8
+    by: kinds.By = "text"
+
+    def __post_init__(self) -> None:
+        ircot.check_answer_from(self.answer_from)
+        kinds.check_closed(self.closed_tokens, self.by)
+
+    @property
+    def needs(self) -> Needs:
+        """What the strategies that search need."""
+        found = needs_of(candidates=self.candidates, select=self.select)
+        return Needs(search=True) | found | tasks.answering_needs(self)
+
+    async def answer_by(
+        self, strategy: Strategy, question: Question, tools: Tools, trace: steps.Trace
+    ) -> Answer:
+        """Answers by one of the three strategies."""
+        if strategy == "none":
+            reply = await tasks.answer_directly(question, tools, self, trace)
+        elif strategy == "single":
+            rows = await steps.retrieve(question, tools, self, trace)
+            reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
+        else:
+            reply = await ircot.reason_and_answer(question, tools, self, trace)
+        return Answer(question.id, reply.text, trace)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Strategies):
     """The three strategies, and what chooses between them.
 
     Attributes:
-      complexity: "trained" asks the classifier; the others take one strategy for every question,
+      complexity: "trained" asks the classifier; the others use one strategy for every question,
         the paper's baselines.
-      classifier: the trained model, a T5 or a decoder.
-      asked: how the classifier tells: by the most probable of its three labels (ties go to the
-        simplest), or by the label that it writes; where it writes none, B stands, and the trace
-        shows it.
-      candidates, select: of the one search of "single".
-      loop, answer_from: of "multi", as in `ircot`.
-      reader: how the model is asked; role "complexity" asks the classifier, whose ``words`` are
-        the labels of none, single and multi.
-      closed_tokens: most new tokens of a closed question's answer.
-      by: what answers a closed question, see `kinds.By`.
+      classifier: the trained model, a T5 or a decoder. ``reader``'s role "complexity" is its
+        prompt, whose ``words`` are the labels of none, single and multi.
+      asked: "logprob" takes the most probable of its three labels (ties go to the simplest);
+        "text" takes the label that it writes, or B if it writes none, which the trace marks.
     """
 
     name = "adaptive_rag"
@@ -55,58 +97,62 @@ class Config:
     complexity: Complexity = "trained"
     classifier: ModelSettings = Seq2Seq()
     asked: Asked = "logprob"
-    candidates: steps.Candidates = OnePath(n=4)
-    select: steps.Selector = Top(k=4)
-    loop: loops.Interleaving = loops.Interleaving()
-    answer_from: loops.AnswerFrom = "reasoning"
-    reader: steps.Reader = steps.Reader(prompts="iterative")
-    closed_tokens: int = 8
-    by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        loops.check_answer_from(self.answer_from)
-        kinds.check_closed(self.closed_tokens, self.by)
-        for name, allowed in (("complexity", Complexity), ("asked", Asked)):
-            value = getattr(self, name)
-            if value not in get_args(allowed):
-                raise InputError(f"{name} is {value!r}; allowed: {', '.join(get_args(allowed))}.")
+        super().__post_init__()
+        check_choices(self, complexity=Complexity, asked=Asked)
 
     @property
-    def trained(self) -> ModelHelper:
+    def helper(self) -> ModelHelper:
         """The classifier as a helper."""
         return ModelHelper(self.classifier, logprobs=self.asked == "logprob")
 
     @property
     def needs(self) -> Needs:
-        """Those of the strategies that may be taken, and the classifier."""
-        found = tasks.answering_needs(self)
-        if self.complexity != "none":
-            found |= loops.strategy_needs(self)
+        """What the possible strategies need, and the classifier."""
+        found = super().needs if self.complexity != "none" else tasks.answering_needs(self)
         if self.complexity == "trained":
-            found |= Needs(helpers={"classifier": self.trained})
+            found |= Needs(helpers={"classifier": self.helper})
         return found
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Classifies, then answers by that strategy."""
+        """Classifies the question, then answers by that strategy."""
         trace: steps.Trace = {}
-        strategy = await _strategy(question, tools, self, trace)
+        if self.complexity == "trained":
+            strategy = await self._classify(question, tools, trace)
+        else:
+            strategy = self.complexity
         trace["gate"] = {
             "name": "adaptive_rag",
             "retrieve": strategy != "none",
             "strategy": strategy,
         }
-        return await loops.answer_by(strategy, question, tools, self, trace)
+        return await self.answer_by(strategy, question, tools, trace)
+
+    async def _classify(self, question: Question, tools: Tools, trace: steps.Trace) -> Strategy:
+        template = classifier_template(self.reader.prompts)
+        label = label_by_logprob if self.asked == "logprob" else label_by_text
+        number, record = await label(question, template, tools.helper(self.helper))
+        trace["complexity"] = {"label": template.words[number], **record}
+        return get_args(Strategy)[number]
+
+
+def check_choices(settings: Any, **allowed: Any) -> None:
+    """Refuses a value that is not one of the literals of its field."""
+    for name, literal in allowed.items():
+        if (value := getattr(settings, name)) not in get_args(literal):
+            raise InputError(f"{name} is {value!r}; allowed: {', '.join(get_args(literal))}.")
 
 
 def classifier_template(name: str) -> prompts.Template:
-    """What asks the classifier, and is its input in training: role "complexity" of a prompt set.
+    """The classifier's prompt, in training and in use: role "complexity" of a prompt set.
 
     Raises:
-      InputError: it does not say the three labels.
+      InputError: it does not name the three labels.
     """
     layout = prompts.load(name)
     template = layout.role("complexity")
-    count = len(get_args(loops.Strategy))
+    count = len(get_args(Strategy))
     if len(template.words) != count:
         raise InputError(
             f"{layout.path} [complexity] has the words {list(template.words)}; give {count}, the "
@@ -115,37 +161,23 @@ def classifier_template(name: str) -> prompts.Template:
     return template
 
 
-async def _strategy(
-    question: Question, tools: Tools, config: Config, trace: steps.Trace
-) -> loops.Strategy:
-    if config.complexity != "trained":
-        return config.complexity
-    template = classifier_template(config.reader.prompts)
-    place, record = await (_by_logprob if config.asked == "logprob" else _by_text)(
-        question, template, tools.helper(config.trained)
-    )
-    trace["complexity"] = {"label": template.words[place], **record}
-    return get_args(loops.Strategy)[place]
-
-
-async def _by_logprob(
+async def label_by_logprob(
     question: Question, template: prompts.Template, llm: LanguageModelTool
 ) -> tuple[int, dict[str, Any]]:
-    """Which label is the most probable, its tokens' log-probabilities summed.
+    """Number of the most probable label, by the sum over its tokens.
 
-    Labels are asked for as `jaxrag.methods.iterative.complexity_pairs` has them learned: without a
-    blank before.
+    As in training (`complexity_pairs`), no blank precedes a label.
     """
-    asked = template.prompt(question=question.text)
-    parts = (llm.logprob(asked, label) for label in template.words)
-    found = [float(np.sum(part, dtype=np.float64)) for part in await gather(*parts)]
+    prompt = template.prompt(question=question.text)
+    parts = await gather(*(llm.logprob(prompt, label) for label in template.words))
+    found = [float(np.sum(part, dtype=np.float64)) for part in parts]
     return max(range(len(found)), key=found.__getitem__), {"logprobs": found}
 
 
-async def _by_text(
+async def label_by_text(
     question: Question, template: prompts.Template, llm: LanguageModelTool
 ) -> tuple[int, dict[str, Any]]:
-    """Which label is written first; the middle one where none is."""
+    """Number of the first label in the generated text; the middle one if it contains none."""
     generation = await llm.generate(
         template.prompt(question=question.text),
         max_new_tokens=_LABEL_TOKENS,
@@ -153,5 +185,5 @@ async def _by_text(
     )
     labels = "|".join(map(re.escape, template.words))
     found = re.search(rf"(?<!\w)(?:{labels})(?!\w)", generation.text)
-    place = template.words.index(found.group()) if found else len(template.words) // 2
-    return place, {"raw": generation.text, "junk": found is None}
+    number = template.words.index(found.group()) if found else len(template.words) // 2
+    return number, {"raw": generation.text, "junk": found is None}

@@ -20,10 +20,9 @@ from rich.table import Table
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import in_share
 from jaxrag.methods.iterative import adaptive_labels
-from jaxrag.methods.iterative.adaptive_rag import classifier_template
+from jaxrag.methods.iterative.adaptive_rag import Strategy, classifier_template
 from jaxrag.runs.job import Outcome, answered, write_table
 from jaxrag.runs.run import Run
-from jaxrag.steps import loops
 from jaxrag.types import InputError
 
 COUNTS = "complexity.json"
@@ -81,7 +80,7 @@ def pair_line(record: Mapping[str, Any], method: adaptive_labels.Config) -> dict
     label = record["trace"]["label"]
     if label["strategy"] is None:
         return None
-    place = get_args(loops.Strategy).index(label["strategy"])
+    place = get_args(Strategy).index(label["strategy"])
     name = record["question_id"]
     held_out = in_share(f"0 {name}", method.held_out)
     return {

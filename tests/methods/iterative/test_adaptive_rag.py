@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
+from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.loops import Interleaving
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError, Question
 from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run

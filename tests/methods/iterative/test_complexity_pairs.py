@@ -9,9 +9,9 @@ from experiments.configuration import load
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
 from jaxrag.methods.iterative.complexity_pairs import COUNTS, MakeComplexityPairs, pair_line
+from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.loops import Interleaving
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run

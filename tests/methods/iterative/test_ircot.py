@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jaxrag.methods.iterative import ircot
+from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.loops import Interleaving
 from jaxrag.types import InputError, Passage, Question
 from tests.methods.iterative.turns import CITY, HILL, LAND, WHEN, Turns, WordIndex, run
 
@@ -95,8 +95,11 @@ def test_closed_questions():
 def test_settings_that_will_not_do():
     with pytest.raises(InputError, match="closed_tokens is 0"):
         ircot.Config(closed_tokens=0)
-    with pytest.raises(InputError, match="answer_from is 'x'"):
+    with pytest.raises(InputError, match="answer_from is 'x'; allowed: passages, reasoning"):
         ircot.Config(answer_from="x")  # type: ignore[arg-type]
+    for name in ("k", "max_passages", "max_steps", "sentence_tokens"):
+        with pytest.raises(InputError, match=f"loop.{name} is -1; it must be at least 1"):
+            Interleaving(**{name: -1})
 
 
 PIECES = ("fact. ", "So the answer is: ", "answer is", "\n", "Strelsau", "?", " ", "é", "}", "{x}")
