@@ -161,7 +161,7 @@ def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
     found: dict[str, Side] = {"jaxrag": of_model(local, lambda: local._resize(local._sizes))}
     directory = as_directory(locate(CHECKPOINT), cache)
     if _usable("vllm", wanted):
-        from jaxrag.engines.vllm.settings import Vllm
+        from jaxrag.engines.vllm import Vllm
 
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
         os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")  # it would leave a core idle

@@ -31,7 +31,7 @@ from typing import Any
 from configs.parts import SMALL, K, own, parts_of, wiki
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.build import Factbook
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars.relevance import Judge
 from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Shuffled

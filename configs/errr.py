@@ -35,9 +35,9 @@ from configs import parts
 from configs.parts import K, wiki
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.build import Factbook
-from jaxrag.engines.local.settings import Local
-from jaxrag.engines.seq2seq.settings import Seq2Seq
-from jaxrag.engines.server.settings import Server
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.seq2seq import Seq2Seq
+from jaxrag.engines.server import Server
 from jaxrag.methods.errr import errr, rrr
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG

@@ -27,7 +27,7 @@ from typing import Any
 
 from configs.errr import DATA, PAPER
 from configs.parts import K, parts_of
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.methods.inspecting import dragin, seakr
 from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.retrieval.dense.settings import Exact

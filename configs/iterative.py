@@ -25,7 +25,7 @@ from typing import Any
 from configs.ars import BY, CLOSED
 from configs.errr import DATA, PAPER
 from configs.parts import SMALL, K, parts_of
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.methods.iterative import adaptive_rag, ircot, react
 from jaxrag.methods.iterative.ircot import Interleaving
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann

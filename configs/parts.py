@@ -27,9 +27,9 @@ from typing import Any
 
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
-from jaxrag.engines.local.settings import Local
-from jaxrag.engines.server.settings import Server
-from jaxrag.engines.vllm.settings import Vllm
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
 from jaxrag.retrieval.dense.settings import BiEncoder, Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.run import Run

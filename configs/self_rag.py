@@ -25,7 +25,7 @@ import dataclasses
 
 from configs.errr import DATA, PAPER
 from configs.parts import SMALL, parts_of
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.methods.self_rag import self_rag
 from jaxrag.retrieval.dense.published_encoders import contriever
 from jaxrag.retrieval.dense.settings import Exact, Scann

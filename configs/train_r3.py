@@ -22,7 +22,7 @@ from __future__ import annotations
 from configs.parts import SETS, SMALL, wiki
 from configs.train_sidr import SMALL as START
 from jaxrag.data.factbook.build import Factbook
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.methods.r3 import r3
 from jaxrag.methods.r3.jobs import TrainR3
 from jaxrag.methods.r3.settings import R3Training, Update

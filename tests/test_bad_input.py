@@ -12,8 +12,7 @@ from experiments.configuration import load, parse
 from jaxrag.core.store import Store
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
-from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.evaluation.records import RunDirectory, read_run
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.models.checkpoint.files import locate

@@ -15,7 +15,7 @@ from jaxrag.steps.asking import Reader
 from jaxrag.runs.run import Run
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact
 from jaxrag.data.folder import (Folder)
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 
 HERE = {here!r}
 

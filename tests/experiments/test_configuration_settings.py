@@ -12,10 +12,10 @@ from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.engines.local.settings import Local
-from jaxrag.engines.seq2seq.settings import Seq2Seq
-from jaxrag.engines.server.settings import Server
-from jaxrag.engines.vllm.settings import Vllm
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.seq2seq import Seq2Seq
+from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
 from jaxrag.methods import pairs
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate

@@ -10,9 +10,9 @@ from configs import errr as errr_config
 from configs import errr_pairs as pairs_config
 from experiments.configuration import load
 from jaxrag.data.draw import Draw
-from jaxrag.engines.local.settings import Local
-from jaxrag.engines.seq2seq.settings import Seq2Seq
-from jaxrag.engines.server.settings import Server
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.seq2seq import Seq2Seq
+from jaxrag.engines.server import Server
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.errr import errr, errr_pairs, rrr
 from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained

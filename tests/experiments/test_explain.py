@@ -22,7 +22,7 @@ from jaxrag.steps.asking import Reader
 from jaxrag.runs.run import Run
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact
 from jaxrag.data.folder import (Folder)
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.retrieval.sidr.settings import Sidr
 
 HERE = {here!r}

@@ -241,7 +241,7 @@ from jaxrag.steps import asking as steps
 from jaxrag.steps.needs import Needs
 from jaxrag.runs.run import Run
 from jaxrag.data.folder import (Folder)
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.types import Answer, Question
 
 HERE = Path({here!r})

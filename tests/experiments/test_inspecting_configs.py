@@ -129,7 +129,7 @@ def test_a_small_run_to_its_end(name: str, tmp_path: Path) -> None:
 
 
 def test_an_engine_without_an_inside_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    from jaxrag.engines.local.settings import Local
+    from jaxrag.engines.local.engine import Local
     from tests.scripted import ScriptedModel
 
     reader = Reader(prompts=str(tmp_path / "prompts.toml"))

@@ -9,8 +9,8 @@ import pytest
 from configs.iterative import DATA, METHODS
 from experiments.configuration import load
 from jaxrag.data.draw import Draw
-from jaxrag.engines.local.settings import Local
-from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.iterative import adaptive_labels
 from jaxrag.runs.calls import bounds

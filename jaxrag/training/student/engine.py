@@ -8,11 +8,11 @@ from typing import Any
 import jax
 
 from jaxrag.core.hashing import canonical, digest
+from jaxrag.engines import seq2seq
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.prefill import DecoderNetwork, Sizes
 from jaxrag.engines.prompts import PromptEncoder
-from jaxrag.engines.seq2seq import engine as seq2seq
 from jaxrag.training.checkpoints import flatten, hashes
 from jaxrag.training.student.kinds import Student
 

@@ -9,7 +9,7 @@ import pytest
 
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.inspection import InspectableModel, Inspection
-from jaxrag.engines.server.client import ServerModel
+from jaxrag.engines.server import ServerModel
 from jaxrag.types import InputError, Message
 from tests.engines.tiny_model import CHATS, write_tiny_model
 from tests.models.decoder.inspection_reference import reference_inside

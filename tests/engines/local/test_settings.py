@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.engines.local.settings import Local
-from jaxrag.engines.seq2seq.settings import Seq2Seq
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.methods.iterative import adaptive_rag
 from jaxrag.runs.student import job
 from jaxrag.steps.asking import Reader

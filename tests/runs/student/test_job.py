@@ -12,7 +12,7 @@ import pytest
 
 from configs import train_query_optimizer
 from jaxrag.data.factbook.build import Factbook
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.run import Run

@@ -14,11 +14,11 @@ from transformers import PreTrainedTokenizerFast
 
 from experiments.configuration import load
 from jaxrag.core import http
+from jaxrag.engines import vllm
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.prompts import PromptEncoder, encode_prompt, encoder_of
-from jaxrag.engines.server.settings import Server
-from jaxrag.engines.vllm import engine as vllm
-from jaxrag.engines.vllm.engine import VllmModel
+from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import VllmModel
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.models.tokenizer import load_tokenizer
@@ -30,7 +30,7 @@ from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.prompts.truncation import word_ends
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Answer, InputError, Message, Passage, Question
-from tests.engines.server.fake_server import serving
+from tests.engines.fake_server import serving
 from tests.engines.tiny_model import SPECIAL, TEMPLATE, write_tiny_model
 from tests.experiments.small_run import write_small_run
 from tests.scripted import ScriptedModel, run_step, tools_of

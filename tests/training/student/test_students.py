@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrag.engines.local.engine import LocalModel
-from jaxrag.engines.seq2seq.engine import Seq2SeqModel
+from jaxrag.engines.seq2seq import Seq2SeqModel
 from jaxrag.models.checkpoint.files import read_tensors, write_checkpoint
 from jaxrag.training.student import students
 from jaxrag.training.student.students import NewT5, Student, TokenPairs

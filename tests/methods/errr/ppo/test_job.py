@@ -14,7 +14,7 @@ from configs import train_rrr
 from jaxrag.core.store import Store
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.build import Factbook
-from jaxrag.engines.local.settings import Local
+from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval, paired_difference
 from jaxrag.methods.errr import rrr
 from jaxrag.methods.errr.ppo import figures as ppo_figures

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from jaxrag.core import http
-from jaxrag.engines.server.client import ServerModel
-from jaxrag.engines.server.settings import Server
+from jaxrag.engines.server import Server, ServerModel
 from jaxrag.types import EngineDown, InputError, Message
-from tests.engines.server.fake_server import END, faulty, serving, slowly, well
+from tests.engines.fake_server import END, faulty, serving, slowly, well
 from tests.engines.tiny_model import write_tiny_model
 
 KEY = "sk-not-to-be-seen"

@@ -22,8 +22,7 @@ import pytest
 from jaxrag.core.store import Store
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.scheduler import Scheduler
-from jaxrag.engines.server.client import ServerModel
-from jaxrag.engines.server.settings import Server
+from jaxrag.engines.server import Server, ServerModel
 from jaxrag.models.checkpoint.export import as_directory
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.steps.tools import LanguageModelTool

@@ -8,10 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.engines.seq2seq.batches import padded_length, source_batches
-from jaxrag.engines.seq2seq.engine import Seq2SeqModel
-from jaxrag.engines.seq2seq.settings import Seq2Seq
-from jaxrag.engines.seq2seq.writer import Beams
+from jaxrag.engines.seq2seq import Beams, Seq2Seq, Seq2SeqModel, padded_length, source_batches
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError, Message
 from tests.models.t5 import small_t5
@@ -172,10 +169,10 @@ def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
 def test_writing_ends_once_all_have_met_a_stop_string(
     model: Seq2SeqModel, answers: list[Generation], monkeypatch: Any
 ) -> None:
-    from jaxrag.engines.seq2seq import writer as seq2seq_writer
+    from jaxrag.engines import seq2seq
 
-    calls, real = [], seq2seq_writer.extend_answers
-    monkeypatch.setattr(seq2seq_writer, "extend_answers", lambda *a: calls.append(1) or real(*a))
+    calls, real = [], seq2seq.extend_answers
+    monkeypatch.setattr(seq2seq, "extend_answers", lambda *a: calls.append(1) or real(*a))
     prompt = next(p for p, a in zip(PROMPTS, answers, strict=True) if a.finish_reason == "length")
     model.generate([prompt], max_new_tokens=40)
     assert len(calls) == 1
