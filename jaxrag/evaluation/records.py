@@ -1,19 +1,19 @@
-"""Run directories: what a run was, what it answered, and how to go on after a crash.
+"""Run directories: settings and answers of a run, safe to resume after a crash.
 
 ``config.json``     the resolved settings and the identities of data and models, under ``config``;
                     package versions, devices and commit, one entry per distinct environment, under
                     ``environments``
 ``answers.jsonl``   a line per question, appended as questions finish: ``question_id``,
                     ``question``, ``gold_answers``, ``gold_passages`` (ids, where known),
-                    ``top_holds_answer`` (where passages were read for an open answer: whether the
-                    first holds it), ``prediction``, ``trace``, ``cost``; or ``error`` in place of
-                    the last four
-``timings.jsonl``   ``question_id``, ``seconds``, ``store_hits``: what may differ between two runs
-                    of the same command, kept apart so that answers.jsonl does not
+                    ``top_holds_answer`` (for open questions answered from passages: whether the
+                    first passage contains a gold answer), ``prediction``, ``trace``, ``cost``; or
+                    ``error`` in place of the last four
+``timings.jsonl``   ``question_id``, ``seconds``, ``store_hits``: these may differ between two runs
+                    of the same command; answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
-``explanations.jsonl``  which tokens matched, for some questions (see `explanations`; optional)
+``explanations.jsonl``  matched tokens of some questions (see `report.explanations`; optional)
 ``metrics.json``    written at the end
-``log.jsonl``       what happened when, all processes that worked on the run (see `run_log`)
+``log.jsonl``       log of all processes that worked on the run (see `run_log`)
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ _UNFIT = "Use another run directory, or delete this one to start over."
 
 
 class RunRecords(NamedTuple):
-    """A run directory as it was read: ``records`` one per question, the newest line of each."""
+    """Contents of a run directory; ``records`` has the newest line of each question."""
 
     path: Path
     config: dict[str, Any]
@@ -50,8 +51,8 @@ class RunRecords(NamedTuple):
 class RunDirectory:
     """A run directory held open for writing by one process.
 
-    Use it as a context manager. ``finished`` are the ids of the questions that an earlier process
-    answered; those that ended in an error are not among them and are to be asked again.
+    Use it as a context manager. ``finished`` has the ids of the questions that earlier processes
+    answered; questions that failed are not among them, so that they are tried again.
     """
 
     def __init__(self, path: Path, lock: int, finished: frozenset[str]):
@@ -67,20 +68,20 @@ class RunDirectory:
         *,
         environment: Mapping[str, Any] | None = None,
     ) -> RunDirectory:
-        """Starts a run, or goes on with an interrupted one of the same ``config``.
+        """Starts a run, or continues an interrupted one with the same ``config``.
 
         Args:
-          path: the directory, made if missing.
-          config: plain JSON; all that determines results (settings, identities of data and
-            models). The report looks for ``method.name``, ``dataset.name``,
-            ``language_model`` and ``retriever`` in it.
-          environment: what is recorded beside it and may change between sessions;
-            by default package versions, devices and commit of this process.
+          path: the directory, created if missing.
+          config: plain JSON of everything that determines results (settings, identities of data
+            and models). The report reads ``method.name``, ``dataset.name``, ``language_model``
+            and ``retriever``.
+          environment: recorded beside the config, and may change between sessions; by default
+            package versions, devices and commit of this process.
 
         Raises:
-          InputError: another process writes there, the directory holds a run of another config,
-            one of its files is corrupt, or the disk is full. A torn last line, as ``kill -9``
-            leaves it, is cut.
+          InputError: another process is writing there, the directory holds a run with another
+            config, one of its files is corrupt, or the disk is full. An incomplete last line, as
+            ``kill -9`` leaves it, is removed.
         """
         path = Path(path)
         plain = json.loads(jsonl.encode("config", config))
@@ -88,10 +89,10 @@ class RunDirectory:
             try:
                 path.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError) as error:
-                raise InputError(f"{error.filename} is a file, not a run directory") from error
+                raise InputError(f"{error.filename} is a file, not a run directory.") from error
             lock = _take_lock(path)
         try:
-            _settle_config(path, plain, dict(environment or describe_environment()))
+            _write_or_check_config(path, plain, dict(environment or describe_environment()))
             for name in ("answers.jsonl", "timings.jsonl"):
                 jsonl.cut_torn_line(path / name)
             records = newest(jsonl.read(path / "answers.jsonl"))
@@ -105,27 +106,26 @@ class RunDirectory:
     def append(
         self, records: Iterable[Mapping[str, Any]], timings: Iterable[Mapping[str, Any]] = ()
     ) -> None:
-        """Adds whole lines, on disk when this returns.
+        """Appends records, on disk when this returns.
 
         Raises:
           ValueError: a record is not plain JSON (JSON has no NaN or infinity).
-          InputError: the disk is full; nothing of these lines is left behind.
-          OSError: the disk is broken.
+          InputError: the disk is full; none of these lines is kept.
         """
         answer_lines = [jsonl.encode(str(record["question_id"]), record) for record in records]
         timing_lines = [jsonl.encode(str(timing["question_id"]), timing) for timing in timings]
-        (self.path / "metrics.json").unlink(missing_ok=True)  # it no longer fits the answers
-        # Timings first: a kill in between leaves a timing without answer, which is overwritten.
+        (self.path / "metrics.json").unlink(missing_ok=True)  # out of date from here on
+        # Timings first: a kill in between leaves a timing without an answer; a later one wins.
         jsonl.append(self.path / "timings.jsonl", timing_lines)
         jsonl.append(self.path / "answers.jsonl", answer_lines)
 
     def finish(
         self, question_ids: Sequence[str], *, passages: Iterable[Passage] = ()
     ) -> dict[str, Any]:
-        """Puts the lines in the order of ``question_ids`` and writes metrics.json.
+        """Sorts the lines by ``question_ids`` and writes metrics.json; returns its contents.
 
-        After it answers.jsonl has the same bytes whether the run was interrupted or not. Questions
-        without a line are counted as missing. ``passages`` are kept for the report.
+        The bytes of answers.jsonl then do not depend on interruptions. Questions without a line
+        are counted as missing. ``passages`` are kept for the report.
         """
         for name in ("answers.jsonl", "timings.jsonl"):
             jsonl.reorder(self.path / name, question_ids)
@@ -137,13 +137,13 @@ class RunDirectory:
         return found
 
     def named_passages(self) -> list[str]:
-        """Ids of all passages that the recorded searches found, each once, first named first."""
+        """Ids of all passages that the recorded searches found, without repeats."""
         records = newest(jsonl.read(self.path / "answers.jsonl")).values()
         searches = (s for record in records for s in record.get("trace", {}).get("searches", ()))
         return list(dict.fromkeys(passage for search in searches for passage in search["ids"]))
 
     def close(self) -> None:
-        """Lets other processes write here."""
+        """Releases the lock."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -163,7 +163,7 @@ def read_run(path: str | Path) -> RunRecords:
     """
     path = Path(path)
     if not (path / "config.json").is_file():
-        raise InputError(f"{path} is not a run directory: it holds no config.json")
+        raise InputError(f"{path} is not a run directory: it holds no config.json.")
     head = _read_config(path / "config.json")
     records = tuple(newest(jsonl.read(path / "answers.jsonl", torn_ok=True)).values())
     timings = newest(jsonl.read(path / "timings.jsonl", torn_ok=True))
@@ -172,13 +172,13 @@ def read_run(path: str | Path) -> RunRecords:
 
 
 def read_passages(path: str | Path) -> dict[str, dict[str, str]]:
-    """The passages that a run directory keeps for its report, by id; empty when it keeps none."""
+    """The passages that a run directory keeps for its report, by id; empty if there are none."""
     lines = jsonl.read(Path(path) / "passages.jsonl", key="id")
     return {line["id"]: line for line in lines}
 
 
 def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
-    """Contents of metrics.json: counts, means with 95 % intervals, totals; null for undefined."""
+    """Contents of metrics.json: counts, means with 95 % intervals, and total costs."""
     columns = metrics.score(run.records, run.timings)
     errors = sum("error" in record for record in run.records)
     return {
@@ -201,7 +201,7 @@ def newest(lines: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def differences(recorded: Any, given: Any, prefix: str = "") -> list[str]:
-    """One line for each setting that two configs do not share, by dotted name."""
+    """One line for each setting that differs between two configs, by dotted name."""
     if isinstance(recorded, dict) and isinstance(given, dict):
         missing = object()
         return [
@@ -221,18 +221,36 @@ def differences(recorded: Any, given: Any, prefix: str = "") -> list[str]:
 
 
 def check_config(path: Path, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuses to go on with a run of other settings, naming every difference.
+    """Refuses to continue a run with other settings.
 
     Raises:
-      InputError: what ``path`` has recorded is not what is given.
+      InputError: the configs differ; the message lists every difference. Or ``recorded`` was
+        written before classes were recorded by their names alone.
     """
-    if changed := differences(recorded, given):
+    changed = differences(recorded, given)
+    if changed and _names_modules(recorded):
+        raise InputError(
+            f"{path} was written by an earlier version of jaxrag, whose runs and trainings cannot "
+            f"be continued; experiments.report and experiments.status still read it. {_UNFIT}"
+        )
+    if changed:
         listed = "\n".join(f"  {line}" for line in changed)
         raise InputError(f"{path} holds a run with other settings:\n{listed}\n{_UNFIT}")
 
 
-def _settle_config(path: Path, config: dict[str, Any], environment: dict[str, Any]) -> None:
-    """Writes config.json, or checks the one that is there and notes a new environment."""
+def _names_modules(recorded: Any) -> bool:
+    """Whether classes are recorded with their modules, such as "gates.UncertaintyGate"."""
+    if isinstance(recorded, list):
+        return any(map(_names_modules, recorded))
+    if not isinstance(recorded, Mapping):
+        return False
+    name = recorded.get("is")
+    named = isinstance(name, str) and re.fullmatch(r"[a-z_0-9]+\.[A-Z]\w+", name)
+    return bool(named) or any(map(_names_modules, recorded.values()))
+
+
+def _write_or_check_config(path: Path, config: dict[str, Any], environment: dict[str, Any]) -> None:
+    """Writes config.json, or checks the existing one and adds a new environment."""
     file = path / "config.json"
     environments = []
     if file.is_file():
@@ -241,8 +259,8 @@ def _settle_config(path: Path, config: dict[str, Any], environment: dict[str, An
         environments = head["environments"]
     elif (path / "answers.jsonl").exists():
         raise InputError(f"{path} holds answers.jsonl but no config.json. {_UNFIT}")
-    steady = [{k: v for k, v in e.items() if k != "started"} for e in [*environments, environment]]
-    if not environments or steady[-1] != steady[-2]:
+    lasting = [{k: v for k, v in e.items() if k != "started"} for e in [*environments, environment]]
+    if not environments or lasting[-1] != lasting[-2]:
         environments = [*environments, environment]
         head = {"config": config, "environments": environments}
         write_text(file, json.dumps(head, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
@@ -265,6 +283,6 @@ def _take_lock(path: Path) -> int:
     except BlockingIOError:
         os.close(lock)
         raise InputError(
-            f"another process is writing to {path}; wait for it or use another directory"
+            f"another process is writing to {path}; wait for it or use another directory."
         ) from None
     return lock

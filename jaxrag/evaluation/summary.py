@@ -58,10 +58,10 @@ def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> li
     Raises:
       InputError: one is not a run directory, or two use one id for different questions.
     """
-    return rows([read_run(path) for path in run_dirs], baseline=baseline)
+    return summarise_read([read_run(path) for path in run_dirs], baseline=baseline)
 
 
-def rows(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> list[Row]:
+def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> list[Row]:
     """As ``summarise``, for runs that have been read already; grouped by data set."""
     found = []
     for members in by_dataset(runs).values():

@@ -130,9 +130,15 @@ def test_tuples_and_lists_are_one_setting() -> None:
     assert differences({"a": 1}, {"a": True}) == ["a: 1 recorded, true now"]
 
 
-def test_config_given_as_tuples_resumes(tmp_path: Path) -> None:
-    start(tmp_path, {"stop": ("a", "b")}).close()
-    start(tmp_path, {"stop": ("a", "b")}).close()
+def test_a_config_with_tuples_resumes(tmp_path: Path) -> None:
+    config = {"stop": ("a", "b")}
+    with start(tmp_path, config) as run:
+        run.append([line("q00")])
+    with start(tmp_path, config) as run:
+        assert run.finished == {"q00"}
+    assert read_run(tmp_path).config == {"stop": ["a", "b"]}
+    with pytest.raises(InputError, match=r'stop: \["a", "b"\] recorded, \["a"\] now'):
+        start(tmp_path, {"stop": ("a",)})
 
 
 def test_a_new_environment_is_noted_not_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The report's figures of whole runs as SVG: intervals, accuracy against cost, wins and losses."""
+"""The report's figures as SVG: accuracy and cost, wins and losses, and gates on uncertainty."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.evaluation.curves import ThresholdCurve, by_uncertainty, separation
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.tables import number, with_interval
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import Row
+
+LEAST_U = 1e-4  # nats; smaller values share the first bin of the histogram
+BINS = 24
 
 
 def figure(title: str, drawing: str, note: str) -> str:
@@ -129,3 +136,139 @@ def wins_and_losses(
     drawing = svg.drawing(parts, says=says, height=height)
     note = f"Of {questions:,} shared questions, by exact match; the others are ties."
     return figure("Question by question", drawing, note)
+
+
+def em_against_query_ratio(
+    policies: Sequence[tuple[int, str, ThresholdCurve]],
+    accepted: ThresholdCurve,
+    recorded: Sequence[tuple[int, str, float, float]],
+) -> str:
+    """Exact match as the threshold moves.
+
+    Args:
+      policies: position and label of runs that retrieved for every question, with the score of
+        using them where the direct answer is not accepted.
+      accepted: score of the direct answers alone among the accepted questions.
+      recorded: position, label, query ratio and exact match of runs with a gate, as they were.
+    """
+    tops = [curve.high.max() for _, _, curve in policies] + [np.quantile(accepted.high, 0.8)]
+    x, y = svg.x_scale(0, 100), svg.y_scale(0, 100 * svg.nice_top(min(1, max(tops))))
+    parts = [svg.axes(x, y, x_title="query ratio: answered without retrieval, %", y_title="EM %")]
+    parts += _threshold_axis(accepted, x)
+    parts.append(_band(accepted, x, y, "band direct") + _line(accepted, x, y, "curve direct"))
+    for i, _, curve in policies:
+        kind = f"c{i % svg.COLOURS}"
+        ends = [(x(0), y(100 * curve.mean[0])), (x(100), y(100 * curve.mean[-1]))]
+        parts.append(_band(curve, x, y, f"band {kind}") + svg.path(ends, kind=f"chance {kind}"))
+        parts.append(_line(curve, x, y, f"curve {kind}"))
+    for i, label, ratio, em in recorded:
+        tip = f"{label} as run: EM {100 * em:.1f} %, {100 * ratio:.0f} % without retrieval"
+        parts.append(svg.marker(x(100 * ratio), y(100 * em), i, tip=tip))
+    with_policy = (
+        "Coloured: EM over all questions when the rest is answered by a run that always "
+        "retrieves; dashed: the same share accepted by chance. "
+    )
+    note = (
+        "Grey: EM of the direct answers among the accepted share, least uncertain first. "
+        + (with_policy if policies else "Add a run that always retrieves for the whole policy. ")
+        + ("Marks: the gates as they were run. " if recorded else "")
+        + "Bands: 95 % intervals."
+    )
+    drawing = svg.drawing(parts, says="Exact match against the share answered without retrieval")
+    return figure("Moving the threshold", drawing, note)
+
+
+def _threshold_axis(curve: ThresholdCurve, x: svg.Scale) -> list[str]:
+    """Thresholds in nats above the plot, at the query ratios that they lead to."""
+    parts = []
+    for share in (0.25, 0.5, 0.75):
+        at = min(int(np.searchsorted(curve.query_ratio, share)), len(curve.threshold) - 1)
+        if not math.isfinite(curve.threshold[at]):
+            continue
+        px = x(100 * curve.query_ratio[at])
+        name = f"u ≤ {curve.threshold[at]:.2g}"
+        parts.append(svg.line(px, svg.TOP, px, svg.TOP + 5, kind="axis"))
+        parts.append(svg.text(px, svg.TOP - 5, name, anchor="middle", kind="tick"))
+    return parts
+
+
+def _line(curve: ThresholdCurve, x: svg.Scale, y: svg.Scale, kind: str) -> str:
+    points = zip(curve.query_ratio, curve.mean, strict=True)
+    return svg.path([(x(100 * r), y(100 * m)) for r, m in points], kind=kind)
+
+
+def _band(curve: ThresholdCurve, x: svg.Scale, y: svg.Scale, kind: str) -> str:
+    up = [(x(100 * r), y(100 * v)) for r, v in zip(curve.query_ratio, curve.high, strict=True)]
+    down = [(x(100 * r), y(100 * v)) for r, v in zip(curve.query_ratio, curve.low, strict=True)]
+    return svg.path(up + down[::-1], kind=kind, closed=True)
+
+
+def uncertainty_histogram(
+    u: Float[np.ndarray, " q"],
+    right: Float[np.ndarray, " q"],
+    thresholds: Sequence[tuple[int, str, float]],
+) -> str:
+    """Direct answers by u, right ones in the dark part of each bar; thresholds of the runs."""
+    finite = u[np.isfinite(u)]
+    most = max(10 ** math.ceil(math.log10(max(finite.max(initial=1), 0.1))), 1)
+    edges = np.geomspace(LEAST_U, most, BINS + 1)
+    bins = np.clip(np.searchsorted(edges, np.maximum(u, LEAST_U), side="right") - 1, 0, BINS - 1)
+    bins = np.where(np.isinf(u), BINS + 1, bins)
+    good = np.bincount(bins[right == 1], minlength=BINS + 2)
+    bad = np.bincount(bins[right == 0], minlength=BINS + 2)
+    shown = BINS + 2 if np.isinf(u).any() else BINS
+    width = (svg.RIGHT - svg.LEFT) / shown
+    x = svg.Scale(LEAST_U, most, svg.LEFT, svg.LEFT + BINS * width, log=True)
+    y = svg.y_scale(0, svg.nice_top(max((good + bad).max(), 4)))
+    last = round(math.log10(most)) + (shown == BINS)  # "empty" stands where the last one would
+    decades = [10.0**p for p in range(round(math.log10(LEAST_U)), last)]
+    title = "uncertainty u of the direct answer, nats"
+    parts = [svg.axes(x, y, x_title=title, y_title="questions", x_ticks=decades)]
+    for i in np.flatnonzero((good + bad)[:shown]):
+        left, total = svg.LEFT + i * width, good[i] + bad[i]
+        span = "empty answers" if i > BINS else f"u from {edges[i]:.2g} to {edges[i + 1]:.2g}"
+        tip = f"{span}: {good[i]} right, {bad[i]} wrong"
+        top, middle = y(total), y(good[i])
+        parts.append(svg.rect(left + 0.7, top, width - 1.4, middle - top, kind="wrong", tip=tip))
+        low = svg.BOTTOM - middle
+        parts.append(svg.rect(left + 0.7, middle, width - 1.4, low, kind="right", tip=tip))
+    if shown > BINS:
+        at = svg.LEFT + (BINS + 1.5) * width
+        parts.append(svg.text(at, svg.BOTTOM + 18, "empty", anchor="end", kind="tick"))
+    for value in sorted({value for _, _, value in thresholds}):
+        runs = [(i, label) for i, label, other in thresholds if other == value]
+        at, kind = x(max(value, LEAST_U)), f"threshold c{runs[0][0] % svg.COLOURS}"
+        parts.append(svg.line(at, svg.TOP - 8, at, svg.BOTTOM, kind=kind))
+        name = ", ".join(label for _, label in runs)
+        parts.append(svg.text(at - 5, svg.TOP, name, anchor="end", kind="name halo"))
+    auroc = separation(u, right)
+    told = "" if math.isnan(auroc) else f" A wrong one has the greater u {auroc:.0%} of the time."
+    note = f"Dark: right ({int(good.sum()):,}); light: wrong ({int(bad.sum()):,}).{told}"
+    drawing = svg.drawing(parts, says="Histogram of uncertainty, right and wrong answers")
+    return figure("Does uncertainty tell right from wrong?", drawing, note)
+
+
+def em_by_uncertainty(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> str:
+    """Exact match of the direct answers in five groups of equal size, least uncertain first."""
+    groups = by_uncertainty(u, right)
+    y = svg.y_scale(0, 100 * svg.nice_top(max(found.high for _, _, found in groups)))
+    x = svg.x_scale(0, len(groups))
+    parts = [
+        svg.axes(x, y, x_title="fifths of the questions, by greatest u", y_title="EM %", x_ticks=())
+    ]
+    for i, (low, high, found) in enumerate(groups):
+        left, right_edge, middle = x(i + 0.18), x(i + 0.82), x(i + 0.5)
+        upto = f"≤ {high:.2g}" if math.isfinite(high) else "the rest"
+        shown = " ".join(with_interval("exact_match", found))
+        tip = f"u {low:.2g} to {high:.2g}: EM {shown}, n = {found.n}"
+        top = y(100 * found.mean)
+        parts.append(
+            svg.rect(left, top, right_edge - left, svg.BOTTOM - top, kind="right", tip=tip)
+        )
+        parts.append(
+            svg.line(middle, y(100 * found.low), middle, y(100 * found.high), kind="whisker")
+        )
+        parts.append(svg.text(middle, svg.BOTTOM + 18, upto, anchor="middle", kind="tick"))
+    drawing = svg.drawing(parts, says="Exact match of direct answers by uncertainty")
+    note = "Direct answers, without retrieval, with 95 % intervals. Falling bars: u is informative."
+    return figure("Direct answers by uncertainty", drawing, note)

@@ -17,24 +17,6 @@ GROUPS = {
     "retrieval": ("recall", "coverage", "hit", "pool_recall", "ir_accuracy", "trigger"),
     "cost per question": metrics.COSTS + metrics.TIMINGS,
 }
-HEADINGS = {
-    "f1": "F1 %",
-    "contains": "contains<br>%",
-    "precision_positive": "precision<br>of yes %",
-    "precision_macro": "macro<br>precision %",
-    "recall": "recall<br>%",
-    "coverage": "coverage<br>%",
-    "hit": "hit<br>%",
-    "pool_recall": "in pool<br>%",
-    "ir_accuracy": "IR<br>%",
-    "trigger": "trigger<br>%",
-    "llm_calls": "LLM<br>calls",
-    "prompt_tokens": "prompt<br>tokens",
-    "new_tokens": "new<br>tokens",
-    "searches": "searches",
-    "seconds": "seconds",
-    "store_hits": "store<br>hits",
-}
 
 
 def mark(run: int) -> str:
@@ -57,7 +39,7 @@ def main_table(rows: Sequence[Row]) -> str:
     baseline = next((row.baseline for row in rows if row.baseline), "")
     delta = f"<th>ΔEM vs<br>{escape(baseline)}</th>" if compared else ""
     heads = "".join(
-        f"<th{_first(group, name, names)}>{HEADINGS[name]}</th>"
+        f"<th{_first(group, name, names)}>{tables.HEADINGS[name].replace(' ', '<br>', 1)}</th>"
         for group, names in shown.items()
         for name in names
     )

@@ -6,22 +6,41 @@ written by the page's script as text, never as HTML.
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
 from jaxrag.core.durable_files import write_text
-from jaxrag.evaluation.records import RunRecords, read_run
-from jaxrag.evaluation.report import sections
+from jaxrag.evaluation import metrics
+from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
+from jaxrag.evaluation.records import RunRecords, read_passages, read_run
+from jaxrag.evaluation.report import explanations, figures, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
-from jaxrag.evaluation.report.tables import NOTE, markdown_table
-from jaxrag.evaluation.report.traces import packed
-from jaxrag.evaluation.summary import BASELINE, Row, by_dataset, name_of, rows
+from jaxrag.evaluation.report.html_tables import main_table, mark, papers_table
+from jaxrag.evaluation.summary import (
+    BASELINE,
+    Row,
+    by_dataset,
+    labels,
+    name_of,
+    paired_rows,
+    summarise_read,
+)
 from jaxrag.types import InputError
 
+MOST_POLICIES = 4
+PASSAGE_CHARACTERS = 1_500  # what the page shows of a passage
+
 READING = (
-    NOTE,
+    tables.NOTE,
     "An interval for a score that is 0 or 1 for every question is Wilson's. Questions that ended "
     "in an error count in no mean. Seconds are each question's share of the time that the engines "
     "worked; what a run found in the store cost it none.",
@@ -53,18 +72,18 @@ def write_report(
     if not run_dirs:
         raise InputError("a report needs at least one run directory")
     runs = [read_run(path) for path in run_dirs]
-    table = rows(runs, baseline=baseline)
+    table = summarise_read(runs, baseline=baseline)
     out = Path(out_html)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page(runs, table))
-    write_text(out.with_suffix(".md"), markdown_table(table))
+    write_text(out.with_suffix(".md"), tables.markdown_table(table))
     return table
 
 
 def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
     """The HTML of the report."""
     body = [
-        sections.dataset_section(members, [row for row in table if row.dataset == name])
+        dataset_section(members, [row for row in table if row.dataset == name])
         for name, members in by_dataset(runs).items()
     ]
     scripts = Template(part("scripts.html")).substitute(
@@ -76,7 +95,7 @@ def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
         facts=facts(runs),
         sections="\n".join([*body, part("questions.html")]),
         reading=READING,
-        markdown=markdown_table(table),
+        markdown=tables.markdown_table(table),
         configs=configs((_name(run), run.config, run.environments) for run in runs),
         scripts=scripts,
     )
@@ -127,3 +146,195 @@ def _data(value: Any) -> str:
         f"{value[k]:,} {k}" for k in ("questions", "passages") if isinstance(value.get(k), int)
     ]
     return ": ".join([str(value.get("name", "unnamed")), *[", ".join(counts)] * bool(counts)])
+
+
+def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
+    """HTML of all there is to see about one data set; ``rows`` are those of ``runs``."""
+    legend = "".join(f"<span>{mark(i)}{escape(row.label)}</span>" for i, row in enumerate(rows))
+    drawn = [
+        figures.accuracy_against_cost(rows, "llm_calls", title="LLM calls"),
+        figures.accuracy_against_cost(rows, "prompt_tokens", title="prompt tokens"),
+        _wins(runs, rows),
+        *_uncertainty(runs, rows),
+    ]
+    return (
+        f"<section><h2>{escape(rows[0].dataset)}</h2>"
+        f'<p class="finding">{escape(finding(rows))}</p>{_warnings(rows)}'
+        f'<div class="wide">{main_table(rows)}</div>'
+        f'<div class="legend" aria-hidden="true">{legend}</div>'
+        f'<div class="figures">{"".join(drawn)}</div>{_matches(runs, rows)}'
+        f"{papers_table(runs, rows)}</section>"
+    )
+
+
+def finding(rows: Sequence[Row]) -> str:
+    """What the table says in a sentence or two, with no more certainty than it has."""
+    known = [row for row in rows if row.means["exact_match"].n]
+    if not known:
+        return "No question has been answered yet."
+    best = max(known, key=lambda row: row.means["exact_match"].mean)
+    mean, ends = tables.with_interval("exact_match", best.means["exact_match"])
+    first = f"{best.label} has the highest exact match, {mean} % {ends}"
+    compared = best.differences.get("exact_match")
+    if compared is None or not compared.n:
+        return f"{first}." if len(known) > 1 else f"Exact match {mean} % {ends}."
+    low, high = 100 * compared.low, 100 * compared.high
+    how = "excludes" if low > 0 or high < 0 else "includes"
+    return (
+        f"{first}; the interval of its difference to {best.baseline}, "
+        f"{100 * compared.mean:+.1f} points [{low:+.1f}, {high:+.1f}], {how} zero."
+    )
+
+
+def _warnings(rows: Sequence[Row]) -> str:
+    lines = [f"{row.label}: {tables.errors_text(row)}, in no mean." for row in rows if row.errors]
+    lines += [f"{row.label} is unfinished: run it again." for row in rows if not row.finished]
+    return "".join(f'<p class="warn">{escape(text)}</p>' for text in lines)
+
+
+def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
+    reference = next((i for i, row in enumerate(rows) if not row.differences), 0)
+    theirs = metrics.score(runs[reference].records)["exact_match"]
+    counts, shared = [], 0
+    for i, row in enumerate(rows):
+        if i == reference:
+            continue
+        ours = metrics.score(runs[i].records)["exact_match"]
+        mine, other = paired_rows(runs[i], runs[reference])
+        moved = ours[mine] - theirs[other]
+        shared = max(shared, int(np.isfinite(moved).sum()))
+        counts.append((i, row.label, int((moved > 0).sum()), int((moved < 0).sum())))
+    return figures.wins_and_losses(counts, baseline=rows[reference].label, questions=shared)
+
+
+def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
+    """Figures from the run that holds most direct answers with their u; none without one."""
+    found = [metrics.direct_answers(run.records) for run in runs]
+    known = [int((~np.isnan(u)).sum()) for u, _ in found]
+    source = int(np.argmax(known))
+    u, right = found[source]
+    asked = ~np.isnan(u) & ~np.isnan(right)
+    if asked.sum() < 10:
+        return []
+    gates = _thresholds(runs, rows)
+    recorded = [
+        (i, rows[i].label, 1 - rows[i].means["trigger"].mean, rows[i].means["exact_match"].mean)
+        for i, _, _ in gates
+        if rows[i].means["exact_match"].n
+    ]
+    policies = _policies(runs, rows, source, u, right)
+    return [
+        figures.em_against_query_ratio(policies, accepted_curve(u[asked], right[asked]), recorded),
+        figures.uncertainty_histogram(u[asked], right[asked], gates),
+        figures.em_by_uncertainty(u[asked], right[asked]),
+    ]
+
+
+def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
+    """Which tokens carried the matches that `experiments.explain` kept; empty without any."""
+    parts = []
+    for run, row in zip(runs, rows, strict=True):
+        drawn = "".join(map(explanations.figure, explanations.read(run.path)))
+        if drawn:
+            parts.append(
+                f"<h3>Which tokens matched: {escape(row.label)}</h3>"
+                f'<div class="figures">{drawn}</div>'
+            )
+    return "".join(parts)
+
+
+def _thresholds(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[tuple[int, str, float]]:
+    """Position, label and threshold of the runs whose gate compared u with one."""
+    found = []
+    for i, (run, row) in enumerate(zip(runs, rows, strict=True)):
+        gates = (record.get("trace", {}).get("gate", {}) for record in run.records)
+        used = {gate["threshold"] for gate in gates if gate.get("name") == "nll"}
+        found += [(i, row.label, threshold) for threshold in used]
+    return found
+
+
+def _policies(
+    runs: Sequence[RunRecords],
+    rows: Sequence[Row],
+    source: int,
+    u: Float[np.ndarray, " q"],
+    right: Float[np.ndarray, " q"],
+) -> list[tuple[int, str, ThresholdCurve]]:
+    """Curves of the gate in front of each run that retrieved for every question."""
+    found = []
+    for i, run in enumerate(runs):
+        columns = metrics.score(run.records)
+        searched = columns["retriever_activation"]
+        if not len(searched) or np.nanmin(searched) < 1 or len(found) == MOST_POLICIES:
+            continue
+        ours, theirs = paired_rows(runs[source], run)
+        retrieved = columns["exact_match"][theirs]
+        both = ~np.isnan(u[ours]) & ~np.isnan(right[ours]) & ~np.isnan(retrieved)
+        if both.sum() >= 10:
+            mine = ours[both]
+            found.append((i, rows[i].label, policy_curve(u[mine], right[mine], retrieved[both])))
+    return found
+
+
+def packed(runs: Sequence[RunRecords]) -> str:
+    """Base64 of gzipped JSON; the same runs give the same text."""
+    plain = [browsable(name, members) for name, members in by_dataset(runs).items()]
+    data = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    safe = data.encode("utf-8", errors="backslashreplace")
+    return base64.b64encode(gzip.compress(safe, compresslevel=6, mtime=0)).decode()
+
+
+def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:
+    """A data set as the page's script reads it.
+
+    ``runs`` are labels; each of ``questions`` has ``answers`` in their order, null for a run that
+    did not ask it; ``passages`` maps the ids that traces name to title and text, as far as the
+    runs kept them.
+    """
+    questions: dict[str, dict[str, Any]] = {}
+    for position, run in enumerate(runs):
+        for record in run.records:
+            found = questions.setdefault(
+                record["question_id"],
+                {
+                    "id": record["question_id"],
+                    "text": record["question"],
+                    "gold": record["gold_answers"],
+                    "passages": record.get("gold_passages", []),
+                    "answers": [None] * len(runs),
+                },
+            )
+            found["answers"][position] = _answer(record)
+    kept: dict[str, Any] = {}
+    for run in runs:
+        for name, passage in read_passages(run.path).items():
+            kept.setdefault(name, [passage["title"], passage["text"][:PASSAGE_CHARACTERS]])
+    return {
+        "dataset": dataset,
+        "runs": labels(runs),
+        "questions": list(questions.values()),
+        "passages": kept,
+    }
+
+
+def _answer(record: Mapping[str, Any]) -> dict[str, Any]:
+    if "error" in record:
+        return {"error": record["error"]}
+    scores = metrics.accuracy(record["prediction"], record["gold_answers"])
+    return {
+        "text": record["prediction"],
+        "em": scores.get("exact_match"),
+        "f1": _short(scores.get("f1")),
+        "contains": scores.get("contains"),
+        "trace": _short(record.get("trace", {})),
+        "cost": record.get("cost", {}),
+    }
+
+
+def _short(value: Any) -> Any:
+    """The same JSON with numbers at four digits."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _short(entry) for key, entry in value.items()}
+    return [_short(entry) for entry in value] if isinstance(value, list) else value

@@ -1,16 +1,16 @@
-"""The rows of a summary as text: for the terminal and as Markdown."""
+"""Tables: the rows of a summary, and others, for the terminal and as Markdown or HTML."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
 
-from rich import box
-from rich.markup import escape
+from rich import box, markup
 from rich.table import Table
 
 from jaxrag.evaluation import metrics, precision
-from jaxrag.evaluation.report.grid import cell_text
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
 
@@ -76,7 +76,7 @@ TERMINAL = {
 OPTIONAL = ("ir_accuracy", *precision.NAMES)
 """Metrics that are left out, with their line of a heading, where no run defines them."""
 
-MARKDOWN = {
+HEADINGS = {
     "exact_match": "EM %",
     "f1": "F1 %",
     "contains": "contains %",
@@ -85,6 +85,7 @@ MARKDOWN = {
     "recall": "recall %",
     "coverage": "coverage %",
     "hit": "hit %",
+    "pool_recall": "in pool %",
     "ir_accuracy": "IR %",
     "trigger": "trigger %",
     "llm_calls": "LLM calls",
@@ -94,7 +95,7 @@ MARKDOWN = {
     "seconds": "seconds",
     "store_hits": "store hits",
 }
-"""Columns of the full table: metric and heading."""
+"""Headings of the metrics in the tables of Markdown and HTML."""
 
 NOTE = (
     "Brackets: 95 % bootstrap intervals over questions; costs are means per question. Recall, "
@@ -127,13 +128,13 @@ def terminal_table(rows: Sequence[Row]) -> Table:
         table.add_column(heading, justify="right", overflow="fold")
     for dataset in dict.fromkeys(row.dataset for row in rows):
         table.add_section()
-        table.add_row(f"[bold]{escape(dataset)}[/bold]")
+        table.add_row(f"[bold]{markup.escape(dataset)}[/bold]")
         for row in (row for row in rows if row.dataset == dataset):
             delta = "\n".join(difference_text(row.differences.get("exact_match")))
             cells = [_stacked(row, names) for names in columns.values()]
             last = delta.replace(" p", "\np") if row.baseline else "baseline"
             count = count_text(row).replace(" (", "\n(")
-            table.add_row(f"{escape(row.label)}\nn = {count}", *cells, last)
+            table.add_row(f"{markup.escape(row.label)}\nn = {count}", *cells, last)
     return table
 
 
@@ -150,7 +151,11 @@ def _stacked(row: Row, names: Sequence[str]) -> str:
 def markdown_table(rows: Sequence[Row]) -> str:
     """The rows as GitHub-flavoured Markdown, a table per data set and the note on how to read."""
     parts = []
-    columns = {name: heading for name, heading in MARKDOWN.items() if _shown(name, rows)}
+    columns = {
+        name: heading
+        for name, heading in HEADINGS.items()
+        if name not in ("pool_recall",) and _shown(name, rows)
+    }
     for dataset in dict.fromkeys(row.dataset for row in rows):
         members = [row for row in rows if row.dataset == dataset]
         baseline = next((row.baseline for row in members if row.baseline), "")
@@ -170,3 +175,48 @@ def markdown_table(rows: Sequence[Row]) -> str:
 def _inline(row: Row, name: str) -> str:
     mean, ends = with_interval(name, row.means[name])
     return f"{mean} {ends}".strip() if name in PERCENT else mean
+
+
+class Grid(NamedTuple):
+    """Headings and rows; the first column is the name of a row.
+
+    Attributes:
+      headings: of the columns.
+      rows: as many cells each.
+    """
+
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+    def terminal(self) -> Table:
+        """For ``rich``."""
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        for place, heading in enumerate(self.headings):
+            least = max(map(len, heading.split()))
+            justify = "right" if place else "left"
+            table.add_column(heading, justify=justify, min_width=least, overflow="fold")
+        for row in self.rows:
+            table.add_row(*(markup.escape(cell) for cell in row))
+        return table
+
+    def markdown(self) -> str:
+        """As GitHub-flavoured Markdown."""
+        rule = ("---", *["---:"] * (len(self.headings) - 1))
+        lines = [self.headings, rule, *self.rows]
+        return "".join(f"| {' | '.join(map(cell_text, line))} |\n" for line in lines)
+
+    def html(self) -> str:
+        """As a table of the report's page."""
+        heads = "".join(f"<th>{escape(heading)}</th>" for heading in self.headings)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows
+        )
+        return (
+            f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+
+def cell_text(cell: str) -> str:
+    """A cell's text as Markdown takes it."""
+    return cell.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrag.evaluation.curves import accepted_curve, policy_curve
-from jaxrag.evaluation.report import figures, uncertainty_figures
+from jaxrag.evaluation.report import figures
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import Row
 
@@ -80,21 +80,21 @@ def test_uncertainty_figures_of_hard_cases(case: str) -> None:
         right[:] = 1
     if case == "one value":
         u[:] = 0.3
-    drawn = uncertainty_figures.uncertainty_histogram(u, right, [(0, "a", 0.0), (1, "b", 0.3)])
+    drawn = figures.uncertainty_histogram(u, right, [(0, "a", 0.0), (1, "b", 0.3)])
     assert f"Dark: right ({int(right.sum())})" in drawn
     tips = [e.text or "" for e in parse(drawn).iter("title")]
     counts = [tuple(map(int, re.findall(r"(\d+) right, (\d+) wrong", tip)[0])) for tip in tips]
     assert sum(map(sum, counts)) == 2 * 80  # both parts of a bar tell the same
-    assert parse(uncertainty_figures.em_by_uncertainty(u, right)).findall(".//rect")
+    assert parse(figures.em_by_uncertainty(u, right)).findall(".//rect")
     curve = accepted_curve(u, right)
     policy = policy_curve(u, right, 1 - right)
-    drawn = uncertainty_figures.em_against_query_ratio([(1, "rag", policy)], curve, [])
+    drawn = figures.em_against_query_ratio([(1, "rag", policy)], curve, [])
     assert parse(drawn).findall(".//path") and "nan" not in drawn and "inf" not in drawn
 
 
 def test_runs_with_one_threshold_share_its_line() -> None:
     u, right = np.array([0.1, 0.5, 0.9]), np.array([1.0, 0, 0])
     marks = [(0, "a", 0.3), (1, "b", 0.3), (2, "c", 0.6)]
-    drawn = parse(uncertainty_figures.uncertainty_histogram(u, right, marks))
+    drawn = parse(figures.uncertainty_histogram(u, right, marks))
     names = [e.text for e in drawn.iter("text") if e.attrib["class"].startswith("name")]
     assert names == ["a, b", "c"]

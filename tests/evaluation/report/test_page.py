@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.evaluation.records import RunDirectory, read_run
-from jaxrag.evaluation.report.page import write_report
-from jaxrag.evaluation.report.traces import packed
+from jaxrag.evaluation.report.page import packed, write_report
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
 

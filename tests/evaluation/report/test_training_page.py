@@ -10,8 +10,14 @@ from xml.etree import ElementTree
 import pytest
 
 from experiments import report
-from jaxrag.evaluation.report import svg, training_figures
-from jaxrag.evaluation.report.training_page import changed, time_spent, write_training_report
+from jaxrag.evaluation.report import svg
+from jaxrag.evaluation.report.training_page import (
+    changed,
+    progress,
+    shares,
+    time_spent,
+    write_training_report,
+)
 from jaxrag.evaluation.training_log import alike, changes, is_share, read_training, seconds
 from jaxrag.types import InputError
 from tests.evaluation import fabricate
@@ -101,8 +107,8 @@ def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[s
     table = out.with_suffix(".md").read_text()
     assert r"| 3 seeds | set &lt;b>&\|&lt;/b> recall@1 | 4 | 50.0 [0.0, 100.0] |" in table
     for figure in (
-        training_figures.progress([read_training(path) for path in paths], name),
-        training_figures.shares([read_training(path) for path in paths]),
+        progress([read_training(path) for path in paths], name),
+        shares([read_training(path) for path in paths]),
     ):
         ElementTree.fromstring(figure)
 
@@ -129,7 +135,7 @@ def test_rewards_are_shown_as_they_are_and_may_be_negative(tmp_path: Path) -> No
     assert words[3].startswith("2.00 [") and words[5].startswith("+0.50 [+0.00, +1.00]")
     assert row[3].startswith("-0.50 [-1.00, ") and row[4].startswith("0.50 [")
     assert row[5].startswith("+1.00 [+1.00, +1.00]")
-    figure = training_figures.progress([read_training(path)], "reward")
+    figure = progress([read_training(path)], "reward")
     drawn = ElementTree.fromstring(figure)
     heights = [
         float(line.get(end, "nan"))

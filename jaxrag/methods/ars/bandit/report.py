@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from jaxrag.core import durable_files, jsonl
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.document import configs, document, machines
-from jaxrag.evaluation.report.grid import Grid
-from jaxrag.evaluation.report.tables import p_text
+from jaxrag.evaluation.report.tables import Grid, p_text
 from jaxrag.methods.ars.bandit import figures as selector_figures
 from jaxrag.types import InputError
 
