@@ -1,12 +1,12 @@
-"""Adaptive information selection (AIS): which of the passages that two queries found are kept.
+"""Adaptive information selection (AIS): selects passages by their angles to query and pseudo-context.
 
 docs/methods.md, "PAIRS: selection (equations 1 to 4)" and "PAIRS: dynamic weight (equations 5, 6
 and 8)"; equation 7 of DTR is equation 4 of PAIRS. Angles are in radians: theta0 between query and
 pseudo-context, theta1 between query and passage, theta2 between pseudo-context and passage; s0, s1,
 s2 are their cosines, the inner products of unit vectors.
 
-Scores are functions of one passage and broadcast over many. A cosine near +-1 says little about
-its angle (float32 resolves 3e-4 rad there), so with vectors at hand take `angle`, not arccos.
+Scores are functions of one passage and broadcast over many. Near +-1 a cosine does not determine
+its angle well (to 3e-4 rad in float32): compute angles from vectors by `angle`, not by arccos.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ALPHA0_RELEASED, ALPHA1_RELEASED = 0.45520, 0.05848
 
 
 def cosine_sum(s1: Float[Array, "*n"], s2: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """s1 + s2 of clipped cosines (PAIRS eq 1): the score that the released code has in force."""
+    """s1 + s2 of clipped cosines (PAIRS eq 1); the score of the released code."""
     return _clip(s1) + _clip(s2)
 
 
 def angle_sum(s1: Float[Array, "*n"], s2: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """cos(theta1 + theta2) = s1 s2 - sqrt(1 - s1^2) sqrt(1 - s2^2) (PAIRS eq 4, DTR eq 7).
 
-    Cosines are clipped to [-1, 1]. At +-1, where the roots have no derivative, theirs counts as
+    Cosines are clipped to [-1, 1]. The derivative of the roots at +-1, which is infinite, is set to
     0, so the gradient is finite everywhere.
     """
     return _clip(s1) * _clip(s2) - _sine(s1) * _sine(s2)
@@ -48,7 +48,7 @@ def dynamic_weight(
     alpha0: float | Float[Array, ""] = ALPHA0_PAPER,
     alpha1: float | Float[Array, ""] = ALPHA1_PAPER,
 ) -> Float[Array, "*n"]:
-    """alpha = alpha0 + alpha1 theta0, kept in [0, 1]: the query's share of trust (PAIRS eq 8)."""
+    """alpha = alpha0 + alpha1 theta0, clipped to [0, 1]: the query's weight (PAIRS eq 8)."""
     return jnp.clip(alpha0 + alpha1 * theta0, 0.0, 1.0)
 
 
@@ -60,10 +60,9 @@ def dynamic_score(
     alpha0: float | Float[Array, ""] = ALPHA0_PAPER,
     alpha1: float | Float[Array, ""] = ALPHA1_PAPER,
 ) -> Float[Array, "*n"]:
-    """cos(alpha theta1 + (1 - alpha) theta2) with alpha of theta0 = arccos s0 (PAIRS eq 5).
+    """cos(alpha theta1 + (1 - alpha) theta2) with alpha = `dynamic_weight` of theta0 (PAIRS eq 5).
 
-    The released code takes minus the angle instead: the same order, as the angle stays within
-    [0, pi], where the cosine falls.
+    The released code uses minus the angle: the same order, as the cosine decreases on [0, pi].
     """
     theta0, theta1, theta2 = _arccos(s0), _arccos(s1), _arccos(s2)
     return _weighted(theta1, theta2, dynamic_weight(theta0, alpha0=alpha0, alpha1=alpha1))
@@ -75,49 +74,12 @@ def _weighted(
     return jnp.cos(alpha * theta1 + (1.0 - alpha) * theta2)
 
 
-def target_alpha(theta1: Float[Array, "*n"], theta2: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """theta2 / (theta1 + theta2): the alpha that a gold passage asks for (PAIRS eq 6).
-
-    A passage at the query's place gives 1, at the pseudo-context's 0; at both (0 / 0), 1/2.
-    """
-    total = theta1 + theta2
-    return jnp.where(total > 0.0, theta2 / jnp.where(total > 0.0, total, 1.0), 0.5)
-
-
-class Line(NamedTuple):
-    """alpha = alpha0 + alpha1 theta0."""
-
-    alpha0: Float[Array, ""]
-    alpha1: Float[Array, ""]
-
-
-def fit_alpha(
-    theta0: Float[Array, " n"],
-    alpha: Float[Array, " n"],
-    *,
-    where: Bool[Array, " n"] | None = None,
-) -> Line:
-    """The line of least squares through (theta0, alpha), PAIRS eq 8.
-
-    Points of a single theta0 give a slope of 0 through their mean; alpha0 is NaN for no points.
-    """
-    where = jnp.ones_like(theta0, bool) if where is None else where
-    mean = partial(jnp.mean, where=where)
-    x, y = jnp.where(where, theta0, 0.0), jnp.where(where, alpha, 0.0)
-    dx, dy = x - mean(x), y - mean(y)  # centred first: float32 loses the slope otherwise
-    # Equal values differ from their rounded mean, so they are told by their range, not by dx.
-    vary = jnp.max(x, where=where, initial=-jnp.inf) > jnp.min(x, where=where, initial=jnp.inf)
-    slope = jnp.where(vary, mean(dx * dy) / jnp.where(vary, mean(dx * dx), 1.0), 0.0)
-    return Line(mean(y) - slope * mean(x), slope)
-
-
 def angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
     """The angle between two vectors of any length, in [0, pi]; pi / 2 if either is zero.
 
-    2 atan2(|u - v|, |u + v|) of the unit vectors (Kahan 2006) keeps float32's full precision
-    where arccos of the inner product has lost half of the digits. NaN if an entry is NaN or
-    infinite. A vector may count as zero if all its entries are below 1.2e-38 in absolute value,
-    the smallest normal float32.
+    2 atan2(|u - v|, |u + v|) of the unit vectors (Kahan 2006) has float32's full precision where
+    arccos of the inner product loses half of the digits. NaN if an entry is NaN or infinite. A
+    vector may count as zero if all its entries are below 1.2e-38, the smallest normal float32.
     """
     finite = jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(v))
     u, v = _unit(u), _unit(v)
@@ -127,7 +89,7 @@ def angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
 
 
 class Selection(NamedTuple):
-    """What was kept, best first: ids, scores and positions in the pool; -1, -inf, -1 fill it."""
+    """Selected candidates, best first, with positions in the pool; padded by -1, -inf, -1."""
 
     ids: Int[Array, " k"]
     scores: Float[Array, " k"]
@@ -144,15 +106,15 @@ def select(
 ) -> Selection:
     """The ``k`` best candidates of a padded pool, each id once.
 
-    Of several candidates (``where``) with one id the first counts, whatever the others score;
-    equal scores come in order of position; NaN comes last. Works for any scores, such as a
-    reranker's (PAIRS eq 7).
+    Of the candidates (``where``) with the same id only the first counts, whatever their scores.
+    Equal scores are in order of position, NaN is last. Scores may be any, such as a reranker's
+    (PAIRS eq 7).
     """
     n = scores.shape[0]
     where = jnp.ones(n, bool) if where is None else where
     same = (ids[:, None] == ids[None, :]) & where[None, :]
     kept = where & ~jnp.any(jnp.tril(same, -1), axis=1)
-    # Sorting by (left out, -score) and not top_k of -inf: a kept score may itself be -inf.
+    # A sort by (excluded, -score), not top_k of -inf: the score of a candidate may be -inf.
     out, _, order = lax.sort((~kept, -scores, jnp.arange(n)), num_keys=2, is_stable=True)
     order = jnp.where(out, -1, order)[:k]
     order = jnp.pad(order, (0, max(k - n, 0)), constant_values=-1)
@@ -163,7 +125,7 @@ def select(
 
 
 class Pool(NamedTuple):
-    """Every candidate's cosines and score, and what was kept of them."""
+    """Cosines and scores of all candidates, and those selected."""
 
     s0: Float[Array, ""]
     s1: Float[Array, " n"]
@@ -185,10 +147,10 @@ def select_passages(
     alpha0: float | Float[Array, ""] = ALPHA0_PAPER,
     alpha1: float | Float[Array, ""] = ALPHA1_PAPER,
 ) -> Pool:
-    """AIS for one question, from the vectors: scores the candidates and keeps the ``k`` best.
+    """AIS of one question from its vectors: scores the candidates and selects the ``k`` best.
 
-    The pool is padded to a fixed n (``where`` marks the real candidates), so that a run compiles
-    this once. Vectors need not be of unit length: their angles count.
+    Pools are padded to a fixed n (``where`` marks the real candidates), so that a run compiles
+    this once. Vectors may have any length.
     """
     theta0 = angle(query, pseudo_context)
     theta1 = jax.vmap(angle, (None, 0))(query, passages)
@@ -204,14 +166,14 @@ def select_passages(
 
 
 def _clip(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    # Not jnp.clip: its gradient at the bounds is a half or zero, here it is the identity's.
+    # Not jnp.clip, whose gradient at the bounds is 1/2 or 0; here it is 1.
     return jnp.where(jnp.abs(cosine) > 1.0, jnp.sign(cosine), cosine)
 
 
 def _sine(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    room = (1.0 - cosine) * (1.0 + cosine)  # 1 - cosine^2 loses digits near 1
-    inside = room > 0.0
-    return jnp.where(inside, jnp.sqrt(jnp.where(inside, room, 1.0)), 0.0)
+    square = (1.0 - cosine) * (1.0 + cosine)  # 1 - cosine^2 loses digits near 1
+    positive = square > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
 
 def _arccos(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -220,23 +182,19 @@ def _arccos(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 def _norm(x: Float[Array, " d"]) -> Float[Array, ""]:
     square = jnp.sum(x * x)
-    zero = square == 0.0  # not `square > 0`, which is also false for NaN
+    zero = square == 0.0  # false for NaN
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))
 
 
 def _unit(x: Float[Array, " d"]) -> Float[Array, " d"]:
-    x = _scaled(x)
-    norm = _norm(x)
-    return jnp.where(norm == 0.0, 0.0, x / jnp.where(norm == 0.0, 1.0, norm))
-
-
-def _scaled(x: Float[Array, " d"]) -> Float[Array, " d"]:
-    """The vector times a power of two, such that the squares of its largest entries are normal.
+    """The unit vector; 0 for 0. Scaled by a power of two first, so that squares do not overflow.
 
     A power of two does not round. It counts as constant in the gradient, which is exact because
     the unit vector does not depend on it.
     """
-    kind = jnp.finfo(x.dtype)
+    limits = jnp.finfo(x.dtype)
     _, exponent = jnp.frexp(lax.stop_gradient(jnp.max(jnp.abs(x), initial=0.0)))
-    exponent = jnp.clip(exponent, kind.minexp, kind.maxexp - 2)  # the power itself stays normal
-    return x * jnp.ldexp(jnp.ones((), x.dtype), -exponent)
+    exponent = jnp.clip(exponent, limits.minexp, limits.maxexp - 2)  # keeps the power normal
+    x = x * jnp.ldexp(jnp.ones((), x.dtype), -exponent)
+    norm = _norm(x)
+    return jnp.where(norm == 0.0, 0.0, x / jnp.where(norm == 0.0, 1.0, norm))

@@ -1,13 +1,12 @@
-"""Proximal policy optimisation of a text generator: rewards, advantages, objectives, KL control.
+"""Proximal policy optimisation of a text generator: rewards, advantages, losses, KL control.
 
-Schulman et al. (2017), "Proximal policy optimization algorithms", with generalised advantages
-(Schulman et al., 2016); rewards with a KL penalty and its control are those of Ziegler et al.
-(2019), "Fine-tuning language models from human preferences", as trainable RRR has them (Ma et al.,
-2023; docs/methods.md, "ERRR: PPO"). A rollout is one generated text: an action is a token, and what
-was generated before it is the state. Rollouts are padded on the right: ``where`` tells which tokens
-are there, and the rest change nothing. All logarithms are natural.
-
-What is written for one rollout [t] is ``vmap``ped by its caller; what is a mean takes any shape.
+Schulman et al. (2017), "Proximal policy optimization algorithms", with generalised advantage
+estimation (Schulman et al., 2016). The KL penalty and its control are those of Ziegler et al.
+(2019), "Fine-tuning language models from human preferences", as trainable RRR uses them (Ma et al.,
+2023; docs/methods.md, "ERRR: PPO"). A rollout is one generated text: actions are tokens, states the
+tokens before them. ``where`` marks the real tokens of rollouts that are padded on the right;
+padding has no effect. Logarithms are natural. Functions of [t] are for one rollout, to be
+``vmap``ped; means are over arrays of any shape.
 """
 
 from __future__ import annotations
@@ -21,12 +20,7 @@ from jaxtyping import Array, Bool, Float
 
 
 class Advantages(NamedTuple):
-    """How much better a token did than was expected, and what was to be expected.
-
-    Attributes:
-      advantages: A_t.
-      returns: A_t + V_t, which the value is to learn.
-    """
+    """Advantages A_t, and returns A_t + V_t, the targets of the value function."""
 
     advantages: Float[Array, " t"]
     returns: Float[Array, " t"]
@@ -40,24 +34,23 @@ def token_rewards(
     coefficient: Float[Array, ""] | float,
     where: Bool[Array, " t"],
 ) -> Float[Array, " t"]:
-    """r_t = -beta (log pi(a_t) - log pi_ref(a_t)), and the task's reward beside it at the last one.
+    """r_t = -beta (log pi(a_t) - log pi_ref(a_t)), plus the text's score at its last token.
 
-    Ziegler et al. (2019), equation 2. A rollout without a token has no rewards, and its score is
-    lost.
+    Ziegler et al. (2019), equation 2. The score of a rollout without tokens is lost.
 
     Args:
-      score: what the whole text is worth.
-      logprobs: of each token by the policy that wrote it.
-      reference: by the policy that it is to stay near to.
+      score: reward of the whole text.
+      logprobs: of the tokens under the policy that generated them.
+      reference: under the reference policy.
       coefficient: beta.
-      where: which tokens are there.
+      where: real tokens.
     """
-    apart = jnp.where(where, logprobs - reference, 0.0)
+    log_ratio = jnp.where(where, logprobs - reference, 0.0)
     last = where & ~jnp.append(where[1:], False)
-    return -coefficient * apart + jnp.where(last, score, 0.0)
+    return -coefficient * log_ratio + jnp.where(last, score, 0.0)
 
 
-def estimate(
+def generalized_advantages(
     rewards: Float[Array, " t"],
     values: Float[Array, " t"],
     *,
@@ -65,41 +58,44 @@ def estimate(
     decay: float = 0.95,
     where: Bool[Array, " t"],
 ) -> Advantages:
-    """Generalised advantages: A_t = sum over l of (gamma lambda)^l delta_(t + l).
+    """A_t = sum over l of (gamma lambda)^l delta_(t + l), with stopped gradients; 0 at padding.
 
-    delta_t = r_t + gamma V_(t+1) - V_t, with V = 0 after the last token, where the text is over
-    (Schulman et al., 2016, equations 11 to 16). The gradient does not go through what is returned.
+    delta_t = r_t + gamma V_(t+1) - V_t, with V = 0 after the last token (Schulman et al., 2016,
+    equations 11 to 16).
 
     Args:
-      rewards: of each token.
-      values: expected return before each token is written.
+      rewards: of the tokens.
+      values: V_t, the expected return before each token.
       discount: gamma.
-      decay: lambda; 0 is the one-step difference, 1 the return less the value.
-      where: which tokens are there.
-
-    Returns:
-      Zeros where no token is.
+      decay: lambda; 0 gives the one-step differences, 1 returns minus values.
+      where: real tokens.
     """
     rewards, values = jnp.where(where, rewards, 0.0), jnp.where(where, values, 0.0)
     deltas = rewards + discount * jnp.append(values[1:], 0.0) - values
 
-    def step(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta, there = now
-        found = jnp.where(there, delta + discount * decay * later, 0.0)
-        return found, found
+    def step(following: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, real = inputs
+        advantage = jnp.where(real, delta + discount * decay * following, 0.0)
+        return advantage, advantage
 
     _, advantages = lax.scan(step, jnp.zeros_like(deltas[0]), (deltas, where), reverse=True)
     return Advantages(*map(lax.stop_gradient, (advantages, advantages + values)))
 
 
-def mean(values: Float[Array, "*n"], *, where: Bool[Array, "*n"]) -> Float[Array, ""]:
-    """The mean of what is there; 0 of nothing."""
+def masked_mean(values: Float[Array, "*n"], *, where: Bool[Array, "*n"]) -> Float[Array, ""]:
+    """Mean over ``where``; 0 if it is empty (`jnp.mean` gives NaN)."""
     return jnp.where(where, values, 0.0).sum() / jnp.maximum(where.sum(), 1)
 
 
-def variance(values: Float[Array, "*n"], *, where: Bool[Array, "*n"]) -> Float[Array, ""]:
-    """The mean squared distance from the mean, of what is there; 0 of nothing."""
-    return mean(jnp.square(values - mean(values, where=where)), where=where)
+def _centred(values: Float[Array, "*n"], where: Bool[Array, "*n"]) -> Float[Array, "*n"]:
+    """Values minus their mean; exactly 0 if all are equal, although the mean is rounded."""
+    low = jnp.min(values, where=where, initial=jnp.inf)
+    shifted = jnp.where(where, values - low, 0.0)
+    return jnp.where(where, shifted - masked_mean(shifted, where=where), 0.0)
+
+
+def _variance(values: Float[Array, "*n"], where: Bool[Array, "*n"]) -> Float[Array, ""]:
+    return masked_mean(jnp.square(_centred(values, where)), where=where)
 
 
 def whiten(
@@ -109,17 +105,17 @@ def whiten(
     shift: bool = True,
     epsilon: float = 1e-8,
 ) -> Float[Array, "*n"]:
-    """Values over their standard deviation, with mean 0; zeros where there is none.
+    """Values divided by their standard deviation; 0 outside ``where``.
 
     Args:
-      values: such as the advantages of all tokens of a batch.
-      where: which of them count.
-      shift: whether the mean becomes 0; otherwise it is kept as it was.
+      values: for example the advantages of all tokens of a batch.
+      where: the values that count.
+      shift: whether the mean becomes 0; otherwise it is kept.
       epsilon: added to the variance.
     """
-    middle = mean(values, where=where)
-    white = (values - middle) * lax.rsqrt(variance(values, where=where) + epsilon)
-    return jnp.where(where, white if shift else white + middle, 0.0)
+    white = _centred(values, where) * lax.rsqrt(_variance(values, where) + epsilon)
+    mean = 0.0 if shift else masked_mean(values, where=where)
+    return jnp.where(where, white + mean, 0.0)
 
 
 def policy_loss(
@@ -132,16 +128,16 @@ def policy_loss(
 ) -> Float[Array, ""]:
     """-mean of min(rho A, clip(rho, 1 - clip, 1 + clip) A), rho = pi(a) / pi_old(a).
 
-    Schulman et al. (2017), equation 7. A token whose ratio is beyond the clip in the direction of
-    its advantage has no gradient, nor has a token of advantage 0, even if the ratio overflows. An
-    overflowing ratio of a negative advantage gives an infinite loss.
+    Schulman et al. (2017), equation 7. The gradient of a token is 0 if its ratio is beyond the clip
+    in the direction of its advantage, or if its advantage is 0, also where the ratio overflows. An
+    overflowing ratio with a negative advantage gives an infinite loss.
 
     Args:
-      logprobs: of each token by the policy that learns.
-      old: by the policy that wrote it.
-      advantages: of each token.
+      logprobs: of the tokens under the policy that is trained.
+      old: under the policy that generated them.
+      advantages: of the tokens.
       clip: epsilon.
-      where: which tokens are there.
+      where: real tokens.
     """
     log_ratio = jnp.where(where, logprobs - old, 0.0)
     ratio = lax.stop_gradient(jnp.exp(log_ratio))
@@ -150,7 +146,7 @@ def policy_loss(
     # derivative may be infinite, and 0 times inf is NaN.
     constant = (advantages == 0.0) | (clipped * advantages < ratio * advantages)
     ratio = jnp.where(constant, clipped, jnp.exp(jnp.where(constant, 0.0, log_ratio)))
-    return -mean(ratio * advantages, where=where)
+    return -masked_mean(ratio * advantages, where=where)
 
 
 def value_loss(
@@ -161,15 +157,15 @@ def value_loss(
     clip: float,
     where: Bool[Array, "*n"],
 ) -> Float[Array, ""]:
-    """Half the mean squared error of the values, the worse one of two.
+    """Half the mean of max((V - R)^2, (V_clipped - R)^2).
 
-    The other one is of values that are kept within ``clip`` of what they were when the text was
-    written (the clipped value loss of Ziegler et al.'s code); infinity does not clip.
+    V_clipped is V kept within ``clip`` of ``old``, the value when the text was generated (Ziegler
+    et al.'s code). An infinite ``clip`` does not clip.
     """
     values, old, returns = (jnp.where(where, x, 0.0) for x in (values, old, returns))
-    near = old + jnp.clip(values - old, -clip, clip)
-    worse = jnp.maximum(jnp.square(values - returns), jnp.square(near - returns))
-    return 0.5 * mean(worse, where=where)
+    clipped = old + jnp.clip(values - old, -clip, clip)
+    larger = jnp.maximum(jnp.square(values - returns), jnp.square(clipped - returns))
+    return 0.5 * masked_mean(larger, where=where)
 
 
 def entropy(logits: Float[Array, "*n v"]) -> Float[Array, "*n"]:
@@ -185,13 +181,12 @@ def entropy(logits: Float[Array, "*n v"]) -> Float[Array, "*n"]:
 def approximate_kl(
     logprobs: Float[Array, "*n"], old: Float[Array, "*n"], *, where: Bool[Array, "*n"]
 ) -> Float[Array, ""]:
-    """KL(pi_old || pi) for each token, from tokens that pi_old drew: mean of rho - 1 - log rho.
+    """KL(pi_old || pi) per token, estimated from tokens of pi_old: mean of rho - 1 - log rho >= 0.
 
-    Never below 0, and its mean over draws is the divergence (Schulman, 2020, "Approximating KL
-    divergence", estimator k3).
+    Estimator k3 of Schulman (2020), "Approximating KL divergence".
     """
     log_ratio = jnp.where(where, logprobs - old, 0.0)
-    return mean(jnp.expm1(log_ratio) - log_ratio, where=where)
+    return masked_mean(jnp.expm1(log_ratio) - log_ratio, where=where)
 
 
 def clip_fraction(
@@ -201,34 +196,29 @@ def clip_fraction(
     clip: float,
     where: Bool[Array, "*n"],
 ) -> Float[Array, ""]:
-    """Share of the tokens whose ratio lies beyond 1 - clip or 1 + clip."""
+    """Share of tokens whose ratio is outside [1 - clip, 1 + clip]."""
     ratio = jnp.exp(jnp.where(where, logprobs - old, 0.0))
-    return mean((jnp.abs(ratio - 1.0) > clip).astype(ratio.dtype), where=where)
+    return masked_mean((jnp.abs(ratio - 1.0) > clip).astype(ratio.dtype), where=where)
 
 
 def explained_variance(
     values: Float[Array, "*n"], returns: Float[Array, "*n"], *, where: Bool[Array, "*n"]
 ) -> Float[Array, ""]:
-    """1 - Var(returns - values) / Var(returns): 1 of perfect values; NaN where all are alike."""
-    spread = variance(returns, where=where)
-    left = variance(returns - values, where=where)
-    return jnp.where(spread > 0, 1.0 - left / jnp.where(spread > 0, spread, 1.0), jnp.nan)
+    """1 - Var(returns - values) / Var(returns): 1 for perfect values, NaN for equal returns."""
+    total, residual = _variance(returns, where), _variance(returns - values, where)
+    return jnp.where(total > 0, 1.0 - residual / jnp.where(total > 0, total, 1.0), jnp.nan)
 
 
-def controlled(
-    coefficient: Float[Array, ""],
-    kl: Float[Array, ""],
-    *,
-    target: float,
-    rate: float,
+def adapted_coefficient(
+    coefficient: Float[Array, ""], kl: Float[Array, ""], *, target: float, rate: float
 ) -> Float[Array, ""]:
-    """beta (1 + K e) with e = clip((kl - target) / target, -0.2, 0.2) (Ziegler et al., 2019, 2.2).
+    """beta (1 + K e) with e = clip(kl / target - 1, -0.2, 0.2) (Ziegler et al., 2019, section 2.2).
 
     Args:
-      coefficient: beta so far.
-      kl: what was measured, in nats a token (Ziegler et al.: a text).
-      target: what is wanted.
-      rate: K, 0.1 in the paper; where a horizon is given, texts of a batch / horizon. 0 fixes beta.
+      coefficient: current beta.
+      kl: measured, in nats per token (per text in the paper).
+      target: desired KL.
+      rate: K, 0.1 in the paper; texts of a batch / horizon in code that has a horizon. 0 keeps beta.
     """
     error = jnp.clip(kl / target - 1.0, -0.2, 0.2)
     return coefficient * (1.0 + rate * error)

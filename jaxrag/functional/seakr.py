@@ -1,7 +1,7 @@
 """SeaKR (Yao et al. 2024): self-aware uncertainty, from hidden states of sampled answers.
 
-The score is EigenScore of INSIDE (Chen et al. 2024): how far the answers that a model gives to one
-prompt lie apart in the space of its hidden states.
+The score is EigenScore of INSIDE (Chen et al. 2024): how far the hidden states of a model's answers
+to one prompt are apart.
 """
 
 from __future__ import annotations
@@ -13,33 +13,40 @@ from jaxtyping import Array, Bool, Float, Int
 def uncertainty(
     states: Float[Array, "n d"], *, where: Bool[Array, " n"], alpha: float = 1e-3
 ) -> Float[Array, ""]:
-    """1/k log det(Z J Z^T + alpha I) over the k real answers; +inf where there are none.
+    """1/k log det(Z J Z^T + alpha I) of k answers; +inf without answers.
 
-    Z holds a state a row and J = I - 11^T/d centres each row over its d features. Answers that are
-    one in meaning make the Gram matrix nearly singular, and the score falls to log(alpha) plus a
-    share of the one direction left. It is found from the singular values s of ZJ, as
-    1/k sum log(s^2 + alpha): the squares of a Gram matrix in float32 would drown alpha.
+    Z has a state in each row, and J = I - 11^T/d centres each row over its d features. For similar
+    answers the Gram matrix is nearly singular, and in float32 its rounding would hide alpha. So
+    the determinant is that of B B^T, B = [Z J, sqrt(alpha) I], and comes from a QR decomposition of
+    B after the first answer's row is subtracted from the others, which leaves it unchanged: states
+    that are equal differ by exactly 0, however large they are.
 
     Args:
-      states: hidden state of each sampled answer's last token, one layer's.
-      where: real answers; the released code counts those that are not blank.
-      alpha: keeps the determinant above 0.
+      states: hidden state of each sampled answer's last token, at one layer.
+      where: real answers; the released code leaves out blank ones.
+      alpha: makes the determinant positive.
     """
-    n, d = states.shape
+    n = len(states)
     if not n:
         return jnp.asarray(jnp.inf)
-    centred = jnp.where(where[:, None], states - states.mean(axis=1, keepdims=True), 0.0)
-    singular = jnp.linalg.svd(centred, compute_uv=False)
+    first = jnp.argmax(where)
+    others = where & (jnp.arange(n) != first)
+    subtracted = jnp.where(others[:, None], states[first], 0.0)
+    rows = jnp.where(where[:, None], states, 0.0) - subtracted
+    rows -= rows.mean(axis=1, keepdims=True)
+    identity = jnp.eye(n)
+    # A missing answer gets a unit vector: a factor of 1.
+    ridge = jnp.where(where, jnp.sqrt(alpha), 1.0)[:, None] * identity
+    ridge -= jnp.where(others[:, None], jnp.sqrt(alpha) * identity[first], 0.0)
+    triangle = jnp.linalg.qr(jnp.concatenate([rows, ridge], axis=1).T, mode="r")
+    total = 2.0 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(triangle))))
     count = jnp.sum(where)
-    # of n eigenvalues those beyond the singular values are 0, and so are those of missing answers
-    none = (n - min(n, d)) - (n - count)
-    total = jnp.sum(jnp.log(singular**2 + alpha)) + none * jnp.log(alpha)
     return jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.inf)
 
 
 def least_uncertain(scores: Float[Array, " n"], *, where: Bool[Array, " n"]) -> Int[Array, ""]:
-    """Which of several steps or answers is the least uncertain one, of equal ones the first.
+    """Position of the lowest score among ``where``; the first of equal ones.
 
-    Those that ``where`` leaves out (empty ones) come last; with none left it is the first.
+    NaN counts as infinite. The result is 0 where no score is finite.
     """
-    return jnp.argmin(jnp.where(where, scores, jnp.inf))
+    return jnp.argmin(jnp.where(where & ~jnp.isnan(scores), scores, jnp.inf))

@@ -32,19 +32,19 @@ def test_advantages_by_hand() -> None:
     # 0.9 * 0.2 - 0.5 = -0.32; A_2 = 0.6, A_1 = 0.16 + 0.45 * 0.6 = 0.43,
     # A_0 = -0.32 + 0.45 * 0.43 = -0.1265
     rewards, values = jnp.array([0.0, 0.0, 1.0]), jnp.array([0.5, 0.2, 0.4])
-    found = ppo.estimate(rewards, values, discount=0.9, decay=0.5, where=TRUE)
+    found = ppo.generalized_advantages(rewards, values, discount=0.9, decay=0.5, where=TRUE)
     np.testing.assert_allclose(found.advantages, [-0.1265, 0.43, 0.6], atol=1e-6)
     np.testing.assert_allclose(found.returns, [0.3735, 0.63, 1.0], atol=1e-6)
     # lambda 0: the deltas; lambda 1 and gamma 1: the return less the value
-    one_step = ppo.estimate(rewards, values, discount=0.9, decay=0.0, where=TRUE)
+    one_step = ppo.generalized_advantages(rewards, values, discount=0.9, decay=0.0, where=TRUE)
     np.testing.assert_allclose(one_step.advantages, [-0.32, 0.16, 0.6], atol=1e-6)
-    whole = ppo.estimate(rewards, values, discount=1.0, decay=1.0, where=TRUE)
+    whole = ppo.generalized_advantages(rewards, values, discount=1.0, decay=1.0, where=TRUE)
     np.testing.assert_allclose(whole.advantages, [0.5, 0.8, 0.6], atol=1e-6)
 
 
 def test_no_gradient_through_advantages() -> None:
     def total(values: Any) -> Any:
-        return sum(x.sum() for x in ppo.estimate(jnp.ones(3), values, where=TRUE))
+        return sum(x.sum() for x in ppo.generalized_advantages(jnp.ones(3), values, where=TRUE))
 
     assert jax.grad(total)(jnp.arange(3.0)).tolist() == [0, 0, 0]
 
@@ -197,7 +197,7 @@ def test_explained_variance_by_hand() -> None:
     ],
 )
 def test_the_control_of_beta_by_hand(kl: float, rate: float, wanted: float) -> None:
-    found = ppo.controlled(jnp.float32(0.1), jnp.float32(kl), target=0.2, rate=rate)
+    found = ppo.adapted_coefficient(jnp.float32(0.1), jnp.float32(kl), target=0.2, rate=rate)
     assert float(found) == pytest.approx(wanted, rel=1e-6)
 
 
@@ -205,7 +205,7 @@ def test_beta_settles_where_the_divergence_is_the_target() -> None:
     # a policy whose divergence is 1 / beta: beta = 1 / target is the only rest
     beta = jnp.float32(0.5)
     for _ in range(2000):
-        beta = ppo.controlled(beta, 1.0 / beta, target=0.25, rate=0.1)
+        beta = ppo.adapted_coefficient(beta, 1.0 / beta, target=0.25, rate=0.1)
     assert float(beta) == pytest.approx(4.0, rel=1e-3)
 
 
@@ -260,7 +260,7 @@ def by_jax(one: dict[str, Any]) -> dict[str, Any]:
     rewards = jax.vmap(lambda s, p, q, w: ppo.token_rewards(s, p, q, coefficient=0.07, where=w))(
         one["scores"], one["old"], one["reference"], where
     )
-    found = jax.vmap(lambda r, v, w: ppo.estimate(r, v, discount=0.97, decay=0.8, where=w))(
+    found = jax.vmap(lambda r, v, w: ppo.generalized_advantages(r, v, discount=0.97, decay=0.8, where=w))(
         rewards, one["old_values"], where
     )
     white = ppo.whiten(found.advantages, where=where)

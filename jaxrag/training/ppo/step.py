@@ -106,9 +106,9 @@ def make_step(module: Any, settings: PPOTraining) -> PPOStep:
 
     def control(state: PPOState, rollouts: Rollouts) -> tuple[PPOState, dict[str, Array]]:
         where, how = rollouts.where, settings.kl
-        kl = ppo.mean(rollouts.logprobs - rollouts.reference, where=where)
-        beta = ppo.controlled(state.coefficient, kl, target=how.target, rate=how.rate)
-        surprisal = ppo.mean(-rollouts.logprobs, where=where)
+        kl = ppo.masked_mean(rollouts.logprobs - rollouts.reference, where=where)
+        beta = ppo.adapted_coefficient(state.coefficient, kl, target=how.target, rate=how.rate)
+        surprisal = ppo.masked_mean(-rollouts.logprobs, where=where)
         return state._replace(coefficient=beta), {"kl": kl, "surprisal": surprisal}
 
     return PPOStep(
@@ -137,7 +137,7 @@ def _advantages(
 
     def estimate(rewards: Array, values: Array, mask: Array) -> ppo.Advantages:
         how = {"discount": settings.discount, "decay": settings.decay}
-        return ppo.estimate(rewards, values, where=mask, **how)
+        return ppo.generalized_advantages(rewards, values, where=mask, **how)
 
     rewards = jax.vmap(token_rewards)(scores, logprobs, reference, where)
     if settings.whiten_rewards:
@@ -159,7 +159,7 @@ def _objective(
     value = ppo.value_loss(values, batch.values, batch.returns, clip=clip, where=where)
     loss, metrics = policy + settings.value_weight * value, {}
     if settings.entropy_weight:
-        entropy = ppo.mean(_entropy(module, params["policy"], hidden), where=where)
+        entropy = ppo.masked_mean(_entropy(module, params["policy"], hidden), where=where)
         loss, metrics = loss - settings.entropy_weight * entropy, {"entropy": entropy}
     return loss, metrics | {
         "loss": loss,
