@@ -29,14 +29,12 @@ from benchmarks.bandit_problems import Kind, problem
 from jaxrag.core.progress import progress
 from jaxrag.evaluation.significance import interval
 from jaxrag.functional.bandits import policies
-from jaxrag.functional.bandits.confidence import diagonal, ignorant
-from jaxrag.functional.bandits.confidence_full import full
+from jaxrag.functional.bandits.confidence import diagonal, full, zero_width
 from jaxrag.functional.bandits.fit import replay_fit, shuffled
 from jaxrag.functional.bandits.interaction import Bandit, interact
-from jaxrag.functional.bandits.linear_ucb import linear_ucb
 from jaxrag.functional.bandits.networks import mlp
 from jaxrag.functional.bandits.neural_ucb import neural_ucb, outside
-from jaxrag.functional.bandits.policies import regret
+from jaxrag.functional.bandits.policies import linear_ucb, regret
 
 D, ARMS, UNITS, EVERY = 20, 4, 32, 10
 SETTINGS = (0.1, 0.3, 1.0, 3.0)
@@ -59,7 +57,7 @@ def contestants(rounds: int) -> dict[str, Callable[[Any], Bandit]]:
         "NeuralUCB, diagonal Z": lambda beta: neural(rounds, beta, diagonal),
         "NeuralTS, diagonal Z": lambda beta: policies.thompson(neural(rounds, beta, diagonal)),
         "epsilon-greedy, neural": lambda beta: policies.epsilon_greedy(
-            neural(rounds, 0.0, ignorant), beta / 10
+            neural(rounds, 0.0, zero_width), beta / 10
         ),
         "LinUCB": lambda beta: linear_ucb(D, ARMS, alpha=beta),
         "any arm": lambda beta: policies.uniform(arms=ARMS),

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits.confidence import Confidence, Positive, check_positive, scaled
+from jaxrag.functional.bandits.confidence import Confidence, Positive, check_positive
 from jaxrag.functional.bandits.networks import Gradient, Network, Outer, Params, View, put, take
 from jaxrag.types import InputError
 
@@ -48,10 +48,8 @@ class Dual(NamedTuple):
     pulls: Int[Array, " c"]
 
 
-def dual(
-    network: Network, *, pulls: int, regularization: Positive = 1.0, scale: Positive = 1.0
-) -> Confidence:
-    """The whole of Z, as `confidence_full.full`, by the Gram matrix of the pulls.
+def dual(network: Network, *, pulls: int, regularization: Positive = 1.0) -> Confidence:
+    """The whole of Z, as `confidence.full`, by the Gram matrix of the pulls.
 
     Args:
       network: whose gradients they are.
@@ -59,9 +57,8 @@ def dual(
         rounds is always enough. Z of an arm that is pulled more often stays that of its first n
         pulls: its width is then an upper bound, because each pull makes a width smaller.
       regularization: lambda.
-      scale: of the gradients.
     """
-    check_positive(regularization=regularization, scale=scale)
+    check_positive(regularization=regularization)
     if pulls < 1:
         raise InputError(f"{pulls} pulls: room for one at least; the number of rounds is enough.")
     count = network.arms if network.separate else 1
@@ -78,24 +75,24 @@ def dual(
             jnp.zeros(count, jnp.int32),
         )
 
-    def look(belief: Dual, params: Params, x: Float[Array, " d"]) -> tuple[Array, Array]:
+    def evaluate(belief: Dual, params: Params, x: Float[Array, " d"]) -> tuple[Array, Array]:
         def one(view: View, mine: _Pulls, arm: Array, x: Array) -> tuple[Array, Array]:
             value, gradient = network.gradient(view, x)
-            return value, _rest(mine, scaled(gradient, scale), own(arm))[0]
+            return value, _rest(mine, gradient, own(arm))[0]
 
         mine = _Pulls(belief.rows, belief.arms, belief.inner)
         each = 0 if network.separate else None
         mine = mine if network.separate else jax.tree.map(lambda leaf: leaf[0], mine)
-        axes = (network.axes(params), each, 0, None)
+        axes = (network.in_axes(params), each, 0, None)
         mean, rest = jax.vmap(one, axes)(params, mine, jnp.arange(network.arms), x)
         return mean, rest / regularization
 
     def own(arm: Int[Array, ""]) -> list[Array | None]:
         """For every leaf, the arm whose pulls alone count; None where all do."""
-        return [None if network.separate or not mark else arm for mark in network.armed]
+        return [None if network.separate or not mark else arm for mark in network.per_arm]
 
     def update(belief: Dual, params: Params, x: Float[Array, " d"], arm: Int[Array, ""]) -> Dual:
-        gradient = scaled(network.played(params, x, arm), scale)
+        gradient = network.arm_gradient(params, x, arm)
         at = jnp.asarray(arm if network.separate else 0, jnp.int32)
         mine = _Pulls(belief.rows, belief.arms, belief.inner)
         mine = jax.tree.map(lambda leaf: take(leaf, at), mine)
@@ -124,7 +121,7 @@ def dual(
         step = lambda belief, seen: (update(belief, params, *seen), None)  # noqa: E731
         return lax.scan(step, belief, (xs, arms))[0]
 
-    return Confidence(init, look, update, update_batch)
+    return Confidence(init, evaluate, update, update_batch)
 
 
 class _Pulls(NamedTuple):

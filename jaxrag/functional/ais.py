@@ -1,4 +1,4 @@
-"""Adaptive information selection (AIS): selects passages by their angles to query and pseudo-context.
+"""Adaptive information selection (AIS): keeps passages by angles to query and pseudo-context.
 
 docs/methods.md, "PAIRS: selection (equations 1 to 4)" and "PAIRS: dynamic weight (equations 5, 6
 and 8)"; equation 7 of DTR is equation 4 of PAIRS. Angles are in radians: theta0 between query and
@@ -124,7 +124,7 @@ def select(
     )
 
 
-class Pool(NamedTuple):
+class ScoredPool(NamedTuple):
     """Cosines and scores of all candidates, and those selected."""
 
     s0: Float[Array, ""]
@@ -146,7 +146,7 @@ def select_passages(
     score: Score = "angle_sum",
     alpha0: float | Float[Array, ""] = ALPHA0_PAPER,
     alpha1: float | Float[Array, ""] = ALPHA1_PAPER,
-) -> Pool:
+) -> ScoredPool:
     """AIS of one question from its vectors: scores the candidates and selects the ``k`` best.
 
     Pools are padded to a fixed n (``where`` marks the real candidates), so that a run compiles
@@ -162,7 +162,7 @@ def select_passages(
     else:
         scores = _weighted(theta1, theta2, dynamic_weight(theta0, alpha0=alpha0, alpha1=alpha1))
     selection = select(scores, ids, k=k, where=where)
-    return Pool(jnp.cos(theta0), jnp.cos(theta1), jnp.cos(theta2), scores, selection)
+    return ScoredPool(jnp.cos(theta0), jnp.cos(theta1), jnp.cos(theta2), scores, selection)
 
 
 def _clip(cosine: Float[Array, "*n"]) -> Float[Array, "*n"]:

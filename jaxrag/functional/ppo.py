@@ -218,7 +218,7 @@ def adapted_coefficient(
       coefficient: current beta.
       kl: measured, in nats per token (per text in the paper).
       target: desired KL.
-      rate: K, 0.1 in the paper; texts of a batch / horizon in code that has a horizon. 0 keeps beta.
+      rate: K, 0.1 in the paper; in code with a horizon, texts of a batch / horizon. 0 keeps beta.
     """
     error = jnp.clip(kl / target - 1.0, -0.2, 0.2)
     return coefficient * (1.0 + rate * error)

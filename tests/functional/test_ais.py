@@ -111,38 +111,6 @@ def test_gradient_of_angle_sum() -> None:
     close(jax.grad(ais.angle_sum)(jnp.float32(1), jnp.float32(0.8)), 0.8)
 
 
-def test_target_alpha() -> None:
-    theta1, theta2 = jnp.array([0.0, 0.6, 0.5, 0.0]), jnp.array([0.5, 0.2, 0.0, 0.0])
-    close(ais.target_alpha(theta1, theta2), [1.0, 0.25, 0.0, 0.5])
-    slope = jax.vmap(jax.grad(ais.target_alpha))(theta1, theta2)
-    assert bool(jnp.isfinite(slope).all())
-
-
-def test_fit_alpha_recovers_the_line_and_ignores_padding() -> None:
-    theta0 = jnp.array([0.2, 0.4, 0.6, 1.0, jnp.nan])
-    alpha = jnp.where(jnp.isnan(theta0), jnp.nan, 0.455 + 0.058 * theta0)
-    close(ais.fit_alpha(theta0, alpha, where=~jnp.isnan(theta0)), [0.455, 0.058])
-    # (0, 0), (1, 1), (2, 1): slope 1/2, intercept 2/3 - 1/2 = 1/6.
-    close(ais.fit_alpha(jnp.array([0.0, 1, 2]), jnp.array([0.0, 1, 1])), [1 / 6, 0.5])
-
-
-def test_fit_alpha_degenerate() -> None:
-    line = ais.fit_alpha(jnp.full(7, 0.1), jnp.linspace(0.0, 1.0, 7))
-    close(line, [0.5, 0.0])
-    nothing = ais.fit_alpha(jnp.ones(3), jnp.ones(3), where=jnp.zeros(3, bool))
-    assert bool(jnp.isnan(nothing.alpha0)) and nothing.alpha1 == 0
-
-
-@FEW
-@given(st.integers(0, 2**32 - 1))
-def test_fit_alpha_equals_float64(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    theta0 = rng.uniform(0.2, 1.0, 500).astype(np.float32)
-    alpha = (0.455 + 0.058 * theta0 + rng.normal(0, 0.03, 500)).astype(np.float32)
-    slope, intercept = np.polyfit(theta0.astype(float), alpha.astype(float), 1)
-    close(jax.jit(ais.fit_alpha)(jnp.array(theta0), jnp.array(alpha)), [intercept, slope])
-
-
 @FEW
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e-7, 1e-4, 1e-2, 1.0]), st.booleans())
 def test_angle_equals_float64_however_small(seed: int, apart: float, opposite: bool) -> None:
@@ -280,15 +248,6 @@ def test_a_passage_that_is_nan_comes_last() -> None:
             )
             assert pool.selection.ids.tolist() == [1, 0][:k]
         assert jnp.isnan(pool.scores[0]) and jnp.isfinite(pool.scores[1])
-
-
-def test_select_passages_jit_changes_nothing() -> None:
-    query, pseudo, passages, ids, where = (jnp.array(array[1]) for array in pools(2))
-    jitted = ais.select_passages(query, pseudo, passages, ids, k=3, where=where)
-    with jax.disable_jit():
-        plain = ais.select_passages(query, pseudo, passages, ids, k=3, where=where)
-    assert jitted.selection.ids.tolist() == plain.selection.ids.tolist()
-    close(jitted.scores, plain.scores)
 
 
 def test_angle_sum_of_vectors_is_that_of_cosines() -> None:

@@ -55,6 +55,8 @@ def test_whitening_by_hand() -> None:
     np.testing.assert_allclose(ppo.whiten(values, where=where), [-1, 1, 0], atol=1e-6)
     np.testing.assert_allclose(ppo.whiten(values, where=where, shift=False), [1, 3, 0], atol=1e-6)
     assert ppo.whiten(jnp.full(3, 7.0), where=TRUE).tolist() == [0, 0, 0]
+    # 1e6 + 0.1 is 1000000.125 in float32, and the rounded mean of three of them is not
+    assert ppo.whiten(jnp.full(3, 1e6 + 0.1), where=TRUE).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -183,6 +185,9 @@ def test_explained_variance_by_hand() -> None:
     # Var(returns) = 1; all of it, none, and errors of -2 and 2 with variance 4: 1 - 4 = -3
     assert [of(0, 2), of(1, 1), of(2, 0), of(7, 9)] == [1.0, 0.0, -3.0, 1.0]
     assert math.isnan(float(ppo.explained_variance(returns, jnp.ones(3), where=where)))
+    # the mean of seven times 0.1 is not 0.1 in float32, but their variance is 0
+    alike = ppo.explained_variance(jnp.arange(7.0), jnp.full(7, 0.1), where=jnp.ones(7, bool))
+    assert math.isnan(float(alike))
 
 
 @pytest.mark.parametrize(
@@ -260,9 +265,9 @@ def by_jax(one: dict[str, Any]) -> dict[str, Any]:
     rewards = jax.vmap(lambda s, p, q, w: ppo.token_rewards(s, p, q, coefficient=0.07, where=w))(
         one["scores"], one["old"], one["reference"], where
     )
-    found = jax.vmap(lambda r, v, w: ppo.generalized_advantages(r, v, discount=0.97, decay=0.8, where=w))(
-        rewards, one["old_values"], where
-    )
+    found = jax.vmap(
+        lambda r, v, w: ppo.generalized_advantages(r, v, discount=0.97, decay=0.8, where=w)
+    )(rewards, one["old_values"], where)
     white = ppo.whiten(found.advantages, where=where)
     pair = one["logprobs"], one["old"]
     values = one["values"], one["old_values"], found.returns

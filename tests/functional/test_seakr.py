@@ -52,6 +52,26 @@ def test_float32_holds_alpha_beside_large_states(n: int, d: int, scale: float) -
     assert score(states) == pytest.approx(by_determinant(states, 1e-3), abs=2e-4)
 
 
+@pytest.mark.parametrize("norm", [2e5, 1e8, 1e15])
+def test_equal_answers_by_hand_however_large_their_states(norm: float) -> None:
+    # Five times (norm / sqrt 2) (1, -1): the Gram matrix has the eigenvalues 5 norm^2 and four 0.
+    states = np.tile(np.float32(norm / np.sqrt(2)) * np.float32([1, -1]), (5, 1))
+    largest = 5 * 2 * float(states[0, 0]) ** 2
+    wanted = (np.log(largest + 1e-3) + 4 * np.log(1e-3)) / 5
+    assert score(states) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_answers_that_differ_little_beside_large_states() -> None:
+    # 1e5 (1, -1) and the same + (1, 0), which is (1/2, -1/2) when centred. With the unit vector
+    # e = (1, -1) / sqrt 2 the rows are a e and (a + b) e, a = 1e5 sqrt 2 and b = 1 / sqrt 2, and
+    # det(Gram + alpha) = (a^2 + alpha) ((a + b)^2 + alpha) - a^2 (a + b)^2
+    # = alpha (a^2 + (a + b)^2) + alpha^2.
+    states = np.array([[1e5, -1e5], [1e5 + 1, -1e5]])
+    squares = 2e10 + (1e5 * np.sqrt(2) + np.sqrt(0.5)) ** 2
+    wanted = np.log(1e-3 * squares + 1e-6) / 2
+    assert score(states) == pytest.approx(wanted, rel=1e-5)
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 6), st.integers(2, 9), st.integers(0, 2**31))
 def test_missing_answers_change_nothing(k: int, d: int, seed: int) -> None:
@@ -78,5 +98,8 @@ def test_the_least_uncertain() -> None:
     scores = jnp.array([3.0, -1.0, 2.0, -1.0])
     for where, best in [([1, 1, 1, 1], 1), ([1, 0, 1, 0], 2), ([1, 0, 0, 1], 3), ([0, 0, 0, 0], 0)]:
         assert int(seakr.least_uncertain(scores, where=jnp.array(where, bool))) == best
+    nan = jnp.array([0.5, jnp.nan])
+    assert int(seakr.least_uncertain(nan, where=jnp.ones(2, bool))) == 0
+    assert int(seakr.least_uncertain(nan[::-1], where=jnp.ones(2, bool))) == 1
     infinite = jnp.array([jnp.inf, jnp.inf])
     assert int(seakr.least_uncertain(infinite, where=jnp.array([False, True]))) == 0

@@ -1,12 +1,11 @@
-"""Contextual bandits as pure functions over a state: the interface, the interaction, and the ends.
+"""Contextual bandits as pure functions over a state: the interface, and interaction with a table.
 
-Every round a context x is shown, one of a arms is played, and only its reward is seen. A policy is
-a `Bandit`, six functions over a state pytree; `interact` plays it against a table of rewards under
-one `lax.scan`, and the caller jits it and vmaps it over seeds, states or settings. A table holds
-the reward of every arm in every round, so what could have been won is known, too.
+In each round the policy sees a context x, plays one of a arms, and observes only that arm's reward.
+A policy is a `Bandit`, functions over a state pytree; `interact` plays it against a table of
+rewards, of every arm in every round, under one `lax.scan`. The caller jits it and vmaps it over
+seeds, states or settings.
 
-Policies: `neural_ucb.neural_ucb` with its presets, `linear_ucb.linear_ucb`, and those of
-`jaxrag.functional.bandits.policies`.
+Policies are in `jaxrag.functional.bandits.neural_ucb` and `jaxrag.functional.bandits.policies`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from jaxtyping import Array, Float, Int
 from jaxrag.types import InputError
 
 _AHEAD = 8
-"""Rounds played at once between fits: enough to share a pass over the weights, few to correct."""
+"""Rounds of one pass over the weights between fits, see `Bandit.rounds`."""
 
 Key = jax.Array
 State = Any
@@ -32,12 +31,12 @@ State = Any
 
 
 class Values(NamedTuple):
-    """What a policy thinks of each arm in one context.
+    """A policy's values of the arms in one context.
 
     Attributes:
       mean: f, the expected reward.
-      width: sigma, how unsure it is (eq 10: sqrt(g' Z^-1 g)), before any exploration factor.
-      ucb: f + beta sigma (eq 11); `ucb - mean` is what exploration adds.
+      width: sigma, its uncertainty, before any exploration factor (eq 10: sqrt(g' Z^-1 g)).
+      ucb: upper confidence bound f + beta sigma (eq 11).
     """
 
     mean: Float[Array, " a"]
@@ -51,17 +50,17 @@ class Bandit(NamedTuple):
     Attributes:
       init: key -> state.
       values: state, context [d] -> `Values` of all arms.
-      select: state, context [d], key -> the arm to play, from 0. Deterministic policies ignore the
-        key; of equal arms the first is played.
+      select: state, context [d], key -> the arm to play, from 0; the first of equal ones.
+        Deterministic policies ignore the key.
       update: state, context [d], arm, reward -> state after one round.
-      fit: state, key -> state: trains the networks on what was played; the identity without any.
-      greedy: state, context [d] -> the arm of the highest mean: for evaluation, no exploration.
-      update_batch: state, contexts [b d], arms [b], rewards [b] -> state; what ``update`` gives one
-        round after the other, faster. None where batches are no faster: then the rounds of a batch
-        are chosen and learnt one by one.
-      rounds: state, contexts [b d], rewards [b a], keys [b] -> state and arms [b]; what ``select``
-        and ``update`` give round after round, each seeing the one before, faster: it may look at
-        the contexts ahead. None where there is no such way.
+      fit: state, key -> state: trains the networks; the identity for policies without networks.
+      greedy: state, context [d] -> the arm of the highest mean, for evaluation.
+      update_batch: state, contexts [b d], arms [b], rewards [b] -> state; equals ``update`` round
+        by round, but faster. None if it would not be faster: the rounds of a batch are then
+        selected and updated one by one.
+      rounds: state, contexts [b d], rewards [b a], keys [b] -> state and arms [b]; equals
+        ``select`` and ``update`` round by round, but faster, as all contexts are known. None if
+        there is no such implementation.
     """
 
     init: Callable[[Key], State]
@@ -75,7 +74,7 @@ class Bandit(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What `interact` returns: the last state, and each round's arm and reward in order."""
+    """Result of `interact`: the last state, and arm and reward of each round."""
 
     state: State
     arms: Int[Array, " t"]
@@ -94,26 +93,27 @@ def interact(
 ) -> Played:
     """Plays t rounds against a table of rewards: select, update, fit.
 
-    A batch chooses all its arms with the state at its beginning, then learns its rounds in order.
-    With a batch of 1 that is the algorithm of the papers; 32 is how ARS trains.
+    The arms of a batch are all selected with the state at its beginning; then its rounds are
+    learned in order. A batch of 1 is the algorithm of the papers, 32 is how ARS trains.
 
     Args:
       bandit: the policy.
-      state: where it stands, at first ``bandit.init(key)``.
-      contexts: one a round.
-      rewards: of every arm in every round; only the played arm's is shown to the policy.
-      key: for policies and fits that draw.
-      batch: rounds to a batch; t must be a multiple of it.
+      state: of the policy, at first ``bandit.init(key)``.
+      contexts: of each round.
+      rewards: of every arm in every round; the policy observes only that of the arm it plays.
+      key: of random policies and fits.
+      batch: rounds of a batch; must divide t.
       fit_every: rounds from one fit to the next, by default one batch; a multiple of ``batch``
-        that divides t. Rounds between fits that are not in batches are played 8 at a time where
-        the policy can (`Bandit.rounds`): the same arms, sooner.
+        that divides t.
 
     Raises:
-      InputError: the rounds do not divide into batches, or the two tables disagree on them.
+      InputError: ``batch`` or ``fit_every`` do not divide, or the tables differ in length.
     """
     rounds, every = len(contexts), batch if fit_every is None else fit_every
     if len(rewards) != rounds:
-        raise InputError(f"{rounds} contexts but rewards for {len(rewards)}: one row a round each.")
+        raise InputError(
+            f"{rounds} contexts but {len(rewards)} rows of rewards: one per round each."
+        )
     if batch < 1 or rounds % batch:
         raise InputError(
             f"{rounds} rounds do not divide into batches of {batch}: leave some out or repeat some."
@@ -131,9 +131,9 @@ def interact(
         if ahead > 1 and bandit.rounds is not None:
             return bandit.rounds(state, contexts, rewards, keys)
         arms = _choose(bandit, state, contexts, keys)
-        return _learn(bandit, state, contexts, arms, won(rewards, arms)), arms
+        return _learn(bandit, state, contexts, arms, rewards_of(rewards, arms)), arms
 
-    def stretch(state: State, xs: tuple[Any, Key]) -> tuple[State, Array]:
+    def until_fit(state: State, xs: tuple[Any, Key]) -> tuple[State, Array]:
         if every == size:  # no loop of one step: XLA copies what such a loop would update in place
             state, arms = play(state, jax.tree.map(lambda leaf: leaf[0], xs[0]))
         else:
@@ -142,20 +142,20 @@ def interact(
 
     lead = (rounds // every, every // size, size)
     for_select, for_fit = jax.random.split(key)
-    seen = (contexts.reshape(*lead, -1), rewards.reshape(*lead, -1))
-    xs = ((*seen, jax.random.split(for_select, lead)), jax.random.split(for_fit, lead[0]))
-    state, arms = lax.scan(stretch, state, xs)
+    table = (contexts.reshape(*lead, -1), rewards.reshape(*lead, -1))
+    xs = ((*table, jax.random.split(for_select, lead)), jax.random.split(for_fit, lead[0]))
+    state, arms = lax.scan(until_fit, state, xs)
     arms = arms.reshape(-1)
-    return Played(state, arms, won(rewards, arms))
+    return Played(state, arms, rewards_of(rewards, arms))
 
 
-def won(rewards: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array, " t"]:
-    """What the played arms paid in each round."""
+def rewards_of(rewards: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array, " t"]:
+    """The reward of each round's arm."""
     return jnp.take_along_axis(rewards, arms[:, None], axis=1)[:, 0]
 
 
 def _choose(bandit: Bandit, state: State, contexts: Array, keys: Key) -> Int[Array, " b"]:
-    if len(contexts) == 1:  # one alone is not batched, which XLA runs faster
+    if len(contexts) == 1:  # XLA runs it faster without a batch axis
         return bandit.select(state, contexts[0], keys[0])[None]
     if bandit.update_batch is not None:
         return jax.vmap(bandit.select, (None, 0, 0))(state, contexts, keys)
@@ -172,15 +172,9 @@ def _learn(bandit: Bandit, state: State, contexts: Array, arms: Array, rewards: 
 
 
 def check_table(contexts: Any, rewards: Any, arms: int) -> None:
-    """Refuses a table of rewards that no bandit can learn from.
+    """Raises `InputError` unless a table has finite contexts [q d] and finite rewards [q a].
 
-    Args:
-      contexts: [q d], finite.
-      rewards: [q a], finite: an arm that was not tried has no place in the table.
-      arms: how many the policy has.
-
-    Raises:
-      InputError: naming the first thing wrong.
+    ``arms`` is the policy's number of arms.
     """
     contexts, rewards = np.asarray(contexts), np.asarray(rewards)
     if contexts.ndim != 2 or rewards.ndim != 2:

@@ -1,13 +1,15 @@
-"""The networks of a neural bandit: rewards of arms, and gradients as outer products.
+"""Networks of neural bandits: rewards of arms, and gradients as outer products.
 
-One network an arm (ARS), or one shared network into whose input the context is written at the
-arm's block (Zhou et al. 2020). A block-encoded input only ever meets its own block of the first
-kernel, so sharing means: a first kernel an arm, everything above it once. Both are parameters of
-which some leaves have a first axis for arms; what one arm sees of them is its view.
+Either one network per arm (ARS), or one shared network whose input has a block for each arm, the
+context in the block of the arm that is evaluated and zeros elsewhere (Zhou et al. 2020). As such an
+input only meets its own block of the first kernel, sharing means: a first kernel per arm, all other
+layers once. In both cases some leaves of the parameters have a leading axis for arms; one arm's
+part of the parameters is its view.
 
-A multilayer perceptron's gradient for one input is, layer by layer, the outer product of what
-comes back and what went in. Left as two vectors (`Outer`) it costs a forward pass, and what a
-confidence matrix needs of it (sums of squares, inner products) never needs it written out.
+The gradient of a multilayer perceptron for one input is, layer by layer, the outer product of the
+backpropagated error and the layer's input. Kept as two vectors (`Outer`) it costs no more than a
+forward pass, and the sums of squares and inner products that a confidence matrix needs are computed
+without writing the matrix out.
 """
 
 from __future__ import annotations
@@ -26,22 +28,22 @@ Params = PyTree
 """Weights of all arms."""
 
 View = PyTree
-"""Weights that one arm's reward depends on."""
+"""Weights that determine one arm's reward."""
 
 
 class Outer(NamedTuple):
-    """The matrix of ``left`` [m] times ``right`` [n], not written out."""
+    """The outer product of ``left`` [m] and ``right`` [n], not written out."""
 
     left: Float[Array, "*b m"]
     right: Float[Array, "*b n"]
 
 
 Gradient = list[Any]
-"""Of a view, leaf by leaf in the order of `jax.tree.leaves`: an array, or an `Outer`."""
+"""With respect to a view, in the order of `jax.tree.leaves`: arrays and `Outer`."""
 
 
 class Layer(NamedTuple):
-    """One linear map: kernel [out in] (the last one's [in]), bias [out] or None."""
+    """A linear map: kernel [out in] ([in] in the last layer), bias [out] or None."""
 
     kernel: Array
     bias: Array | None
@@ -52,18 +54,18 @@ class Network(NamedTuple):
 
     Attributes:
       features: of a context.
-      arms: how many.
-      armed: which leaves of the parameters have a first axis for arms, in the order of
-        `jax.tree.leaves`; the others are shared.
+      arms: number of arms.
+      per_arm: for each leaf of the parameters, whether it has a leading axis for arms; other leaves
+        are shared.
       init: key -> parameters.
       apply: view, context [d] -> the arm's reward, a scalar.
-      gradient: view, context [d] -> that reward and its gradient.
+      gradient: view, context [d] -> reward and its gradient.
       factored: whether ``gradient`` costs about as little as ``apply``.
     """
 
     features: int
     arms: int
-    armed: tuple[bool, ...]
+    per_arm: tuple[bool, ...]
     init: Callable[[jax.Array], Params]
     apply: Callable[[View, Array], Array]
     gradient: Callable[[View, Array], tuple[Array, Gradient]]
@@ -71,36 +73,37 @@ class Network(NamedTuple):
 
     @property
     def separate(self) -> bool:
-        """Whether no leaf is shared: then every arm has a confidence matrix of its own."""
-        return all(self.armed)
+        """Whether no leaf is shared; every arm then has its own confidence matrix."""
+        return all(self.per_arm)
 
-    def axes(self, tree: PyTree) -> PyTree:
+    def in_axes(self, tree: PyTree) -> PyTree:
         """``in_axes`` of `jax.vmap` over arms, for a tree of the parameters' structure."""
-        marks = [0 if armed else None for armed in self.armed]
-        return jax.tree.unflatten(jax.tree.structure(tree), marks)
+        axes = [0 if per_arm else None for per_arm in self.per_arm]
+        return jax.tree.unflatten(jax.tree.structure(tree), axes)
 
     def rewards(self, params: Params, x: Float[Array, " d"]) -> Float[Array, " a"]:
-        """f of every arm."""
-        over = jax.vmap(self.apply, (self.axes(params), None), axis_size=self.arms)
+        """Predicted rewards of all arms."""
+        over = jax.vmap(self.apply, (self.in_axes(params), None), axis_size=self.arms)
         return over(params, x)
 
     def view(self, params: Params, arm: Int[Array, ""]) -> View:
-        """What one arm sees of the parameters."""
+        """One arm's part of the parameters."""
         leaves, structure = jax.tree.flatten(params)
-        seen = [
-            take(leaf, arm) if own else leaf for leaf, own in zip(leaves, self.armed, strict=True)
+        parts = [
+            take(leaf, arm) if per_arm else leaf
+            for leaf, per_arm in zip(leaves, self.per_arm, strict=True)
         ]
-        return jax.tree.unflatten(structure, seen)
+        return jax.tree.unflatten(structure, parts)
 
-    def played(self, params: Params, x: Float[Array, " d"], arm: Int[Array, ""]) -> Gradient:
+    def arm_gradient(self, params: Params, x: Float[Array, " d"], arm: Int[Array, ""]) -> Gradient:
         """The gradient of one arm's reward.
 
-        Where gradients are cheap those of all arms are taken: in one program with `select` XLA
-        finds that it has them, whereas one arm's weights would be read a second time.
+        Where gradients are cheap, those of all arms are computed: in one program with `select` XLA
+        reuses them, whereas it would read the weights of one arm a second time.
         """
         if not self.factored:
             return self.gradient(self.view(params, arm), x)[1]
-        over = jax.vmap(self.gradient, (self.axes(params), None), axis_size=self.arms)
+        over = jax.vmap(self.gradient, (self.in_axes(params), None), axis_size=self.arms)
         return jax.tree.map(lambda leaf: take(leaf, arm), over(params, x)[1])
 
 
@@ -110,7 +113,7 @@ def take(leaf: Array, arm: int | Int[Array, ""]) -> Array:
 
 
 def put(leaf: Array, arm: int | Int[Array, ""], part: Array) -> Array:
-    """The array with an arm's part replaced; in place where it is not used again."""
+    """The array with an arm's part replaced; in place where the old array is not used again."""
     return lax.dynamic_update_index_in_dim(leaf, part, arm, 0)
 
 
@@ -118,8 +121,8 @@ def general(network: Network) -> Network:
     """The same network with gradients by `jax.grad`, written out: for any ``apply``."""
 
     def gradient(view: View, x: Array) -> tuple[Array, Gradient]:
-        value, slopes = jax.value_and_grad(network.apply)(view, x)
-        return value, jax.tree.leaves(slopes)
+        value, gradients = jax.value_and_grad(network.apply)(view, x)
+        return value, jax.tree.leaves(gradients)
 
     return network._replace(gradient=gradient, factored=False)
 
@@ -134,7 +137,7 @@ def he_normal(key: jax.Array, shape: tuple[int, ...]) -> Array:
 
 
 def linear_uniform(key: jax.Array, shape: tuple[int, ...]) -> Array:
-    """Uniform within 1 / sqrt(inputs): what PyTorch's linear layers start from."""
+    """Uniform within 1 / sqrt(inputs), the default of PyTorch's linear layers."""
     return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) / jnp.sqrt(shape[-1])
 
 
@@ -147,19 +150,19 @@ def mlp(
     bias: bool = False,
     initializer: Initializer = he_normal,
 ) -> Network:
-    """A ReLU network of any depth from a context of d features to one reward.
+    """A ReLU network from a context of d features to one reward.
 
     Args:
       d: features of a context.
-      arms: how many arms.
-      hidden: units of the hidden layers, from the input up.
-      shared: one network with block-encoded arms, instead of one network an arm.
-      bias: whether layers add a bias. A bias starts at zero unless ``initializer`` is
+      arms: number of arms.
+      hidden: widths of the hidden layers.
+      shared: one network with an input block per arm, instead of one network per arm.
+      bias: whether layers have a bias. Biases start at 0 unless ``initializer`` is
         `linear_uniform`, which PyTorch uses for both.
       initializer: of the kernels.
 
     Raises:
-      InputError: a size below 1, or no hidden layer (that is `linear_ucb`).
+      InputError: a size below 1, or no hidden layer (use `linear_ucb`).
     """
     if min((d, arms, *hidden), default=0) < 1 or not hidden:
         raise InputError(
@@ -167,41 +170,30 @@ def mlp(
             "be at least 1, and there must be a hidden layer (a model without one is linear_ucb)."
         )
     shapes = [*zip(hidden, (d, *hidden[:-1]), strict=True), (hidden[-1],)]
-    own = [not shared or at == 0 for at in range(len(shapes))]
+    kernel_per_arm = [not shared or at == 0 for at in range(len(shapes))]
 
     def init(key: jax.Array) -> tuple[Layer, ...]:
+        layers = []
         keys = jax.random.split(key, (len(shapes), 2))
-        return tuple(
-            _layer(key, ((arms,) if armed else ()), shape, bias, initializer, not shared)
-            for key, shape, armed in zip(keys, shapes, own, strict=True)
-        )
+        for (for_kernel, for_bias), shape, per_arm in zip(
+            keys, shapes, kernel_per_arm, strict=True
+        ):
+            kernel = initializer(for_kernel, (arms, *shape) if per_arm else shape)
+            lead, offset = () if shared else (arms,), None
+            if bias and initializer is linear_uniform:
+                offset = initializer(for_bias, (*lead, *shape))[..., 0]
+            elif bias:
+                offset = jnp.zeros((*lead, *shape[:-1]))
+            layers.append(Layer(kernel, offset))
+        return tuple(layers)
 
-    armed = tuple(
-        mark for at, mark in enumerate(own) for mark in ((mark, not shared) if bias else (mark,))
-    )
-    return Network(d, arms, armed, init, _apply, _gradient, factored=True)
-
-
-def _layer(
-    keys: Array,
-    lead: tuple[int, ...],
-    shape: tuple[int, ...],
-    bias: bool,
-    initializer: Initializer,
-    separate: bool,
-) -> Layer:
-    kernel = initializer(keys[0], (*lead, *shape))
-    if not bias:
-        return Layer(kernel, None)
-    flat = (*(lead if separate else ()), *shape[:-1])
-    if initializer is linear_uniform:
-        return Layer(kernel, initializer(keys[1], (*flat, shape[-1]))[..., 0])
-    return Layer(kernel, jnp.zeros(flat))
+    per_arm = [(mark, not shared) if bias else (mark,) for mark in kernel_per_arm]
+    return Network(d, arms, sum(per_arm, ()), init, _apply, _gradient, factored=True)
 
 
 def _matvec(kernel: Array, x: Array) -> Array:
-    # Accelerators would round float32 to bfloat16 or TF32 by default, and play other arms.
-    return jnp.matmul(kernel, x, precision=jax.lax.Precision.HIGHEST)
+    # Accelerators would round float32 to bfloat16 or TF32 by default, and choose other arms.
+    return jnp.matmul(kernel, x, precision=lax.Precision.HIGHEST)
 
 
 def _linear(layer: Layer, x: Array) -> Array:
@@ -216,7 +208,7 @@ def _apply(view: tuple[Layer, ...], x: Float[Array, " d"]) -> Float[Array, ""]:
 
 
 def _gradient(view: tuple[Layer, ...], x: Float[Array, " d"]) -> tuple[Float[Array, ""], Gradient]:
-    """The reward, and its gradient: [delta_l (outer) input_l, delta_l] for every layer."""
+    """Reward and gradient: [Outer(error, input), error] for every layer."""
     inputs, active = [x], []
     for layer in view[:-1]:
         x = _linear(layer, x)
@@ -226,9 +218,9 @@ def _gradient(view: tuple[Layer, ...], x: Float[Array, " d"]) -> tuple[Float[Arr
     gradient = [inputs[-1]] if view[-1].bias is None else [inputs[-1], jnp.ones(())]
     back = view[-1].kernel
     for at in reversed(range(len(view) - 1)):
-        left = jnp.where(active[at], back, 0.0)
-        here = [Outer(left, inputs[at])] + ([] if view[at].bias is None else [left])
-        gradient = here + gradient
+        error = jnp.where(active[at], back, 0.0)
+        own = [Outer(error, inputs[at])] + ([] if view[at].bias is None else [error])
+        gradient = own + gradient
         if at:
-            back = _matvec(view[at].kernel.T, left)
+            back = _matvec(view[at].kernel.T, error)
     return _linear(view[-1], inputs[-1]), gradient

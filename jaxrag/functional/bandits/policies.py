@@ -1,8 +1,4 @@
-"""The ends of every bandit's reward, and the policies that need no learning of their own.
-
-`oracle` and `best_fixed_arm` know all rewards, `fixed_arm` and `uniform` none; `epsilon_greedy` and
-`thompson` explore on top of any `Bandit`.
-"""
+"""LinUCB, exploration on top of any `Bandit`, and references that bound a policy's reward."""
 
 from __future__ import annotations
 
@@ -10,23 +6,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits.interaction import Bandit, Key, State, Values, won
+from jaxrag.functional.bandits.confidence import Positive, check_positive
+from jaxrag.functional.bandits.interaction import Bandit, Key, State, Values, rewards_of
 from jaxrag.types import InputError
 
 
-class Oracle(NamedTuple):
-    """The best arm of each round and what it pays: the end of every policy's reward."""
-
-    arms: Int[Array, " t"]
-    rewards: Float[Array, " t"]
-
-
-def oracle(rewards: Float[Array, "t a"]) -> Oracle:
-    """Who knows all rewards plays this; the first of equal arms."""
-    return Oracle(jnp.argmax(rewards, axis=1), jnp.max(rewards, axis=1))
+def oracle(rewards: Float[Array, "t a"]) -> Int[Array, " t"]:
+    """The best arm of each round, known from all rewards; the first of equal ones."""
+    return jnp.argmax(rewards, axis=1)
 
 
 def best_fixed_arm(rewards: Float[Array, "t a"]) -> Int[Array, ""]:
@@ -35,39 +26,24 @@ def best_fixed_arm(rewards: Float[Array, "t a"]) -> Int[Array, ""]:
 
 
 def regret(expected: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array, " t"]:
-    """What the played arms fell short of the best ones, summed up to each round.
+    """Cumulative regret after each round: best reward minus reward of the played arm, summed.
 
     Args:
-      expected: the reward of every arm in every round, without noise where that is known.
+      expected: reward of every arm in every round, without noise if that is known.
       arms: the arms played.
     """
-    return jnp.cumsum(jnp.max(expected, axis=1) - won(expected, arms))
-
-
-def fixed_arm(arm: int, *, arms: int) -> Bandit:
-    """Always plays the same arm, from 0; it has nothing to learn and no values (zeros)."""
-    if not 0 <= arm < arms:
-        raise InputError(f"arm {arm} of {arms}: arms count from 0 to {arms - 1}.")
-    return _untaught(arms)._replace(
-        select=lambda state, x, key: jnp.asarray(arm), greedy=lambda state, x: jnp.asarray(arm)
-    )
+    return jnp.cumsum(jnp.max(expected, axis=1) - rewards_of(expected, arms))
 
 
 def uniform(*, arms: int) -> Bandit:
-    """Plays any arm with equal chance; ``greedy`` is arm 0, as it knows nothing."""
-    return _untaught(arms)._replace(
-        select=lambda state, x, key: jax.random.randint(key, (), 0, arms)
-    )
-
-
-def _untaught(arms: int) -> Bandit:
+    """Plays a random arm; does not learn, so values are zeros and ``greedy`` is arm 0."""
     if arms < 1:
         raise InputError(f"{arms} arms: a bandit needs at least one.")
-    nothing = Values(jnp.zeros(arms), jnp.zeros(arms), jnp.zeros(arms))
+    zeros = Values(jnp.zeros(arms), jnp.zeros(arms), jnp.zeros(arms))
     return Bandit(
         init=lambda key: (),
-        values=lambda state, x: nothing,
-        select=lambda state, x, key: jnp.asarray(0),
+        values=lambda state, x: zeros,
+        select=lambda state, x, key: jax.random.randint(key, (), 0, arms),
         update=lambda state, x, arm, reward: state,
         fit=lambda state, key: state,
         greedy=lambda state, x: jnp.asarray(0),
@@ -76,27 +52,28 @@ def _untaught(arms: int) -> Bandit:
 
 
 def epsilon_greedy(bandit: Bandit, epsilon: float | Float[Array, ""]) -> Bandit:
-    """``bandit`` that plays its greedy arm, and with probability ``epsilon`` any arm.
+    """``bandit`` with its greedy arm, and with probability ``epsilon`` a uniformly random arm.
 
-    Any arm includes the greedy one. Widths play no part: give `neural_ucb` no confidence matrix.
+    Random arms include the greedy one. Widths are not used: give `neural_ucb` the `zero_width`
+    confidence.
     """
     if not isinstance(epsilon, Tracer) and not 0 <= float(epsilon) <= 1:
         raise InputError(f"epsilon is {epsilon}: a probability lies between 0 and 1.")
 
     def select(state: State, x: Float[Array, " d"], key: Key) -> Int[Array, ""]:
-        explore, which = jax.random.split(key)
+        for_coin, for_arm = jax.random.split(key)
         mean = bandit.values(state, x).mean
-        anything = jax.random.randint(which, (), 0, mean.shape[0])
-        return jnp.where(jax.random.uniform(explore) < epsilon, anything, jnp.argmax(mean))
+        random_arm = jax.random.randint(for_arm, (), 0, mean.shape[0])
+        return jnp.where(jax.random.uniform(for_coin) < epsilon, random_arm, jnp.argmax(mean))
 
     return bandit._replace(select=select, rounds=None)
 
 
 def thompson(bandit: Bandit) -> Bandit:
-    """``bandit`` that draws each arm's reward and plays the highest draw (NeuralTS, LinTS).
+    """``bandit`` with Thompson sampling: plays the highest of rewards drawn for each arm.
 
-    Draws are normal around the mean; their standard deviation is what ``bandit`` would add for
-    exploration, so with a beta of nu they are N(f, (nu sigma)^2) (Zhang et al. 2021).
+    Draws are normal around the mean with the exploration bonus as standard deviation: for a beta of
+    nu, N(f, (nu sigma)^2) (NeuralTS, LinTS; Zhang et al. 2021).
     """
 
     def select(state: State, x: Float[Array, " d"], key: Key) -> Int[Array, ""]:
@@ -105,3 +82,56 @@ def thompson(bandit: Bandit) -> Bandit:
         return jnp.argmax(values.mean + (values.ucb - values.mean) * noise)
 
     return bandit._replace(select=select, rounds=None)
+
+
+class LinearState(NamedTuple):
+    """A^-1 and b of every arm."""
+
+    inverse: Float[Array, "a d d"]
+    moment: Float[Array, "a d"]
+
+
+def linear_ucb(
+    d: int, arms: int, *, alpha: Positive = 1.0, regularization: Positive = 1.0
+) -> Bandit:
+    """LinUCB (Li et al. 2010, disjoint models): a ridge regression per arm, without networks.
+
+    A = lambda I + sum x x' and b = sum r x over the rounds that played the arm, theta = A^-1 b,
+    value theta'x + alpha sqrt(x' A^-1 x). The inverse is updated by Sherman-Morrison.
+
+    Args:
+      d: features of a context.
+      arms: number of arms.
+      alpha: exploration factor.
+      regularization: lambda; 1 in the paper.
+    """
+    check_positive(regularization=regularization)
+    if min(d, arms) < 1:
+        raise InputError(f"{d} features and {arms} arms: at least 1 of each.")
+
+    def init(key: jax.Array) -> LinearState:
+        identity = jnp.broadcast_to(jnp.eye(d), (arms, d, d))
+        return LinearState(identity / regularization, jnp.zeros((arms, d)))
+
+    def values(state: LinearState, x: Float[Array, " d"]) -> Values:
+        product = jnp.matmul(state.inverse, x, precision=lax.Precision.HIGHEST)
+        mean = jnp.sum(product * state.moment, axis=1)  # x' A^-1 b
+        width = jnp.sqrt(jnp.maximum(product @ x, 0.0))
+        return Values(mean, width, mean + alpha * width)
+
+    def update(
+        state: LinearState, x: Float[Array, " d"], arm: Int[Array, ""], reward: Float[Array, ""]
+    ) -> LinearState:
+        old = state.inverse[arm]
+        product = jnp.matmul(old, x, precision=lax.Precision.HIGHEST)
+        inverse = old - jnp.outer(product, product / (1.0 + product @ x))
+        return LinearState(state.inverse.at[arm].set(inverse), state.moment.at[arm].add(reward * x))
+
+    return Bandit(
+        init=init,
+        values=values,
+        select=lambda state, x, key: jnp.argmax(values(state, x).ucb),
+        update=update,
+        fit=lambda state, key: state,
+        greedy=lambda state, x: jnp.argmax(values(state, x).mean),
+    )

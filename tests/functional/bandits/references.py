@@ -72,7 +72,6 @@ def rounds(
     diagonal: bool,
     regularization: float,
     bonus,
-    scale: float = 1.0,
 ) -> tuple[list[Round], list[np.ndarray]]:
     """Rounds of NeuralUCB with weights that stay: what every arm was worth, and the Z at the end.
 
@@ -83,7 +82,7 @@ def rounds(
         layers = arm_weights(params, arm, shared=shared)
         encoded = encode(x, arm, arms, shared=shared)
         g = np.concatenate([piece.ravel() for piece in gradient(layers, encoded)])
-        return value(layers, encoded), g * scale
+        return value(layers, encoded), g
 
     p = len(look(0, contexts[0])[1])
     start = np.full(p, regularization) if diagonal else np.eye(p) * regularization

@@ -14,17 +14,23 @@ from hypothesis.extra import numpy as hnp
 from benchmarks.confidence_dual import dual
 from jaxrag.functional.bandits import interaction as bandits
 from jaxrag.functional.bandits import neural_ucb
-from jaxrag.functional.bandits.confidence import diagonal
-from jaxrag.functional.bandits.confidence_full import Full, added, full, inverse_of
+from jaxrag.functional.bandits.confidence import (
+    Full,
+    add_gradients,
+    diagonal,
+    full,
+    inverse_of,
+)
 from jaxrag.functional.bandits.fit import newest, replay_fit
 from jaxrag.functional.bandits.networks import mlp
+from jaxrag.types import InputError
 from tests.functional.bandits import references
 
 KEY = jax.random.key(0)
 P = 4
 ENTRIES = st.floats(-3, 3, width=32).map(lambda x: float(np.float32(round(x, 2))))
 FEW = settings(max_examples=25, deadline=None)
-add = jax.jit(partial(added, drift=1e-2))
+add = jax.jit(add_gradients)
 
 
 def start(regularization: float) -> Full:
@@ -77,8 +83,9 @@ def test_a_drifted_inverse_is_made_anew() -> None:
     right, healed = add(belief, 0, row), add(off, 0, row)
     assert (right.renewed, healed.renewed) == (0, 1)
     np.testing.assert_allclose(healed.inverse, right.inverse, atol=1e-5)
-    ill = added(off._replace(z=None), 0, jnp.array(row), drift=None)
-    assert np.abs(ill.inverse - right.inverse).max() > 0.05  # nobody looked
+    healed = add(belief._replace(inverse=belief.inverse.at[0, 1, 2].set(np.nan)), 0, row)
+    assert healed.renewed == 1
+    np.testing.assert_allclose(healed.inverse, right.inverse, atol=1e-5)
 
 
 def test_the_inverse_by_cholesky_is_symmetric() -> None:
@@ -91,25 +98,27 @@ def test_the_inverse_by_cholesky_is_symmetric() -> None:
 D, ARMS = 3, 3
 
 
-def run(confidence, *, rounds: int, batch: int, shared: bool = False):
-    """Rounds with training between them, so that gradients change on the way."""
-    net = mlp(D, ARMS, hidden=(5,), shared=shared)
-    fit = replay_fit(net, optax.sgd(0.05), capacity=batch, sampler=newest(batch))
-    bandit = neural_ucb.neural_ucb(
-        net, confidence=confidence(net), exploration=neural_ucb.outside(0.7), fit=fit
-    )
-    contexts = jax.random.normal(jax.random.key(1), (rounds, D))
+def frozen(net, confidence, beta: float):
+    """A bandit without training."""
+    exploration = neural_ucb.outside(beta)
+    return neural_ucb.neural_ucb(net, confidence=confidence, exploration=exploration, fit=None)
+
+
+def test_the_dual_form_plays_as_the_full_one() -> None:
+    """Over 60 rounds with training between them, so that gradients change on the way."""
+    contexts = jax.random.normal(jax.random.key(1), (60, D))
     rewards = jnp.sin(contexts @ jax.random.normal(jax.random.key(2), (D, ARMS)))
-    play = jax.jit(partial(bandits.interact, bandit, batch=batch))
-    out = play(bandit.init(KEY), contexts, rewards, KEY)
-    return out, jax.jit(bandit.values)(out.state, contexts[0])
-
-
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("batch", [1, 20])
-def test_dual_plays_as_full_over_sixty_rounds(batch: int, shared: bool) -> None:
-    one, full_values = run(full, rounds=60, batch=batch, shared=shared)
-    other, dual_values = run(partial(dual, pulls=60), rounds=60, batch=batch, shared=shared)
+    net = mlp(D, ARMS, hidden=(5,), shared=True)
+    fit = replay_fit(net, optax.sgd(0.05), capacity=20, sampler=newest(20))
+    found = []
+    for made in (full(net), dual(net, pulls=60)):
+        bandit = neural_ucb.neural_ucb(
+            net, confidence=made, exploration=neural_ucb.outside(0.7), fit=fit
+        )
+        play = jax.jit(partial(bandits.interact, bandit, batch=20))
+        out = play(bandit.init(KEY), contexts, rewards, KEY)
+        found.append((out, bandit.values(out.state, contexts[0])))
+    (one, full_values), (other, dual_values) = found
     assert one.arms.tolist() == other.arms.tolist()
     assert len(set(one.arms.tolist())) == ARMS
     for ours, theirs in zip(dual_values, full_values, strict=True):
@@ -118,62 +127,61 @@ def test_dual_plays_as_full_over_sixty_rounds(batch: int, shared: bool) -> None:
     assert one.state.belief.renewed == 0
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_dual_without_room_keeps_its_first_pulls(shared: bool) -> None:
-    net = mlp(D, ARMS, hidden=(5,), shared=shared)
-    params, small, large = net.init(KEY), dual(net, pulls=2), dual(net, pulls=4)
-    contexts = jax.random.normal(jax.random.key(1), (4, D))
-    beliefs = small.init(params), large.init(params)
-    widths = []
-    for x in contexts:
-        beliefs = tuple(
-            form.update(belief, params, x, jnp.asarray(1))
-            for form, belief in zip((small, large), beliefs, strict=True)
-        )
-        widths.append([small.look(beliefs[0], params, contexts[3])[1],
-                       large.look(beliefs[1], params, contexts[3])[1]])  # fmt: skip
-    widths = np.array(widths)
-    np.testing.assert_allclose(widths[:2, 0], widths[:2, 1], rtol=1e-6)
-    np.testing.assert_array_equal(widths[2:, 0], widths[[1, 1], 0])
-    # The last pull was of this very context, so its width fell: the kept one is a bound above.
-    assert widths[3, 1, 1] < 0.9 * widths[3, 0, 1]
-    assert np.all(widths[:, 1] <= widths[:, 0] * (1 + 1e-5))
-    assert beliefs[0].pulls.tolist() == beliefs[1].pulls.tolist()
-
-
-def test_dual_without_room_does_not_stay_with_one_arm() -> None:
-    # One kept pull an arm: in the last 20 of 40 rounds the arms played have no room left.
+def test_the_dual_form_without_room_keeps_its_first_pulls() -> None:
     net = mlp(D, ARMS, hidden=(5,))
-    bandit = neural_ucb.neural_ucb(
-        net, confidence=dual(net, pulls=1), exploration=neural_ucb.outside(1.0), fit=None
-    )
-    contexts = jax.random.normal(jax.random.key(1), (40, D))
-    out = bandits.interact(bandit, bandit.init(KEY), contexts, jnp.zeros((40, ARMS)), KEY)
-    assert len(set(out.arms[20:].tolist())) > 1
-    assert out.state.belief.pulls.sum() == 40
-    assert np.isfinite(bandit.values(out.state, contexts[0]).ucb).all()
+    params, contexts = net.init(KEY), jax.random.normal(jax.random.key(1), (4, D))
+
+    def widths(pulls: int):
+        """Width of arm 1 in the last context after each of four pulls of it, and of arm 0."""
+        made = dual(net, pulls=pulls)
+
+        def step(belief, x):
+            belief = made.update(belief, params, x, jnp.asarray(1))
+            return belief, made.evaluate(belief, params, contexts[3])[1][:2]
+
+        return jax.lax.scan(step, made.init(params), contexts)
+
+    (small, kept), (large, whole) = jax.jit(widths, static_argnums=0)(2), widths(4)
+    np.testing.assert_allclose(kept[:2], whole[:2], rtol=1e-6)
+    np.testing.assert_array_equal(kept[2:], kept[jnp.array([1, 1])])
+    # The last pull was of this very context, so its width fell: the kept one is a bound above.
+    assert whole[3, 1] < 0.9 * kept[3, 1]
+    assert np.all(whole <= kept * (1 + 1e-5))
+    assert small.pulls.tolist() == large.pulls.tolist() == [0, 4, 0]
+    with pytest.raises(InputError, match="0 pulls"):
+        dual(net, pulls=0)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_dual_in_double_precision_equals_float64(shared: bool) -> None:
+def test_the_dual_form_in_double_precision_equals_float64() -> None:
     with jax.enable_x64(True):
-        net = mlp(D, ARMS, hidden=(5,), shared=shared)
-        bandit = neural_ucb.neural_ucb(
-            net, confidence=dual(net, pulls=12), exploration=neural_ucb.outside(0.7), fit=None
-        )
+        net = mlp(D, ARMS, hidden=(5,))
+        bandit = frozen(net, dual(net, pulls=12), 0.7)
         contexts = jax.random.normal(jax.random.key(1), (12, D))
         state = bandit.init(KEY)
-        out = bandits.interact(bandit, state, contexts, jnp.zeros((12, ARMS)), KEY)
+        play = jax.jit(partial(bandits.interact, bandit))
+        out = play(state, contexts, jnp.zeros((12, ARMS)), KEY)
         values = bandit.values(out.state, contexts[0])
         assert values.width.dtype == jnp.float64
         history, _ = references.rounds(
             state.params, np.asarray(jnp.concatenate([contexts, contexts[:1]])), arms=ARMS,
-            shared=shared, diagonal=False, regularization=1.0,
+            shared=False, diagonal=False, regularization=1.0,
             bonus=lambda squared, t: 0.7 * np.sqrt(squared),
         )  # fmt: skip
     assert out.arms.tolist() == [each.arm for each in history[:12]]
     np.testing.assert_allclose(values.width, history[12].width, rtol=1e-10)
     np.testing.assert_allclose(values.ucb, history[12].ucb, rtol=1e-10)
+
+
+def test_a_dual_form_without_room_does_not_stay_with_one_arm() -> None:
+    # One kept pull per arm: in the last 20 of 40 rounds the arms played have no room left.
+    net = mlp(D, ARMS, hidden=(5,))
+    bandit = frozen(net, dual(net, pulls=1), 1.0)
+    contexts = jax.random.normal(jax.random.key(1), (40, D))
+    play = jax.jit(partial(bandits.interact, bandit))
+    out = play(bandit.init(KEY), contexts, jnp.zeros((40, ARMS)), KEY)
+    assert len(set(out.arms[20:].tolist())) > 1
+    assert out.state.belief.pulls.sum() == 40
+    assert np.isfinite(bandit.values(out.state, contexts[0]).ucb).all()
 
 
 @pytest.mark.parametrize("form", [full, diagonal])
@@ -189,7 +197,7 @@ def test_widths_of_a_thousand_repeats_shrink_as_they_should(form) -> None:
         step = lambda belief, _: (made.update(belief, params, x, jnp.asarray(1)), None)  # noqa: E731
         return jax.lax.scan(step, belief, None, length=1000)[0]
 
-    squared = made.look(jax.jit(play)(made.init(params)), params, x)[1]
+    squared = made.evaluate(jax.jit(play)(made.init(params)), params, x)[1]
     # A thousand roundings of 6e-8, in Z^-1 relative to its largest entries, 1 / lambda.
     bound = 1000 * 6e-8 * np.sum(g2)
     np.testing.assert_allclose(squared[1], np.sum(g2 / (1 + 1000 * g2)), atol=bound, rtol=1e-3)

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits.interaction import Bandit, interact
-from jaxrag.functional.rewards import obtained
+from jaxrag.functional.bandits.interaction import Bandit, interact, rewards_of
 
 Key = jax.Array
 
@@ -76,7 +75,7 @@ def program(
             shuffled = Replay(train.contexts[turn], train.rewards[turn])
             state, won = _play(bandit, state, shuffled, play, batch)
             means = [
-                obtained(part.rewards, watched(state, part, look)).mean()
+                rewards_of(part.rewards, watched(state, part, look)).mean()
                 for part, look in zip((train, test), looks, strict=True)
             ]
             return state, (won, means[0], means[1])

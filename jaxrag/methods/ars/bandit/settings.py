@@ -12,10 +12,9 @@ from jaxtyping import Float
 
 from jaxrag.functional import rewards
 from jaxrag.functional.bandits import neural_ucb
-from jaxrag.functional.bandits.confidence import Confidence, ignorant
+from jaxrag.functional.bandits.confidence import Confidence, zero_width
 from jaxrag.functional.bandits.interaction import Bandit
-from jaxrag.functional.bandits.linear_ucb import linear_ucb
-from jaxrag.functional.bandits.policies import epsilon_greedy, thompson
+from jaxrag.functional.bandits.policies import epsilon_greedy, linear_ucb, thompson
 from jaxrag.types import InputError
 
 
@@ -99,7 +98,7 @@ class NeuralUcb:
 
     def without_confidence(self, d: int, arms: int, batch: int) -> Bandit:
         """The same networks, for policies that explore otherwise."""
-        return self._with(d, arms, batch, lambda network, **_: ignorant(network))
+        return self._with(d, arms, batch, lambda network, **_: zero_width(network))
 
     def _with(self, d: int, arms: int, batch: int, confidence: Callable[..., Confidence]) -> Bandit:
         return neural_ucb.paper(

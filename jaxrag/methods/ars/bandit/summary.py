@@ -63,7 +63,7 @@ def _rows(table: RewardTable, scheme: Scheme, lines: Sequence[Line]) -> list[dic
     every = np.tile(
         np.arange(arms)[:, None], (1, n)
     )  # random K: the mean over all of them, exactly
-    best = np.asarray(policies.oracle(jnp.asarray(test)).arms)[None]
+    best = np.asarray(policies.oracle(jnp.asarray(test)))[None]
     references = [(BEST_FIXED, same[fixed][1]), (ORACLE, best)]
     if scheme.penalty is None:
         references += [(RANDOM, every), *same]
