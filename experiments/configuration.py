@@ -1,4 +1,4 @@
-"""``--config=configs/dtr.py:factbook --config.method.gate.threshold=0.005``: a job from a file.
+"""``--config=configs/dtr.py:dtr@factbook --config.method.gate.threshold=0.005``: a job from a file.
 
 A config file defines ``get_config(variant)``, which returns a `jaxrag.runs.job.Job`: a tree of
 frozen dataclasses. The command line changes its settings: ``--config.limit=20``,
@@ -345,7 +345,9 @@ def parse(
     """
     config, changes, rest = _split(argv[1:])
     if not config:
-        raise InputError("give --config=FILE[:VARIANT], such as --config=configs/dtr.py:factbook")
+        raise InputError(
+            "give --config=FILE[:VARIANT], such as --config=configs/dtr.py:dtr@factbook"
+        )
     job = edited(load(config, kind=kind), changes)
     return job, parse_plain([argv[0], *rest], define)
 

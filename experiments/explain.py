@@ -1,6 +1,6 @@
 """Tells which tokens carried what SiDR found.
 
-    python -m experiments.explain --config configs/r3.py:factbook \
+    python -m experiments.explain --config configs/r3.py:r3@factbook \
         --question "What is the currency of the Bahamas?"
 
 prints the best passages and their tokens (``--passages ID``, once for each, names others). With

@@ -1,6 +1,6 @@
 """Builds the index of a config's corpus, or finishes one that was interrupted.
 
-    python -m experiments.index --config configs/dtr.py:factbook
+    python -m experiments.index --config configs/dtr.py:dtr@factbook
 
 `experiments.run` builds it, too, when it is not there; this is for doing it beforehand.
 """

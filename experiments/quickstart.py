@@ -19,12 +19,18 @@ from experiments.configuration import load, parse_plain, script, show
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.runs.run import execute
 
-METHODS = ("no_retrieval", "standard_rag", "pairs", "dtr")
+METHODS = {"no_retrieval": "dtr", "standard_rag": "dtr", "pairs": "pairs", "dtr": "dtr"}
+"""The methods and the files of their configs."""
+
+
+def config(method: str, data: str = "quickstart") -> str:
+    """The config of a method, as ``--config`` takes it."""
+    return f"configs/{METHODS[method]}.py:{method}@{data}"
 
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", "runs/quickstart", "run directories", flag_values=values)
-    flags.DEFINE_string("variant", "quickstart", "of the config files", flag_values=values)
+    flags.DEFINE_string("data", "quickstart", "data set of configs/data.py", flag_values=values)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     started, workdir = time.monotonic(), Path(values.workdir)
     errors = 0
     for method in METHODS:
-        run = load(f"configs/{method}.py:{values.variant}")
+        run = load(config(method, values.data))
         errors += execute(run, workdir / method)["errors"]
     directories = [workdir / method for method in METHODS]
     show(directories)

@@ -1,6 +1,6 @@
 """One config at several values of one setting; what the store holds is not computed again.
 
-    python -m experiments.sweep --config configs/dtr.py:quickstart \
+    python -m experiments.sweep --config configs/dtr.py:dtr@quickstart \
         --key method.gate.threshold --values 0,0.01,0.05,0.1,0.3,1,3 --workdir runs/sweep
 
 Writes a run directory a value and prints one table. A second sweep over the same questions, with

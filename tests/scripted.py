@@ -137,6 +137,7 @@ def settings_of(make):
     @dataclasses.dataclass(frozen=True)
     class Scripted:
         name: str = "scripted"
+        checkpoint: str = "scripted"
 
         def load(self, cache):
             return make()

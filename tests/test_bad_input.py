@@ -83,7 +83,7 @@ def nan_shard(directory):
 
 
 def config(*arguments):
-    return parse(["answer", "--config=configs/dtr.py:tiny", *arguments], lambda values: None)
+    return parse(["answer", "--config=configs/dtr.py:dtr@tiny", *arguments], lambda values: None)
 
 
 def resumed_with_other_settings(path):
@@ -145,7 +145,7 @@ BAD = {
     "too many countries": (lambda p: Factbook(countries=999).load(p), "999"),
     # configs and prompts
     "no config file": (lambda p: load("configs/none.py"), r"none\.py"),
-    "no such variant": (lambda p: load("configs/dtr.py:none"), "none.*tiny"),
+    "no such variant": (lambda p: load("configs/dtr.py:none"), "none.*METHOD@DATA"),
     "misspelt key": (lambda p: config("--config.method.selct.k=1"), r"method\.select"),
     "value of a wrong type": (lambda p: config("--config.method.select.k=one"), "one"),
     "value out of range": (lambda p: config("--config.method.select.k=0"), r"select\.k"),

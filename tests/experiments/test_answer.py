@@ -31,7 +31,7 @@ def runs(cache, tmp_path_factory):
 
 
 def tiny(method, cache, **changes):
-    return dataclasses.replace(load(f"configs/{method}.py:tiny"), cache=cache, **changes)
+    return dataclasses.replace(load(quickstart.config(method, "tiny")), cache=cache, **changes)
 
 
 def refuse(*arguments, **options):
@@ -59,7 +59,7 @@ def test_answers_are_text_and_retrieval_finds_gold(runs):
 
 def test_standard_rag_over_bm25(cache, tmp_path, capsys):
     pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
-    arguments = ["--config=configs/retrievers.py:bm25@tiny", f"--config.cache={cache}"]
+    arguments = ["--config=configs/baselines.py:bm25@tiny", f"--config.cache={cache}"]
     assert script.main(["run", *arguments, f"--workdir={tmp_path / 'run'}"]) == 0
     assert "bm25" in capsys.readouterr().out
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -76,7 +76,7 @@ def test_a_second_run_asks_the_model_nothing(runs, cache, tmp_path, monkeypatch)
 
 def test_a_sweep_moves_the_trigger_ratio_monotonically(runs, cache, tmp_path, monkeypatch, capsys):
     config = f"--config.cache={cache}"
-    arguments = ["sweep", "--config=configs/dtr.py:tiny", config, "--values=0,0.3,1,1000"]
+    arguments = ["sweep", "--config=configs/dtr.py:dtr@tiny", config, "--values=0,0.3,1,1000"]
     assert sweep.main([*arguments, f"--workdir={tmp_path / 'first'}"]) == 0
     ratios = []
     for path in sorted((tmp_path / "first").iterdir(), key=lambda p: float(p.name.split("=")[1])):
@@ -104,7 +104,7 @@ def test_progress_is_told_before_the_first_question_ends(cache, tmp_path, monkey
 
 
 def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
-    arguments = ["run", "--config=configs/dtr.py:tiny", f"--config.cache={cache}"]
+    arguments = ["run", "--config=configs/dtr.py:dtr@tiny", f"--config.cache={cache}"]
     workdir = f"--workdir={runs['dtr']}"
     before = (runs["dtr"] / "answers.jsonl").read_bytes()
     assert script.main([*arguments, workdir]) == 0

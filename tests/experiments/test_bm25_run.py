@@ -16,7 +16,6 @@ from jaxrag.evaluation.records import read_run
 from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.retrieval.bm25.settings import Bm25
-from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader
@@ -26,8 +25,6 @@ from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 from tests.experiments.small_run import write_small_run
-
-RETRIEVERS = ["bm25", "contriever", "contriever_ms", "e5", "dpr"]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +70,7 @@ def test_what_selects_by_vectors_is_refused_at_the_door(small: Run, tmp_path: Pa
         with pytest.raises(InputError, match="dtr compares vectors, and the index BM25 has none"):
             act()
     assert not any(tmp_path.iterdir())  # nothing was read or built for it
-    plan(dataclasses.replace(run, index=load("configs/dtr.py:tiny").index))
+    plan(dataclasses.replace(run, index=load("configs/dtr.py:dtr@tiny").index))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,30 +89,17 @@ def test_a_dry_run_finds_a_need_of_vectors_that_is_not_declared(small: Run) -> N
     run = dataclasses.replace(small, method=Undeclared())
     with pytest.raises(InputError, match="works with vectors of passages"):
         plan(run)
-    assert plan(dataclasses.replace(run, index=load("configs/dtr.py:tiny").index)).calls == ()
-
-
-@pytest.mark.parametrize("where", ["tiny", "hotpotqa", "paper-nq", "tiny+vllm"])
-@pytest.mark.parametrize("name", RETRIEVERS)
-def test_every_retriever_has_every_variant(name: str, where: str) -> None:
-    run = load(f"configs/retrievers.py:{name}@{where}")
-    assert run.name == name
-    assert run.index is not None and isinstance(run.index, Bm25 if name == "bm25" else Exact)
-
-
-def test_an_unknown_retriever_lists_the_known() -> None:
-    with pytest.raises(InputError, match=r"no retriever 'bm26'.*bm25, contriever"):
-        load("configs/retrievers.py:bm26@tiny")
+    assert plan(dataclasses.replace(run, index=load("configs/dtr.py:dtr@tiny").index)).calls == ()
 
 
 @pytest.mark.parametrize("key, said", [("k1=-1", "k1 is -1"), ("variant=bm25l", "variant is")])
 def test_bad_settings_on_the_command_line(key: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        script.main(["run", "--config=configs/retrievers.py:bm25@tiny", f"--config.index.{key}"])
+        script.main(["run", "--config=configs/baselines.py:bm25@tiny", f"--config.index.{key}"])
 
 
 def test_the_scripts_tell_and_build_it(tmp_path: Path, capsys: Any) -> None:
-    config = ["--config=configs/retrievers.py:bm25@tiny", f"--config.cache={tmp_path}/cache"]
+    config = ["--config=configs/baselines.py:bm25@tiny", f"--config.cache={tmp_path}/cache"]
     workdir = [f"--workdir={tmp_path}/run", "--config.index.k1=1.2"]
     assert script.main(["run", *config, *workdir, "--dry-run"]) == 0
     told = capsys.readouterr().out

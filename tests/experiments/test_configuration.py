@@ -1,47 +1,237 @@
+"""Jobs from command lines: values by type, classes and fields in any order, errors, signals."""
+
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import pytest
 from absl import flags
 
-from experiments.configuration import load, parse
+from experiments.configuration import choices, edited, load, parse, settings
 from experiments.sweep import with_value
+from jaxrag.data.dataset import DataSettings
+from jaxrag.data.draw import Draw
+from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.folder import Folder
+from jaxrag.engines.language_model import ModelSettings
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.seq2seq import Seq2Seq
+from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
+from jaxrag.methods import pairs
+from jaxrag.methods.dtr import UncertaintyGate
+from jaxrag.methods.pairs import AgreementGate
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
+from jaxrag.retrieval.settings import CrossEncoder, IndexSettings, QueryLikelihood
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.retrieval.web.settings import Web
+from jaxrag.retrieval.wiki_dpr.settings import WikiDpr
+from jaxrag.runs.recall import Recall
+from jaxrag.runs.run import Run
+from jaxrag.steps.asking import Candidates, Gate
+from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
 from jaxrag.types import InputError
 
-CONFIGS = ["cot", "dpr_ais", "dtr", "hyde", "llm_judge", "no_retrieval", "pairs", "q2d", "r3",
-           "rerank", "standard_rag"]  # fmt: skip
+RUN = Run(pairs.Config(), Factbook(countries=3), Local(), Exact())
 
 
-def run_of(*arguments):
-    def define(values):
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    size: int = 1
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise InputError(f"size is {self.size}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Needing:
+    """Has a setting without a default."""
+
+    place: str
+    inner: Inner | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    inner: Inner = Inner()
+    helper: Inner | Needing | None = None
+    depths: tuple[int, ...] = (1, 5)
+    pair: tuple[str, float] = ("a", 0.5)
+    several: tuple[Inner, ...] = (Inner(), Inner(2))
+    mode: Literal["fast", "slow"] = "fast"
+    limit: int | None = None
+    share: float = 0.0
+    active: bool = False
+    word: str = ""
+
+
+@pytest.mark.parametrize(
+    "key, text, value",
+    [
+        ("depths", "3,7", (3, 7)),
+        ("depths", "(3, 7)", (3, 7)),
+        ("depths", "4", (4,)),
+        ("depths", "()", ()),
+        ("pair", "b, 2", ("b", 2.0)),
+        ("mode", "slow", "slow"),
+        ("limit", "12", 12),
+        ("limit", "None", None),
+        ("share", "1e-3", 0.001),
+        ("share", "2", 2.0),
+        ("active", "True", True),
+        ("active", "false", False),
+        ("word", "None", "None"),
+        ("word", "a=b,c", "a=b,c"),
+    ],
+)
+def test_a_text_is_read_by_the_type_of_its_field(key: str, text: str, value: Any) -> None:
+    found = getattr(edited(Outer(limit=3), {key: text}), key)
+    assert found == value and type(found) is type(value)
+
+
+def test_unchanged_parts_are_the_same_objects() -> None:
+    before = Outer(inner=Inner(3))
+    after = edited(before, {"several.1.size": "9"})
+    assert after.inner is before.inner and after.several[0] is before.several[0]
+    assert after.several[1] == Inner(9) and edited(before, {}) is before
+
+
+def test_optional_numbers_in_nested_helpers() -> None:
+    chosen = edited(Outer(), {"helper": "Inner", "helper.rate": "0.5"})
+    assert chosen.helper == Inner(rate=0.5)
+    assert edited(chosen, {"helper.rate": "None"}).helper == Inner()
+    assert edited(chosen, {"helper": "None"}).helper is None
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_class_and_its_fields_come_in_any_order(turned: bool) -> None:
+    given = {
+        "helper": "Needing", "helper.place": "x", "helper.inner": "Inner",
+        "helper.inner.size": "4",
+    }  # fmt: skip
+    changes = dict(reversed(given.items())) if turned else given
+    assert edited(Outer(), changes).helper == Needing("x", Inner(4))
+
+
+def test_tuples_of_classes() -> None:
+    changes = {"indexes": "Bm25,Exact", "indexes.1.metric": "l2", "indexes.0.k1": "2"}
+    job = edited(Recall((Bm25(),), (Factbook(),)), changes)
+    assert job.indexes == (Bm25(k1=2.0), Exact(metric="l2"))
+
+
+def test_classes_are_found_by_what_a_field_needs() -> None:
+    assert choices(ModelSettings) == {
+        "Local": Local, "Vllm": Vllm, "Server": Server, "Seq2Seq": Seq2Seq,
+    }  # fmt: skip
+    assert choices(IndexSettings | None) == {
+        "Exact": Exact, "Scann": Scann, "Bm25": Bm25, "Sidr": Sidr, "Web": Web, "WikiDpr": WikiDpr,
+    }  # fmt: skip
+    assert choices(DataSettings) == {"Draw": Draw, "Factbook": Factbook, "Folder": Folder}
+    assert choices(Candidates) == {"OnePath": OnePath, "DualPath": DualPath, "FixedMix": FixedMix}
+    assert {"AgreementGate", "UncertaintyGate", "JudgeGate", "Always"} <= {*choices(Gate)}
+    assert not {*choices(Gate)} & {*choices(Candidates)}
+    assert choices(BiEncoder) == {"BiEncoder": BiEncoder} and choices(int) == {}
+
+
+def test_classes_of_a_run() -> None:
+    run = edited(RUN, {
+        "index": "Web", "index.count": "5", "model": "Vllm", "model.memory": "0.5",
+        "reranker": "CrossEncoder", "reranker.checkpoint": "x", "method.gate": "UncertaintyGate",
+        "method.candidates": "FixedMix", "data": "Draw", "data.source": "Folder",
+        "data.source.path": "p",
+    })  # fmt: skip
+    assert run.index == Web(count=5) and run.model == Vllm(memory=0.5)
+    assert run.reranker == CrossEncoder("x") and run.method.gate == UncertaintyGate()
+    assert run.method.candidates == FixedMix() and run.data == Draw(Folder("p"))
+    assert edited(run, {"index": "None", "reranker": "QueryLikelihood"}) == dataclasses.replace(
+        run, index=None, reranker=QueryLikelihood()
+    )
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"inner.sise": "1"}, r"no setting --config\.inner\.sise; the nearest is .*inner\.size"),
+        ({"depth": "1"}, r"the nearest is --config\.depths"),
+        ({"word.of": "1"}, r"no setting --config\.word\.of"),
+        ({"several.2.size": "1"}, r"the nearest is --config\.several\.[01]"),
+        ({"helper": "Iner"}, r"--config\.helper is 'Iner'; allowed: Inner or Needing.*est: Inner"),
+        ({"inner": "None"}, r"--config\.inner is 'None'; allowed: Inner"),
+        ({"helper.size": "1"}, r"helper is not set; .*--config\.helper=Inner or Needing"),
+        ({"helper": "Needing"}, r"Needing needs place: give --config\.helper\.place"),
+        ({"helper": "Needing", "helper.plase": "x"}, r"nearest is --config\.helper\.place"),
+        ({"helper": "Inner", "helper.size": "-1"}, "size is -1"),
+        ({"mode": "quick"}, r"--config\.mode is 'quick'; allowed: fast or slow"),
+        ({"limit": "many"}, r"--config\.limit is 'many'; allowed: an integer"),
+        ({"limit": "0.5"}, "allowed: an integer"),
+        ({"share": "None"}, r"--config\.share is 'None'; allowed: a number"),
+        ({"active": "maybe"}, "allowed: True or False"),
+        ({"depths": "1,x"}, r"--config\.depths\.1 is 'x'; allowed: an integer"),
+        ({"pair": "a"}, "allowed: 2 values with commas between them"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: dict[str, str], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        edited(Outer(), changes)
+
+
+def test_all_settings_by_name() -> None:
+    found = settings(RUN, "config")
+    assert found["config.method.gate"] == AgreementGate()
+    assert found["config.method.gate.f1"] == 0.8 and found["config.reranker"] is None
+    assert settings(Outer(), "x")["x.several.1.size"] == 2
+
+
+class Reads(Protocol):
+    """A protocol with one method, as a user may write it."""
+
+    def read(self, path: Path, *, deep: bool) -> str: ...
+
+
+def test_methods_must_have_the_parameters_of_the_protocol(monkeypatch: Any) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Right:
+        def read(self, path: Path, *, deep: bool) -> str:
+            return ""
+
+    @dataclasses.dataclass(frozen=True)
+    class Other:
+        def read(self, file: Path) -> str:
+            return ""
+
+    @dataclasses.dataclass(frozen=True)
+    class Returns:
+        def read(self, path: Path, *, deep: bool) -> int:
+            return 0
+
+    monkeypatch.setattr("experiments.configuration._dataclasses", lambda: [Right, Other, Returns])
+    assert choices(Reads) == {"Right": Right}
+
+
+def run_of(*arguments: str) -> Any:
+    def define(values: flags.FlagValues) -> None:
         flags.DEFINE_string("workdir", "", "", flag_values=values)
 
     return parse(["run", *arguments], define)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize(
-    "variant",
-    ["tiny", "quickstart", "factbook", "hotpotqa", "paper-nq", "tiny+vllm", "paper-nq+server"],
-)
-def test_every_config_has_every_variant(name, variant):
-    run = load(f"configs/{name}.py:{variant}")
-    assert run.name == name
-
-
-def test_overrides_reach_the_dataclass_and_keep_the_rest():
+def test_overrides_reach_the_dataclass_and_keep_the_rest() -> None:
     run, values = run_of(
-        "--config=configs/dtr.py:tiny", "--config.method.gate.threshold=0.25",
+        "--config=configs/dtr.py:dtr@tiny", "--config.method.gate.threshold=0.25",
         "--config.method.candidates.n=7", "--config.limit=3", "--workdir=w",
     )  # fmt: skip
-    plain = load("configs/dtr.py:tiny")
+    plain = load("configs/dtr.py:dtr@tiny")
     assert run.method.gate.threshold == 0.25 and run.method.candidates.n == 7 and run.limit == 3
     assert run.method.select == plain.method.select and values.workdir == "w"
 
 
-def test_config_may_stand_apart():
-    run, _ = run_of("--config", "configs/dtr.py:tiny", "--config.limit=2")
+def test_config_may_stand_apart() -> None:
+    run, _ = run_of("--config", "configs/dtr.py:dtr@tiny", "--config.limit=2")
     assert run.limit == 2
 
 
@@ -52,62 +242,38 @@ def test_config_may_stand_apart():
         (("--config=configs/nothing.py",), r"configs/nothing\.py"),
         (("--config=configs/dtr.py:tinny",), "tinny.*tiny"),
         (("--config=configs/parts.py",), "get_config"),
-        (("--config=configs/dtr.py:tiny+llama",), r"no engine 'llama'"),
+        (("--config=configs/dtr.py:dtr@tiny+llama",), r"no engine 'llama'"),
         (
-            ("--config=configs/dtr.py:tiny", "--config.method.gate.treshold=1"),
+            ("--config=configs/dtr.py:dtr@tiny", "--config.method.gate.treshold=1"),
             r"nearest is --config\.method\.gate\.threshold",
         ),
-        (("--config=configs/dtr.py:tiny", "--config.limmit=1"), r"--config\.limit"),
-        (("--config=configs/dtr.py:tiny", "--config.limit=many"), "many"),
-        (("--config=configs/dtr.py:tiny", "--config.limit=-1"), "limit is -1"),
-        (("--config=configs/dtr.py:tiny", "--config.method.gate.threshold=-1"), "threshold"),
-        (("--config=configs/dtr.py:tiny", "--workdri=x"), "workdri"),
-        (("--config=configs/dtr.py:tiny", "stray"), "stray"),
+        (("--config=configs/dtr.py:dtr@tiny", "--config.limmit=1"), r"--config\.limit"),
+        (("--config=configs/dtr.py:dtr@tiny", "--config.limit=many"), "many"),
+        (("--config=configs/dtr.py:dtr@tiny", "--config.limit=-1"), "limit is -1"),
+        (("--config=configs/dtr.py:dtr@tiny", "--config.method.gate.threshold=-1"), "threshold"),
+        (("--config=configs/dtr.py:dtr@tiny", "--workdri=x"), "workdri"),
+        (("--config=configs/dtr.py:dtr@tiny", "stray"), "stray"),
     ],
 )
-def test_what_is_wrong_is_named(arguments, named):
+def test_wrong_command_lines(arguments: tuple[str, ...], named: str) -> None:
     with pytest.raises(InputError, match=named):
         run_of(*arguments)
 
 
-def test_a_config_that_returns_something_else(tmp_path):
+def test_a_config_that_returns_something_else(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def get_config():\n    return {}\n")
     with pytest.raises(InputError, match="not a jaxrag"):
         load(str(file))
 
 
-def test_sweep_sets_one_value():
-    run = load("configs/dtr.py:tiny")
+def test_sweep_sets_one_value() -> None:
+    run = load("configs/dtr.py:dtr@tiny")
     swept = with_value(run, "method.gate.threshold", "0.5")
     assert swept.method.gate.threshold == 0.5 and swept.name == "dtr threshold=0.5"
     for key, text in [("method.gate.tresh", "1"), ("method.gate", "1"), ("limit", "few")]:
         with pytest.raises(InputError):
             with_value(run, key, text)
-
-
-ABLATIONS = ["pairs_exclude_num", "dpr_ais_rerank", "dpr_ais_dynamic", "dpr_ais_cosine_sum",
-             "dpr_ais_wo_dpr_q", "dpr_ais_wo_dpr_p", "dpr_ais_wo_ais_2q1p", "dpr_ais_wo_ais_1q2p",
-             "dtr_wo_ugt", "dtr_wo_dpr", "dtr_wo_ais_2q1p", "dtr_wo_ais_1q2p"]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ABLATIONS)
-@pytest.mark.parametrize("where", ["tiny", "paper-nq"])
-def test_every_ablation_of_the_papers_has_a_config(name, where):
-    run = load(f"configs/ablations.py:{name}@{where}")
-    whole = load(
-        f"configs/{name.split('_wo_')[0].removesuffix('_exclude_num')}.py:{where}"
-        if "_wo_" in name or name.startswith("pairs")
-        else f"configs/dpr_ais.py:{where}"
-    )
-    parts = dataclasses.asdict(whole.method).keys()
-    changed = {p for p in parts if getattr(run.method, p) != getattr(whole.method, p)}
-    assert run.name == name and changed and "reader" not in changed
-
-
-def test_an_unknown_ablation_lists_the_known():
-    with pytest.raises(InputError, match="dtr_wo_ugt"):
-        load("configs/ablations.py:dtr_wo_luck@tiny")
 
 
 LOSES_ONE = """

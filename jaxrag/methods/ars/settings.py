@@ -44,7 +44,7 @@ class RewriteRanker:
         _check(
             self.checkpoint,
             f"This method ranks rewrites: give --{field}.checkpoint=DIRECTORY of a ranker that "
-            "configs/train_ranker.py has made, or another method.order.",
+            "configs/ars.py:train_ranker@SIZE made, or another method.order.",
         )
 
     def load(self, loaded: LoadedRun) -> RerankerTool:
@@ -136,7 +136,7 @@ class CountBandit:
         _check(
             self.checkpoint,
             f"This method chooses how many rewrites to keep: give --{field}.checkpoint=DIRECTORY "
-            "of a bandit that configs/train_selector.py has made, or a fixed method.count.",
+            "of one that configs/ars.py:train_bandit@TABLES made, or a fixed method.count.",
         )
 
     def load(self, loaded: LoadedRun) -> CountTool:

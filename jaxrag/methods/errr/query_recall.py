@@ -70,7 +70,7 @@ class QueryRecall:
         Raises:
           InputError: there is no such file, it is damaged, or it is not of these questions.
         """
-        made = "experiments.run with configs/train_query_optimizer.py"
+        made = "experiments.run with configs/errr.py:train_optimizer@SIZE"
         file = locate_file(self.written, HELD_OUT, field="written", made=made)
         lines = {line["question_id"]: line for line in jsonl.read(file)}
         cache = Path(self.cache)

@@ -88,7 +88,7 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
     if not isinstance(said, dict):
         raise InputError(
             f"{path} is no trained ranker: its config.json has no field {_KEY!r}. Train one from it"
-            " with experiments.run and configs/train_ranker.py."
+            " with experiments.run and configs/ars.py:train_ranker@SIZE."
         )
     if lacking := [name for name in ("pooling", "max_length", "tokenizer") if name not in said]:
         raise InputError(f"{path}: the field {_KEY!r} of config.json lacks {', '.join(lacking)}.")

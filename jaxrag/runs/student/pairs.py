@@ -32,7 +32,7 @@ def locate_pairs(spec: str) -> Path:
     Raises:
       InputError: there is none.
     """
-    made = "experiments.run with configs/errr_pairs.py"
+    made = "experiments.run with configs/errr.py:make_pairs_errr@DATA"
     return locate_file(spec, PAIRS, field="pairs", made=made)
 
 

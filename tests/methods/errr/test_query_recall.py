@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.query_recall import get_config
+from configs.errr import get_config
 from experiments import run as script
 from jaxrag.core import jsonl
 from jaxrag.data.dataset import Dataset
@@ -78,9 +78,9 @@ def test_each_writer_gets_as_many_passages(cache: str, dataset: Dataset, tmp_pat
 
 
 def test_the_script_prints_means_and_differences(cache: str, tmp_path: Path, capsys: Any) -> None:
-    dataset = load_data(get_config("tiny").data, Path(cache))
+    dataset = load_data(get_config("query_recall@tiny").data, Path(cache))
     file = written(tmp_path, lines_of(recall.known(dataset)[:4]))
-    config = ["", "--config", "configs/query_recall.py:tiny", f"--config.written={file}"]
+    config = ["", "--config", "configs/errr.py:query_recall@tiny", f"--config.written={file}"]
     told = [f"--config.cache={cache}", "--workdir", str(tmp_path / "job")]
     script.main([*config, *told])
     printed = capsys.readouterr().out
@@ -109,4 +109,4 @@ def test_what_is_refused(cache: str, dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="merge"):
         QueryRecall("x", Bm25(), DATA, merge="sum")  # pyright: ignore
     with pytest.raises(InputError, match="no data"):
-        get_config("wikipedia")
+        get_config("query_recall@wikipedia")

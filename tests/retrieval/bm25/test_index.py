@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
-from configs.parts import SETS
+from configs.data import SOURCES
 from jaxrag.retrieval.bm25 import index as bm25
 from jaxrag.retrieval.bm25.index import Bm25Index
 from jaxrag.retrieval.bm25.words import Bm25Settings, split_words
@@ -316,7 +316,7 @@ def lines(path: Path) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def wiki(tmp_path_factory) -> Bm25Index:
-    pool = Path(SETS["nq"].corpus) / "corpus.jsonl"
+    pool = Path(SOURCES["nq"].test.corpus) / "corpus.jsonl"
     if not pool.is_file():
         pytest.skip(f"{pool} is not there: JAXRAG_DATA names the folder of the data sets")
     rows = [Passage(line["id"], line["title"], line["text"]) for line in lines(pool)]
@@ -328,8 +328,8 @@ def wiki(tmp_path_factory) -> Bm25Index:
 @pytest.mark.parametrize("name, share", [("hotpotqa", 0.93), ("squad", 0.75), ("nq", 0.79)])
 def test_gold_passages_of_real_questions(wiki, name, share) -> None:
     """A plain BM25 finds one in its top 5 for this share of the first 300 questions."""
-    questions = lines(Path(SETS[name].path) / "queries.jsonl")[:300]
-    pairs = lines(Path(SETS[name].path) / "qrels.jsonl")
+    questions = lines(Path(SOURCES[name].test.path) / "queries.jsonl")[:300]
+    pairs = lines(Path(SOURCES[name].test.path) / "qrels.jsonl")
     gold = {line["query_id"]: {*line["passage_ids"]} for line in pairs}
     rankings = wiki.search_texts([question["question"] for question in questions], 5)
     found = [{passage.id for passage in wiki.passages.get(ranking.ids)} for ranking in rankings]

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 
-from configs import train_query_optimizer
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval
@@ -261,16 +260,3 @@ def test_settings_that_will_not_do() -> None:
     ):
         with pytest.raises(InputError, match=told):
             job.TrainQueryOptimizer(**more)  # type: ignore[arg-type]
-
-
-def test_variants() -> None:
-    for name in train_query_optimizer.JOBS:
-        assert train_query_optimizer.get_config(name) == train_query_optimizer.JOBS[name]
-    found = train_query_optimizer.get_config("decoder@tiny")
-    assert found.training.best == "downstream" and found.downstream is not None
-    assert found.downstream.figure == "recall"
-    assert found.downstream.run.data.part == "train"  # type: ignore[attr-defined]
-    paper = train_query_optimizer.get_config("paper").training
-    assert (paper.learning_rate, paper.epochs, paper.batch) == (1e-4, 3, 4)
-    with pytest.raises(InputError, match="no variant 'large'; there are tiny, t5_small_random"):
-        train_query_optimizer.get_config("large")

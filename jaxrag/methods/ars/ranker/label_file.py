@@ -45,7 +45,7 @@ def locate_labels(labels: str) -> Path:
     Raises:
       InputError: there is none.
     """
-    made = "experiments.run with configs/ars_tables.py:labels@DATA"
+    made = "experiments.run with configs/ars.py:make_labels@DATA"
     return locate_file(labels, FILE, field="labels", made=made)
 
 

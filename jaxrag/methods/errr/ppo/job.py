@@ -117,7 +117,7 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
     if not job.checkpoint:
         raise InputError(
             "No rewriter to begin with is named: give --config.checkpoint=DIRECTORY, such as the "
-            "one that distillation leaves (configs/train_query_optimizer.py)."
+            "one that distillation leaves (configs/errr.py:train_optimizer@SIZE)."
         )
     cache, run = Path(job.run.cache), job.run
     dataset, evaluation_data = load_data(run.data, cache), load_data(job.evaluation_data, cache)

@@ -199,14 +199,3 @@ def test_experiments_report_shows_its_own_report(whole: Path, tmp_path: Path, ca
     assert "best fixed K (= 1)" in capsys.readouterr().out
     with pytest.raises(InputError, match="give one --runs"):
         report.main(["report", f"--runs={whole}", f"--runs={whole}"])
-
-
-def test_the_configs_want_tables() -> None:
-    from configs.train_selector import get_config
-
-    assert get_config("paper@a,b/c").tables == ("a", "b/c")
-    assert get_config("sweep@a").training.dimensions == 32
-    assert get_config("tiny@a").seeds == 2
-    for variant in ("paper", "none@a"):
-        with pytest.raises(InputError, match="give tiny@DIRECTORY"):
-            get_config(variant)

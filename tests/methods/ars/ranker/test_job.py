@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs import train_ranker
 from jaxrag.evaluation.significance import interval, paired_difference
 from jaxrag.functional.ranking import kendall_tau, ndcg, pairwise_accuracy
 from jaxrag.methods.ars.ranker import job
@@ -219,13 +218,3 @@ def test_jobs_that_will_not_do(tmp_path: Path) -> None:
     for change in wrong:
         with pytest.raises(InputError, match=next(iter(change))):
             dataclasses.replace(settings, **change)
-
-
-def test_variants() -> None:
-    assert train_ranker.get_config().training.batch == 16
-    paper = train_ranker.get_config("paper").training
-    assert (paper.batch, paper.epochs, paper.learning_rate) == (64, 100, 5e-5)
-    assert (paper.weight_decay, paper.dropout, paper.warmup) == (0.01, 0.1, 0)
-    assert train_ranker.get_config("tiny").training.steps == 4
-    with pytest.raises(InputError, match="no variant 'huge'"):
-        train_ranker.get_config("huge")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import ppo_toy
-from configs import train_rrr
+from configs import errr as config
 from jaxrag.core.store import Store
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.build import Factbook
@@ -199,17 +199,11 @@ def test_each_seed_has_its_directory(tmp_path: Path) -> None:
 
 
 def test_the_config_evaluates_on_questions_not_trained_on(tmp_path: Path) -> None:
-    made = train_rrr.get_config("hit@tiny")
+    made: Any = config.get_config("train_rrr_hit@tiny")
     train, held = (load_data(data, tmp_path) for data in (made.run.data, made.evaluation_data))
     assert train.passages.identity == held.passages.identity
     assert {q.id for q in train.questions}.isdisjoint(q.id for q in held.questions)
     assert usable(train, made.worth, 0) and usable(held, made.worth, 0)
-
-
-@pytest.mark.parametrize("variant", ["em@tiny", "qa@nowhere", "qa+bert@tiny"])
-def test_no_such_variant(variant: str) -> None:
-    with pytest.raises(InputError, match=r"no (reward|data|student)"):
-        train_rrr.get_config(variant)
 
 
 def test_settings_that_will_not_do(tmp_path: Path) -> None:

@@ -1,0 +1,302 @@
+"""The baselines of all papers' tables: METHOD@DATA.
+
+Source: docs/methods.md, "Baselines", "ERRR: baselines" and "ARS-RAG: baselines".
+
+    python -m experiments.run --config configs/baselines.py:react@popqa --workdir runs/react
+
+Each paper's config has the baselines of its tables, too, on the paper's questions and with its
+models: ``configs/errr.py:react@popqa``. Scores of most are in docs/results.md.
+
+On the questions of PAIRS and DTR (``quickstart``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``;
+Qwen2.5-7B-Instruct, bge-large-en-v1.5 and bge-reranker-base for ``paper-hotpotqa`` and so on):
+
+- ``no_retrieval``: the model's own knowledge. ``standard_rag``: the best passages for the question.
+- ``rerank``: of the ten best passages those that a reranker scores highest.
+- ``hyde``: a passage that the model writes is the search query. ``q2d``: copies of the question
+  joined with such a passage. ``cot``: copies of the question joined with the model's reasoning.
+- ``llm_judge``: the model says whether it needs to look things up.
+- ``dpr_ais``: dual paths and AIS for every question (PAIRS and DTR without their gates).
+- ``bm25``: needs ``pip install 'jaxrag[bm25]'``. ``contriever``, ``contriever_ms``, ``e5``,
+  ``dpr``: retrievers of R3's Table 1 from the hub (`jaxrag.retrieval.dense.published_encoders`;
+  some have weights there as pickles only, which are not read). All read as ``standard_rag`` does.
+  DPR by distance is ``--config.index.metric=l2``; ten passages, as in half of R3's columns, are
+  ``--config.method.candidates.n=10 --config.method.select.k=10``.
+
+On the questions of ERRR (``factbook``, ``factbook_known``, ``popqa``, ``ambigqa``, ``hotpotqa``;
+Qwen2.5-7B-Instruct and bge-large-en-v1.5 for ``paper-popqa`` and so on, unless said otherwise):
+
+- ``react``: thoughts, actions and observations. ``ircot``: each sentence of reasoning is searched
+  for.
+- ``adaptive_rag``: no, one or several searches as a trained classifier says,
+  ``--config.method.classifier.checkpoint=DIRECTORY``: a T5, or for ``adaptive_rag_decoder`` a model
+  of our decoder. ``adaptive_rag_none``, ``adaptive_rag_single``, ``adaptive_rag_multi``: every
+  question in one of these ways, without a classifier. `configs.errr` trains the classifier.
+- ``self_rag``: needs its model, ``--config.model.checkpoint=DIRECTORY`` of
+  selfrag/selfrag_llama2_7b; ``paper-``: from the hub, over Contriever. ``self_rag_prompted``: an
+  emulation, named so in tables: SmolLM2 is asked by prompts for the judgements that a Self-RAG
+  model makes by reflection tokens. Both answer shortly, from the best of 5 passages, each read
+  alone. Long answers: ``--config.method.form=long``; always or never retrieving:
+  ``--config.method.retrieve=always``.
+- ``dragin``: retrieves at words that the model is unsure of and that its text goes on to depend on;
+  the words it attends to there are the query. ``seakr``: retrieves for steps whose samples lie
+  apart in the model's hidden states, and chooses passages and answers by the same measure. Only the
+  local engine runs them. ``paper-``: Llama-2-7b-chat and BM25, the released settings for HotpotQA.
+
+On the questions of ARS-RAG (``factbook``, ``boolq``, ``strategyqa``, ``hotpotqa_distractor``,
+``medmcqa``, ``arc_challenge``; models as in `configs.ars`); settings of small models are not tuned:
+
+- ``few_shot``: demonstrations without retrieval. ``chain_of_thought``: reasoning without retrieval.
+- ``flare``: retrieval where the next sentence is unsure. ``fairrag``: a stochastic retriever.
+- ``rankrag``, ``cor``: the model that answers selects passages, or ranks their ids; prompted
+  instead of tuned.
+
+RaFe, a row of ARS-RAG's table, needs a trained checkpoint and is not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from configs import data
+from configs.parts import (
+    ARS,
+    BGE,
+    BY,
+    CLOSED_TOKENS,
+    PAIRS,
+    QWEN_7B,
+    SMALL,
+    Entry,
+    K,
+    Setup,
+    job_of,
+)
+from jaxrag.engines.local.engine import Local
+from jaxrag.methods.baselines import chain_of_thought, cor, fairrag, few_shot, rankrag
+from jaxrag.methods.inspecting import dragin, seakr
+from jaxrag.methods.iterative import adaptive_rag, flare, ircot, react
+from jaxrag.methods.iterative.ircot import Interleaving
+from jaxrag.methods.retrieve_and_read import (
+    COT,
+    DPR_AIS,
+    HYDE,
+    LLM_JUDGE,
+    NO_RETRIEVAL,
+    Q2D,
+    RERANK,
+    STANDARD_RAG,
+)
+from jaxrag.methods.self_rag import self_rag
+from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
+from jaxrag.retrieval.dense.settings import Exact, Scann
+from jaxrag.runs.job import Job
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import AIS, Rerank, Top
+
+
+class Baseline(NamedTuple):
+    """A method's settings for a small model and its paper's, and what each changes in a run."""
+
+    small: Any
+    paper: Any
+    small_run: Mapping[str, Any] = {}
+    paper_run: Mapping[str, Any] = {}
+
+
+def entries(baselines: Mapping[str, Baseline], setup: Setup) -> dict[str, Entry]:
+    """Baselines as METHODs on a paper's questions."""
+    return {name: setup.entry(*baseline) for name, baseline in baselines.items()}
+
+
+TURNS = Setup(
+    data.ERRR,
+    {"model": Local(), "index": Exact()},
+    {"model": Local(QWEN_7B), "index": Scann(BGE)},
+)
+"""Methods that retrieve in turns: ERRR's questions and the papers' models."""
+
+
+def _preset(preset: Any, **small: Any) -> Baseline:
+    return Baseline(dataclasses.replace(preset, reader=SMALL, **small), preset)
+
+
+_NEITHER = {"index": None, "reranker": None}
+_ONE = OnePath(n=K)
+_TOP = Top(k=K)
+
+SINGLE_SEARCH = {
+    "no_retrieval": _preset(NO_RETRIEVAL)._replace(small_run=_NEITHER, paper_run=_NEITHER),
+    "standard_rag": _preset(STANDARD_RAG, candidates=_ONE, select=_TOP),
+    "rerank": _preset(RERANK, candidates=OnePath(n=10), select=Rerank(k=K)),
+    "hyde": _preset(HYDE, candidates=OnePath(n=K, by="pseudo"), select=_TOP),
+    "q2d": _preset(Q2D, candidates=OnePath(n=K, by="expanded"), select=_TOP),
+    "cot": _preset(COT, candidates=OnePath(n=K, by="expanded"), select=_TOP),
+    "llm_judge": _preset(LLM_JUDGE, candidates=_ONE, select=_TOP),
+    "dpr_ais": _preset(DPR_AIS, select=AIS(k=K)),
+}
+"""Of PAIRS' and DTR's tables."""
+
+RETRIEVERS = {
+    name: SINGLE_SEARCH["standard_rag"]._replace(
+        small_run={"index": index}, paper_run={"index": index}
+    )
+    for name, index in {
+        "bm25": Bm25(),
+        "contriever": Exact(contriever("hub:facebook/contriever")),
+        "contriever_ms": Exact(contriever()),
+        "e5": Exact(e5()),
+        "dpr": Exact(dpr()),
+    }.items()
+}
+"""Standard RAG over the retrievers of R3's tables."""
+
+SELF_RAG_MODEL = "hub:selfrag/selfrag_llama2_7b"
+SELF_RAG = {
+    "self_rag": Baseline(
+        self_rag.Config(),
+        self_rag.Config(),
+        {"model": Local("")},
+        {"model": Local(SELF_RAG_MODEL), "index": Scann(contriever())},
+    ),
+    "self_rag_prompted": Baseline(
+        self_rag.Config(
+            mode="prompted",
+            reader=dataclasses.replace(SMALL, prompts="self_rag_small"),
+            segment_tokens=32,
+            depth=4,
+            closed_tokens=CLOSED_TOKENS,
+        ),
+        self_rag.Config(mode="prompted", reader=Reader(prompts="self_rag"), closed_tokens=8),
+        {"label": "self_rag (prompted)"},
+        {
+            "label": "self_rag (prompted)",
+            "model": Local(QWEN_7B),
+            "index": Scann(contriever()),
+        },
+    ),
+}
+"""Of ERRR's and ARS-RAG's tables."""
+
+_CLOSED: dict[str, Any] = {"closed_tokens": CLOSED_TOKENS, "by": BY}
+_ITERATIVE = dataclasses.replace(SMALL, prompts="iterative_small")
+_INSPECTING = Reader(prompts="inspecting_small", answer_tokens=16, passage_tokens=48)
+_LOOP = Interleaving(k=K, max_passages=3, max_steps=3, sentence_tokens=40)
+_LLAMA = {"model": Local("hub:meta-llama/Llama-2-7b-chat-hf"), "index": Bm25()}
+
+THETA = 2.5
+"""DRAGIN's for SmolLM2: the first texts of 16 of 20 training questions of factbook score above it,
+as found by ``--config.data.part=train --config.method.theta=1e9``."""
+
+THRESHOLD = 7.2
+"""SeaKR's for SmolLM2: 16 of 20 training questions of factbook have a first step above it, as found
+by ``--config.data.part=train --config.method.threshold=1e9``."""
+
+
+def _adaptive(complexity: adaptive_rag.Complexity, **small: Any) -> Baseline:
+    return Baseline(
+        adaptive_rag.Config(
+            complexity=complexity,
+            candidates=_ONE,
+            select=_TOP,
+            loop=_LOOP,
+            answer_from="passages",
+            reader=_ITERATIVE,
+            **_CLOSED,
+            **small,
+        ),
+        adaptive_rag.Config(complexity=complexity, **small),
+    )
+
+
+ITERATIVE = {
+    "react": Baseline(
+        react.Config(
+            max_steps=4,
+            step_tokens=64,
+            pages=react.Pages(n=5, show=K),
+            on_limit="answer",
+            reader=_ITERATIVE,
+            **_CLOSED,
+        ),
+        react.Config(),
+    ),
+    "ircot": Baseline(ircot.Config(_LOOP, reader=_ITERATIVE, **_CLOSED), ircot.Config()),
+    "adaptive_rag": _adaptive("trained"),
+    "adaptive_rag_decoder": _adaptive("trained", classifier=Local("")),
+    "adaptive_rag_none": _adaptive("none"),
+    "adaptive_rag_single": _adaptive("single"),
+    "adaptive_rag_multi": _adaptive("multi"),
+    "dragin": Baseline(
+        dragin.Config(
+            theta=THETA,
+            query_words=12,
+            candidates=_ONE,
+            select=_TOP,
+            reader=_INSPECTING,
+            tokens=64,
+            max_retrievals=3,
+        ),
+        dragin.Config(),
+        paper_run=_LLAMA,
+    ),
+    "seakr": Baseline(
+        seakr.Config(
+            threshold=THRESHOLD,
+            samples=3,
+            k=2,
+            max_steps=3,
+            max_passages=1,
+            reader=_INSPECTING,
+            tokens=32,
+        ),
+        seakr.Config(),
+        paper_run=_LLAMA,
+    ),
+}
+"""Retrieval in turns, compared with ERRR in docs/results.md."""
+
+_SHORT = dataclasses.replace(SMALL, prompts="baselines_small")
+_NO_INDEX = {"index": None}
+ARS_BASELINES = {
+    "few_shot": Baseline(
+        few_shot.Config(_SHORT, CLOSED_TOKENS, BY), few_shot.Config(), _NO_INDEX, _NO_INDEX
+    ),
+    "chain_of_thought": Baseline(
+        chain_of_thought.Config(_SHORT, reasoning_tokens=64),
+        chain_of_thought.Config(),
+        _NO_INDEX,
+        _NO_INDEX,
+    ),
+    "flare": Baseline(
+        flare.Config(
+            candidates=_ONE, select=_TOP, reader=_SHORT, sentence_tokens=32, max_sentences=4
+        ),
+        flare.Config(),
+    ),
+    "fairrag": Baseline(
+        fairrag.Config(OnePath(n=5), k=K, reader=_SHORT, **_CLOSED), fairrag.Config()
+    ),
+    "rankrag": Baseline(
+        rankrag.Config(OnePath(n=5), k=K, reader=_SHORT, **_CLOSED), rankrag.Config()
+    ),
+    "cor": Baseline(
+        cor.Config(OnePath(n=3), k=K, ranking_tokens=16, reader=_SHORT, **_CLOSED), cor.Config()
+    ),
+}
+"""Of ARS-RAG's Table 1."""
+
+METHODS = {
+    **entries(SINGLE_SEARCH, PAIRS),
+    **entries(RETRIEVERS, PAIRS),
+    **entries(ITERATIVE | SELF_RAG, TURNS),
+    **entries(ARS_BASELINES, ARS),
+}
+
+
+def get_config(variant: str = "standard_rag@factbook") -> Job:
+    """The run of METHOD@DATA."""
+    return job_of(variant, METHODS, example="standard_rag@factbook")

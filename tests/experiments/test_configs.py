@@ -1,0 +1,144 @@
+"""Every METHOD@DATA of every config loads and fits together; wrong variants have clear errors."""
+
+import dataclasses
+import importlib
+from typing import Any
+
+import pytest
+
+from configs import data, errr
+from jaxrag.data.draw import Draw
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
+from jaxrag.runs.job import Job
+from jaxrag.runs.run import Run, check_needs
+from jaxrag.steps import prompts
+from jaxrag.types import InputError
+
+CONFIGS: dict[str, Any] = {
+    name: importlib.import_module(f"configs.{name}")
+    for name in ("pairs", "dtr", "r3", "errr", "ars", "baselines")
+}
+METHODS = [(name, method) for name, config in CONFIGS.items() for method in config.METHODS]
+
+
+def get(config: str, variant: str) -> Any:
+    return CONFIGS[config].get_config(variant)
+
+
+@pytest.mark.parametrize(("config", "method"), METHODS)
+def test_every_method_has_a_job_for_all_its_data(config: str, method: str) -> None:
+    entry = CONFIGS[config].METHODS[method]
+    for name in entry.names or ["tables/a,tables/b"]:
+        job = get(config, f"{method}@{name}")
+        assert isinstance(job, Job)
+        run = job if isinstance(job, Run) else getattr(job, "run", None)
+        if run is None:
+            continue
+        # all but checkpoints is there: index, reranker, prompts
+        check_needs(run, given=dict.fromkeys(run.method.needs.helpers))  # type: ignore[arg-type]
+        if run.name != "self_rag (prompted)" and job is run:
+            assert run.name == method
+        if hasattr(run.method, "reader"):
+            assert prompts.load(run.method.reader.prompts).roles
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_methods_of_a_config_answer_the_same_questions(config: str) -> None:
+    """Else their scores could not be compared."""
+    found: dict[str, set[Any]] = {}
+    for method, entry in CONFIGS[config].METHODS.items():
+        for name in entry.names:
+            if config != "baselines" and isinstance(job := get(config, f"{method}@{name}"), Run):
+                found.setdefault(name, set()).add((job.data, job.limit))
+    assert all(len(questions) == 1 for questions in found.values())
+
+
+@pytest.mark.parametrize("config", ["errr", "ars"])
+def test_questions_to_train_on_are_drawn_apart_from_those_evaluated(config: str) -> None:
+    for method, entry in CONFIGS[config].METHODS.items():
+        for name in entry.names:
+            job = get(config, f"{method}@{name}")
+            run = getattr(job, "run", None)
+            if run is None:
+                continue
+            part = "both" if "rewards" in method else "train"
+            assert run.data.part == part
+            evaluated = get(config, f"rag@{name}").data
+            same = dataclasses.replace(run.data, part="test", train=evaluated.train)
+            assert same == evaluated
+
+
+def test_a_data_set_has_one_source_in_all_configs() -> None:
+    for name, source in data.SOURCES.items():
+        assert source.train is None or source.train != source.test
+        for questions in (data.PAIRS, data.ERRR, data.ARS):
+            if name in questions:
+                found = questions[name].data
+                used = (found.source, found.test_source) if isinstance(found, Draw) else (found,)
+                assert set(used) <= {source.test, source.train, None}
+
+
+@pytest.mark.parametrize("name", data.ERRR)
+def test_pairs_have_the_inputs_that_the_method_gives_its_student(name: str) -> None:
+    for method, writer in (("errr", "optimizer"), ("rrr", "rewriter")):
+        for student in ("", "_decoder"):
+            teacher = errr.get_config(f"make_pairs_{method}{student}@{name}").run.method
+            trained = get("errr", f"trainable_{method}{student}@{name}").method
+            assert teacher.student == getattr(trained, writer).reads
+            assert teacher.teacher.context == getattr(trained, writer).context
+
+
+@pytest.mark.parametrize("name", ["tiny", "popqa", "hotpotqa", "paper-hotpotqa"])
+def test_labels_are_of_strategies_with_the_settings_that_answer(name: str) -> None:
+    labelled = get("errr", f"make_adaptive_rag_labels@{name}").run
+    asked = get("baselines", f"adaptive_rag@{name}")
+    shared = {field.name for field in dataclasses.fields(labelled.method)}
+    shared &= {field.name for field in dataclasses.fields(asked.method)}
+    assert {"loop", "reader", "select"} <= shared
+    for field in shared:
+        assert getattr(labelled.method, field) == getattr(asked.method, field), field
+    assert (labelled.model, labelled.index) == (asked.model, asked.index)
+    assert labelled.method.bias == ("multi" if name.endswith("hotpotqa") else "single")
+
+
+def test_engines() -> None:
+    assert get("dtr", "dtr@nq+vllm").model == Vllm(Local().checkpoint, dtype="float32")
+    large = get("dtr", "dtr@paper-nq").model.checkpoint
+    assert get("dtr", "dtr@paper-nq+vllm").model == Vllm(large)
+    assert get("pairs", "hyde@paper-nq+server").model == Server(tokenizer=large)
+    table = get("ars", "make_rewards@boolq+vllm")
+    assert isinstance(table.run.model, Vllm)
+    assert dataclasses.replace(table.run, model=Local()) == get("ars", "make_rewards@boolq").run
+
+
+@pytest.mark.parametrize(
+    ("config", "variant", "message"),
+    [
+        (
+            "dtr",
+            "quickstart",
+            r"has no method: .*METHOD@DATA.*, such as dtr@quickstart\.",
+        ),
+        ("dtr", "train", r"such as dtr@quickstart_train\."),
+        ("dtr", "paper-nq+vllm", r"such as dtr@paper-nq\+vllm\."),
+        ("errr", "react", r"such as react@tiny\."),
+        ("ars", "train_bandit", r"such as train_bandit@DIRECTORY\."),
+        ("ars", "train_bandit@", "give train_bandit@DIRECTORY"),
+        ("ars", "train_bandit@,", "give train_bandit@DIRECTORY"),
+        ("dtr", "dtr_wo_luck@tiny", r"no method 'dtr_wo_luck'.* dtr_wo_ugt, .*Nearest: dtr_wo_ugt"),
+        ("pairs", "dtr@tiny", "no method 'dtr' in 'dtr@tiny'.*there are pairs, pairs_exclude_num"),
+        ("baselines", "bm26@tiny", "Nearest: bm25"),
+        ("errr", "ircot@x", "no data 'x' in 'ircot@x'.*there are tiny, .*paper-popqa"),
+        ("errr", "train_optimizer@tinny", "there are tiny, small, paper. Nearest: tiny"),
+        ("ars", "rag@hotpotqa", "Nearest: hotpotqa_distractor"),
+        ("dtr", "dtr@tiny+llama", r"no engine 'llama'.*there are vllm, server"),
+        ("errr", "dragin@factbook+vllm", "dragin looks into the model.*leave .vllm out"),
+        ("errr", "rag@paper-popqa+vllm", "its model is gpt-3.5-turbo, server, not a checkpoint"),
+        ("r3", "train_sidr@tiny+vllm", r"no questions are answered, so leave \+vllm out"),
+    ],
+)
+def test_wrong_variants(config: str, variant: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        get(config, variant)
