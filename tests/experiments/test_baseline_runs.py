@@ -107,7 +107,7 @@ def test_calls_of_methods_that_inspect_the_model() -> None:
 
 
 def scripted(answer: str) -> Any:
-    """A model, half sure of its answer, that reasons or acts where a prompt ends in asking for it."""
+    """A model, half sure of its answer, that reasons or acts where a prompt ends in asking so."""
     pattern = "|".join(map(re.escape, reflection.TOKENS)) + f"|{WORDS_AND_BREAKS}"
     tokenizer = WordTokenizer(pattern, chat_template="")
 
