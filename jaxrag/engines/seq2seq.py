@@ -26,8 +26,8 @@ from jaxrag.engines.prompts import (
     prompt_number,
 )
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
-from jaxrag.models.decoder.decoding import TokenSampling
 from jaxrag.models.precision import DType, compute_dtype
+from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.sharding import automatic_mesh, device_mesh, divisible_sharding
 from jaxrag.models.t5.beams import LengthPenalty, beam_search
 from jaxrag.models.t5.checkpoint import load_t5

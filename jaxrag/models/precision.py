@@ -1,8 +1,9 @@
-"""What precision a network computes in."""
+"""Dtype and matmul precision of networks."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Literal
 
 import jax
@@ -19,7 +20,7 @@ def compute_dtype(name: str | None = None) -> jnp.dtype:
     """The dtype called ``name``; by default bfloat16 on accelerators and float32 on CPUs.
 
     Raises:
-      InputError: for anything but "float32", "bfloat16" and None.
+      InputError: for another name.
     """
     if name is None:
         name = "float32" if jax.default_backend() == "cpu" else "bfloat16"
@@ -29,9 +30,9 @@ def compute_dtype(name: str | None = None) -> jnp.dtype:
 
 
 def matmul_precision(dtype: jnp.dtype) -> AbstractContextManager[None]:
-    """Under it float32 matrices are multiplied in float32, on accelerators too.
+    """A context in which float32 matrices are multiplied in float32.
 
-    Those would round their inputs to fewer bits unless told otherwise.
+    By default accelerators round float32 inputs of a matrix product to fewer bits.
     """
     exact = jnp.dtype(dtype) == jnp.float32
     return jax.default_matmul_precision("highest" if exact else "default")
@@ -39,11 +40,11 @@ def matmul_precision(dtype: jnp.dtype) -> AbstractContextManager[None]:
 
 @jax.custom_vjp
 def linear(x: Float[Array, "*n i"], weight: Float[Array, "o i"]) -> Float[Array, "*n o"]:
-    """x W^T in the dtype of x, summed in float32; so are its derivatives.
+    """x W^T in the dtype of x, accumulated in float32; likewise its derivatives.
 
-    Asking for float32 sums is what lets a CPU use its bfloat16 instructions, which are three to
-    four times as fast as its float32 ones; without, XLA takes a slow path. The derivatives that
-    JAX would make multiply a float32 matrix with a bfloat16 one, which has no fast path anywhere.
+    With float32 accumulation XLA uses a CPU's bfloat16 instructions, three to four times as fast as
+    float32; without, it takes a slow path. JAX's own derivatives would multiply a float32 matrix
+    by a bfloat16 one, which is slow on every device.
     """
     weight = weight.astype(x.dtype)
     y = jnp.einsum("...i,oi->...o", x, weight, preferred_element_type=jnp.float32)
@@ -54,11 +55,11 @@ def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
     return linear(x, weight), (x, weight)
 
 
-def _backward(kept: tuple[Array, Array], slope: Float[Array, "*n o"]) -> tuple[Array, Array]:
-    x, weight = kept
-    sums = jnp.float32
-    to_x = jnp.einsum("...o,oi->...i", slope, weight.astype(x.dtype), preferred_element_type=sums)
-    to_weight = jnp.einsum("...o,...i->oi", slope, x, preferred_element_type=sums)
+def _backward(saved: tuple[Array, Array], cotangent: Float[Array, "*n o"]) -> tuple[Array, Array]:
+    x, weight = saved
+    product = partial(jnp.einsum, preferred_element_type=jnp.float32)
+    to_x = product("...o,oi->...i", cotangent, weight.astype(x.dtype))
+    to_weight = product("...o,...i->oi", cotangent, x)
     return to_x.astype(x.dtype), to_weight.astype(weight.dtype)
 
 

@@ -1,8 +1,8 @@
-"""How a network's parameters lie on a mesh of devices.
+"""Sharding of a network's parameters over a mesh of devices.
 
-Megatron's tensor parallelism (Shoeybi et al., 2019): the first matrix of each pair is cut by its
-outputs and the second by its inputs, so that a layer communicates twice. The mesh axis for this is
-called "model"; rows of a batch go along the axis called "data". The compiler derives all else.
+Megatron's tensor parallelism (Shoeybi et al., 2019): of each pair of matrices the first is sharded
+by its outputs and the second by its inputs, so that a layer communicates twice. This mesh axis is
+called "model"; the rows of a batch are sharded over the axis "data". XLA derives everything else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxrag.types import InputError
 
-# The first pattern that matches a parameter's whole name decides; [out, in] layout.
+# The first pattern that matches a parameter's whole name applies; matrices are [out, in].
 RULES: tuple[tuple[str, P], ...] = (
     (r".*\.(q|k|v|gate|up)_proj\.weight", P("model", None)),
     (r".*\.(q|k|v|gate|up)_proj\.bias", P("model")),
@@ -28,10 +28,10 @@ RULES: tuple[tuple[str, P], ...] = (
 
 
 def automatic_mesh(mesh: Mesh) -> Mesh:
-    """The same mesh, with the compiler free to choose how intermediate arrays are cut.
+    """The same mesh, with the sharding of intermediate arrays left to the compiler.
 
     Raises:
-      InputError: if an axis is called neither "data" nor "model".
+      InputError: an axis is neither "data" nor "model".
     """
     if unknown := set(mesh.axis_names) - {"data", "model"}:
         raise InputError(
@@ -45,7 +45,7 @@ def device_mesh(*, data: int, model: int) -> Mesh | None:
     """The first ``data`` x ``model`` devices as a mesh with these axes; None for one device.
 
     Raises:
-      InputError: there are fewer devices.
+      InputError: a number is below 1, or there are fewer devices.
     """
     if data < 1 or model < 1:
         raise InputError(f"data_parallel is {data} and tensor_parallel {model}: at least 1 each.")
@@ -67,7 +67,7 @@ def parameter_sharding(
     *,
     rules: Sequence[tuple[str, P]] = RULES,
 ) -> NamedSharding:
-    """Where a parameter goes; an axis that the devices do not divide evenly is kept whole."""
+    """A parameter's sharding; an axis that the mesh does not divide evenly is not sharded."""
     spec = next(spec for pattern, spec in rules if re.fullmatch(pattern, name))
     if ".stack." in name:
         spec = P(None, *spec)  # the layers come first

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from jax.tree_util import keystr
 
 from jaxrag.core.hashing import canonical, digest
+from jaxrag.models.parameters import flatten, unflatten
 from jaxrag.types import InputError
 
 _log = logging.getLogger("jaxrag")
@@ -131,8 +131,7 @@ class Checkpoints:
         if damaged := sorted(n for n, h in hashes(found).items() if h != record["hashes"][n]):
             raise _damaged(where, f"the hash of {damaged[0]} differs")
         _log.info("resuming from step %d (%s)", step, where)
-        tree = jax.tree.structure(template)
-        return Saved(step, jax.tree.unflatten(tree, [found[n] for n in wanted]), record["data"])
+        return Saved(step, unflatten(found, template), record["data"])
 
     def _read(self, where: Path, step: int, **items: Any) -> Any:
         try:
@@ -165,12 +164,6 @@ def _damaged(where: Path, what: str) -> InputError:
         f"{where} is damaged ({what}). Delete that directory; the same command then resumes from "
         "the previous checkpoint, if there is one."
     )
-
-
-def flatten(tree: Any) -> dict[str, Any]:
-    """A tree's arrays by path, such as "params.bert.norm.weight"."""
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def hashes(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

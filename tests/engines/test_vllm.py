@@ -11,7 +11,7 @@ import pytest
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.prompts import encode_prompt
 from jaxrag.engines.vllm import Vllm
-from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.decoding import extend, score
 from jaxrag.types import Generation, InputError
 from tests.engines.local.real_prompts import KINDS, real_prompts

@@ -23,7 +23,7 @@ from jaxrag.methods.ars.relevance import Judge
 from jaxrag.methods.ars.rewrite_steps import Chosen, Ranked
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.settings import CountBandit, RewriteRanker
-from jaxrag.models.bert.rewrite_ranker_checkpoint import untrained_ranker, write_ranker
+from jaxrag.models.bert.rewrite_ranker import untrained_ranker, write_ranker
 from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact
 from jaxrag.runs.plan import plan

@@ -22,8 +22,8 @@ from jaxrag.methods import dtr, pairs
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import LLM_JUDGE, NO_RETRIEVAL, RERANK
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint.files import write_checkpoint
-from jaxrag.models.decoder.cache import empty_cache
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.settings import Scann

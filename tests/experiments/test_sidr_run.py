@@ -11,7 +11,7 @@ from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods import dtr
 from jaxrag.methods.r3 import r3
-from jaxrag.models.bert.sidr_checkpoint import write_towers
+from jaxrag.models.bert.sidr import write_towers
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, asked, execute, open_index

@@ -15,6 +15,6 @@ CASES = {
     "jaxrag.training.grad_cache._microbatch_rows": lambda: (
         grad_cache._microbatch_rows,
         (tree(16), jax.ShapeDtypeStruct((), jnp.int32)),
-        {"part": 4},
+        {"count": 4},
     ),
 }

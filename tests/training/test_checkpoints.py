@@ -13,7 +13,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.training.checkpoints import Checkpoints, flatten, hashes
+from jaxrag.models.parameters import flatten
+from jaxrag.training.checkpoints import Checkpoints, hashes
 from jaxrag.types import InputError
 
 OPTIMISER = optax.adamw(0.1)

@@ -14,9 +14,10 @@ import jax
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.methods.r3 import sidr_training as sidr
 from jaxrag.methods.r3.settings import SidrTraining, Update
+from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
-from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.checkpoints import hashes
 from jaxrag.types import Passage
 from tests.methods.r3 import small_sidr
 from tests.models.bert import small_bert

@@ -20,15 +20,15 @@ from jaxrag.engines.local.prefill import (
     group_equal,
 )
 from jaxrag.engines.prompts import prompt_number
-from jaxrag.models.decoder.cache import Cache, place, take
+from jaxrag.models.cache import Cache, place, take
 from jaxrag.models.decoder.decoding import (
     STEPS,
     DecodingLimits,
     DecodingRows,
-    TokenSampling,
     decode,
     next_token,
 )
+from jaxrag.models.sampling import TokenSampling
 
 
 class AnswerDraw(NamedTuple):

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from jaxrag.engines.local.prefill import Prefill, PrefillJob, group_equal
 from jaxrag.engines.prompts import PromptEncoder
-from jaxrag.models.decoder.cache import Cache, place
+from jaxrag.models.cache import Cache, place
 from jaxrag.models.decoder.inspection import inspect, predict
 from jaxrag.types import InputError, Prompt
 

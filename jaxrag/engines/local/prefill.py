@@ -26,7 +26,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from jaxrag.models.decoder.cache import Cache, copy_in, copy_out, empty_cache
+from jaxrag.models.cache import Cache, copy_in, copy_out, empty_cache
 from jaxrag.models.decoder.decoding import extend, extend_row
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sharding import divisible_sharding

@@ -15,17 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.decoding import (
     STEPS,
     DecodingLimits,
     DecodingRows,
-    TokenSampling,
     decode,
     extend,
     extend_row,
 )
 from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.sampling import TokenSampling
 
 _SLOTS = 128
 

@@ -21,11 +21,12 @@ from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.losses import Embedded, distillation, sidr_loss
 from jaxrag.methods.r3.settings import RetrieverTraining, Update
 from jaxrag.models.bert.sidr import SidrNetwork, Towers, bag_of_tokens, keep_top, tower
+from jaxrag.models.parameters import flatten
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import grad_cache, optimisation
-from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.checkpoints import hashes
 from jaxrag.training.loop import Data, Evaluation, fit
 from jaxrag.training.optimisation import TrainState, TrainStep
 

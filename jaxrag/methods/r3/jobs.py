@@ -18,7 +18,7 @@ from jaxrag.methods.r3.contrastive import Evaluate
 from jaxrag.methods.r3.environment import Environment, PooledQuestion, make_pools
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, Searcher, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, SidrTraining
-from jaxrag.models.bert.sidr_checkpoint import write_towers
+from jaxrag.models.bert.sidr import write_towers
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens

@@ -1,4 +1,4 @@
-"""BERT and XLM-RoBERTa checkpoints into the networks of :mod:`jaxrag.models.bert.network`."""
+"""Loads checkpoints of BERT and XLM-RoBERTa, and of the networks built on them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 
-from jaxrag.models.bert.network import ACTIVATIONS, BertClassifier, BertConfig, BertEncoder
+from jaxrag.models.bert.network import BertClassifier, BertConfig, BertEncoder
 from jaxrag.models.checkpoint.files import check_parameters, read_config, read_tensors
+from jaxrag.models.layers import ACTIVATIONS
+from jaxrag.models.parameters import shapes, unflatten
 from jaxrag.types import InputError
 
-# Buffers, and the heads that an encoder without them leaves aside.
+# Buffers, and heads that an encoder does not use.
 BUFFERS = r"(.*\.)?position_ids"
 HEADS = (r"pooler\..*", r"cls\..*", r"lm_head\..*", r"classifier\..*")
 _FAMILIES = {"bert": "bert", "dpr": "bert", "roberta": "roberta", "xlm-roberta": "roberta"}
-_DPR = re.compile(r"^(question|ctx)_encoder\.bert_model\.")  # what DPR's classes put before BERT's
+_DPR = re.compile(r"^(question|ctx)_encoder\.bert_model\.")  # DPR's prefix of BERT's names
 
 
 def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig:
-    """The settings in a Hugging Face config.json.
+    """The config of an encoder from its Hugging Face config.json.
 
-    A tower of DPR (model_type "dpr") is a BERT whose vector is the first token's state.
+    An encoder of DPR (model_type "dpr") is a BERT whose vector is the first token's state.
 
     Raises:
-      InputError: naming ``source``, for another kind of model, a lacking field, or a setting that
-        this encoder does not have.
+      InputError: naming ``source``; for another model type, a missing field or an unsupported
+        setting.
     """
     kind = config.get("model_type")
     if kind not in _FAMILIES:
@@ -48,17 +49,18 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
     }
     names = [f.name for f in dataclasses.fields(BertConfig) if f.name != "family"]
     values = {name: config.get(name, defaults.get(name)) for name in names}
-    if lacking := [name for name, value in values.items() if value is None]:
-        raise InputError(f"{source}: config.json lacks {', '.join(lacking)}.")
-    zero_allowed = ("pad_token_id",)
+    if missing := [name for name, value in values.items() if value is None]:
+        raise InputError(f"{source}: config.json lacks {', '.join(missing)}.")
     for field in dataclasses.fields(BertConfig):
-        value, least = values.get(field.name), int(field.name not in zero_allowed)
+        value, least = values.get(field.name), int(field.name != "pad_token_id")
         if field.type == "int" and (not isinstance(value, int) or value < least):
-            raise InputError(f"{source}: {field.name} is {value!r}; an integer from {least} up.")
+            raise InputError(
+                f"{source}: {field.name} is {value!r}; it must be an integer from {least}."
+            )
     result = BertConfig(**values, family=_FAMILIES[kind])
     if result.hidden_size % result.num_attention_heads:
         raise InputError(
-            f"{source}: hidden_size {result.hidden_size} is no multiple of num_attention_heads "
+            f"{source}: hidden_size {result.hidden_size} is not a multiple of num_attention_heads "
             f"{result.num_attention_heads}."
         )
     if result.hidden_act not in ACTIVATIONS:
@@ -67,20 +69,20 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
     positions = config.get("position_embedding_type", "absolute")
     if positions != "absolute":
         raise InputError(
-            f"{source}: position_embedding_type is {positions!r}; only 'absolute' is built."
+            f"{source}: position_embedding_type is {positions!r}; only 'absolute' is supported."
         )
     if projected := config.get("projection_dim") or 0:
         raise InputError(
-            f"{source}: projection_dim is {projected}; only 0, DPR without projection, is built."
+            f"{source}: projection_dim is {projected}; only 0 is supported, DPR without projection."
         )
     return result
 
 
 def load_encoder(path: Path, *, dtype: jnp.dtype) -> tuple[BertEncoder, dict[str, Any]]:
-    """An encoder and its parameters, whatever head the checkpoint has besides.
+    """An encoder and its parameters; the checkpoint's heads are ignored.
 
     Raises:
-      InputError: if the checkpoint is of another kind, incomplete, or does not fit its config.
+      InputError: the checkpoint is of another model type, incomplete, or does not fit its config.
     """
     config = read_bert_config(read_config(path), source=path)
     tensors = modern_names(read_tensors(path), config.family)
@@ -92,7 +94,7 @@ def load_classifier(path: Path, *, dtype: jnp.dtype) -> tuple[BertClassifier, di
     """A sequence classifier, such as a cross-encoder reranker, and its parameters.
 
     Raises:
-      InputError: as :func:`load_encoder`; also for a checkpoint without a classification head.
+      InputError: as `load_encoder`; also for a checkpoint without a classification head.
     """
     config = read_bert_config(read_config(path), source=path)
     tensors = modern_names(read_tensors(path), config.family, body=config.family + ".")
@@ -103,9 +105,9 @@ def load_classifier(path: Path, *, dtype: jnp.dtype) -> tuple[BertClassifier, di
 def modern_names(
     tensors: Mapping[str, np.ndarray], family: str, *, body: str = ""
 ) -> dict[str, np.ndarray]:
-    """Names as of today: the body under ``body``, layer norms with weight and bias.
+    """Tensors under today's names: the encoder's with prefix ``body``, norms with weight and bias.
 
-    The prefix of the body depends on which class saved it, and checkpoints converted from the
+    The prefix depends on the class that saved the checkpoint; checkpoints converted from BERT's
     first release call a layer norm's parameters gamma and beta.
     """
     names = {}
@@ -125,25 +127,26 @@ def parameters(
     *,
     ignore: tuple[str, ...],
 ) -> dict[str, Any]:
-    """The tree of a module's parameters, checked against its shapes; norms are float32.
+    """A module's parameters, checked against its shapes; those of norms are float32.
 
     Raises:
-      InputError: naming ``path``, for what lacks, is left over and not in ``ignore``, or differs.
+      InputError: naming ``path``; for parameters that are missing, misshapen, or neither expected
+        nor in ``ignore``.
     """
     arrays = check_parameters(tensors, parameter_shapes(module), source=path, ignore=ignore)
     params = {
         name: jnp.asarray(array, jnp.float32 if "norm" in name.lower() else module.dtype)
         for name, array in arrays.items()
     }
-    return unflatten_dict(params, sep=".")
+    return unflatten(params, jax.eval_shape(lambda: initialise(module)))
 
 
 def parameter_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Shape of each parameter of an encoder or classifier, under its name in checkpoints."""
-    ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
-    mask = jax.ShapeDtypeStruct((1, 2), jnp.bool_)
-    variables = jax.eval_shape(
-        lambda i, m: module.init(jax.random.key(0), i, i, where=m), ids, mask
-    )
-    leaves: dict[str, Any] = flatten_dict(variables["params"], sep=".")  # type: ignore[assignment]
-    return {name: leaf.shape for name, leaf in leaves.items()}
+    """Shape of each parameter of a network on a BERT, by its name in checkpoints."""
+    return shapes(lambda: initialise(module))
+
+
+def initialise(module: Any) -> dict[str, Any]:
+    """Random parameters."""
+    ids = jnp.zeros((1, 2), jnp.int32)
+    return module.init(jax.random.key(0), ids, ids, where=ids == 0)["params"]

@@ -1,38 +1,28 @@
 """BERT and XLM-RoBERTa encoders, and the cross-encoder rerankers made from them.
 
-Devlin et al. (2019); Conneau et al. (2020). Modules are nested and named as in Hugging Face's
-checkpoints, and matrices keep their [out, in] layout: a parameter tree flattened with dots has
-exactly the names of the file. Dropout is absent.
+Devlin et al. (2019); Conneau et al. (2020). Modules are named as in Hugging Face's checkpoints, see
+`jaxrag.models.parameters`. There is no dropout.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.precision import linear, matmul_precision
-
-ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
-    "gelu_new": lambda x: jax.nn.gelu(x, approximate=True),
-    "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
-    "relu": jax.nn.relu,
-}
-_NORMAL = nn.initializers.normal(0.02)
+from jaxrag.models.layers import ACTIVATIONS, Embedding, LayerNorm, Linear
+from jaxrag.models.precision import matmul_precision
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The shape of an encoder.
+    """Architecture of an encoder.
 
-    ``family`` is "bert" or "roberta"; the second counts positions from ``pad_token_id`` + 1 and
-    has its own classification head.
+    ``family`` is "bert" or "roberta"; RoBERTa counts positions from ``pad_token_id`` + 1 and has
+    another classification head.
     """
 
     vocab_size: int
@@ -55,53 +45,6 @@ class BertConfig:
         return self.max_position_embeddings - taken
 
 
-class BertLinear(nn.Module):
-    """x W^T + b, with W as [out, in]."""
-
-    features: int
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
-        weight = self.param("weight", _NORMAL, (self.features, x.shape[-1]))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        weight, bias = weight.astype(self.dtype), bias.astype(self.dtype)
-        if self.features == 1:
-            # On a CPU, a matrix times a vector rounds according to where in the matrix a row is;
-            # a reranker's score may not depend on that.
-            return jnp.sum(x * weight[0], axis=-1, keepdims=True) + bias
-        return linear(x, weight) + bias
-
-
-class LayerNorm(nn.Module):
-    """Layer normalisation over the last axis, computed in float32."""
-
-    eps: float
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        weight = self.param("weight", nn.initializers.ones, (x.shape[-1],))
-        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
-        x = x.astype(jnp.float32)
-        centred = x - x.mean(-1, keepdims=True)
-        scale = jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + self.eps)
-        return (centred * scale * weight + bias).astype(self.dtype)
-
-
-class BertEmbedding(nn.Module):
-    """Rows of a table."""
-
-    rows: int
-    features: int
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, ids: Int[Array, "*n"]) -> Float[Array, "*n d"]:
-        weight = self.param("weight", _NORMAL, (self.rows, self.features))
-        return weight[ids].astype(self.dtype)
-
-
 class BertEmbeddings(nn.Module):
     """Word, position and segment embeddings, summed and normalised."""
 
@@ -112,14 +55,15 @@ class BertEmbeddings(nn.Module):
     def __call__(
         self, ids: Int[Array, "b t"], segments: Int[Array, "b t"]
     ) -> Float[Array, "b t d"]:
-        c, d = self.config, self.dtype
-        words = BertEmbedding(c.vocab_size, c.hidden_size, d, name="word_embeddings")(ids)
-        positions = BertEmbedding(
-            c.max_position_embeddings, c.hidden_size, d, name="position_embeddings"
-        )(_positions(ids, c))
-        kinds = BertEmbedding(c.type_vocab_size, c.hidden_size, d, name="token_type_embeddings")
-        summed = words + positions + kinds(segments)
-        return LayerNorm(c.layer_norm_eps, d, name="LayerNorm")(summed)
+        c = self.config
+
+        def embed(name: str, rows: int, ids: Int[Array, "b t"]) -> Float[Array, "b t d"]:
+            return Embedding(rows, c.hidden_size, name=f"{name}_embeddings")(ids).astype(self.dtype)
+
+        words = embed("word", c.vocab_size, ids)
+        positions = embed("position", c.max_position_embeddings, _positions(ids, c))
+        summed = words + positions + embed("token_type", c.type_vocab_size, segments)
+        return LayerNorm(c.layer_norm_eps, name="LayerNorm")(summed)
 
 
 def _positions(ids: Int[Array, "b t"], config: BertConfig) -> Int[Array, "b t"]:
@@ -133,7 +77,6 @@ class BertSelfAttention(nn.Module):
     """Multi-head attention of every token to the tokens that ``where`` marks."""
 
     config: BertConfig
-    dtype: Any
 
     @nn.compact
     def __call__(
@@ -142,118 +85,53 @@ class BertSelfAttention(nn.Module):
         heads = self.config.num_attention_heads
 
         def project(name: str) -> Float[Array, "b t h f"]:
-            y = BertLinear(self.config.hidden_size, self.dtype, name=name)(x)
+            y = Linear(self.config.hidden_size, name=name)(x)
             return y.reshape(*y.shape[:2], heads, -1)
 
         query, key, value = project("query"), project("key"), project("value")
         query = query * query.shape[-1] ** -0.5
-        # Keys before queries, and the division after the sum: on a CPU the reductions then run
-        # along whole vectors, which makes attention twice as fast; elsewhere it is all the same.
+        # With keys before queries and the division after the sum, a CPU's reductions run along
+        # contiguous vectors, which makes attention twice as fast; accelerators do not care.
         sums = jnp.float32
         logits = jnp.einsum("bkhf,bqhf->bhkq", key, query, preferred_element_type=sums)
-        # Finite, so that a row of padding alone gives numbers that can be thrown away, not NaN.
+        # finite, so that a row of padding alone does not become NaN
         logits = jnp.where(where[:, None, :, None], logits, jnp.finfo(jnp.float32).min)
         weights = jnp.exp(logits - logits.max(axis=2, keepdims=True))
-        rounded = weights.astype(self.dtype)
+        rounded = weights.astype(x.dtype)
         summed = jnp.einsum("bkhf,bhkq->bhfq", value, rounded, preferred_element_type=sums)
         mean = summed / weights.sum(axis=2)[:, :, None, :]
-        return mean.transpose(0, 3, 1, 2).reshape(x.shape).astype(self.dtype)
+        return mean.transpose(0, 3, 1, 2).reshape(x.shape).astype(x.dtype)
 
 
 class BertResidual(nn.Module):
     """LayerNorm(x + dense(y)), the end of both halves of a layer."""
 
     config: BertConfig
-    dtype: Any
 
     @nn.compact
     def __call__(self, y: Float[Array, "b t f"], x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        y = BertLinear(self.config.hidden_size, self.dtype, name="dense")(y)
-        return LayerNorm(self.config.layer_norm_eps, self.dtype, name="LayerNorm")(x + y)
-
-
-class BertAttention(nn.Module):
-    """The attention half of a layer."""
-
-    config: BertConfig
-    dtype: Any
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
-    ) -> Float[Array, "b t d"]:
-        y = BertSelfAttention(self.config, self.dtype, name="self")(x, where=where)
-        return BertResidual(self.config, self.dtype, name="output")(y, x)
-
-
-class BertIntermediate(nn.Module):
-    """The widening step of the feed-forward half."""
-
-    config: BertConfig
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t f"]:
-        y = BertLinear(self.config.intermediate_size, self.dtype, name="dense")(x)
-        return ACTIVATIONS[self.config.hidden_act](y)
+        y = Linear(self.config.hidden_size, name="dense")(y)
+        return LayerNorm(self.config.layer_norm_eps, name="LayerNorm")(x + y)
 
 
 class BertLayer(nn.Module):
-    """Attention, then feed-forward; both post-normalised."""
+    """Attention, then feed-forward, both with post-normalisation."""
 
     config: BertConfig
-    dtype: Any
 
     @nn.compact
     def __call__(
         self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"]:
-        x = BertAttention(self.config, self.dtype, name="attention")(x, where=where)
-        y = BertIntermediate(self.config, self.dtype, name="intermediate")(x)
-        return BertResidual(self.config, self.dtype, name="output")(y, x)
-
-
-class BertLayers(nn.Module):
-    """The layers, named by number."""
-
-    config: BertConfig
-    dtype: Any
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
-    ) -> Float[Array, "b t d"]:
-        for i in range(self.config.num_hidden_layers):
-            x = BertLayer(self.config, self.dtype, name=str(i))(x, where=where)
-        return x
-
-
-class BertLayerStack(nn.Module):
-    """Holds the layers under the name that checkpoints give them, encoder.layer."""
-
-    config: BertConfig
-    dtype: Any
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
-    ) -> Float[Array, "b t d"]:
-        return BertLayers(self.config, self.dtype, name="layer")(x, where=where)
-
-
-class BertPooler(nn.Module):
-    """tanh(dense(first token))."""
-
-    config: BertConfig
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, hidden: Float[Array, "b t d"]) -> Float[Array, "b d"]:
-        return jnp.tanh(BertLinear(self.config.hidden_size, self.dtype, name="dense")(hidden[:, 0]))
+        c = self.config
+        y = BertSelfAttention(c, name="attention.self")(x, where=where)
+        x = BertResidual(c, name="attention.output")(y, x)
+        y = Linear(c.intermediate_size, name="intermediate.dense")(x)
+        return BertResidual(c, name="output")(ACTIVATIONS[c.hidden_act](y), x)
 
 
 class BertEncoder(nn.Module):
-    """Hidden states of the last layer; with ``pooled``, BERT's pooler on top instead."""
+    """Hidden states of the last layer; with ``pooled``, tanh(dense(first token)) instead."""
 
     config: BertConfig
     dtype: Any = jnp.float32
@@ -267,22 +145,14 @@ class BertEncoder(nn.Module):
         *,
         where: Bool[Array, "b t"],
     ) -> Float[Array, "b t d"] | Float[Array, "b d"]:
+        c = self.config
         with matmul_precision(self.dtype):
-            x = BertEmbeddings(self.config, self.dtype, name="embeddings")(ids, segments)
-            x = BertLayerStack(self.config, self.dtype, name="encoder")(x, where=where)
-            return BertPooler(self.config, self.dtype, name="pooler")(x) if self.pooled else x
-
-
-class RobertaHead(nn.Module):
-    """out_proj(tanh(dense(first token)))."""
-
-    config: BertConfig
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, hidden: Float[Array, "b t d"]) -> Float[Array, "b l"]:
-        x = BertLinear(self.config.hidden_size, self.dtype, name="dense")(hidden[:, 0])
-        return BertLinear(self.config.num_labels, self.dtype, name="out_proj")(jnp.tanh(x))
+            x = BertEmbeddings(c, self.dtype, name="embeddings")(ids, segments)
+            for i in range(c.num_hidden_layers):
+                x = BertLayer(c, name=f"encoder.layer.{i}")(x, where=where)
+            if not self.pooled:
+                return x
+            return jnp.tanh(Linear(c.hidden_size, name="pooler.dense")(x[:, 0]))
 
 
 class BertClassifier(nn.Module):
@@ -299,14 +169,13 @@ class BertClassifier(nn.Module):
         *,
         where: Bool[Array, "b t"],
     ) -> Float[Array, "b l"]:
-        c, d = self.config, self.dtype
-        body = BertEncoder(c, d, pooled=c.family == "bert", name=c.family)
-        if c.family == "bert":
-            head = BertLinear(c.num_labels, d, name="classifier")
-        else:
-            head = RobertaHead(c, d, name="classifier")
-        with matmul_precision(d):
-            return head(body(ids, segments, where=where)).astype(jnp.float32)
+        c, bert = self.config, self.config.family == "bert"
+        x: Any = BertEncoder(c, self.dtype, bert, name=c.family)(ids, segments, where=where)
+        with matmul_precision(self.dtype):
+            if not bert:  # RoBERTa's head: out_proj(tanh(dense(first token)))
+                x = jnp.tanh(Linear(c.hidden_size, name="classifier.dense")(x[:, 0]))
+            head = Linear(c.num_labels, name="classifier" if bert else "classifier.out_proj")
+            return head(x).astype(jnp.float32)
 
 
 def mean_pool(hidden: Float[Array, "b t d"], *, where: Bool[Array, "b t"]) -> Float[Array, "b d"]:

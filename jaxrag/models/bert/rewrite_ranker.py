@@ -1,33 +1,51 @@
-"""ARS-RAG's ranker: a BERT that reads question and rewrite together, and gives one score.
+"""ARS-RAG's ranker: a BERT that scores a question and a rewrite of it, with its checkpoints.
 
 docs/methods.md, "ARS-RAG: ranker": S(q_i, Q) is "BERT encoder + classification head, dropout 0.1".
-How the two enter is not stated; here they are one sequence of two segments, as a cross-encoder
-reads them. The encoder of `jaxrag.models.bert.network` has no dropout, so there is a dropout head
-only: what the encoder gives is dropped out before the linear layer, and nothing inside of the
-encoder is.
+The paper does not say how the pair is encoded; here it is one sequence of two segments, as in a
+cross-encoder. The encoder has no dropout; only its pooled output is dropped out, before the linear
+layer.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import hashlib
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.bert.network import BertConfig, BertEncoder, BertLinear, cls_pool, mean_pool
+from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
+from jaxrag.models.bert.network import BertConfig, BertEncoder, cls_pool, mean_pool
+from jaxrag.models.checkpoint.files import (
+    read_config,
+    read_tensors,
+    replace_directory,
+    write_checkpoint,
+)
+from jaxrag.models.layers import Linear
+from jaxrag.models.parameters import to_numpy
 from jaxrag.models.precision import matmul_precision
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.types import InputError
 
 Pooling = Literal["cls", "mean"]
 
+_KEY = "ranker"  # field of config.json with the settings that a BERT does not have
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+_FLOAT32 = jnp.dtype("float32")
+_LEAST = 5  # [CLS] a [SEP] b [SEP]
+
 
 class RankerNetwork(nn.Module):
-    """One score [b, 1] for each pair, float32: a linear layer over the pooled last states.
+    """One score [b, 1] for each pair, float32: a linear layer on the pooled last states.
 
     Attributes:
       config: of the encoder.
-      dtype: what the encoder computes in; the head is float32.
+      dtype: of the encoder's computation; the head is float32.
       pooling: the first token's state ("cls"), or the "mean" of all tokens' states.
     """
 
@@ -48,14 +66,154 @@ class RankerNetwork(nn.Module):
         hidden: Any = BertEncoder(c, self.dtype, name=c.family)(ids, segments, where=where)
         pooled = mean_pool(hidden, where=where) if self.pooling == "mean" else cls_pool(hidden)
         pooled = pooled if noise is None else pooled * noise
-        with matmul_precision(jnp.dtype(jnp.float32)):
-            return BertLinear(1, jnp.dtype(jnp.float32), name="classifier")(pooled)
+        with matmul_precision(_FLOAT32):
+            return Linear(1, name="classifier")(pooled)
 
 
 def dropout_noise(key: jax.Array, shape: tuple[int, ...], rate: float) -> Float[Array, "*shape"]:
-    """What states are multiplied with: 0 with probability ``rate``, else 1 / (1 - rate).
+    """Factors of inverted dropout: 0 with probability ``rate``, else 1 / (1 - rate).
 
-    Its mean is 1 (Srivastava et al., 2014, in the inverted form), so nothing is rescaled later.
+    Srivastava et al. (2014).
     """
     kept = jax.random.bernoulli(key, 1.0 - rate, shape)
     return jnp.where(kept, 1.0 / (1.0 - rate), 0.0).astype(jnp.float32)
+
+
+class LoadedRanker(NamedTuple):
+    """A ranker, with float32 parameters in any dtype of computation.
+
+    Attributes:
+      module: the network.
+      params: its parameters.
+      max_length: maximum tokens of a pair; longer pairs are truncated.
+    """
+
+    module: RankerNetwork
+    params: dict[str, Any]
+    max_length: int
+
+
+def untrained_ranker(
+    path: Path,
+    *,
+    dtype: jnp.dtype,
+    pooling: Pooling = "cls",
+    max_length: int = 128,
+    seed: int = 0,
+) -> LoadedRanker:
+    """A BERT checkpoint with a new head, drawn from a normal of deviation 0.02 as BERT's own.
+
+    Args:
+      path: directory of a BERT; its heads and pooler are ignored.
+      dtype: of computation.
+      pooling: see `RankerNetwork`.
+      max_length: maximum tokens of a pair, special tokens included.
+      seed: of the head's weights.
+
+    Raises:
+      InputError: the checkpoint is of another model type, does not fit its config or is a trained
+        ranker; or a setting is invalid.
+    """
+    whole = read_config(path)
+    if _KEY in whole:
+        raise InputError(f"{path} is a trained ranker; training begins with a plain BERT.")
+    config = read_bert_config(whole, source=path)
+    _check(config, pooling, max_length, path)
+    body = config.family + "."
+    tensors = modern_names(read_tensors(path), config.family, body=body)
+    weight = np.random.default_rng(seed).normal(0.0, 0.02, (1, config.hidden_size))
+    tensors |= {"classifier.weight": weight, "classifier.bias": np.zeros(1)}
+    ignore = (BUFFERS, *HEADS, *(rf"{config.family}\.{head}" for head in HEADS))
+    return _ranker(config, pooling, max_length, tensors, path, dtype, ignore)
+
+
+def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
+    """A ranker written by `write_ranker`.
+
+    Raises:
+      InputError: there is none at ``path``, a file is truncated, parameters do not fit, or the
+        tokenizer is not the one that the ranker was trained with.
+    """
+    whole = read_config(path)
+    settings = whole.get(_KEY)
+    if not isinstance(settings, dict):
+        raise InputError(
+            f"{path} is not a trained ranker: its config.json has no field {_KEY!r}. Train one from"
+            " it with experiments.run and configs/ars.py:train_ranker@SIZE."
+        )
+    names = ("pooling", "max_length", "tokenizer")
+    if missing := [name for name in names if name not in settings]:
+        raise InputError(f"{path}: the field {_KEY!r} of config.json lacks {', '.join(missing)}.")
+    config = read_bert_config(whole, source=path)
+    _check(config, settings["pooling"], settings["max_length"], path)
+    if (found := tokenizer_fingerprint(path)) != settings["tokenizer"]:
+        raise InputError(
+            f"{path} was trained with another tokenizer ({str(settings['tokenizer'])[:12]}) than "
+            f"the one in this directory ({found[:12]}), so its scores would be meaningless. Restore"
+            f" {' and '.join(_TOKENIZER)}, or train again."
+        )
+    tensors = read_tensors(path)
+    return _ranker(config, settings["pooling"], settings["max_length"], tensors, path, dtype, ())
+
+
+def _ranker(
+    config: BertConfig,
+    pooling: Pooling,
+    max_length: int,
+    tensors: Any,
+    path: Path,
+    dtype: jnp.dtype,
+    ignore: tuple[str, ...],
+) -> LoadedRanker:
+    module = RankerNetwork(config, _FLOAT32, pooling)
+    params = parameters(module, tensors, path, ignore=ignore)
+    return LoadedRanker(module.clone(dtype=dtype), params, max_length)
+
+
+def write_ranker(directory: Path, ranker: LoadedRanker, *, begun_with: Path) -> Path:
+    """Writes a ranker for `load_ranker`, atomically.
+
+    Args:
+      directory: replaced if it exists.
+      ranker: network, parameters and length.
+      begun_with: the checkpoint whose config and tokenizer are copied.
+
+    Raises:
+      InputError: it cannot be written, such as on a full disk.
+    """
+    config, tokenizer = read_config(begun_with), load_tokenizer(begun_with)
+    with replace_directory(directory) as partial:
+        tokenizer.save_pretrained(partial)
+        settings = {
+            "pooling": ranker.module.pooling,
+            "max_length": ranker.max_length,
+            "tokenizer": tokenizer_fingerprint(partial),
+        }
+        write_checkpoint(partial, {**config, _KEY: settings}, to_numpy(ranker.params))
+    return Path(directory).absolute()
+
+
+def tokenizer_fingerprint(path: Path) -> str:
+    """SHA-256 (hex) of the files that define a checkpoint's tokenizer.
+
+    Raises:
+      InputError: ``path`` lacks one of them.
+    """
+    whole = hashlib.sha256()
+    for name in _TOKENIZER:
+        try:
+            content = (path / name).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: the tokenizer's file {name} cannot be read.") from error
+        whole.update(f"{name}\0{len(content)}\0".encode() + content)
+    return whole.hexdigest()
+
+
+def _check(config: BertConfig, pooling: Any, max_length: Any, path: Path) -> None:
+    if pooling not in get_args(Pooling):
+        raise InputError(f"{path}: pooling is {pooling!r}; allowed are 'cls' and 'mean'.")
+    if not isinstance(max_length, int) or not _LEAST <= max_length <= config.max_tokens:
+        raise InputError(
+            f"{path}: max_length is {max_length!r}; it must be from {_LEAST} to "
+            f"{config.max_tokens} tokens."
+        )

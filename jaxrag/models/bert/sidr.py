@@ -1,29 +1,45 @@
-"""SiDR, the retriever of R3: a text as weights over the vocabulary, and as the set of its tokens.
+"""SiDR, the retriever of R3: texts as weights over the vocabulary, with its checkpoints.
 
 docs/methods.md, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
-index". E(x) comes from BERT's last hidden states through a layer norm and the word embeddings
-themselves: elu(z) + 1, the largest over the tokens of the text. T(x) is 1 at the text's tokens and
-needs no network. Both leave out the first token ids, which are none of words (``first``; in BERT's
-vocabulary 999: padding, special and unused ones), as the released code does.
+index". E(x) is the maximum over the text's tokens of elu(z) + 1, where z are logits: BERT's last
+hidden states, normalised, times the word embeddings. T(x) is 1 at the text's tokens and needs no
+network. Both exclude the token ids below ``first`` (999 in BERT's vocabulary: padding, special and
+unused tokens), as the released code does.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.bert.network import BertConfig, BertEncoder, LayerNorm
+from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
+from jaxrag.models.bert.network import BertConfig, BertEncoder
+from jaxrag.models.checkpoint.files import (
+    fingerprint,
+    read_config,
+    read_tensors,
+    replace_directory,
+    write_checkpoint,
+)
+from jaxrag.models.layers import LayerNorm
+from jaxrag.models.parameters import to_numpy
 from jaxrag.models.precision import linear, matmul_precision
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.types import InputError
 
-_CHUNK = 16  # tokens of each text whose logits exist at once
+_SIDES = ("query", "passage")
+_KEY = "sidr"  # field of config.json with the settings that a BERT does not have
+_CHUNK = 16  # tokens of each text whose logits are in memory at once
 
 Towers = dict[str, Any]
-"""Parameters of one network for questions and one for passages, under "query" and "passage"; or of
-one for both, under "both"."""
+"""Parameters of a network for questions and one for passages, under "query" and "passage"; or of
+one network for both, under "both"."""
 
 
 def tower(params: Towers, side: Literal["query", "passage"]) -> Any:
@@ -33,7 +49,7 @@ def tower(params: Towers, side: Literal["query", "passage"]) -> Any:
 
 def elu1p(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """elu(x) + 1: x + 1 above 0, exp(x) below; positive and increasing, with derivative 1 at 0."""
-    # `where` and not `minimum(x, 0)`, whose derivative is 1/2 where both are equal.
+    # not `minimum(x, 0)`, whose derivative is 1/2 at a tie
     return jnp.where(x > 0, x + 1, jnp.exp(jnp.where(x > 0, 0, x)))
 
 
@@ -44,11 +60,11 @@ def pooled_logits(
     where: Bool[Array, "b t"],
     chunk: int = _CHUNK,
 ) -> Float[Array, "b v"]:
-    """The largest of each text's logits for each word, float32; -inf for a text without tokens.
+    """Maximum of each word's logits over the text's tokens, float32; -inf if there are no tokens.
 
-    The logits of ``chunk`` tokens exist at a time, in differentiating, too: the gradient goes to
-    the token that had the largest (of equal ones the first), and only which that was is kept. So
-    the memory that this takes beside its arguments does not grow with the length of the texts.
+    Only the logits of ``chunk`` tokens are in memory at a time. The gradient goes to the token with
+    the maximum (the first of equal ones), whose index is all that is saved for the backward pass.
+    So memory beside the arguments does not grow with the length of the texts.
     """
     b, t, d = hidden.shape
     parts = -(-t // chunk)
@@ -68,7 +84,7 @@ def _pool(
 def _largest(
     hidden: Float[Array, "p b c d"], table: Float[Array, "v d"], where: Bool[Array, "p b c"]
 ) -> tuple[Float[Array, "b v"], Int[Array, "b v"]]:
-    """The largest logits, and which token of the text has each."""
+    """Maximum logits, and the index of the token that has each."""
     parts, b, chunk, _ = hidden.shape
 
     def larger(state: tuple[Any, Any], part: tuple[Any, Any, Any]) -> tuple[tuple[Any, Any], None]:
@@ -91,17 +107,17 @@ def _forward(hidden: Any, table: Any, where: Any) -> tuple[Any, tuple[Any, ...]]
     return most, (hidden, table, most, at)
 
 
-def _backward(kept: tuple[Any, ...], slope: Float[Array, "b v"]) -> tuple[Any, Any, None]:
-    hidden, table, most, at = kept
+def _backward(saved: tuple[Any, ...], cotangent: Float[Array, "b v"]) -> tuple[Any, Any, None]:
+    hidden, table, most, at = saved
     parts, _, chunk, _ = hidden.shape
-    slope = jnp.where(most > -jnp.inf, slope, 0.0)
+    cotangent = jnp.where(most > -jnp.inf, cotangent, 0.0)
 
     def add(total: Float[Array, "v d"], part: tuple[Any, Any]) -> tuple[Any, Float[Array, "b c d"]]:
         x, first = part
         chosen = at[:, None] == first + jnp.arange(chunk)[:, None]
-        slopes = jnp.where(chosen, slope[:, None], 0.0).astype(x.dtype)
-        to_x = jnp.einsum("bcv,vd->bcd", slopes, table, preferred_element_type=jnp.float32)
-        total += jnp.einsum("bcv,bcd->vd", slopes, x, preferred_element_type=jnp.float32)
+        selected = jnp.where(chosen, cotangent[:, None], 0.0).astype(x.dtype)
+        to_x = jnp.einsum("bcv,vd->bcd", selected, table, preferred_element_type=jnp.float32)
+        total += jnp.einsum("bcv,bcd->vd", selected, x, preferred_element_type=jnp.float32)
         return total, to_x.astype(x.dtype)
 
     nothing = jnp.zeros(table.shape, jnp.float32)
@@ -113,14 +129,14 @@ _pool.defvjp(_forward, _backward)
 
 
 class SidrNetwork(nn.Module):
-    """E(x) of texts, float32 [b, v - first]; one tower.
+    """E(x) of texts, float32 [b, v - first].
 
     Attributes:
-      config: of the BERT below.
-      dtype: what is computed in; norms and pooling are float32 regardless.
-      first: the first token id that counts.
-      masked: whether padding is left out of the pooling. The released code lets it in, so that a
-        text's vector depends on the batch; only its checkpoints want that.
+      config: of the BERT.
+      dtype: of computation; norms and pooling are always float32.
+      first: the first token id of the vocabulary that is used.
+      masked: whether padding is excluded from the pooling. The released code includes it, so that a
+        text's vector depends on the batch; only its checkpoints need that.
     """
 
     config: BertConfig
@@ -134,7 +150,7 @@ class SidrNetwork(nn.Module):
     ) -> Float[Array, "b v"]:
         body = BertEncoder(self.config, self.dtype, name="bert")
         hidden: Any = body(ids, segments, where=where)
-        x = LayerNorm(self.config.layer_norm_eps, self.dtype, name="norm")(hidden)
+        x = LayerNorm(self.config.layer_norm_eps, name="norm")(hidden)
         table = body.variables["params"]["embeddings"]["word_embeddings"]["weight"][self.first :]
         with matmul_precision(self.dtype):
             pooled = pooled_logits(x, table, where=where if self.masked else where | True)
@@ -144,9 +160,9 @@ class SidrNetwork(nn.Module):
 def bag_of_tokens(
     ids: Int[Array, "b t"], *, where: Bool[Array, "b t"], vocabulary: int, first: int = 999
 ) -> Float[Array, "b v"]:
-    """T(x): 1 at the text's tokens, else 0; ids below ``first`` are left out."""
+    """T(x): 1 at the text's tokens, else 0; ids below ``first`` are excluded."""
     size = vocabulary - first
-    places = jnp.where(where & (ids >= first), ids - first, size)  # those beyond are dropped
+    places = jnp.where(where & (ids >= first), ids - first, size)  # out of range is dropped
     rows = jnp.arange(len(ids))[:, None]
     return jnp.zeros((len(ids), size), jnp.float32).at[rows, places].set(1.0, mode="drop")
 
@@ -154,10 +170,9 @@ def bag_of_tokens(
 def keep_top(
     dense: Float[Array, "b v"], k: int, *, tokens: Float[Array, "b v"] | None = None
 ) -> Float[Array, "b v"]:
-    """E(x) with all but its k largest entries zero; of equal ones the first.
+    """E(x) with all but its k largest entries set to zero; of equal entries the first are kept.
 
-    Args:
-      tokens: T(x), whose entries stay besides.
+    ``tokens``, T(x), marks entries that are kept besides.
     """
     _, places = jax.lax.top_k(dense, min(k, dense.shape[-1]))
     rows = jnp.arange(len(dense))[:, None]
@@ -165,3 +180,128 @@ def keep_top(
     if tokens is not None:
         kept |= tokens > 0
     return jnp.where(kept, dense, 0.0)
+
+
+def load_sidr(
+    path: Path,
+    *,
+    dtype: jnp.dtype,
+    first: int | None = None,
+    masked: bool | None = None,
+    scale: float = 1.0,
+) -> tuple[SidrNetwork, dict[str, Any]]:
+    """One network and its parameters; from a plain BERT, the initial ones of a training.
+
+    Args:
+      path: directory of a checkpoint.
+      dtype: of computation and of matrices.
+      scale: initial weight of the last norm; below 1 for a BERT whose logits are large.
+      first, masked: see `SidrNetwork`; None uses the checkpoint's setting or the default.
+
+    Raises:
+      InputError: it is not a BERT checkpoint, is incomplete, or does not fit its config.
+    """
+    whole = read_config(path)
+    config = read_bert_config(whole, source=path)
+    if config.family != "bert":
+        raise InputError(f"{path}: SiDR is built on BERT, this is {config.family!r}.")
+    settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **whole.get(_KEY, {})}
+    first = int(settings["first"]) if first is None else first
+    masked = bool(settings["masked"]) if masked is None else masked
+    if not 0 <= first < config.vocab_size:
+        raise InputError(
+            f"{path}: first is {first}, but the vocabulary has {config.vocab_size} tokens; give "
+            "the id of the first token after the special and unused ones."
+        )
+    tensors = modern_names(read_tensors(path), config.family, body="bert.")
+    if "norm.weight" not in tensors and _KEY not in whole:
+        tensors["norm.weight"] = np.full(config.hidden_size, scale, np.float32)
+        tensors["norm.bias"] = np.zeros(config.hidden_size, np.float32)
+    module = SidrNetwork(config, dtype, first, masked)
+    ignore = (BUFFERS, *HEADS, *(rf"bert\.{head}" for head in HEADS))
+    return module, parameters(module, tensors, path, ignore=ignore)
+
+
+def load_towers(
+    path: Path,
+    *,
+    dtype: jnp.dtype,
+    shared: bool = False,
+    first: int | None = None,
+    scale: float = 1.0,
+) -> tuple[SidrNetwork, Towers]:
+    """The network and float32 parameters of both towers, for questions and passages.
+
+    Args:
+      path: written by `write_towers`; or another checkpoint, from which both towers begin.
+      dtype: of computation.
+      shared: whether another checkpoint becomes one tower for both.
+      first, scale: as in `load_sidr`.
+
+    Raises:
+      InputError: as `load_sidr`; also for two towers with different settings.
+    """
+    float32 = jnp.dtype("float32")
+    if not has_towers(path):
+        module, params = load_sidr(path, dtype=float32, first=first, scale=scale)
+        towers: Towers = {"query": params, "passage": params}
+        if shared or is_trained(path):
+            towers = {"both": params}
+        return module.clone(dtype=dtype), towers
+    loaded = [load_sidr(path / side, dtype=float32, first=first) for side in _SIDES]
+    (module, query), (other, passage) = loaded
+    if module != other:
+        raise InputError(f"{path}: the towers for questions and passages differ in their settings.")
+    return module.clone(dtype=dtype), {"query": query, "passage": passage}
+
+
+def is_trained(path: Path) -> bool:
+    """Whether a checkpoint is a SiDR, not a plain BERT from which training begins."""
+    return has_towers(path) or _KEY in read_config(path)
+
+
+def has_towers(path: Path) -> bool:
+    """Whether the checkpoint at ``path`` has two towers."""
+    return all((path / side / "config.json").is_file() for side in _SIDES)
+
+
+def first_token(path: Path) -> int:
+    """`SidrNetwork.first` of the checkpoint at ``path``, read without its weights."""
+    return int(read_config(tokenizer_path(path)).get(_KEY, {}).get("first", SidrNetwork.first))
+
+
+def tokenizer_path(path: Path) -> Path:
+    """Directory with the tokenizer of a SiDR: the checkpoint's own, or a tower's."""
+    return path / _SIDES[0] if has_towers(path) else path
+
+
+def towers_fingerprint(path: Path) -> str:
+    """Hex digest of the weights, settings and tokenizer of a SiDR."""
+    if not has_towers(path):
+        return fingerprint(path)
+    return "-".join(fingerprint(path / side) for side in _SIDES)
+
+
+def write_towers(directory: Path, module: SidrNetwork, params: Towers, *, begun_with: Path) -> Path:
+    """Writes a SiDR for `load_towers`, atomically.
+
+    One tower becomes a checkpoint directory; two become directories "query" and "passage".
+
+    Args:
+      directory: replaced if it exists.
+      module: the network.
+      params: of its towers.
+      begun_with: the checkpoint whose config and tokenizer are copied.
+
+    Raises:
+      InputError: it cannot be written, such as on a full disk.
+    """
+    source = tokenizer_path(begun_with)
+    config = {**read_config(source), _KEY: {"first": module.first, "masked": module.masked}}
+    tokenizer = load_tokenizer(source)
+    with replace_directory(directory) as partial:
+        for side, tree in params.items():
+            target = partial if side == "both" else partial / side
+            write_checkpoint(target, config, to_numpy(tree))
+            tokenizer.save_pretrained(target)
+    return Path(directory).absolute()

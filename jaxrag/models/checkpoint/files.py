@@ -6,10 +6,13 @@ file. Both give the same config keys and the same tensor names. Pickled weights 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -234,6 +237,27 @@ def _windows(size: int) -> Sequence[int]:
     if size <= _WINDOW * _WINDOWS:
         return range(0, size, _WINDOW)
     return [(size - _WINDOW) * i // (_WINDOWS - 1) for i in range(_WINDOWS)]
+
+
+@contextlib.contextmanager
+def replace_directory(directory: str | Path) -> Iterator[Path]:
+    """A temporary directory that replaces ``directory`` when the block ends without an error.
+
+    Raises:
+      InputError: it cannot be written, such as on a full disk.
+    """
+    directory = Path(directory).absolute()
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
+        try:
+            yield partial
+            shutil.rmtree(directory, ignore_errors=True)
+            partial.rename(directory)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{directory} cannot be written: {error}") from error
 
 
 def write_checkpoint(

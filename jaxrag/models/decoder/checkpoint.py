@@ -1,4 +1,4 @@
-"""Checkpoints into the network of :mod:`jaxrag.models.decoder.network`, on one device or a mesh."""
+"""Loads checkpoints of decoders onto one device or a mesh."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint.files import check_parameters, read_config, read_tensors
-from jaxrag.models.decoder.cache import empty_cache
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.sharding import parameter_sharding
+from jaxrag.models.parameters import shapes, to_devices, unflatten
 
 _BUFFERS = r".*\.rotary_emb\.inv_freq"
 
@@ -25,26 +24,23 @@ _BUFFERS = r".*\.rotary_emb\.inv_freq"
 def load_decoder(
     path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None, stacked: bool = False
 ) -> tuple[Decoder, dict[str, Any]]:
-    """A decoder and its parameters in ``dtype``, spread over ``mesh`` if one is given.
+    """A decoder and its parameters in ``dtype``, sharded over ``mesh`` if one is given.
 
-    ``stacked`` puts the layers' parameters into one array each, see
-    `jaxrag.models.decoder.network.DecoderLayers`.
+    ``stacked`` stacks the layers' parameters, see `jaxrag.models.decoder.network.DecoderLayers`.
 
     Raises:
-      InputError: if the checkpoint is of another kind, incomplete, or does not fit its config.
+      InputError: the checkpoint is of another model type, incomplete, or does not fit its config.
     """
     decoder = Decoder(read_decoder_config(read_config(path), source=path), dtype)
     tied = (r"lm_head\.weight",) if decoder.config.tied else ()  # some files hold the copy
-    shapes = parameter_shapes(decoder)
-    arrays = check_parameters(read_tensors(path), shapes, source=path, ignore=(_BUFFERS, *tied))
-    placed = {}
+    ignore = (_BUFFERS, *tied)
+    arrays = check_parameters(
+        read_tensors(path), parameter_shapes(decoder), source=path, ignore=ignore
+    )
     if stacked:
         decoder, arrays = decoder.clone(stacked=True), stack_layers(arrays)
-    for name in list(arrays):
-        array = arrays.pop(name)
-        sharding = parameter_sharding(name, array.shape, mesh) if mesh else None
-        placed[name] = jax.device_put(array.astype(dtype), sharding)
-    return decoder, unflatten_dict(placed, sep=".")
+    template = jax.eval_shape(lambda: initialise(decoder, jax.random.key(0)))
+    return decoder, unflatten(to_devices(arrays, dtype, mesh), template)
 
 
 def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -64,10 +60,8 @@ def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
-    """Shape of each parameter, under its name in checkpoints."""
-    params = jax.eval_shape(lambda: initialise(decoder, jax.random.key(0)))
-    flat: dict[str, Any] = dict(flatten_dict(params, sep="."))
-    return {name: leaf.shape for name, leaf in flat.items()}
+    """Shape of each parameter, by its name in checkpoints."""
+    return shapes(lambda: initialise(decoder, jax.random.key(0)))
 
 
 def initialise(decoder: Decoder, key: jax.Array) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Prefill, decoding and scoring over a key-value cache, as a few programs of fixed shape.
 
-Layout. A row's cache has ``c`` slots, and the token at position i lies in slot i, whatever its
-neighbours do. So what a slot holds depends on nothing but the tokens up to it: prompts that begin
-alike may share their keys and values, a row's result never depends on the batch, and a row that has
-finished may be given to the next prompt while the others go on. (Padding on the left, the other
-choice, would move a prompt's slots with its neighbours' lengths.)
+A row's cache has ``c`` slots, and the token at position i is in slot i. So the content of a slot
+depends only on the tokens up to it: prompts with a common prefix may share its keys and values, a
+row's result does not depend on the batch, and a finished row may be given to the next prompt while
+the others continue. (With padding on the left, a prompt's slots would depend on the lengths of the
+other prompts.)
 
-Prompts enter in chunks of equal length, so one program serves prompts of all lengths, and each
-program is compiled once for each number of slots.
+Prompts are prefilled in chunks of equal length, so one program serves prompts of all lengths; it is
+compiled once for each number of slots.
 """
 
 from __future__ import annotations
@@ -17,34 +17,24 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.decoder.cache import Cache, row_of, with_row
+from jaxrag.models.cache import Cache
 from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.sampling import TokenSampling, logprobs_of, sample_tokens
 
 STEPS = 8
-"""New tokens in one call of `decode`, after which the host may look for stop strings."""
-
-
-class TokenSampling(NamedTuple):
-    """How tokens are chosen: the most probable, or drawn at a ``temperature`` above 0.
-
-    A draw depends on the row's own seed and number and the step, so not on the batch.
-    """
-
-    temperature: Float[Array, ""]
-    seeds: UInt[Array, " b"]
-    rows: UInt[Array, " b"]
+"""Most new tokens of one call of `decode`, after which the host can check for stop strings."""
 
 
 class DecodingRows(NamedTuple):
-    """Where the rows of a batch stand.
+    """Decoding state of the rows of a batch.
 
     Attributes:
-      token: the last one of each row, whose key and value are not in the cache yet.
+      token: last token of each row, whose key and value are not in the cache yet.
       position: of that token, and its slot.
-      made: how many new tokens the row has, that one included.
-      finished: whether the row is done; it then stands still.
+      made: number of new tokens of the row, including that one.
+      finished: whether the row is done; a finished row does not change.
     """
 
     token: Int[Array, " b"]
@@ -59,8 +49,8 @@ class DecodingLimits(NamedTuple):
     Attributes:
       count: most new tokens of a row.
       steps: most steps of one call, at most `STEPS`.
-      enough: the call ends once so many rows have finished.
-      ends: which tokens finish a row.
+      enough: the call ends once this many rows have finished.
+      ends: mask of the tokens that finish a row.
     """
 
     count: Int[Array, ""]
@@ -86,29 +76,21 @@ def extend(
     tokens: Int[Array, "b t"],
     start: Int[Array, "*b"],
 ) -> tuple[Float[Array, "b t d"], Cache]:
-    """Runs the next chunk of each row's prompt.
+    """Prefills the next chunk of each row's prompt.
 
-    Tokens after a row's end may be anything: no token looks at a later one, and slots that they
-    leave behind are hidden from new tokens.
+    Tokens after the end of a row's prompt may be arbitrary: attention is causal, and new tokens do
+    not attend to the slots that they occupy.
 
     Args:
-      start: position and slot of the chunk's first token, of all rows or of each.
+      start: position and slot of the chunk's first token; a scalar, or one for each row.
 
     Returns:
-      Hidden states of the chunk, and the cache with it.
+      Hidden states of the chunk, and the updated cache.
     """
     positions = jnp.asarray(start)[..., None] + jnp.arange(tokens.shape[1])
     positions = jnp.broadcast_to(positions, tokens.shape)
     where = jnp.arange(_slots(cache)) <= positions[..., None]
-    return _apply(
-        decoder,
-        params,
-        tokens,
-        positions,
-        where=where,
-        cache=cache,
-        slot=start,
-    )
+    return _apply(decoder, params, tokens, positions, where=where, cache=cache, slot=start)
 
 
 @partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
@@ -120,40 +102,14 @@ def extend_row(
     start: Int[Array, ""],
     row: Int[Array, ""],
 ) -> tuple[Float[Array, "t d"], Cache]:
-    """Runs the next tokens of one row's prompt; otherwise as `extend`.
-
-    Returns:
-      Hidden states of these tokens, and the cache, of which no other row has changed.
-    """
-    one = row_of(cache, row)
+    """Prefills the next tokens of one row's prompt, as `extend` does; other rows do not change."""
+    slice_row, update_row = jax.lax.dynamic_slice_in_dim, jax.lax.dynamic_update_slice_in_dim
+    one = jax.tree.map(lambda array: slice_row(array, row, 1, axis=array.ndim - 4), cache)
     hidden, one = extend(decoder, params, one, tokens[None], start)
-    return hidden[0], with_row(cache, one, row)
-
-
-def pick(
-    logits: Float[Array, "b v"], step: Int[Array, " b"], sampling: TokenSampling
-) -> Int[Array, " b"]:
-    """The next token of each row: the most probable, or drawn at a temperature above 0.
-
-    A draw depends on the row's seed and number and the step, so not on the batch.
-    """
-
-    def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        def one(
-            seed: UInt[Array, ""],
-            row: UInt[Array, ""],
-            step: Int[Array, ""],
-            logits: Float[Array, " v"],
-        ) -> Int[Array, ""]:
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), row), step)
-            return jax.random.categorical(key, logits / sampling.temperature)
-
-        return jax.vmap(one)(sampling.seeds, sampling.rows, step, logits)
-
-    def best(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        return logits.argmax(axis=-1)
-
-    return jax.lax.cond(sampling.temperature > 0, draw, best, logits).astype(jnp.int32)
+    cache = jax.tree.map(
+        lambda array, new: update_row(array, new, row, axis=array.ndim - 4), cache, one
+    )
+    return hidden[0], cache
 
 
 @partial(jax.jit, static_argnames="decoder")
@@ -167,19 +123,13 @@ def next_token(
     """The next token of each row, and its natural-log probability unscaled by temperature.
 
     Args:
-      hidden: of the token before.
-      step: the number of the new token in its answer, from 0.
-      sampling: how it is chosen.
+      hidden: hidden state of the previous token.
+      step: index of the new token in its answer, from 0.
+      sampling: how the token is chosen.
     """
     logits = _apply(decoder, params, hidden, method="logits")
-
-    token = pick(logits, step, sampling)
-    return token, _logprob(logits, token)
-
-
-def _logprob(logits: Float[Array, "b v"], token: Int[Array, " b"]) -> Float[Array, " b"]:
-    chosen = jnp.take_along_axis(logits, token[:, None], axis=-1)[:, 0]
-    return chosen - jax.nn.logsumexp(logits, axis=-1)
+    token = sample_tokens(logits, step, sampling)
+    return token, logprobs_of(logits, token)
 
 
 @partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
@@ -191,11 +141,11 @@ def decode(
     limits: DecodingLimits,
     sampling: TokenSampling,
 ) -> tuple[Cache, DecodingRows, Int[Array, "b s"], Float[Array, "b s"]]:
-    """Makes up to `STEPS` further tokens for each row that has not finished.
+    """Generates up to `STEPS` further tokens for each row that has not finished.
 
     Returns:
-      The cache; where the rows stand; and the tokens made with their log-probabilities. A row's are
-      the first columns, as many as its ``made`` grew by; what follows is to be thrown away.
+      Cache, rows, new tokens and their log-probabilities. Only the first columns of a row are
+      valid, as many as its ``made`` has increased by.
     """
     slots = jnp.arange(_slots(cache))
     shape = (len(rows.token), STEPS)
@@ -221,13 +171,8 @@ def decode(
         finished = rows.finished | limits.ends[token] | (made >= limits.count)
         token = jnp.where(rows.finished, rows.token, token)
         tokens, logprobs = tokens.at[:, i].set(token), logprobs.at[:, i].set(logprob)
-        return (
-            i + 1,
-            cache,
-            DecodingRows(token, rows.position + moved, made, finished),
-            tokens,
-            logprobs,
-        )
+        rows = DecodingRows(token, rows.position + moved, made, finished)
+        return i + 1, cache, rows, tokens, logprobs
 
     nothing = (jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32))
     state = (jnp.int32(0), cache, rows, *nothing)
@@ -244,4 +189,4 @@ def score(
 ) -> Float[Array, " n"]:
     """Natural-log probability of each target, given the hidden state of the token before it."""
     logits = _apply(decoder, params, hidden, method="logits")
-    return _logprob(logits, targets)
+    return logprobs_of(logits, targets)

@@ -1,8 +1,8 @@
-"""What a decoder's inside says about tokens: attentions, entropies, hidden states.
+"""Attention weights, predictive entropies and hidden states inside a decoder.
 
-For methods that decide by more than a model's answer (DRAGIN, SeaKR). The network is that of
-:mod:`jaxrag.models.decoder.network`, walked layer by layer so that one layer's states can be kept;
-neither the other layers' states nor any attention but the last layer's are held.
+For methods that use more than the generated text (DRAGIN, SeaKR). Runs the network of
+`jaxrag.models.decoder.network` layer by layer and keeps the hidden states of one layer and the
+attention weights of the last one.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from jaxrag.models.decoder.cache import Cache, LayerCache
+from jaxrag.models.cache import Cache, LayerCache
 from jaxrag.models.decoder.network import Decoder, DecoderLayer, RMSNorm
 from jaxrag.models.precision import matmul_precision
 
 
 class InspectedChunk(NamedTuple):
-    """What is seen at each token of a chunk, float32.
+    """Internals at each token of a chunk, float32.
 
     Attributes:
-      attention: of the last layer, mean over its heads, to each slot.
-      state: the residual stream after the wanted layer (transformers' ``hidden_states[layer + 1]``;
-        of the last layer it is not yet normalised here).
+      attention: weights of the last layer for each slot, mean over its heads.
+      state: residual stream after the requested layer (transformers' ``hidden_states[layer + 1]``,
+        but for the last layer not normalised).
       hidden: normalised state of the last layer, from which the next token is predicted.
     """
 
@@ -43,94 +43,53 @@ def inspect(
     start: Int[Array, " b"],
     layer: Int[Array, ""],
 ) -> tuple[InspectedChunk, Cache]:
-    """Runs the next chunk of each row, as `jaxrag.models.decoder.decoding.extend` does, and looks
-    inside.
+    """Prefills the next chunk of each row and returns internals.
 
     Args:
       decoder, params: the network.
-      cache: keys and values of the tokens before.
-      tokens: the chunk; those after a row's end may be anything.
+      cache: of the previous tokens.
+      tokens: the chunk; those after the end of a row's text may be arbitrary.
       start: position and slot of each row's first token.
-      layer: whose states are wanted, from 0.
+      layer: whose states are requested, from 0.
 
     Returns:
-      What is seen, and the cache with the chunk.
+      Internals, and the updated cache.
     """
+    config = decoder.config
     positions = start[:, None] + jnp.arange(tokens.shape[1])
     where = jnp.arange(cache[0][1].shape[-2]) <= positions[..., None]
-    with matmul_precision(decoder.dtype):
-        x = params["model"]["embed_tokens"]["weight"][tokens].astype(decoder.dtype)
-        walk = _walk_stacked if decoder.stacked else _walk
-        x, state, weights, cache = walk(decoder, params, x, cache, (positions, where, start), layer)
-        norm = RMSNorm(decoder.config.rms_norm_eps)
-        hidden = norm.apply({"params": params["model"]["norm"]}, x)
-    attention = weights.mean(axis=(1, 2))
-    return InspectedChunk(attention, state.astype(jnp.float32), hidden.astype(jnp.float32)), cache  # pyright: ignore
 
-
-_Walked = tuple[
-    Float[Array, "b t d"], Float[Array, "b t d"], Float[Array, "b g m t c"], Cache
-]  # the last layer's states, the wanted layer's, the last layer's attention, the cache
-_Context = tuple[Int[Array, "b t"], Bool[Array, "b t c"], Int[Array, " b"]]
-
-
-def _walk(
-    decoder: Decoder,
-    params: dict[str, Any],
-    x: Float[Array, "b t d"],
-    cache: Cache,
-    context: _Context,
-    layer: Int[Array, ""],
-) -> _Walked:
-    """All layers, one after the other."""
-    state, weights, caches = x, None, []
-    for i, entry in enumerate(cache):
-        own = params["model"]["layers"][str(i)]
-        x, new, weights = _apply(decoder, own, x, entry, context)
-        state = jnp.where(layer == i, x, state)
-        caches.append(new)
-    assert weights is not None, "a decoder has layers"
-    return x, state, weights, tuple(caches)
-
-
-def _walk_stacked(
-    decoder: Decoder,
-    params: dict[str, Any],
-    x: Float[Array, "b t d"],
-    cache: Cache,
-    context: _Context,
-    layer: Int[Array, ""],
-) -> _Walked:
-    """The same where parameters and cache hold all layers along a first axis."""
-    stack, count = params["model"]["layers"]["stack"], decoder.config.num_hidden_layers
-
-    def step(carry: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, LayerCache]:
-        x, state, _ = carry
-        own, entry, i = part
-        x, new, weights = _apply(decoder, own, x, entry, context)
+    def run_layer(carry: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, LayerCache]:
+        (x, state, _), (own, entry, i) = carry, part
+        context = (positions, where, start)
+        (x, new), sown = DecoderLayer(config).apply(
+            {"params": own}, x, entry, *context, mutable="intermediates"
+        )
+        tree: Any = sown
+        (weights,) = tree["intermediates"]["self_attn"]["weights"]
         return (x, jnp.where(layer == i, x, state), weights), new
 
-    b, t, c = context[1].shape
-    g, h = decoder.config.num_key_value_heads, decoder.config.num_attention_heads
-    nothing = jnp.zeros((b, g, h // g, t, c), jnp.float32)
-    parts = (stack, cache[0], jnp.arange(count))
-    (x, state, weights), new = jax.lax.scan(step, (x, x, nothing), parts)
-    return x, state, weights, (new,)
-
-
-def _apply(
-    decoder: Decoder,
-    own: dict[str, Any],
-    x: Float[Array, "b t d"],
-    entry: LayerCache,
-    context: _Context,
-) -> tuple[Float[Array, "b t d"], LayerCache, Float[Array, "b g m t c"]]:
-    """One layer, with its attention weights."""
-    layer = DecoderLayer(decoder.config)
-    (x, new), seen = layer.apply({"params": own}, x, entry, *context, mutable="intermediates")
-    tree: Any = seen
-    (weights,) = tree["intermediates"]["self_attn"]["weights"]
-    return x, new, weights
+    layers = params["model"]["layers"]
+    with matmul_precision(decoder.dtype):
+        x = params["model"]["embed_tokens"]["weight"][tokens].astype(decoder.dtype)
+        g, h = config.num_key_value_heads, config.num_attention_heads
+        b, t, c = where.shape
+        carry: Any = (x, x, jnp.zeros((b, g, h // g, t, c), jnp.float32))
+        if decoder.stacked:
+            parts = (layers["stack"], cache[0], jnp.arange(config.num_hidden_layers))
+            carry, new = jax.lax.scan(run_layer, carry, parts)
+            caches = [new]
+        else:
+            caches = []
+            for i, entry in enumerate(cache):
+                carry, new = run_layer(carry, (layers[str(i)], entry, i))
+                caches.append(new)
+        x, state, weights = carry
+        norm = RMSNorm(config.rms_norm_eps)
+        hidden: Any = norm.apply({"params": params["model"]["norm"]}, x)
+    attention = weights.mean(axis=(1, 2))
+    chunk = InspectedChunk(attention, state.astype(jnp.float32), hidden.astype(jnp.float32))
+    return chunk, tuple(caches)
 
 
 @partial(jax.jit, static_argnames="decoder")
@@ -140,10 +99,9 @@ def predict(
     hidden: Float[Array, "n d"],
     targets: Int[Array, " n"],
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """How sure the model was of a token, from the hidden state of the token before it.
+    """Natural-log probability of each target and entropy of its distribution, in nats.
 
-    Returns:
-      Each target's natural-log probability, and the entropy of all tokens' probabilities, in nats.
+    ``hidden`` are the hidden states of the previous tokens.
     """
     hidden = hidden.astype(decoder.dtype)
     logits: Any = decoder.apply({"params": params}, hidden, method="logits")

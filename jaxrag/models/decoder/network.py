@@ -1,15 +1,13 @@
 """The decoder of Llama, Qwen2, Qwen2.5 and Qwen3, with a key-value cache.
 
-Touvron et al. (2023); Qwen team (2024, 2025). Modules are nested and named as in Hugging Face's
-checkpoints, and matrices keep their [out, in] layout: a parameter tree flattened with dots has
-exactly the names of the file.
+Touvron et al. (2023); Qwen team (2024, 2025). Modules are named as in Hugging Face's checkpoints,
+see `jaxrag.models.parameters`.
 
-The network knows nothing of padding: each token has a position (for rotation), a slot of the cache
-that its key and value go to, and a row of ``where`` that tells which slots it looks at. Any way of
-padding is a choice of these three.
+The network does not define padding. Each token has a position (for rotation), a cache slot for its
+key and value, and a row of ``where``, the mask of the slots that it attends to; the caller's choice
+of these three decides how sequences are padded.
 
-Axes besides those of jaxrag.types: ``h`` head; and of the cache (see
-:mod:`jaxrag.models.decoder.cache`).
+Axes besides those of jaxrag.types: ``h`` head, and those of `jaxrag.models.cache`.
 """
 
 from __future__ import annotations
@@ -21,44 +19,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.decoder.cache import Cache, LayerCache, put
-from jaxrag.models.decoder.config import DecoderConfig
-from jaxrag.models.decoder.rope import rotate
-from jaxrag.models.precision import linear, matmul_precision
-
-_NORMAL = nn.initializers.normal(0.02)
-
-
-class Linear(nn.Module):
-    """x W^T (+ b), with W as [out, in]."""
-
-    features: int
-    bias: bool
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
-        weight = self.param("weight", _NORMAL, (self.features, x.shape[-1]))
-        y = linear(x, weight)
-        if self.bias:
-            y += self.param("bias", nn.initializers.zeros, (self.features,)).astype(x.dtype)
-        return y
-
-
-class RMSNorm(nn.Module):
-    """x / rms(x) * weight over the last axis; the division in float32. Zhang, Sennrich (2019)."""
-
-    eps: float
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        weight = self.param("weight", nn.initializers.ones, (x.shape[-1],))
-        y = x.astype(jnp.float32)
-        y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.eps)
-        return y.astype(x.dtype) * weight.astype(x.dtype)
+from jaxrag.models.cache import Cache, LayerCache, put
+from jaxrag.models.decoder.config import DecoderConfig, Rope
+from jaxrag.models.layers import Embedding, Linear, RMSNorm
+from jaxrag.models.precision import matmul_precision
 
 
 class DecoderAttention(nn.Module):
-    """Grouped-query attention over the cache (Ainslie et al., 2023), with rotated positions."""
+    """Grouped-query attention over the cache (Ainslie et al., 2023), with rotary positions."""
 
     config: DecoderConfig
 
@@ -86,21 +54,32 @@ class DecoderAttention(nn.Module):
         q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
         keys, values = cache = put(cache, k, v, slot)
         weights = attention_weights(q, keys, where=where)
-        self.sow("intermediates", "weights", weights)  # for jaxrag.models.decoder.inspection alone
+        self.sow("intermediates", "weights", weights)  # for jaxrag.models.decoder.inspection
         y = weighted_values(weights, values).reshape(b, t, -1)
         return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), cache
+
+
+def rotate(
+    x: Float[Array, "b t h d"], positions: Int[Array, "b t"], rope: Rope
+) -> Float[Array, "b t h d"]:
+    """Rotates features i and i + d/2 of each head by position * frequency i, in float32."""
+    frequencies = jnp.asarray(rope.frequencies, jnp.float32)
+    angles = positions[:, :, None, None].astype(jnp.float32) * frequencies
+    cos, sin = jnp.cos(angles) * rope.scale, jnp.sin(angles) * rope.scale
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return turned.astype(x.dtype)
 
 
 def attention_weights(
     q: Float[Array, "b t h e"], keys: Float[Array, "b g e c"], *, where: Bool[Array, "b t c"]
 ) -> Float[Array, "b g m t c"]:
-    """How much each query looks at each slot; m = h/g neighbouring query heads share a key head.
+    """Softmax attention weights, in float32; m = h/g neighbouring query heads share a key head.
 
-    Scores and softmax are float32. A query with nothing to look at looks at all slots alike, so
-    that its values are finite; such queries are padding.
+    A query whose mask is empty (padding) gets uniform weights, so that its output is finite.
     """
     (b, t, h, e), (g, c) = q.shape, (keys.shape[1], keys.shape[3])
-    # one matrix product for each row and key-value head: queries of a group side by side
+    # one matrix product for each row and key-value head, over all queries of the group
     q = q.reshape(b, t, g, h // g, e).transpose(0, 2, 3, 1, 4).reshape(b, g, -1, e)
     scores = jnp.einsum("bgqe,bgec->bgqc", q, keys, preferred_element_type=jnp.float32)
     scores = scores.reshape(b, g, h // g, t, c) * e**-0.5
@@ -111,7 +90,7 @@ def attention_weights(
 def weighted_values(
     weights: Float[Array, "b g m t c"], values: Float[Array, "b g c e"]
 ) -> Float[Array, "b t h e"]:
-    """The values that each query looks at, by `attention_weights`; h = g * m query heads."""
+    """Values averaged with `attention_weights`; h = g * m query heads."""
     (b, g, m, t, c), e = weights.shape, values.shape[-1]
     weights = weights.astype(values.dtype).reshape(b, g, -1, c)
     y = jnp.einsum("bgqc,bgce->bgqe", weights, values, preferred_element_type=jnp.float32)
@@ -133,7 +112,7 @@ class MLP(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention, then the MLP; both pre-normalised."""
+    """Attention, then the MLP, both with pre-normalisation."""
 
     config: DecoderConfig
 
@@ -156,10 +135,10 @@ class DecoderLayer(nn.Module):
 
 
 class DecoderLayers(nn.Module):
-    """The layers: named by number, or stacked.
+    """All layers: separate modules "0", "1", ..., or one module "stack".
 
-    Stacked, each parameter holds all layers along a first axis and one layer is compiled, whatever
-    the depth. CPUs then copy a layer's weights before they use them, so there the layers are apart.
+    In the stack each parameter has the layers as first axis and a scan compiles one layer, whatever
+    the depth. On CPUs a scan copies each layer's weights, so there the layers are separate.
     """
 
     config: DecoderConfig
@@ -186,26 +165,8 @@ class DecoderLayers(nn.Module):
         return x, tuple(caches)
 
 
-class TokenEmbedding(nn.Module):
-    """A table of token vectors, which also serves as the output layer of tied models."""
-
-    rows: int
-    features: int
-
-    def setup(self) -> None:
-        self.weight = self.param("weight", _NORMAL, (self.rows, self.features))
-
-    def __call__(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t d"]:
-        return self.weight[tokens]
-
-    def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
-        """Inner products with all rows, in float32."""
-        weight = self.weight.astype(hidden.dtype)
-        return jnp.einsum("bd,vd->bv", hidden, weight, preferred_element_type=jnp.float32)
-
-
 class DecoderBody(nn.Module):
-    """All but the output layer."""
+    """The network without its output layer."""
 
     config: DecoderConfig
     dtype: Any
@@ -213,7 +174,7 @@ class DecoderBody(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        self.embed_tokens = TokenEmbedding(c.vocab_size, c.hidden_size)
+        self.embed_tokens = Embedding(c.vocab_size, c.hidden_size)
         self.layers = DecoderLayers(c, self.stacked)
         self.norm = RMSNorm(c.rms_norm_eps)
 
@@ -226,12 +187,12 @@ class DecoderBody(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Hidden states of the last layer, and from them logits.
+    """A decoder-only transformer: last hidden states, and logits from them.
 
     Attributes:
-      config: the shape.
-      dtype: what is computed in; norms, rotations, softmax and logits are float32 regardless.
-      stacked: whether parameters and cache hold all layers in one array, see `DecoderLayers`.
+      config: the architecture.
+      dtype: of computation; norms, rotations, softmax and logits are always float32.
+      stacked: whether parameters and cache are stacked over layers, see `DecoderLayers`.
     """
 
     config: DecoderConfig
@@ -241,7 +202,7 @@ class Decoder(nn.Module):
     def setup(self) -> None:
         self.model = DecoderBody(self.config, self.dtype, self.stacked)
         if not self.config.tied:
-            self.lm_head = TokenEmbedding(self.config.vocab_size, self.config.hidden_size)
+            self.lm_head = Embedding(self.config.vocab_size, self.config.hidden_size)
 
     def __call__(
         self,
@@ -252,17 +213,17 @@ class Decoder(nn.Module):
         cache: Cache,
         slot: int | Int[Array, "*b"] = 0,
     ) -> tuple[Float[Array, "b t d"], Cache]:
-        """Runs tokens whose keys and values go to the cache's slots from ``slot`` on.
+        """Runs tokens and writes their keys and values to the cache, from ``slot`` on.
 
         Args:
           tokens: ids.
           positions: of each token in its text, from 0.
-          where: which slots each token attends to; its own is to be among them.
-          cache: of the tokens before.
-          slot: of the first token; an array has one for each row.
+          where: mask of the slots that each token attends to, including its own.
+          cache: of the previous tokens.
+          slot: of the first token; a scalar, or one for each row.
 
         Returns:
-          Normalised hidden states, the input of `logits`; and the cache with the tokens in it.
+          Normalised hidden states, the input of `logits`; and the updated cache.
         """
         with matmul_precision(self.dtype):
             return self.model(tokens, cache, positions, where, jnp.asarray(slot))
@@ -274,6 +235,6 @@ class Decoder(nn.Module):
             return table.logits(hidden)
 
     def everything(self, *args: Any, **context: Any) -> Float[Array, "b v"]:
-        """Touches every parameter; for initialisation."""
+        """Last logits; uses every parameter, for initialisation."""
         hidden, _ = self(*args, **context)
         return self.logits(hidden[:, -1])

@@ -1,12 +1,12 @@
 """Beam search for a T5, as transformers' ``generate`` defines it (version 5).
 
-Of each source the most probable ``beams`` unfinished answers go on. One that ends is finished if
-it was among the ``beams`` best of its step; the finished answers with the best log-probability
-divided by length^penalty are kept. A source is done once it has ``beams`` finished ones and either
-that suffices (``early``) or its best unfinished one, divided by its present length^penalty, is no
-better than the worst of them. At the last step all answers end.
+At each step the ``beams`` most probable unfinished hypotheses of a source continue. A hypothesis
+that ends is kept if it is among the ``beams`` best of its step; of the finished ones, those with
+the best log-probability / length^penalty stay. A source is done when it has ``beams`` finished
+hypotheses and either ``early`` is set or its best unfinished one, divided by its present
+length^penalty, is not better than the worst finished one. At the last step all hypotheses end.
 
-Each source decides that for itself, so its answer does not depend on the others of a batch.
+This is decided for each source by itself, so its answer does not depend on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.decoder.cache import Cache
+from jaxrag.models.cache import Cache, empty_cache
 from jaxrag.models.t5.decoding import T5Answers, T5Limits, next_logits, start_answers
-from jaxrag.models.t5.network import T5, empty_answers
+from jaxrag.models.t5.network import T5
 
-_NONE = -jnp.inf  # the score of an answer that is none
+_NONE = -jnp.inf  # the score of an empty place
 
 
 class Hypotheses(NamedTuple):
-    """Answers of each source, best first; ``k`` counts them.
+    """Hypotheses of each source, best first; ``k`` counts them.
 
     Attributes:
-      score: log-probability of the unfinished; of the finished, divided by length^penalty.
+      score: log-probability; of finished hypotheses, divided by length^penalty.
       tokens, logprobs, made: as in `jaxrag.models.t5.decoding.T5Answers`.
     """
 
@@ -40,13 +40,13 @@ class Hypotheses(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """Where the search stands.
+    """State of the search.
 
     Attributes:
-      going, ended: answers that go on, and finished ones.
+      going, ended: unfinished and finished hypotheses.
       open: which sources are not done.
       step, cache, memory, where: as in `jaxrag.models.t5.decoding.T5Answers`; the cache has a row
-        for each answer.
+        for each unfinished hypothesis.
     """
 
     going: Hypotheses
@@ -59,11 +59,11 @@ class BeamState(NamedTuple):
 
 
 class LengthPenalty(NamedTuple):
-    """What makes answers of different lengths comparable.
+    """How hypotheses of different lengths are compared.
 
     Attributes:
-      length: the exponent; above 0 favours longer answers.
-      early: whether a source is done as soon as it has enough finished answers.
+      length: the exponent of the length; above 0 favours longer answers.
+      early: whether a source is done as soon as it has enough finished hypotheses.
     """
 
     length: Float[Array, ""]
@@ -87,15 +87,15 @@ def beam_search(
 
     Args:
       model, params: the network.
-      tokens, where: sources; a row without any token fills up the batch.
+      tokens, where: sources and the mask of their tokens; a row without tokens is padding.
       limits: when answers end; ``most`` is at most ``slots``.
-      penalty: which are compared how.
-      beams: answers that are followed at once.
+      penalty: how answers of different lengths are compared.
+      beams: number of hypotheses that continue.
       slots: of the cache.
-      kinds: how many tokens ``limits.ends`` marks.
+      kinds: number of tokens that ``limits.ends`` marks.
 
     Returns:
-      Its tokens, their log-probabilities with no token ruled out, and how many they are.
+      Its tokens, their log-probabilities with no token excluded, and their number.
     """
     most = jnp.minimum(limits.most, slots)
     begun = start_answers(model, params, tokens, where, slots=slots)
@@ -113,10 +113,10 @@ def beam_search(
         newly = candidates._replace(score=_unless(~finished, scaled))
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), now.ended, newly)
         ended, _ = _best(both, beams)
-        worst = ended.score.min(axis=1)  # that of none, unless there are enough
+        worst = ended.score.min(axis=1)  # -inf unless there are enough
         hope = going.score[:, 0] / step.astype(jnp.float32) ** penalty.length
         more = (hope > worst) & ~(penalty.early & (worst > _NONE))
-        cache = _of(cache, jnp.take_along_axis(parents, order, axis=1))
+        cache = _select(cache, jnp.take_along_axis(parents, order, axis=1))
         return now._replace(going=going, ended=ended, open=now.open & more, step=step, cache=cache)
 
     found = jax.lax.while_loop(unfinished, step, _begin(model, begun, beams)).ended
@@ -132,11 +132,11 @@ def _begin(model: T5, begun: T5Answers, beams: int) -> BeamState:
         jnp.zeros((b, beams), jnp.int32),
     )
     return BeamState(
-        going=nothing._replace(score=score.at[:, 0].set(0.0)),  # all others are the same answer
+        going=nothing._replace(score=score.at[:, 0].set(0.0)),  # all others are the same hypothesis
         ended=nothing,
         open=~begun.finished,
         step=jnp.int32(0),
-        cache=empty_answers(model.config, b * beams, slots, model.dtype),
+        cache=empty_cache(model.config, b * beams, slots, model.dtype),
         memory=begun.memory,
         where=begun.where,
     )
@@ -145,10 +145,10 @@ def _begin(model: T5, begun: T5Answers, beams: int) -> BeamState:
 def _continue(
     model: T5, params: Any, now: BeamState, limits: T5Limits, kinds: int
 ) -> tuple[Hypotheses, Int[Array, "b k"], Int[Array, "b k"], Cache]:
-    """The best continuations by a token, enough of them that ``beams`` go on whatever ends.
+    """The best continuations by one token, so many that ``beams`` remain whichever end.
 
     Returns:
-      Them; the beams they come from; their new tokens; and the cache of all beams.
+      Continuations, the beams that they continue, their new tokens, and the cache of all beams.
     """
     b, beams, slots = now.going.tokens.shape
     logits, cache = next_logits(model, params, now, now.going.tokens.reshape(-1, slots))
@@ -173,7 +173,7 @@ def _unless(out: Bool[Array, "b k"], score: Float[Array, "b k"]) -> Float[Array,
 
 
 def _best(some: Hypotheses, count: int) -> tuple[Hypotheses, Int[Array, "b k"]]:
-    """The ``count`` with the best scores, and where they were; of equals the first."""
+    """The ``count`` hypotheses with the best scores, and their indices; of equals the first."""
     _, places = jax.lax.top_k(some.score, count)
     return _rows(some, places), places
 
@@ -182,8 +182,8 @@ def _rows(some: Hypotheses, places: Int[Array, "b k"]) -> Hypotheses:
     return jax.vmap(lambda one, places: jax.tree.map(lambda a: a[places], one))(some, places)
 
 
-def _of(cache: Cache, parents: Int[Array, "b k"]) -> Cache:
-    """The cache of answers that go on from these beams."""
+def _select(cache: Cache, parents: Int[Array, "b k"]) -> Cache:
+    """The cache of hypotheses that continue these beams."""
     b, k = parents.shape
     rows = (jnp.arange(b)[:, None] * k + parents).reshape(-1)
     return jax.tree.map(lambda array: array[rows], cache)

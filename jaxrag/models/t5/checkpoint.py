@@ -1,4 +1,4 @@
-"""Checkpoints of T5: read onto one device or a mesh, made at random, and written."""
+"""Loads, initialises and writes checkpoints of T5."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from transformers import PreTrainedTokenizerFast
@@ -22,7 +21,7 @@ from jaxrag.models.checkpoint.files import (
     read_tensors,
     write_checkpoint,
 )
-from jaxrag.models.sharding import parameter_sharding
+from jaxrag.models.parameters import flatten, shapes, to_devices, unflatten
 from jaxrag.models.t5.config import T5Config, read_t5_config, t5_json
 from jaxrag.models.t5.network import T5
 from jaxrag.types import InputError
@@ -34,23 +33,22 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"(shared|lm_head)\.weight", P("model", None)),
     (r".*", P()),
 )
-"""How parameters lie on a mesh, see `jaxrag.models.sharding`."""
+"""Sharding of parameters over a mesh, see `jaxrag.models.sharding`."""
 
 _EMBEDDING, _HEAD = "shared.weight", "lm_head.weight"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-# of the first release, which made but never used it
+# an unused parameter of T5's first release
 _UNUSED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 
 
 def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[T5, dict[str, Any]]:
-    """A T5 and its parameters in ``dtype``, spread over ``mesh`` if one is given.
+    """A T5 and its parameters in ``dtype``, sharded over ``mesh`` if one is given.
 
-    An output layer that equals the embedding table is taken as tied, one that differs as the
-    model's own, whatever the config says.
+    The output layer is tied if it equals the embedding table, whatever the config says.
 
     Raises:
-      InputError: if the checkpoint is of another kind, incomplete, or does not fit its config; or
-        for a dtype that T5 does not compute in.
+      InputError: the checkpoint is of another model type, incomplete, or does not fit its config;
+        or T5 does not support the dtype.
     """
     config, tensors = read_t5_config(read_config(path), source=path), dict(read_tensors(path))
     embedding = _embedding(tensors, path)
@@ -59,12 +57,8 @@ def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[
     model = T5(config, dtype)
     ignore = (_UNUSED, *map(re.escape, _COPIES), *([re.escape(_HEAD)] if config.tied else []))
     arrays = check_parameters(tensors, parameter_shapes(config), source=path, ignore=ignore)
-    placed = {}
-    for name in list(arrays):
-        array = arrays.pop(name)
-        sharding = parameter_sharding(name, array.shape, mesh, rules=RULES) if mesh else None
-        placed[name] = jax.device_put(array.astype(dtype), sharding)
-    return model, unflatten_dict(placed, sep=".")
+    placed = to_devices(arrays, dtype, mesh, rules=RULES)
+    return model, unflatten(placed, jax.eval_shape(lambda: _initialise(config)))
 
 
 def save_t5(
@@ -75,9 +69,8 @@ def save_t5(
     *,
     shards: int = 1,
 ) -> Path:
-    """Writes a checkpoint that `load_t5` and Hugging Face read; weights keep their dtype."""
-    flat: dict[str, Any] = dict(flatten_dict(params, sep="."))
-    arrays = {name: np.asarray(leaf) for name, leaf in flat.items()}
+    """Writes a checkpoint for `load_t5` and Hugging Face; weights keep their dtype."""
+    arrays = {name: np.asarray(leaf) for name, leaf in flatten(params).items()}
     check_parameters(arrays, parameter_shapes(config), source="The tree of parameters")
     if tokenizer is not None:
         tokenizer.save_pretrained(directory)
@@ -85,19 +78,19 @@ def save_t5(
 
 
 def parameter_shapes(config: T5Config) -> dict[str, tuple[int, ...]]:
-    """Shape of each parameter, under its name in checkpoints."""
-    token, where = jax.ShapeDtypeStruct((1, 1), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.bool_)
-    made = jax.eval_shape(
-        lambda token, where: T5(config).init(jax.random.key(0), token, where, token), token, where
-    )
-    flat: dict[str, Any] = dict(flatten_dict(made["params"], sep="."))
-    return {name: leaf.shape for name, leaf in flat.items()}
+    """Shape of each parameter, by its name in checkpoints."""
+    return shapes(lambda: _initialise(config))
+
+
+def _initialise(config: T5Config) -> Any:
+    token = jnp.zeros((1, 1), jnp.int32)
+    return T5(config).init(jax.random.key(0), token, token == 0, token)["params"]
 
 
 def random_t5(config: T5Config, key: jax.Array, *, dtype: Any = jnp.float32) -> dict[str, Any]:
-    """Parameters to begin training with, drawn as T5's were (Mesh TensorFlow's rules).
+    """Initial parameters of a training, by T5's own rules (Mesh TensorFlow).
 
-    Normal with the standard deviations of `initial_deviation`; norms are the factor throughout.
+    Normal with the standard deviations of `initial_deviation`; weights of norms are the factor.
     """
     made = {}
     for i, (name, shape) in enumerate(sorted(parameter_shapes(config).items())):
@@ -106,14 +99,14 @@ def random_t5(config: T5Config, key: jax.Array, *, dtype: Any = jnp.float32) -> 
         else:
             drawn = jax.random.normal(jax.random.fold_in(key, i), shape)
             made[name] = (drawn * initial_deviation(name, config)).astype(dtype)
-    return unflatten_dict(made, sep=".")
+    return unflatten(made, jax.eval_shape(lambda: _initialise(config)))
 
 
 def initial_deviation(name: str, config: T5Config) -> float:
-    """Standard deviation of a matrix before training: the factor, by its inputs' number.
+    """Initial standard deviation of a matrix: initializer_factor / sqrt(inputs).
 
-    Queries have d_kv^-1/2 besides, for the scaling that attention does without. A tied embedding
-    table and a head of its own have the factor itself.
+    That of queries is also divided by sqrt(d_kv), in to_devices of attention's scaling. For the
+    embedding table and a separate output layer it is the factor itself.
     """
     layer = name.split(".")[-2]
     inner = config.num_heads * config.d_kv
@@ -128,17 +121,17 @@ def initial_deviation(name: str, config: T5Config) -> float:
 
 
 def _embedding(tensors: dict[str, np.ndarray], path: Path) -> np.ndarray:
-    """The embedding table; put under its name where the file has only a copy of it.
+    """The embedding table, added to ``tensors`` where the file has only a copy of it.
 
     Raises:
       InputError: the copies differ, or there is none.
     """
     found = [tensors[name] for name in (_EMBEDDING, *_COPIES) if name in tensors]
     if not found:
-        raise InputError(f"{path} holds no embedding table: {_EMBEDDING} is missing.")
+        raise InputError(f"{path} has no embedding table: {_EMBEDDING} is missing.")
     if not all(_same(copy, found[0]) for copy in found):
         raise InputError(
-            f"{path} has different embedding tables of encoder and decoder; a T5 has one."
+            f"{path} has different embedding tables for encoder and decoder; a T5 shares one."
         )
     return tensors.setdefault(_EMBEDDING, found[0])
 

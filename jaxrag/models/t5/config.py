@@ -1,4 +1,4 @@
-"""What a T5's config.json says, checked."""
+"""Config of a T5, read from config.json and checked."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxrag.models.bert.network import ACTIVATIONS
+from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
 class T5Config:
-    """The shape of a T5; hashable, so that programs can be compiled for it.
+    """Architecture of a T5; hashable, hence a static argument of jitted functions.
 
-    Names are those of config.json, but for these: ``activation`` and ``gated`` are what
-    ``feed_forward_proj`` says (T5 1.0: ReLU, not gated; 1.1 and Flan: gated GELU by its tanh
-    form); ``tied`` tells whether the output layer is the embedding table, ``scaled`` whether hidden
-    states are multiplied by d_model^-1/2 before it (both true of 1.0, both false of 1.1).
+    Names are those of config.json, except: ``activation`` and ``gated`` come from
+    ``feed_forward_proj`` (T5 1.0: ReLU, not gated; 1.1 and Flan: gated GELU, tanh form); ``tied``
+    is whether the output layer is the embedding table, ``scaled`` whether hidden states are
+    multiplied by d_model^-1/2 before it (both true in 1.0, both false in 1.1).
     """
 
     vocab_size: int
@@ -40,6 +40,11 @@ class T5Config:
     eos_token_id: int = 1
     decoder_start_token_id: int = 0
 
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Layers, heads and features of a head of the decoder, for `empty_cache`."""
+        return self.num_decoder_layers, self.num_heads, self.d_kv
+
 
 _SIZES = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
 _BUCKETS = ("relative_attention_num_buckets", "relative_attention_max_distance")
@@ -48,11 +53,11 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(T5Config)
 
 
 def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
-    """The settings in a Hugging Face config.json of a T5 1.0, T5 1.1 or Flan-T5.
+    """The config of a T5 1.0, T5 1.1 or Flan-T5 from its Hugging Face config.json.
 
     Raises:
-      InputError: naming ``source``, for another kind of model, a lacking field, or a setting that
-        this network does not have.
+      InputError: naming ``source``; for another model type, a missing field or an unsupported
+        setting.
     """
     if (family := config.get("model_type")) != "t5":
         raise InputError(
@@ -60,8 +65,8 @@ def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
         )
     if quantised := config.get("quantization_config"):
         raise InputError(
-            f"{source}: quantised weights ({quantised.get('quant_method')}) are not read; take "
-            "the float32 or bfloat16 checkpoint."
+            f"{source}: quantised weights ({quantised.get('quant_method')}) are not "
+            "supported; use the float32 or bfloat16 checkpoint."
         )
     values = {name: _integer(config, name, source) for name in _SIZES}
     values |= {name: _integer(config, name, source, _DEFAULTS[name], least=4) for name in _BUCKETS}
@@ -72,11 +77,11 @@ def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
     )
     if values[_BUCKETS[1]] <= values[_BUCKETS[0]] // 2:
         raise InputError(
-            f"{source}: {_BUCKETS[1]} is {values[_BUCKETS[1]]}; it is to be above half of "
+            f"{source}: {_BUCKETS[1]} is {values[_BUCKETS[1]]}; it must be above half of "
             f"{_BUCKETS[0]}, {values[_BUCKETS[0]]}."
         )
     activation, gated = _feed_forward(config, source)
-    # transformers 5 ties always, and keeps under the second name what the first used to tell
+    # transformers 5 always ties, and says with scale_decoder_outputs what the first used to say
     untied = config.get("tie_word_embeddings", True) is False
     return T5Config(
         **values,
@@ -90,10 +95,10 @@ def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
 
 
 def t5_json(config: T5Config) -> dict[str, Any]:
-    """What config.json says of a T5; `read_t5_config` reads it back.
+    """Content of config.json; inverse of `read_t5_config`.
 
-    A head of its own goes with hidden states that are not scaled, and a tied one with scaled ones,
-    as in all published models; the mixtures take a field that transformers has since version 5.
+    Published models scale the hidden states of a tied output layer and not those of a separate one.
+    Other combinations need ``scale_decoder_outputs``, which transformers has since version 5.
     """
     values = dataclasses.asdict(config)
     activation, gated = values.pop("activation"), values.pop("gated")
@@ -115,26 +120,26 @@ def _integer(
 ) -> int:
     value = config.get(name, default)
     if not isinstance(value, int) or value < least:
-        raise InputError(f"{source}: {name} is {value!r}; an integer from {least} up is wanted.")
+        raise InputError(f"{source}: {name} is {value!r}; it must be an integer from {least}.")
     return value
 
 
 def _number(config: Mapping[str, Any], name: str, source: object) -> float:
     value = config.get(name, _DEFAULTS[name])
     if not isinstance(value, (int, float)) or value < 0 or (name == "dropout_rate" and value >= 1):
-        limit = " below 1" if name == "dropout_rate" else ""
-        raise InputError(f"{source}: {name} is {value!r}; a number from 0 up{limit} is wanted.")
+        limit = " and below 1" if name == "dropout_rate" else ""
+        raise InputError(f"{source}: {name} is {value!r}; it must be 0 or more{limit}.")
     return float(value)
 
 
 def _feed_forward(config: Mapping[str, Any], source: object) -> tuple[str, bool]:
-    """The activation's name in `ACTIVATIONS`, and whether it gates."""
+    """The activation's name in `ACTIVATIONS`, and whether the layer is gated."""
     text = config.get("feed_forward_proj", "relu")
     gate, _, name = text.rpartition("-") if isinstance(text, str) else ("?", "", "?")
     if gate not in ("", "gated") or name not in ACTIVATIONS:
         allowed = ", ".join(f"{name}, gated-{name}" for name in ACTIVATIONS)
         raise InputError(f"{source}: feed_forward_proj is {text!r}; allowed: {allowed}.")
-    # "gated-gelu", and it alone, has always meant the tanh form
+    # in this name alone, "gelu" means the tanh form
     return ("gelu_new" if text == "gated-gelu" else name), bool(gate)
 
 
@@ -144,6 +149,6 @@ def _tokens(config: Mapping[str, Any], vocab_size: int, source: object) -> dict[
     for name, value in found.items():
         if not isinstance(value, int) or not 0 <= value < vocab_size:
             raise InputError(
-                f"{source}: {name} is {value!r}; a token from 0 to {vocab_size - 1} is wanted."
+                f"{source}: {name} is {value!r}; it must be a token id from 0 to {vocab_size - 1}."
             )
     return found

@@ -1,8 +1,8 @@
-"""Answers of a T5, greedy or drawn, as two programs of fixed shape; beams are in `t5_beams`.
+"""Greedy and sampled answers of a T5, and scores of given ones, as programs of fixed shape.
 
-Sources of a batch are padded on the right to one length and their answers grow in step, so all rows
-write to the same slot of the cache. A row's result depends on its own source, its number and the
-shapes, never on its neighbours.
+Sources of a batch are right-padded to one length. Their answers grow in step, so all rows write to
+the same slot of the cache. A row's result depends on its own source, its number and the shapes, not
+on the other rows. For beam search see `jaxrag.models.t5.beams`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.decoder.cache import Cache
-from jaxrag.models.decoder.decoding import TokenSampling, pick
-from jaxrag.models.t5.network import T5, empty_answers
-from jaxrag.models.t5.scoring import logprobs_of, target_logprobs
+from jaxrag.models.cache import Cache, empty_cache
+from jaxrag.models.sampling import TokenSampling, logprobs_of, sample_tokens
+from jaxrag.models.t5.network import T5, shift_right
 
 
 class T5Limits(NamedTuple):
@@ -25,8 +24,8 @@ class T5Limits(NamedTuple):
 
     Attributes:
       least: new tokens before which no end token is chosen.
-      most: new tokens after which an answer is over.
-      ends: which tokens end an answer.
+      most: maximum number of new tokens.
+      ends: mask of the end tokens.
     """
 
     least: Int[Array, ""]
@@ -35,16 +34,16 @@ class T5Limits(NamedTuple):
 
 
 class T5Answers(NamedTuple):
-    """Where the answers of a batch stand.
+    """Decoding state of a batch.
 
     Attributes:
-      tokens, logprobs: made so far, and their natural-log probabilities, unscaled by temperature
-        and with no token ruled out; beyond a row's ``made``, pad tokens and zeros.
-      made: how many tokens each row has, its end token included.
+      tokens, logprobs: generated tokens, and their natural-log probabilities, unscaled by
+        temperature and with no token excluded; pad tokens and zeros from ``made`` on.
+      made: number of tokens of each row, including its end token.
       finished: which rows are done.
-      step: how many steps were made.
-      cache, memory, where: keys and values of answers and sources, and which tokens of these are
-        there.
+      step: number of steps made.
+      cache, memory: keys and values of answers and sources.
+      where: mask of the sources' tokens.
     """
 
     tokens: Int[Array, "b t"]
@@ -66,9 +65,9 @@ def start_answers(
     *,
     slots: int,
 ) -> T5Answers:
-    """Reads sources, and makes room for answers of up to ``slots`` tokens.
+    """Encodes sources, and allocates answers of up to ``slots`` tokens.
 
-    A row without any token is finished at once: it fills up the batch.
+    A row without tokens, which fills up the batch, is finished at once.
     """
     b = len(tokens)
     encoded: Any = model.apply({"params": params}, tokens, where, method="encode")
@@ -79,7 +78,7 @@ def start_answers(
         made=jnp.zeros(b, jnp.int32),
         finished=~where.any(axis=1),
         step=jnp.int32(0),
-        cache=empty_answers(model.config, b, slots, model.dtype),
+        cache=empty_cache(model.config, b, slots, model.dtype),
         memory=memory,
         where=where,
     )
@@ -94,10 +93,7 @@ def extend_answers(
     limits: T5Limits,
     sampling: TokenSampling,
 ) -> T5Answers:
-    """Makes up to ``steps`` further tokens of each answer, fewer where all are over before.
-
-    A draw depends on the seed, the row's number and the step, so not on the batch.
-    """
+    """Generates up to ``steps`` further tokens of each answer; fewer if all finish earlier."""
     most = jnp.minimum(limits.most, answers.tokens.shape[1])
     last = jnp.minimum(answers.step + steps, most)
 
@@ -106,8 +102,8 @@ def extend_answers(
 
     def step(now: T5Answers) -> T5Answers:
         logits, cache = next_logits(model, params, now, now.tokens)
-        allowed = _without_ends(logits, now.step, limits)
-        token = pick(allowed, jnp.full(len(allowed), now.step), sampling)
+        allowed = jnp.where((now.step < limits.least) & limits.ends, -jnp.inf, logits)
+        token = sample_tokens(allowed, jnp.full(len(allowed), now.step), sampling)
         logprob, going = logprobs_of(logits, token), ~now.finished
         made = now.made + going
         return now._replace(
@@ -124,6 +120,35 @@ def extend_answers(
     return jax.lax.while_loop(unfinished, step, answers)
 
 
+def target_states(
+    model: T5,
+    params: Any,
+    tokens: Int[Array, "b s"],
+    where: Bool[Array, "b s"],
+    targets: Int[Array, "b t"],
+    *,
+    key: jax.Array | None = None,
+) -> Float[Array, "b t d"]:
+    """The hidden state that predicts each token of an answer, by teacher forcing.
+
+    Args:
+      model, params: the network.
+      tokens, where: the source and the mask of its tokens.
+      targets: the answer, including its end token; right-padded.
+      key: seeds dropout; None applies none.
+    """
+    found: Any = model.apply(
+        {"params": params},
+        tokens,
+        where,
+        shift_right(targets, model.config),
+        deterministic=key is None,
+        rngs=None if key is None else {"dropout": key},
+        method="hidden",
+    )
+    return found
+
+
 @partial(jax.jit, static_argnames="model")
 def score(
     model: T5,
@@ -132,18 +157,21 @@ def score(
     where: Bool[Array, "b s"],
     targets: Int[Array, "b t"],
 ) -> Float[Array, "b t"]:
-    """`target_logprobs` without dropout, compiled."""
-    return target_logprobs(model, params, tokens, where, targets)
+    """Natural-log probability of each token of an answer; arguments as for `target_states`."""
+    hidden = target_states(model, params, tokens, where, targets)
+    logits: Any = model.apply({"params": params}, hidden, method="logits")
+    return logprobs_of(logits, targets)
 
 
 def next_logits(
     model: T5, params: Any, now: Any, tokens: Int[Array, "n t"]
 ) -> tuple[Float[Array, "n v"], Cache]:
-    """Logits of the token after those made so far, and the cache with the last of them in it.
+    """Logits of each answer's next token, and the cache with its last token.
 
     Args:
-      now: has ``step``, ``cache``, ``memory`` and ``where``, as `T5Answers` does.
-      tokens: all answers' tokens, of which there are ``now.step``.
+      model, params: the network.
+      now: has ``step``, ``cache``, ``memory`` and ``where``, as in `T5Answers`.
+      tokens: of all answers, of which the first ``now.step`` are generated.
     """
     before = jax.lax.dynamic_index_in_dim(tokens, now.step - 1, axis=1, keepdims=False)
     before = jnp.where(now.step == 0, model.config.decoder_start_token_id, before)
@@ -159,9 +187,3 @@ def next_logits(
     hidden, cache = made
     logits: Any = model.apply({"params": params}, hidden[:, 0], method="logits")
     return logits, cache
-
-
-def _without_ends(
-    logits: Float[Array, "n v"], step: Int[Array, ""], limits: T5Limits
-) -> Float[Array, "n v"]:
-    return jnp.where((step < limits.least) & limits.ends, -jnp.inf, logits)

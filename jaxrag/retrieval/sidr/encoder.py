@@ -19,11 +19,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from jaxrag.core.hashing import canonical
-from jaxrag.models.bert.sidr import SidrNetwork, Towers, bag_of_tokens, keep_top, tower
-from jaxrag.models.bert.sidr_checkpoint import (
+from jaxrag.models.bert.sidr import (
+    SidrNetwork,
+    Towers,
+    bag_of_tokens,
     is_trained,
+    keep_top,
     load_towers,
     tokenizer_path,
+    tower,
     towers_fingerprint,
 )
 from jaxrag.models.checkpoint.files import locate
@@ -90,7 +94,7 @@ class SidrEncoder:
           top: entries that a vector keeps.
           own_tokens: whether it keeps those of the text's own tokens besides.
           query_length, passage_length: tokens, special ones included, that a text is cut to.
-          shared, first, scale: see `jaxrag.models.bert.sidr_checkpoint.load_towers`.
+          shared, first, scale: see `jaxrag.models.bert.sidr.load_towers`.
           dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
           batch_tokens: size of a batch; by default what suits the device.
           mesh: devices that share a batch's rows, along the mesh's "data" axis.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from jaxrag.core.hashing import canonical
-from jaxrag.models.bert.sidr_checkpoint import (
+from jaxrag.models.bert.sidr import (
     first_token,
     has_towers,
     is_trained,

@@ -13,7 +13,8 @@ from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.prefill import DecoderNetwork, Sizes
 from jaxrag.engines.prompts import PromptEncoder
-from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.models.parameters import flatten
+from jaxrag.training.checkpoints import hashes
 from jaxrag.training.student.kinds import Student
 
 _SHARED = 1 << 26  # bytes of cached prefixes that prompts share, such as an instruction

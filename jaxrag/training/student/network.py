@@ -11,42 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.sampling import logprobs_of
+from jaxrag.models.t5.decoding import target_states
 from jaxrag.models.t5.network import T5
-from jaxrag.models.t5.scoring import logprobs_of, shift_right
 from jaxrag.training.student.kinds import TokenPairs
-
-
-def t5_states(
-    module: T5,
-    params: Any,
-    source: Int[Array, "b s"],
-    source_length: Int[Array, " b"],
-    target: Int[Array, "b t"],
-    *,
-    key: jax.Array | None,
-) -> Float[Array, "b t d"]:
-    """The decoder's last hidden state that predicts each token of the target.
-
-    Args:
-      module: the network.
-      params: its parameters.
-      source, source_length: right-padded token ids.
-      target: right-padded token ids.
-      key: seeds dropout; None has no dropout.
-    """
-    where = jnp.arange(source.shape[1]) < source_length[:, None]
-    found: Any = module.apply(
-        {"params": params},
-        source,
-        where,
-        shift_right(target, module.config),
-        deterministic=key is None,
-        rngs=None if key is None else {"dropout": key},
-        method="hidden",
-    )
-    return found
 
 
 def decoder_states(
@@ -111,7 +81,8 @@ def target_logprobs(
 
     def run(params: Any, pairs: TokenPairs) -> tuple[Float[Array, "b t"], Float[Array, "b t d"]]:
         if isinstance(module, T5):
-            hidden = t5_states(module, params, *pairs[:3], key=key)
+            where = jnp.arange(pairs.source.shape[1]) < pairs.source_length[:, None]
+            hidden = target_states(module, params, pairs.source, where, pairs.target, key=key)
         else:
             hidden = decoder_states(module, params, *pairs[:3])
         return token_logprobs(module, params, hidden, pairs.target), hidden.astype(jnp.float32)

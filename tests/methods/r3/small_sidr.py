@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text
-from jaxrag.models.bert.sidr import SidrNetwork, Towers
-from jaxrag.models.bert.sidr_checkpoint import load_towers
+from jaxrag.models.bert.sidr import SidrNetwork, Towers, load_towers
 from tests.models.bert import small_bert
 
 FIRST = 4

@@ -11,8 +11,9 @@ from jaxrag.functional.losses import Embedded, distillation, sidr_loss
 from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text, make_step, tokenize
 from jaxrag.methods.r3.settings import Update
 from jaxrag.models.bert.sidr import bag_of_tokens, keep_top, tower
+from jaxrag.models.parameters import flatten
 from jaxrag.training import grad_cache
-from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.checkpoints import hashes
 from jaxrag.types import InputError
 from tests.methods.r3 import small_sidr
 from tests.methods.r3.small_sidr import BERT, FIRST, batch, flat

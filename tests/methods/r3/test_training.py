@@ -14,6 +14,7 @@ from jaxrag.methods.r3.labels import Rules
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, Update
 from jaxrag.methods.r3.training import BatchMaker
+from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, build_bag_of_tokens
 from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
@@ -21,7 +22,7 @@ from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.training import grad_cache
-from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.checkpoints import hashes
 from jaxrag.types import InputError, Question
 from tests.models.bert.small_bert import WORDS
 from tests.training import train_small

@@ -143,7 +143,7 @@ def test_a_classifier_needs_a_head(tmp_path):
     [
         ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
         ({"model_type": None}, "model_type is None"),
-        ({"num_attention_heads": 5}, "hidden_size 24 is no multiple of num_attention_heads 5"),
+        ({"num_attention_heads": 5}, "hidden_size 24 is not a multiple of num_attention_heads 5"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
         ({"hidden_size": "24"}, "hidden_size is '24'"),
         ({"hidden_act": "swish"}, "hidden_act is 'swish'"),

@@ -10,8 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
-from jaxrag.models.bert.rewrite_ranker_checkpoint import load_ranker, untrained_ranker, write_ranker
+from jaxrag.models.bert.rewrite_ranker import (
+    RankerNetwork,
+    dropout_noise,
+    load_ranker,
+    untrained_ranker,
+    write_ranker,
+)
 from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.types import InputError
 from tests.models.bert import small_bert
@@ -125,7 +130,7 @@ def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
         load_ranker(trained, dtype=FLOAT32)
     assert str(trained) in str(error.value) and "train again" in str(error.value)
     file.unlink()
-    with pytest.raises(InputError, match=r"no whole tokenizer: tokenizer\.json"):
+    with pytest.raises(InputError, match=r"tokenizer's file tokenizer\.json cannot be read"):
         load_ranker(trained, dtype=FLOAT32)
 
 
@@ -151,7 +156,7 @@ def changed(trained: Path, **more: Any) -> None:
         ({"num_hidden_layers": 3}, r"missing: bert\.encoder\.layer\.2"),
         ({"num_hidden_layers": 1}, r"surplus: bert\.encoder\.layer\.1"),
         ({"hidden_size": 48}, r"misshapen: .*24"),
-        ({"ranker": None}, "is no trained ranker"),
+        ({"ranker": None}, "is not a trained ranker"),
         ({"ranker": {"pooling": "mean"}}, "lacks max_length, tokenizer"),
     ],
 )
@@ -167,7 +172,7 @@ def test_checkpoints_and_settings_that_will_not_do(
     with pytest.raises(InputError, match="is a trained ranker; training begins with a plain BERT"):
         untrained_ranker(trained, dtype=FLOAT32)
     for length in (4, 65):
-        with pytest.raises(InputError, match=f"max_length is {length}; it allows 5 to 64"):
+        with pytest.raises(InputError, match=f"max_length is {length}; it must be from 5 to 64"):
             untrained_ranker(start, dtype=FLOAT32, max_length=length)
     wrong: Any = "max"
     with pytest.raises(InputError, match="pooling is 'max'"):

@@ -7,8 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.bert.sidr import SidrNetwork, bag_of_tokens, elu1p, keep_top, pooled_logits
-from jaxrag.models.bert.sidr_checkpoint import load_sidr
+from jaxrag.models.bert.sidr import (
+    SidrNetwork,
+    bag_of_tokens,
+    elu1p,
+    keep_top,
+    load_sidr,
+    pooled_logits,
+)
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.types import InputError
 from tests.models.bert import small_bert

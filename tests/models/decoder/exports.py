@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.decoder.cache import copy_in, copy_out, empty_cache, place, take
+from jaxrag.models.cache import copy_in, copy_out, empty_cache, place, take
 from jaxrag.models.decoder.checkpoint import initialise
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import (
     DecodingLimits,
     DecodingRows,
-    TokenSampling,
     decode,
     extend,
     extend_row,
@@ -21,6 +20,7 @@ from jaxrag.models.decoder.decoding import (
     score,
 )
 from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.sampling import TokenSampling
 from tests.models.decoder.reference import CONFIGS
 
 ROWS, SLOTS, CHUNK = 4, 32, 8
@@ -86,16 +86,16 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
         (DECODER, params(), hidden(7), abstract((7,), np.int32)),
         {},
     ),
-    "jaxrag.models.decoder.cache.copy_out": lambda: (
+    "jaxrag.models.cache.copy_out": lambda: (
         copy_out,
         (cache(), NUMBER, NUMBER),
         {"length": CHUNK},
     ),
-    "jaxrag.models.decoder.cache.place": lambda: (
+    "jaxrag.models.cache.place": lambda: (
         place,
         (cache(), cache(), ROW, ROW, NUMBER),
         {},
     ),
-    "jaxrag.models.decoder.cache.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
-    "jaxrag.models.decoder.cache.copy_in": lambda: (copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}),
+    "jaxrag.models.cache.take": lambda: (take, (cache(), abstract((2,), np.int32)), {}),
+    "jaxrag.models.cache.copy_in": lambda: (copy_in, (cache(), BLOCK, NUMBER, NUMBER), {}),
 }

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.decoder.cache import copy_in, copy_out, empty_cache, place
+from jaxrag.models.cache import copy_in, copy_out, empty_cache, place
 from jaxrag.models.decoder.checkpoint import parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import (
     STEPS,
     DecodingLimits,
     DecodingRows,
-    TokenSampling,
     decode,
     extend,
     next_token,
     score,
 )
 from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.sampling import TokenSampling
 from tests.models.decoder.reference import CONFIGS, random_tensors, reference_logits
 
 CONFIG = CONFIGS["qwen3"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.decoder.cache import empty_cache
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.checkpoint import parameter_shapes, stack_layers
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint.files import write_checkpoint
-from jaxrag.models.decoder.cache import empty_cache
 from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
@@ -139,14 +139,14 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_all_that_is_wrong(tmp_pa
     [
         ({"model_type": "mamba"}, "model_type is 'mamba'"),
         ({"hidden_size": None}, "hidden_size is None"),
-        ({"num_key_value_heads": 4}, "no multiple of num_key_value_heads 4"),
+        ({"num_key_value_heads": 4}, "not a multiple of num_key_value_heads 4"),
         ({"head_dim": 5}, "head_dim is 5"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
         ({"use_sliding_window": True, "sliding_window": 64}, "sliding-window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window"),
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
         ({"rope_scaling": {"rope_type": "longrope", "factor": 2}}, "rope_type is 'longrope'"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "lacks a setting: 'factor'"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "lacks the setting 'factor'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],
 )

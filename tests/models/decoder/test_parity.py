@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jaxrag.engines.local.engine import LocalModel
+from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint.files import locate, write_checkpoint
-from jaxrag.models.decoder.cache import empty_cache
 from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.network import Decoder

@@ -1,4 +1,4 @@
-"""Abstract arguments for the jitted functions of jaxrag.models.t5.decoding and t5_beams."""
+"""Abstract arguments for the jitted functions of jaxrag.models.t5."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.decoder.decoding import TokenSampling
+from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.t5.beams import LengthPenalty, beam_search
-from jaxrag.models.t5.checkpoint import parameter_shapes
 from jaxrag.models.t5.config import read_t5_config
 from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
 from jaxrag.models.t5.network import T5
@@ -25,8 +23,9 @@ def abstract(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 def params() -> Any:
-    shapes = parameter_shapes(MODEL.config)
-    return unflatten_dict({n: abstract(s, jnp.bfloat16) for n, s in shapes.items()}, sep=".")
+    token = jnp.zeros((1, 1), jnp.int32)
+    made: Any = jax.eval_shape(lambda: MODEL.init(jax.random.key(0), token, token == 0, token))
+    return jax.tree.map(lambda leaf: abstract(leaf.shape, jnp.bfloat16), made["params"])
 
 
 def begun() -> Any:

@@ -149,14 +149,14 @@ def test_defaults_and_derived_settings() -> None:
     ("changes", "message"),
     [
         ({"model_type": "bart"}, "model_type is 'bart'"),
-        ({"d_kv": 0}, "d_kv is 0; an integer from 1 up"),
+        ({"d_kv": 0}, "d_kv is 0; it must be an integer from 1"),
         ({"vocab_size": None}, "vocab_size is None"),
         ({"feed_forward_proj": "gated-swish"}, "feed_forward_proj is 'gated-swish'; allowed"),
         ({"feed_forward_proj": 3}, "feed_forward_proj is 3"),
         ({"dropout_rate": 1.0}, "dropout_rate is 1.0"),
-        ({"relative_attention_num_buckets": 2}, "num_buckets is 2; an integer from 4 up"),
-        ({"relative_attention_max_distance": 8}, "max_distance is 8; it is to be above half"),
-        ({"eos_token_id": 60}, "eos_token_id is 60; a token from 0 to 59"),
+        ({"relative_attention_num_buckets": 2}, "num_buckets is 2; it must be an integer from 4"),
+        ({"relative_attention_max_distance": 8}, "max_distance is 8; it must be above half"),
+        ({"eos_token_id": 60}, "eos_token_id is 60; it must be a token id from 0 to 59"),
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
     ],
 )

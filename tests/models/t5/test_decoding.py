@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.decoder.decoding import TokenSampling
+from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.t5.beams import LengthPenalty, beam_search
 from jaxrag.models.t5.checkpoint import load_t5
 from jaxrag.models.t5.decoding import T5Answers, T5Limits, extend_answers, score, start_answers
 from jaxrag.models.t5.network import T5
-from jaxrag.models.t5.scoring import target_logprobs
 from tests.models.t5 import small_t5
 from tests.models.t5.small_t5 import CONFIGS
 from tests.models.t5.test_network import sources
@@ -213,7 +212,7 @@ def test_logprobs_are_those_of_teacher_forcing(small: Any) -> None:
     model, params, _ = small
     tokens, where = sources(LENGTHS)
     found = write(small, tokens, where, sampling(6, temperature=1.7), least=3)
-    forced = target_logprobs(model, params, tokens, where, found.tokens)
+    forced = score(model, params, tokens, where, found.tokens)
     for row, made in enumerate(found.made.tolist()):
         want = forced[row, :made]
         np.testing.assert_allclose(found.logprobs[row, :made], want, atol=2e-5, rtol=0)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxrag.models.cache import empty_cache
+from jaxrag.models.sampling import logprobs_of
 from jaxrag.models.t5.checkpoint import load_t5
-from jaxrag.models.t5.decoding import score
-from jaxrag.models.t5.network import T5, empty_answers
-from jaxrag.models.t5.positions import distance_buckets, relative_buckets
-from jaxrag.models.t5.scoring import shift_right, target_logprobs
+from jaxrag.models.t5.decoding import score, target_states
+from jaxrag.models.t5.network import T5, distance_buckets, relative_buckets, shift_right
 from jaxrag.types import InputError
 from tests.models.t5 import small_t5
 from tests.models.t5.small_t5 import CONFIGS
@@ -124,7 +124,7 @@ def test_cached_logits_equal_those_of_the_whole(kind: str, chunk: int, tmp_path:
         return apply(apply(tokens, where, method="encode"), method="remember")
 
     memory = read(tokens)
-    cache = empty_answers(model.config, 4, 28, FLOAT32)  # more slots than tokens
+    cache = empty_cache(model.config, 4, 28, FLOAT32)  # more slots than tokens
     for start in range(0, 21, chunk):
         part = targets[:, start : start + chunk]
         found, cache = step(part, cache, memory, start)
@@ -143,7 +143,7 @@ def test_answers_of_one_source_share_its_memory(tmp_path: Path) -> None:
     def shared(params: Any) -> Any:
         apply = partial(model.apply, {"params": params})
         memory = apply(apply(tokens, where, method="encode"), method="remember")
-        empty = empty_answers(model.config, 6, 4, FLOAT32)
+        empty = empty_cache(model.config, 6, 4, FLOAT32)
         hidden, _ = apply(targets, cache=empty, memory=memory, where=where, slot=0, method="step")
         return apply(hidden, method="logits")
 
@@ -172,7 +172,8 @@ def test_dropout_draws_by_its_key(tmp_path: Path) -> None:
     @partial(jax.jit, static_argnames="model")
     def drop(model: T5, seed: int) -> np.ndarray:
         key = jax.random.key(seed)
-        return target_logprobs(model, params, tokens, where, targets, dropout=key)
+        hidden = target_states(model, params, tokens, where, targets, key=key)
+        return logprobs_of(model.apply({"params": params}, hidden, method="logits"), targets)
 
     plain, one, other = score(model, params, tokens, where, targets), drop(model, 0), drop(model, 1)
     np.testing.assert_array_equal(one, drop(model, 0))
@@ -190,7 +191,7 @@ def test_every_parameter_has_a_gradient(tmp_path: Path) -> None:
     @jax.jit
     @jax.grad
     def slopes_of(params: Any) -> Any:
-        return target_logprobs(model, params, tokens, where, targets).mean()
+        return score(model, params, tokens, where, targets).mean()
 
     slopes = slopes_of(params)
     for path, slope in jax.tree.leaves_with_path(slopes):

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.models.decoder.decoding import TokenSampling
+from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.t5.beams import LengthPenalty, beam_search
 from jaxrag.models.t5.checkpoint import load_t5, save_t5
 from jaxrag.models.t5.decoding import T5Limits, extend_answers, start_answers
-from jaxrag.models.t5.positions import relative_buckets
+from jaxrag.models.t5.network import relative_buckets
 from tests.models.t5 import small_t5
 from tests.models.t5.small_t5 import CONFIGS
 from tests.models.t5.test_network import answers, forward, sources

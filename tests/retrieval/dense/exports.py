@@ -2,11 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from flax.traverse_util import unflatten_dict
 
-from jaxrag.models.bert.checkpoint import parameter_shapes, read_bert_config
+from jaxrag.models.bert.checkpoint import initialise, read_bert_config
 from jaxrag.models.bert.network import BertClassifier, BertEncoder
 from jaxrag.models.bert.sidr import SidrNetwork
+from jaxrag.models.parameters import flatten, unflatten
 from jaxrag.retrieval import rerank
 from jaxrag.retrieval.dense import encoder
 from jaxrag.retrieval.sidr import encoder as sidr
@@ -14,11 +14,14 @@ from tests.models.bert.small_bert import BERT, XLM_ROBERTA
 
 
 def parameters(module: BertEncoder | BertClassifier | SidrNetwork):
+    tree = jax.eval_shape(lambda: initialise(module))
     leaves = {
-        name: jax.ShapeDtypeStruct(shape, jnp.float32 if "norm" in name.lower() else module.dtype)
-        for name, shape in parameter_shapes(module).items()
+        name: jax.ShapeDtypeStruct(
+            leaf.shape, jnp.float32 if "norm" in name.lower() else module.dtype
+        )
+        for name, leaf in flatten(tree).items()
     }
-    return unflatten_dict(leaves, sep=".")
+    return unflatten(leaves, tree)
 
 
 def texts():

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.bert.sidr import SidrNetwork, Towers
-from jaxrag.models.bert.sidr_checkpoint import load_towers, write_towers
+from jaxrag.models.bert.sidr import SidrNetwork, Towers, load_towers, write_towers
 from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.types import Passage
 from tests.models.bert import small_bert

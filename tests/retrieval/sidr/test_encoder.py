@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.models.bert.sidr_checkpoint import load_towers, write_towers
+from jaxrag.models.bert.sidr import load_towers, write_towers
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert

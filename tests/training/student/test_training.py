@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from jaxrag.core.hashing import canonical, digest
+from jaxrag.models.parameters import flatten
 from jaxrag.training import grad_cache
-from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.checkpoints import hashes
 from jaxrag.training.student.data import TextPair, batches, make_batch, tokenised
 from jaxrag.training.student.settings import StudentTraining
 from jaxrag.training.student.students import (

@@ -42,8 +42,7 @@ from jaxrag.methods.ars.ranker.label_file import (
     read_labels,
 )
 from jaxrag.methods.ars.ranker.settings import Training
-from jaxrag.models.bert.rewrite_ranker import Pooling
-from jaxrag.models.bert.rewrite_ranker_checkpoint import LoadedRanker, write_ranker
+from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, write_ranker
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.rerank import CrossEncoderReranker

@@ -13,8 +13,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.models.bert.rewrite_ranker import Pooling
-from jaxrag.models.bert.rewrite_ranker_checkpoint import LoadedRanker, load_ranker, untrained_ranker
+from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, load_ranker, untrained_ranker
 from jaxrag.models.checkpoint.files import fingerprint, locate
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
@@ -61,7 +60,7 @@ def begin(
     Args:
       spec: any BERT, as :func:`jaxrag.models.checkpoint.files.locate` takes it.
       pooling, max_length, seed: as in
-      `jaxrag.models.bert.rewrite_ranker_checkpoint.untrained_ranker`. dtype, batch_tokens: as in
+      `jaxrag.models.bert.rewrite_ranker.untrained_ranker`. dtype, batch_tokens: as in
       `load`.
 
     Raises:

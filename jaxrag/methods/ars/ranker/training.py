@@ -26,9 +26,10 @@ from jaxrag.methods.ars.ranker.data import Batch, Example, batches, without_pair
 from jaxrag.methods.ars.ranker.scorer import with_params
 from jaxrag.methods.ars.ranker.settings import Training
 from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
+from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.training import grad_cache, optimisation
-from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.checkpoints import hashes
 from jaxrag.training.loop import Evaluation, fit
 from jaxrag.training.optimisation import TrainState, TrainStep
 

@@ -11,7 +11,7 @@ import pytest
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.ars.ranker import scorer as rankers
-from jaxrag.models.bert.rewrite_ranker_checkpoint import untrained_ranker, write_ranker
+from jaxrag.models.bert.rewrite_ranker import untrained_ranker, write_ranker
 from jaxrag.steps.tools import RerankerTool
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
@@ -92,7 +92,7 @@ def test_with_other_parameters_it_scores_otherwise(start: str) -> None:
 
 
 def test_bad_input(start: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no trained ranker"):
+    with pytest.raises(InputError, match="is not a trained ranker"):
         rankers.load(start)
     with pytest.raises(InputError, match="No checkpoint at"):
         rankers.load(str(tmp_path / "nowhere"))

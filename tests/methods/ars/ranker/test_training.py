@@ -22,9 +22,10 @@ from jaxrag.methods.ars.ranker.data import (
 from jaxrag.methods.ars.ranker.settings import Training
 from jaxrag.methods.ars.ranker.training import make_step, train
 from jaxrag.models.bert.rewrite_ranker import dropout_noise
+from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.training import grad_cache
-from jaxrag.training.checkpoints import flatten, hashes
+from jaxrag.training.checkpoints import hashes
 from jaxrag.types import InputError
 from tests.methods.ars.ranker import small_ranker
 

@@ -1,29 +1,37 @@
-"""Keys and values of tokens that a decoder has seen, and how rows of them are written and moved.
+"""Key-value caches of attention layers, shared by the decoder and T5.
 
-Axes besides those of jaxrag.types: ``g`` key-value head, ``e`` feature of a head, ``c`` slot.
+Axes besides those of jaxrag.types: ``g`` key-value head, ``e`` feature of a head, ``c`` slot,
+``l`` layer.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrag.models.decoder.config import DecoderConfig
-
 LayerCache = tuple[Float[Array, "b g e c"], Float[Array, "b g c e"]]
-"""Keys and values. Each lies as its matrix product wants it, so that neither is transposed in a
-step; on a CPU that is half of a step's time."""
+"""Keys and values of a layer. Each has the layout of its matrix product, so that a decoding step
+transposes neither; on a CPU a transpose takes half of the step's time."""
 
 Cache = tuple[LayerCache, ...]
-"""Keys and values of each layer; of stacked layers one entry, its arrays with the layers first."""
+"""One entry for each layer; for stacked layers a single entry with the layers as first axis."""
+
+
+class CachedConfig(Protocol):
+    """A network's config that determines the shape of its cache."""
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Number of layers, key-value heads of a layer, and features of a head."""
+        ...
 
 
 def empty_cache(
-    config: DecoderConfig,
+    config: CachedConfig,
     rows: int,
     slots: int,
     dtype: Any,
@@ -32,7 +40,7 @@ def empty_cache(
     device: Any = None,
 ) -> Cache:
     """A cache of zeros for ``rows`` sequences of up to ``slots`` tokens."""
-    g, e, layers = config.num_key_value_heads, config.head_dim, config.num_hidden_layers
+    layers, g, e = config.cache_shape
     stack = (layers,) if stacked else ()
 
     def zeros(*shape: int) -> Array:
@@ -47,7 +55,7 @@ def put(
     v: Float[Array, "b t g e"],
     slot: Int[Array, "*b"],
 ) -> LayerCache:
-    """The cache with keys and values of new tokens from ``slot`` on, one slot or each row's own."""
+    """Writes keys and values of new tokens from ``slot`` on: one slot, or one for each row."""
     keys, values = cache
     update = jax.lax.dynamic_update_slice
     if not slot.ndim:
@@ -63,7 +71,7 @@ def put(
 def copy_out(
     cache: Cache, row: Int[Array, ""], start: Int[Array, ""], *, length: int
 ) -> Float[Array, "l 2 g t e"]:
-    """Keys and values of ``length`` slots of one row, all layers together."""
+    """A block of one row: keys and values of all layers in ``length`` slots from ``start`` on."""
 
     def cut(array: Float[Array, "*l b g c e"]) -> Float[Array, "*l g t e"]:
         found = jax.lax.dynamic_index_in_dim(array, row, axis=-4, keepdims=False)
@@ -77,29 +85,27 @@ def copy_out(
 def copy_in(
     cache: Cache, block: Float[Array, "l 2 g t e"], row: Int[Array, ""], start: Int[Array, ""]
 ) -> Cache:
-    """Puts one of `copy_out`'s blocks into a row, at ``start``."""
+    """Writes a block of `copy_out` into a row, from slot ``start`` on."""
     per_entry = block.reshape(len(cache), -1, *block.shape[1:])
 
-    def put(
-        to: Float[Array, "*l b g s t"], new: Float[Array, "l g u v"], at: tuple[Any, Any]
+    def write(
+        array: Float[Array, "*l b g s t"], new: Float[Array, "l g u v"], at: tuple[Any, Any]
     ) -> Float[Array, "*l b g s t"]:
-        new = new.reshape(*to.shape[:-4], 1, *new.shape[-3:])
-        first = (*(0 for _ in to.shape[:-4]), row, 0, *at)
-        return jax.lax.dynamic_update_slice(to, new, first)
+        new = new.reshape(*array.shape[:-4], 1, *new.shape[-3:])
+        first = (*(0 for _ in array.shape[:-4]), row, 0, *at)
+        return jax.lax.dynamic_update_slice(array, new, first)
 
     def filled(pair: LayerCache, new: Float[Array, "l 2 g t e"]) -> LayerCache:
         keys, values = pair
-        return (
-            put(keys, new[:, 0].swapaxes(-1, -2), (0, start)),
-            put(values, new[:, 1], (start, 0)),
-        )
+        keys = write(keys, new[:, 0].swapaxes(-1, -2), (0, start))
+        return keys, write(values, new[:, 1], (start, 0))
 
     return tuple(map(filled, cache, per_entry))
 
 
 @jax.jit
 def take(cache: Cache, numbers: Int[Array, " n"]) -> Cache:
-    """The rows of a cache with these numbers, as a cache."""
+    """The cache of the rows with these numbers."""
     return jax.tree.map(lambda array: jnp.take(array, numbers, axis=-4), cache)
 
 
@@ -111,36 +117,20 @@ def place(
     numbers: Int[Array, " n"],
     count: Int[Array, ""],
 ) -> Cache:
-    """The cache with the first ``count`` of the rows ``sources`` of another one at ``numbers``.
+    """Copies the first ``count`` of the rows ``sources`` of another cache to rows ``numbers``.
 
-    That one may have more slots; those that there is no place for are left out.
+    The other cache may have more slots; those beyond this cache's are dropped.
     """
 
     def one(i: Int[Array, ""], cache: Cache) -> Cache:
-        def put(
-            to: Float[Array, "*l b g s t"], source: Float[Array, "*l n g u v"]
+        def write(
+            array: Float[Array, "*l b g s t"], source: Float[Array, "*l n g u v"]
         ) -> Float[Array, "*l b g s t"]:
-            stack = to.shape[:-4]
+            stack = array.shape[:-4]
             first = (*(0 for _ in stack), sources[i], 0, 0, 0)
-            row = jax.lax.dynamic_slice(source, first, (*stack, 1, *to.shape[-3:]))
-            return jax.lax.dynamic_update_slice_in_dim(to, row, numbers[i], axis=len(stack))
+            row = jax.lax.dynamic_slice(source, first, (*stack, 1, *array.shape[-3:]))
+            return jax.lax.dynamic_update_slice_in_dim(array, row, numbers[i], axis=len(stack))
 
-        return jax.tree.map(put, cache, rows)
+        return jax.tree.map(write, cache, rows)
 
     return jax.lax.fori_loop(0, count, one, cache)
-
-
-def row_of(cache: Cache, row: Int[Array, ""]) -> Cache:
-    """One row of a cache, as a cache."""
-    return jax.tree.map(
-        lambda array: jax.lax.dynamic_slice_in_dim(array, row, 1, axis=array.ndim - 4), cache
-    )
-
-
-def with_row(cache: Cache, one: Cache, row: Int[Array, ""]) -> Cache:
-    """The cache with a row replaced."""
-
-    def put(to: Array, new: Array) -> Array:
-        return jax.lax.dynamic_update_slice_in_dim(to, new, row, axis=to.ndim - 4)
-
-    return jax.tree.map(put, cache, one)

@@ -1,0 +1,91 @@
+"""Layers and activations that several networks share.
+
+Matrices have the [out, in] layout of Hugging Face's checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxrag.models.precision import linear
+
+_NORMAL = nn.initializers.normal(0.02)
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_new": lambda x: jax.nn.gelu(x, approximate=True),
+    "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "relu": jax.nn.relu,
+}
+"""Activation functions by their names in config.json."""
+
+
+class Linear(nn.Module):
+    """x W^T (+ b) in the dtype of x, with W as [out, in]."""
+
+    features: int
+    bias: bool = True
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
+        weight = self.param("weight", _NORMAL, (self.features, x.shape[-1]))
+        if self.features == 1:
+            # On a CPU, the rounding of a matrix-vector product depends on the row's position in
+            # the matrix. A reranker's score must not.
+            y = jnp.sum(x * weight[0].astype(x.dtype), axis=-1, keepdims=True)
+        else:
+            y = linear(x, weight)
+        if self.bias:
+            y += self.param("bias", nn.initializers.zeros, (self.features,)).astype(x.dtype)
+        return y
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight over the last axis; the division in float32. Zhang, Sennrich (2019)."""
+
+    eps: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
+        weight = self.param("weight", nn.initializers.ones, (x.shape[-1],))
+        y = x.astype(jnp.float32)
+        y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.eps)
+        return y.astype(x.dtype) * weight.astype(x.dtype)
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation over the last axis, computed in float32. Ba et al. (2016)."""
+
+    eps: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
+        weight = self.param("weight", nn.initializers.ones, (x.shape[-1],))
+        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
+        y = x.astype(jnp.float32)
+        centred = y - y.mean(-1, keepdims=True)
+        scale = jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + self.eps)
+        return (centred * scale * weight + bias).astype(x.dtype)
+
+
+class Embedding(nn.Module):
+    """A table of vectors, which also serves as the output layer of tied models."""
+
+    rows: int
+    features: int
+
+    def setup(self) -> None:
+        self.weight = self.param("weight", _NORMAL, (self.rows, self.features))
+
+    def __call__(self, ids: Int[Array, "*n"]) -> Float[Array, "*n d"]:
+        return self.weight[ids]
+
+    def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
+        """Inner products with all rows, in float32."""
+        weight = self.weight.astype(hidden.dtype)
+        return jnp.einsum("bd,vd->bv", hidden, weight, preferred_element_type=jnp.float32)

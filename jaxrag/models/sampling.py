@@ -1,0 +1,49 @@
+"""Choosing the next token from logits, and its log-probability."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, UInt
+
+
+class TokenSampling(NamedTuple):
+    """How each row's token is chosen: greedily at temperature 0, else drawn.
+
+    A draw depends on the row's seed, its number and the step alone, hence not on the batch.
+    """
+
+    temperature: Float[Array, ""]
+    seeds: UInt[Array, " b"]
+    rows: UInt[Array, " b"]
+
+
+def sample_tokens(
+    logits: Float[Array, "b v"], step: Int[Array, " b"], sampling: TokenSampling
+) -> Int[Array, " b"]:
+    """The next token of each row; ``step`` is its position in the row's answer, from 0."""
+
+    def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
+        def one(
+            seed: UInt[Array, ""],
+            row: UInt[Array, ""],
+            step: Int[Array, ""],
+            logits: Float[Array, " v"],
+        ) -> Int[Array, ""]:
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), row), step)
+            return jax.random.categorical(key, logits / sampling.temperature)
+
+        return jax.vmap(one)(sampling.seeds, sampling.rows, step, logits)
+
+    def best(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
+        return logits.argmax(axis=-1)
+
+    return jax.lax.cond(sampling.temperature > 0, draw, best, logits).astype(jnp.int32)
+
+
+def logprobs_of(logits: Float[Array, "*n v"], tokens: Int[Array, "*n"]) -> Float[Array, "*n"]:
+    """Natural-log probability of each token under its logits."""
+    chosen = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+    return chosen - jax.nn.logsumexp(logits, axis=-1)
