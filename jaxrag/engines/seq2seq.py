@@ -310,7 +310,7 @@ class Beams:
 
 
 class Seq2SeqWriter:
-    """Runs batches through the programs of `jaxrag.models.t5.decoding` and `t5_beams`.
+    """Runs batches through the programs of `jaxrag.models.t5` (decoding and beams).
 
     Args:
       network: what answers.
