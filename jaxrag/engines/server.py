@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -284,8 +284,8 @@ class Server:
     key_variable: str = "OPENAI_API_KEY"
     template_options: str = ""
 
-    checkpoint: ClassVar[None] = None
-    dtype: ClassVar[str] = ""
+    checkpoint = None
+    dtype = ""
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ from jaxrag.models.precision import compute_dtype
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs.calls import Calls, bounds
-from jaxrag.runs.run import Run, asked, check_needs, settings_record, store_path
+from jaxrag.runs.run import Run, check_needs, load_questions, settings_record, store_path
 from jaxrag.steps.model_helper import ModelHelper
 from jaxrag.types import InputError, Question
 
@@ -116,7 +116,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
     """
     cache, needs = Path(run.cache), run.method.needs
     check_needs(run)
-    dataset, questions = asked(run, cache)
+    dataset, questions = load_questions(run, cache)
     record = json.loads(encode("config", settings_record(run, dataset, questions)))
     corpus = dataset.passages if needs.search else None
     vectors = run.index is not None and run.index.gives_vectors

@@ -1,32 +1,37 @@
-"""One run: a method over a data set, from settings to a run directory.
+"""A run: a method answers the questions of a data set into a run directory.
 
-A `Run` is a tree of frozen dataclasses; `Run.execute` does what it says. What the method needs
-beside a language model, its `needs` say. The scripts in ``experiments`` and the notebooks are thin
-layers over this file.
+A `Run` is a tree of frozen dataclasses of settings. `prepare` loads the models, the index and the
+helpers that the method's `needs` name; `execute` sends its questions through the scheduler and
+appends each answer to the run directory as soon as it is known.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxrag.core.progress import run_log
+from jaxrag.core.hashing import canonical
+from jaxrag.core.progress import progress, run_log
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.inspection import InspectableModel
 from jaxrag.engines.prompts import encoder_of
+from jaxrag.engines.scheduler import Outcome as Ended
 from jaxrag.engines.scheduler import Scheduler
+from jaxrag.evaluation import metrics
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
-from jaxrag.runs.answering import Asked, answer_all
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import describe, load_data, load_model, open_index_over
 from jaxrag.steps.inspection_tool import InspectionTool
@@ -40,7 +45,13 @@ from jaxrag.steps.tools import (
     RetrieverTool,
     Tools,
 )
-from jaxrag.types import InputError, Question
+from jaxrag.types import InputError, Passage, Question
+
+if TYPE_CHECKING:
+    from jaxrag.retrieval.corpus.passages import Passages
+
+_log = logging.getLogger("jaxrag")
+_WRITTEN = 64  # answers written to the run directory at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +59,17 @@ class Run:
     """All settings of a run.
 
     Attributes:
-      method: a method's Config, with the settings of the models that only it uses.
-      data: the questions and the corpus.
-      model: the language model that reads (and writes pseudo-contexts).
-      index: the retriever; a method that never searches does not open it.
-      reranker: for methods that rerank; others do not load it.
-      label: name in tables; by default the method's.
-      limit: how many questions, from the first; 0 is all.
-      live: most questions in progress at once.
-      cache: where data sets, indexes and the store are kept between runs.
-      store: where results of models and searches are kept: "" is the cache's, "memory" none that
-        outlasts the run (so that its seconds are those of computing everything), else a file.
+      method: a method's Config, with the settings of its helpers.
+      data: questions and corpus.
+      model: the language model that reads, and writes pseudo-contexts.
+      index: the retriever; opened only if the method searches.
+      reranker: loaded only if the method reranks.
+      label: name in tables; "" is the method's name.
+      limit: number of questions, from the first; 0 is all.
+      live: maximum number of questions in progress.
+      cache: directory of data sets, indexes and the store, kept between runs.
+      store: file of the results of models and searches; "" is the cache's, "memory" keeps none
+        after the run (then its seconds are those of computing everything).
     """
 
     method: Method
@@ -85,20 +96,20 @@ class Run:
         return self.label or self.method.name
 
     def execute(self, workdir: str | Path) -> Outcome:
-        """Answers the questions, or continues an interrupted run; shows its row of the table.
+        """Answers the questions, or continues an interrupted run; shows its row of results.
 
         Raises:
           InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
         """
-        found = execute(self, workdir)
+        counts = execute(self, workdir)
         shown: list[Any] = [terminal_table(summarise([workdir]))]
-        if errors := found["errors"]:
-            shown.append(f"{errors} of {found['questions']} questions failed; see answers.jsonl")
+        if errors := counts["errors"]:
+            shown.append(f"{errors} of {counts['questions']} questions failed; see answers.jsonl")
         return Outcome(tuple(shown), Path(workdir), errors)
 
 
 class PreparedRun(NamedTuple):
-    """A run ready to start: data, the questions it asks, its tools, the record of all settings."""
+    """A run ready to start: its data, questions and tools, and the contents of config.json."""
 
     dataset: Dataset
     questions: tuple[Question, ...]
@@ -107,10 +118,10 @@ class PreparedRun(NamedTuple):
 
 
 def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
-    """The index of the run's corpus, built where it is not there yet.
+    """The index of the run's corpus, built if necessary.
 
     Raises:
-      InputError: the run has no index, or what is there does not fit.
+      InputError: the run has no index, or an existing index does not match its settings.
     """
     if run.index is None:
         raise InputError(f"{run.name} has no index: set config.index.")
@@ -118,11 +129,9 @@ def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
 
 
 def check_needs(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> None:
-    """Refuses settings that lack what the method needs, as far as they tell without loading.
+    """Checks, without loading anything, that the settings meet the method's needs.
 
-    Args:
-      run: the run.
-      given: helpers that need no settings, as in `prepare`.
+    ``given`` are helpers that need no settings, as in `prepare`.
 
     Raises:
       InputError: something is missing; the message names the setting.
@@ -143,11 +152,11 @@ def check_needs(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> N
             helper.check(f"config.method.{field}")
 
 
-def asked(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
-    """The data set, built on first use, and those of its questions that the run asks.
+def load_questions(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
+    """The data set, built on first use, and the questions of the run.
 
     Raises:
-      InputError: the data cannot be had, or holds no question.
+      InputError: the data cannot be loaded, or there is no question.
     """
     dataset = load_data(run.data, cache)
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
@@ -157,7 +166,7 @@ def asked(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]]:
 
 
 def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -> dict[str, Any]:
-    """What config.json says of a run before its models and its index are there."""
+    """Contents of config.json as far as they are known without models and index."""
     needs = run.method.needs
     return {
         "method": {**_described_method(run.method), "name": run.name},
@@ -176,54 +185,53 @@ def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -
 
 
 def _described_method(method: Method) -> dict[str, Any]:
-    """A method's settings without those of its helpers, which are recorded by their identities.
+    """A method's settings without its helpers', which are recorded by their identities.
 
-    So a checkpoint that was moved, or runs with other batches, is the same.
+    So a checkpoint may be moved, or run with another batch size.
     """
     found = describe(method)
     for field in method.needs.helpers:
         *parents, last = field.split(".")
-        holder = functools.reduce(dict.__getitem__, parents, found)
-        del holder[last]
+        del functools.reduce(dict.__getitem__, parents, found)[last]
     return found
 
 
 def _inspection(run: Run, model: LanguageModel) -> InspectionTool:
-    """The model's inside."""
     if not isinstance(model, InspectableModel):
         raise InputError(
             f"{run.name} needs the model's attentions and hidden states, and the engine of "
-            f"{run.model.name} ({type(run.model).__name__}) gives none: use the local engine."
+            f"{run.model.name} ({type(run.model).__name__}) has none: use the local engine."
         )
     return InspectionTool(model)
 
 
 def _limit(run: Run, model: LanguageModel) -> dict[str, int]:
-    """Most tokens of prompt and answer, on which results depend where passages are truncated."""
+    """The model's maximum length, on which results depend where passages are truncated."""
     encode = encoder_of(model)
     if encode is None:
         raise InputError(
-            f"{run.name} cuts passages to what fits (reader.truncate), and for {run.model.name} "
-            "that is not known here: of a server, name the model's checkpoint as `tokenizer` (and "
-            "let the server tell its max_model_len), or set reader.truncate=False."
+            f"{run.name} truncates passages (reader.truncate), but the tokenizer or the maximum "
+            f"length of {run.model.name} is not known: for a server, set `tokenizer` to the "
+            "model's checkpoint and let the server report max_model_len (or set max_length), or "
+            "set reader.truncate=False."
         )
     return {"max_length": encode.max_length}
 
 
 def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None) -> PreparedRun:
-    """Loads what a run needs.
+    """Loads the data, models, index and helpers of a run.
 
     Args:
       run: the run.
-      cache: where data sets and indexes are kept.
-      given: helpers that are at hand and need not be loaded, by the method's field.
+      cache: directory of data sets and indexes.
+      given: loaded helpers, by the method's field; their settings are ignored.
 
     Raises:
-      InputError: something cannot be had, or does not fit; nothing has been computed yet.
+      InputError: something cannot be loaded, or does not meet the method's needs.
     """
     needs, given = run.method.needs, given or {}
     check_needs(run, given=given)
-    dataset, questions = asked(run, cache)
+    dataset, questions = load_questions(run, cache)
     model = load_model(run.model, cache)
     if needs.logprobs and not model.gives_logprobs:
         raise InputError(
@@ -257,14 +265,16 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
 
 
 def store_path(run: Run) -> Path | None:
-    """Where the run's store lies; None keeps it in memory."""
+    """The file of the run's store; None keeps it in memory."""
     if run.store == "memory":
         return None
     return Path(run.store) if run.store else Path(run.cache) / "store.sqlite"
 
 
 def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
-    """Runs, or goes on with, one run; returns the contents of metrics.json.
+    """Executes or continues a run; returns the contents of metrics.json.
+
+    A question that fails is recorded with its error and does not stop the others.
 
     Raises:
       InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
@@ -274,15 +284,137 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
         RunDirectory.open(workdir, record) as directory,
         run_log(directory.path / "log.jsonl"),
     ):
-        todo = [q for q in questions if q.id not in directory.finished]
         passages = tools.retriever.corpus if run.method.needs.search else dataset.passages
-        what = f"{run.name} on {dataset.name}"
-        asked_of = Asked(what, len(questions), len(todo), dataset, passages)
         store = Store(store_path(run))
         try:
-            started = ((q, functools.partial(run.method.answer, q, tools)) for q in todo)
-            answer_all(asked_of, started, Scheduler(store, live=run.live), directory)
+            scheduler = Scheduler(store, live=run.live)
+            _answer_all(run, dataset, questions, tools, passages, scheduler, directory)
         finally:
             store.close()
         named = passages.find(directory.named_passages())
         return directory.finish([q.id for q in questions], passages=named)
+
+
+def _answer_all(
+    run: Run,
+    dataset: Dataset,
+    questions: Sequence[Question],
+    tools: Tools,
+    passages: Passages,
+    scheduler: Scheduler,
+    directory: RunDirectory,
+) -> None:
+    """Answers the questions that the run directory has no answer to.
+
+    The progress line is updated after every batch of an engine, not only when questions end.
+    """
+    todo = [question for question in questions if question.id not in directory.finished]
+    label, tally = f"{run.name} on {dataset.name}", Tally()
+    fields = {"run": label, "questions": len(questions), "left": len(todo)}
+    _log.info("started", extra={"fields": fields})
+    with progress(len(questions), label, done=len(questions) - len(todo)) as advance:
+
+        def on_batch(name: str, size: int) -> None:
+            tally.request(name, size)
+            advance(0, tally.note())
+
+        scheduler.on_batch = on_batch
+        ended = scheduler.run((q, functools.partial(run.method.answer, q, tools)) for q in todo)
+        while batch := list(itertools.islice(ended, _WRITTEN)):
+            lines, timings = _lines(batch, dataset, passages), list(map(_timing, batch))
+            directory.append(lines, timings)
+            tally.add(lines, timings)
+            _log.info("progress", extra={"fields": tally.fields()})
+            advance(len(batch), tally.note())
+    _log.info("finished", extra={"fields": tally.fields()})
+
+
+def _timing(one: Ended) -> dict[str, Any]:
+    return {"question_id": one.id.id, "seconds": one.seconds, "store_hits": one.store_hits}
+
+
+def _lines(batch: Sequence[Ended], dataset: Dataset, passages: Passages) -> list[dict[str, Any]]:
+    """Lines of answers.jsonl; the first passage of each question is read from disk in one call."""
+    first = {name for one in batch for name in _selected(one)[:1]}
+    known = {passage.id: passage for passage in passages.find(sorted(first))}
+    return [_line(one, dataset, known) for one in batch]
+
+
+def _selected(ended: Ended) -> Sequence[str]:
+    trace = {} if ended.error is not None else ended.value.trace
+    return trace.get("selected", {}).get("ids", ())
+
+
+def _line(ended: Ended, dataset: Dataset, known: Mapping[str, Passage]) -> dict[str, Any]:
+    question: Question = ended.id
+    line: dict[str, Any] = {
+        "question_id": question.id,
+        "question": question.text,
+        "gold_answers": list(question.answers),
+        "gold_passages": list(dataset.gold.get(question.id, ())),
+    }
+    if ended.error is not None:
+        fields = {"question_id": question.id}
+        _log.warning("question %s failed: %s", question.id, ended.error, extra={"fields": fields})
+        return {**line, "error": f"{type(ended.error).__name__}: {ended.error}"}
+    # Branches may have written into the trace in any order; sorted keys make the bytes the same.
+    trace = json.loads(canonical(ended.value.trace))
+    if "ids" in trace.get("selected", {}):
+        first = next((known[name] for name in _selected(ended)), None)
+        if (holds := metrics.holds_answer(question, first)) is not None:
+            line["top_holds_answer"] = holds
+    return {**line, "prediction": ended.value.text, "trace": trace, "cost": ended.cost}
+
+
+class Tally:
+    """Sums over the questions that this process has answered, for the log and the progress line."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+
+    def request(self, name: str, size: int) -> None:
+        """Counts requests answered by an engine; ``name`` is "generate", "search" and so on."""
+        self._requests[name] += size
+
+    def add(self, lines: Iterable[Mapping[str, Any]], timings: Iterable[Mapping[str, Any]]) -> None:
+        """Adds lines of answers.jsonl and timings.jsonl."""
+        for line in lines:
+            self._counts["questions"] += 1
+            if "error" in line:
+                self._counts["errors"] += 1
+                continue
+            self._counts["retrieved"] += int(metrics.gate(line)["trigger"])
+            self._counts["truncated"] += int("truncated" in line["trace"])
+            self._counts.update(line["cost"])
+        for timing in timings:
+            self._counts["store_hits"] += timing["store_hits"]
+
+    def fields(self) -> dict[str, int]:
+        """The counts by name."""
+        return dict(sorted(self._counts.items()))
+
+    def note(self) -> str:
+        """A short summary; until the first question ends, of the requests answered."""
+        counts = self._counts
+        if not counts["questions"]:
+            requests = sorted(self._requests.items())
+            return "requests answered: " + ", ".join(f"{name} {_short(n)}" for name, n in requests)
+        answered = counts["questions"] - counts["errors"]
+        parts = [f"retrieves {100 * counts['retrieved'] / max(answered, 1):.0f} %"]
+        parts += [f"{_short(counts['llm_calls'])} LLM calls"]
+        parts += [f"{_short(counts['prompt_tokens'] + counts['new_tokens'])} tokens"]
+        parts += [f"{_short(counts['store_hits'])} from the store"]
+        if counts["truncated"]:
+            parts.append(f"{counts['truncated']} with passages cut")
+        if counts["errors"]:
+            parts.append(f"{counts['errors']} errors")
+        return ", ".join(parts)
+
+
+def _short(count: int) -> str:
+    """A count with three significant digits, such as 12.3k."""
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= limit:
+            return f"{count / limit:.3g}{letter}"
+    return str(count)

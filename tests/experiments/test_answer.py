@@ -11,7 +11,7 @@ from experiments import run as script
 from experiments.configuration import load
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
-from jaxrag.runs import answering
+from jaxrag.runs import run as runs_module
 from jaxrag.runs.run import execute
 from jaxrag.types import InputError
 
@@ -94,7 +94,7 @@ def test_progress_is_told_before_the_first_question_ends(cache, tmp_path, monkey
     def heard(total, what, *, done=0):
         yield lambda count, note="": told.append((count, note))
 
-    monkeypatch.setattr(answering, "progress", heard)
+    monkeypatch.setattr(runs_module, "progress", heard)
     execute(tiny("standard_rag", cache, store="memory"), tmp_path / "run")
     # 8 questions: one batch to embed them, one to search and one to read
     assert [count for count, _ in told] == [0, 0, 0, 8]

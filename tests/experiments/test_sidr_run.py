@@ -14,7 +14,7 @@ from jaxrag.methods.r3 import r3
 from jaxrag.models.bert.sidr import write_towers
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.plan import plan
-from jaxrag.runs.run import Run, asked, execute, open_index
+from jaxrag.runs.run import Run, execute, load_questions, open_index
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
@@ -70,7 +70,7 @@ def test_a_run_is_told_then_done_then_known(
 @pytest.mark.parametrize("search", ["beta", "parametric"])
 def test_what_is_amiss_is_told(small: Run, tmp_path: Path, search: Any) -> None:
     run = dataclasses.replace(searching(small, search), cache=str(tmp_path))
-    dataset, _ = asked(run, tmp_path)
+    dataset, _ = load_questions(run, tmp_path)
     index: Any = run.index
     assert index.state(dataset.passages, tmp_path) == "not built yet"
     open_index(run, tmp_path)
@@ -89,7 +89,7 @@ def test_what_is_amiss_is_told(small: Run, tmp_path: Path, search: Any) -> None:
 
 def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
     """Tokens serve every network with this tokenizer; vectors are of one network."""
-    dataset, _ = asked(small, Path(small.cache))
+    dataset, _ = load_questions(small, Path(small.cache))
 
     def directory(search: Any, **changes: Any) -> Path:
         index: Any = searching(small, search, **changes).index

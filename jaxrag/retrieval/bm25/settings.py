@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar
 
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.bm25 import index as bm25
@@ -33,8 +32,8 @@ class Bm25:
     stopwords: str = "english"
     stemmer: str = "porter"
 
-    gives_vectors: ClassVar[bool] = False
-    checkpoints: ClassVar[tuple[str, ...]] = ()
+    gives_vectors = False
+    checkpoints = ()
 
     def __post_init__(self) -> None:
         self._settings()  # which checks them

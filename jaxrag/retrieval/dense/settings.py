@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.precision import DType
@@ -100,7 +100,7 @@ class Exact:
     encoder: BiEncoder = BiEncoder()
     metric: Literal["inner_product", "l2"] = "inner_product"
 
-    gives_vectors: ClassVar[bool] = True
+    gives_vectors = True
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class Scann:
     leaves: int = 0
     leaves_to_search: int = 0
 
-    gives_vectors: ClassVar[bool] = True
+    gives_vectors = True
 
     @property
     def checkpoints(self) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar
 
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.sidr import (
@@ -58,7 +57,7 @@ class Sidr:
     bag_length: int = 128
     dtype: DType = ""
 
-    gives_vectors: ClassVar[bool] = False
+    gives_vectors = False
 
     def __post_init__(self) -> None:
         if self.search not in _SEARCHES:

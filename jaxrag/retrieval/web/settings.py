@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.http import check_address
@@ -54,8 +54,8 @@ class Web:
     offline: bool = False
     fresh_after_days: int = 0
 
-    gives_vectors: ClassVar[bool] = False
-    checkpoints: ClassVar[tuple[str, ...]] = ()
+    gives_vectors = False
+    checkpoints = ()
 
     def __post_init__(self) -> None:
         if self.engine not in _MOST:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from jaxrag.retrieval.corpus.manifest import check_files, read_manifest
 from jaxrag.retrieval.corpus.passages import Passages
@@ -61,8 +61,8 @@ class WikiDpr:
     dtype: Literal["float16", "float32"] = "float16"
     verify: bool = False
 
-    gives_vectors: ClassVar[bool] = True
-    checkpoints: ClassVar[tuple[str, ...]] = ()  # its encoder names neither directory nor state
+    gives_vectors = True
+    checkpoints = ()  # its encoder names neither directory nor state
 
     def __post_init__(self) -> None:
         if self.metric not in ("inner_product", "l2"):

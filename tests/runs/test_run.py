@@ -1,6 +1,6 @@
 """What a run has come to so far, counted by hand."""
 
-from jaxrag.runs.answering import Tally
+from jaxrag.runs.run import Tally
 
 COST = {"llm_calls": 2, "prompt_tokens": 700, "new_tokens": 10, "searches": 1}
 
