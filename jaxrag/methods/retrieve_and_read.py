@@ -30,15 +30,16 @@ w/o AIS, 1q+2p            ``FixedMix(from_query=1, from_pseudo=2)``   ``Top(k=3)
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Literal
 
+from jaxrag.core.checks import check_choices
 from jaxrag.steps import asking as steps
 from jaxrag.steps.candidates import DualPath, OnePath
 from jaxrag.steps.gates import Always, JudgeGate
 from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 from jaxrag.steps.tools import Tools
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import Answer, Question
 
 PseudoRole = Literal["pseudo_context", "rationale"]
 
@@ -64,10 +65,7 @@ class Config:
     pseudo: PseudoRole = "pseudo_context"
 
     def __post_init__(self) -> None:
-        if self.pseudo not in get_args(PseudoRole):
-            raise InputError(
-                f"pseudo is {self.pseudo!r}; allowed: {', '.join(get_args(PseudoRole))}."
-            )
+        check_choices(self, pseudo=PseudoRole)
 
     @property
     def needs(self) -> Needs:

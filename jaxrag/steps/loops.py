@@ -1,4 +1,4 @@
-"""What iterative methods share: limits, questions with their choices, and the answer of a text."""
+"""What iterative methods share: questions with their choices, and the answer of a text."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from jaxrag.data import question_kinds
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts
 from jaxrag.text.stated_answer import last_sentence, stated_answer
-from jaxrag.types import Generation, InputError, Question
-
-
-def check_limits(**limits: int) -> None:
-    """Refuses limits below 1; keywords are the settings' names."""
-    for name, limit in limits.items():
-        if limit < 1:
-            raise InputError(f"{name} is {limit}; it must be at least 1.")
+from jaxrag.types import Generation, Question
 
 
 def told(question: Question) -> str:

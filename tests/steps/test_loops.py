@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jaxrag.steps import asking as steps
 from jaxrag.steps import loops
 from jaxrag.text.sentences import sentences, word_key
-from jaxrag.types import Generation, InputError, Question
+from jaxrag.types import Generation, Question
 
 READER = steps.Reader(prompts="iterative_small")
 
@@ -42,12 +42,6 @@ def test_sentences_hold_the_whole_text(text):
 def test_keys_leave_case_blanks_and_marks_out():
     assert word_key(" The  Café, \n(old)! ") == "the café old" == word_key("the CAFÉ old")
     assert word_key("?!") == ""
-
-
-def test_limits_are_refused_by_name():
-    loops.check_limits(steps=1)
-    with pytest.raises(InputError, match=r"^tokens is 0; it must be at least 1\.$"):
-        loops.check_limits(steps=1, tokens=0)
 
 
 def reply(text, logprobs):

@@ -27,6 +27,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+from jaxrag.core.checks import check_limits
 from jaxrag.data import question_kinds
 from jaxrag.methods.inspecting.dragin_attention import Trigger, context, find_trigger, query_of
 from jaxrag.steps import asking as steps
@@ -67,7 +68,7 @@ class Config:
     max_retrievals: int = 5
 
     def __post_init__(self) -> None:
-        loops.check_limits(
+        check_limits(
             query_words=self.query_words, tokens=self.tokens, max_retrievals=self.max_retrievals
         )
         if self.fidelity not in get_args(Fidelity) or not self.theta >= 0:

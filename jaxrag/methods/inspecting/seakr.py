@@ -29,6 +29,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrag.core.checks import check_limits
 from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import seakr
@@ -77,7 +78,7 @@ class Config:
 
     def __post_init__(self) -> None:
         names = ("samples", "k", "max_steps", "max_passages", "tokens")
-        loops.check_limits(**{name: getattr(self, name) for name in names})
+        check_limits(**{name: getattr(self, name) for name in names})
         if self.alpha <= 0 or not 0 <= self.sure <= 1 or self.layer < -1:
             raise InputError(
                 f"alpha is {self.alpha}, sure {self.sure} and layer {self.layer}: alpha is above "

@@ -13,8 +13,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
+from jaxrag.core.checks import check_choices, check_share
 from jaxrag.engines.scheduler import gather
-from jaxrag.methods.iterative.adaptive_rag import Strategies, Strategy, check_choices
+from jaxrag.methods.iterative.adaptive_rag import Strategies, Strategy
 from jaxrag.steps import asking as steps
 from jaxrag.steps.tools import Tools
 from jaxrag.text.answers import contains, exact_match
@@ -46,8 +47,7 @@ class Config(Strategies):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choices(self, right=Right, bias=Bias)
-        if not 0 <= self.held_out < 1:
-            raise InputError(f"held_out is {self.held_out}; it must be at least 0 and below 1.")
+        check_share(held_out=self.held_out)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answers by all three strategies.

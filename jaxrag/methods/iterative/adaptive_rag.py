@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from jaxrag.core.checks import check_choices
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import gather
 from jaxrag.engines.seq2seq import Seq2Seq
@@ -56,7 +57,7 @@ class Strategies:
     by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        ircot.check_answer_from(self.answer_from)
+        check_choices(self, answer_from=ircot.AnswerFrom)
         kinds.check_closed(self.closed_tokens, self.by)
 
     @property
@@ -135,13 +136,6 @@ class Config(Strategies):
         number, record = await label(question, template, tools.helper(self.helper))
         trace["complexity"] = {"label": template.words[number], **record}
         return get_args(Strategy)[number]
-
-
-def check_choices(settings: Any, **allowed: Any) -> None:
-    """Refuses a value that is not one of the literals of its field."""
-    for name, literal in allowed.items():
-        if (value := getattr(settings, name)) not in get_args(literal):
-            raise InputError(f"{name} is {value!r}; allowed: {', '.join(get_args(literal))}.")
 
 
 def classifier_template(name: str) -> prompts.Template:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, Protocol
 
+from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, tasks
 from jaxrag.steps.candidates import search
@@ -25,7 +26,7 @@ from jaxrag.steps.needs import Needs
 from jaxrag.steps.tools import Tools
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.text.stated_answer import stated_answer
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import Answer, Question
 
 AnswerFrom = Literal["passages", "reasoning"]
 
@@ -48,7 +49,7 @@ class Interleaving:
 
     def __post_init__(self) -> None:
         limits = {f"loop.{name}": value for name, value in dataclasses.asdict(self).items()}
-        loops.check_limits(**limits)
+        check_limits(**limits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Config:
     by: kinds.By = "text"
 
     def __post_init__(self) -> None:
-        check_answer_from(self.answer_from)
+        check_choices(self, answer_from=AnswerFrom)
         kinds.check_closed(self.closed_tokens, self.by)
 
     @property
@@ -85,14 +86,6 @@ class Config:
         trace: steps.Trace = {}
         reply = await reason_and_answer(question, tools, self, trace)
         return Answer(question.id, reply.text, trace)
-
-
-def check_answer_from(answer_from: AnswerFrom) -> None:
-    """Refuses an unknown value."""
-    if answer_from not in get_args(AnswerFrom):
-        raise InputError(
-            f"answer_from is {answer_from!r}; allowed: {', '.join(get_args(AnswerFrom))}."
-        )
 
 
 class Reasoning(tasks.Answering, Protocol):

@@ -23,6 +23,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+from jaxrag.core.checks import check_limits
 from jaxrag.data import question_kinds
 from jaxrag.methods.iterative.actions import (
     Action,
@@ -65,7 +66,7 @@ class Pages:
     by: Found = "rank"
 
     def __post_init__(self) -> None:
-        loops.check_limits(**{"pages.n": self.n, "pages.show": self.show})
+        check_limits(**{"pages.n": self.n, "pages.show": self.show})
         if self.sentences < 0 or self.by not in get_args(Found):
             raise InputError(
                 f"pages.sentences is {self.sentences} and pages.by {self.by!r}: 0 (all) or more, "
@@ -107,7 +108,7 @@ class Config:
     def __post_init__(self) -> None:
         kinds.check_closed(self.closed_tokens, self.by)
         limits = ("max_steps", "step_tokens", "repeats", "characters")
-        loops.check_limits(**{name: getattr(self, name) for name in limits})
+        check_limits(**{name: getattr(self, name) for name in limits})
         if self.on_limit not in get_args(OnLimit):
             allowed = ", ".join(get_args(OnLimit))
             raise InputError(f"on_limit is {self.on_limit!r}; allowed: {allowed}.")

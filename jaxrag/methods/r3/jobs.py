@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
+from jaxrag.core.checks import check_choices
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import ModelSettings
@@ -169,9 +170,7 @@ class TrainR3:
     def __post_init__(self) -> None:
         if self.start.search != "late":
             raise InputError(f"start.search is {self.start.search!r}; R3 needs 'late'.")
-        if self.search not in get_args(TrainingSearch):
-            known = ", ".join(get_args(TrainingSearch))
-            raise InputError(f"search is {self.search!r}; allowed: {known}.")
+        check_choices(self, search=TrainingSearch)
         if self.depth < 2 or self.reindex_every < 1:
             raise InputError(
                 f"depth is {self.depth} and reindex_every {self.reindex_every}: a pool needs at "

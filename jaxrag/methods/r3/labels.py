@@ -21,7 +21,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from jaxrag.core.checks import check_choices
 from jaxrag.types import InputError
+
+Sampling = Literal["A", "B", "C"]
+Overlap = Literal["positive", "negative"]
+Between = Literal["negative", "neither"]
 
 POSITIVE, NEITHER, NEGATIVE = 1, 0, -1
 
@@ -40,20 +45,13 @@ class Rules:
       later: whether positives ranked below the first negative count. The paper stops there.
     """
 
-    sampling: Literal["A", "B", "C"] = "A"
-    overlap: Literal["positive", "negative"] = "positive"
-    between: Literal["negative", "neither"] = "negative"
+    sampling: Sampling = "A"
+    overlap: Overlap = "positive"
+    between: Between = "negative"
     later: bool = False
 
     def __post_init__(self) -> None:
-        allowed = {
-            "sampling": ("A", "B", "C"),
-            "overlap": ("positive", "negative"),
-            "between": ("negative", "neither"),
-        }
-        for name, values in allowed.items():
-            if (given := getattr(self, name)) not in values:
-                raise InputError(f"{name} is {given!r}; allowed are {', '.join(values)}.")
+        check_choices(self, sampling=Sampling, overlap=Overlap, between=Between)
 
 
 class LabelledPool(NamedTuple):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import optax
 
+from jaxrag.core.checks import check_choices
 from jaxrag.functional.losses import Form
 from jaxrag.methods.r3.labels import Rules
 from jaxrag.training.optimisation import (
@@ -19,13 +20,6 @@ from jaxrag.types import InputError
 
 Objective = Literal["contrastive", "kl"]
 Phases = Literal["both", "offline", "online"]
-
-
-def _check_choices(settings: Any, **allowed: Any) -> None:
-    """Refuses a value that is not one of the literals of its field."""
-    for name, literal in allowed.items():
-        if (value := getattr(settings, name)) not in get_args(literal):
-            raise InputError(f"{name} is {value!r}; allowed: {', '.join(get_args(literal))}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Update:
     mean: bool = True
 
     def __post_init__(self) -> None:
-        _check_choices(self, objective=Objective, form=Form)
+        check_choices(self, objective=Objective, form=Form)
         check_optimiser(self, "top", "warmup", "weight_decay", "clip")
         for name in ("temperature", "target_temperature"):
             if not getattr(self, name) > 0:
@@ -160,7 +154,7 @@ class R3Training(RetrieverTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_choices(self, phases=Phases)
+        check_choices(self, phases=Phases)
         if not 0 <= self.warmup <= 1:
             raise InputError(f"warmup is {self.warmup}; it is a share from 0 to 1.")
         if min(self.ahead, self.parts) < 1 or self.passages < 2:
