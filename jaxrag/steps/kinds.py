@@ -57,6 +57,18 @@ def fields(question: Question) -> dict[str, str]:
     return {"question": question.text, "choices": choices}
 
 
+def task_of(question: Question) -> str:
+    """The kind of question as the trace names it.
+
+    Raises:
+      InputError: no choice is a gold answer, so no answer could be right.
+    """
+    role = role_of(question)
+    if role == "multiple_choice" and question.answers:
+        gold_option(question)
+    return "open" if role == "context" else role
+
+
 def asked_role(question: Question, *, directly: bool = False) -> str:
     """The role that asks the question from passages, or without any."""
     role = role_of(question)

@@ -138,9 +138,7 @@ async def _answer(
     trace: steps.Trace,
 ) -> steps.Reply:
     role, reader = question_kinds.role_of(question), config.reader
-    if role == "multiple_choice" and question.answers:
-        question_kinds.gold_option(question)  # an answer that is no choice could never be met
-    trace["task"] = "open" if role == "context" else role
+    trace["task"] = kinds.task_of(question)
     if role != "context" and config.by != "text":
         return await _most_probable(question, passages, tools, config, trace)
     if role != "context":

@@ -1,4 +1,4 @@
-"""ReAct's text (Yao et al. 2023): actions read out of what a model writes, steps shown to it."""
+"""ReAct's text (Yao et al. 2023): parses generated actions and renders the history of steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEFT_OUT = "(left out)"
 
 
 class Action(NamedTuple):
-    """What the model wants: "search", "lookup" or "finish", and with what."""
+    """An action, "search", "lookup" or "finish", and its argument."""
 
     name: str
     argument: str
@@ -28,7 +28,7 @@ class Action(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A thought, an action (or what stood for one), and what came of it."""
+    """A thought, an action (or the text in its place), and the observation."""
 
     thought: str
     action: str
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Sentences of what was found last, what was looked up there, and how often."""
+    """Sentences of the last passages found; keyword and result number of the last lookup."""
 
     sentences: tuple[str, ...] = ()
     keyword: str = ""
@@ -44,7 +44,7 @@ class Page(NamedTuple):
 
 
 def lookup(page: Page, keyword: str) -> tuple[str | None, Page]:
-    """The next sentence of a page that holds the keyword; None where there is no more."""
+    """The next sentence of a page that contains the keyword, or None; and the page after it."""
     looked = page.looked if word_key(keyword) == page.keyword else 0
     wanted = keyword.casefold()
     held = [one for one in page.sentences if wanted and wanted in one.casefold()]
@@ -55,10 +55,10 @@ def lookup(page: Page, keyword: str) -> tuple[str | None, Page]:
 
 
 def read_action(text: str) -> tuple[str, Action | None]:
-    """The thought, and the first action, of what a model wrote; None where there is no action.
+    """The thought and the first action of a text, or None.
 
-    An action that "Action:" stands before goes first. It ends with the bracket that closes it or,
-    where it was cut before that, with its line.
+    An action after "Action:" takes precedence. It ends at its closing bracket or, if that is
+    missing, with its line.
     """
     found = _LABELLED.search(text) or _BARE.search(text)
     thought = text[: found.start()] if found else text
@@ -69,7 +69,7 @@ def read_action(text: str) -> tuple[str, Action | None]:
 
 
 def _inside(text: str) -> str:
-    """A text up to the bracket that closes one opened before it; all of it where none does."""
+    """The text before the closing bracket of one opened before it; all of it without such."""
     depth = 1
     for place, character in enumerate(text):
         depth += {"[": 1, "]": -1}.get(character, 0)
@@ -78,20 +78,21 @@ def _inside(text: str) -> str:
     return text
 
 
-def shortened(past: Sequence[Step]) -> list[str]:
-    """The steps as text, whole, and then each time with one thing less.
+def history_texts(history: Sequence[Step]) -> list[str]:
+    """The steps as text, from complete to empty, each text with one thing less than the last.
 
-    First observations give way to a mark, the oldest first, then whole steps go, the oldest first.
+    First observations are replaced by a mark, the oldest first, then steps are left out, the oldest
+    first.
     """
-    count = len(past)
-    marked = [[step._replace(observation=_LEFT_OUT) for step in past[:n]] for n in range(count + 1)]
-    less = [_text([*marked[n], *past[n:]]) for n in range(count + 1)]
-    return less + [_text(marked[count][n:], first=n + 1) for n in range(1, count + 1)]
+    count = len(history)
+    marked = [step._replace(observation=_LEFT_OUT) for step in history]
+    less = [_text([*marked[:n], *history[n:]]) for n in range(count + 1)]
+    return less + [_text(marked[n:], first=n + 1) for n in range(1, count + 1)]
 
 
-def _text(past: Sequence[Step], first: int = 1) -> str:
+def _text(history: Sequence[Step], first: int = 1) -> str:
     """Each step's three lines; "" for none."""
-    numbered = zip(itertools.count(first), past, strict=False)
+    numbered = zip(itertools.count(first), history, strict=False)
     return "".join(
         f"Thought {n}: {step.thought}\nAction {n}: {step.action}\n"
         f"Observation {n}: {step.observation}\n"
@@ -99,7 +100,7 @@ def _text(past: Sequence[Step], first: int = 1) -> str:
     )
 
 
-def one_line(text: str) -> str:
-    """What was written instead of an action, as the next prompts show it."""
+def first_line(text: str) -> str:
+    """The first line that is not blank, without repeated blanks."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return " ".join(line.split())

@@ -1,16 +1,21 @@
-"""FLARE (Jiang et al. 2023), the "direct" kind: retrieves when the next sentence is unsure.
+"""FLARE (Jiang et al. 2023), its "direct" kind: retrieves if the next sentence is uncertain.
 
-The answer is written sentence by sentence. Each is first generated without passages; where a token
-of it is less probable than ``theta``, the sentence becomes the query, without its words less
-probable than ``beta``, and the sentence is generated anew from the passages found. The text ends
-where the model has no more to say or has said what the answer is, or after ``max_sentences``; the
-answer is read from it as in `chain_of_thought`, and a text that states none is marked as junk.
+The answer is written sentence by sentence:
 
-What differs from the original. It asks text-davinci-003 with demonstrations for each data set; its
-released code searches once by the question before it begins, and goes on with the passages found
-last, while here, as in the paper's formulas, passages serve the one sentence that needed them. It
-looks 64 tokens ahead and cuts there; here generation stops where the sentence does, and whichever
-mark ended it before a blank is put back as a full stop. It masks tokens, here whole words go.
+1. Generate a tentative sentence without passages.
+2. If each of its tokens has at least the probability ``theta``, keep it.
+3. Otherwise search by the sentence without its words less probable than ``beta``, and generate it
+   again from the passages found.
+4. Stop if the sentence states the answer, the model has no more to write, or there are
+   ``max_sentences``.
+
+The answer is read from the text as in `chain_of_thought`; if it states none, it is marked as junk.
+
+Differences from the original. It asks text-davinci-003 with demonstrations for each data set. Its
+released code searches by the question before it begins, and continues with the last passages found;
+here, as in the paper's formulas, passages serve the one sentence that needed them. It looks 64
+tokens ahead and cuts there; here generation stops at the end of the sentence, and whichever mark
+ended it before a blank is restored as a full stop. It masks tokens; here whole words are masked.
 
 Source: docs/methods.md, "FLARE".
 """
@@ -24,27 +29,24 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrag.data import question_kinds
+from jaxrag.core.checks import check_limits
 from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, prompts
+from jaxrag.steps import kinds, loops
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.tools import LanguageModelTool, Tools
-from jaxrag.text.stated_answer import last_sentence, stated_answer
 from jaxrag.types import Answer, Generation, InputError, Question
-
-_MARKS = (".", "!", "?")
 
 
 @dataclasses.dataclass(frozen=True)
 class LookAhead:
-    """When a tentative sentence makes it retrieve, and what of the sentence is searched for.
+    """When to retrieve, and which words of the tentative sentence are searched for.
 
     Attributes:
-      theta: retrieves where the least probable token is less probable; 0 never, 1 always.
-      beta: words with a token less probable are left out of the query; 0 leaves none out. Above 0
-        the model has to tell its tokenizer.
+      theta: retrieve if a token is less probable; 0 never retrieves, 1 always.
+      beta: words with a less probable token are left out of the query; 0 leaves none out. Above 0
+        the model must give its tokenizer.
     """
 
     needs = Needs(logprobs=True)
@@ -59,17 +61,17 @@ class LookAhead:
             )
 
     def retrieves(self, least: float) -> bool:
-        """Whether to retrieve, from the least probability; a rounded 1 is below 1, too."""
+        """Whether to retrieve, given the least probability; theta 1 retrieves at probability 1."""
         return least < self.theta or self.theta == 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """As released for 2WikiMultihopQA; ``max_sentences`` is ours, where it has a limit of tokens.
+    """As released for 2WikiMultihopQA, but for ``max_sentences``: the original limits tokens.
 
     Attributes:
-      gate: when it retrieves.
-      candidates, select: which passages, for each sentence that asks for some.
+      gate: when to retrieve.
+      candidates, select: which passages, for each sentence that needs some.
       reader: prompts and decoding; its ``answer_tokens`` are not used.
       sentence_tokens: most new tokens of a sentence; a longer one is cut there.
       max_sentences: most sentences.
@@ -85,73 +87,56 @@ class Config:
     max_sentences: int = 8
 
     def __post_init__(self) -> None:
-        if self.sentence_tokens < 1 or self.max_sentences < 1:
-            raise InputError(
-                f"sentence_tokens is {self.sentence_tokens} and max_sentences "
-                f"{self.max_sentences}; both must be at least 1."
-            )
+        check_limits(sentence_tokens=self.sentence_tokens, max_sentences=self.max_sentences)
 
     @property
     def needs(self) -> Needs:
-        """Those of its parts."""
+        """What its parts need."""
         return needs_of(
             gate=self.gate, candidates=self.candidates, select=self.select, reader=self.reader
         )
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Writes sentences until the answer is there."""
-        role = question_kinds.role_of(question)
-        if role == "multiple_choice" and question.answers:
-            question_kinds.gold_option(question)  # an answer that is no choice could never be met
-        trace: steps.Trace = {"task": "open" if role == "context" else role, "sentences": []}
+        """Writes sentences until one states the answer."""
+        trace: steps.Trace = {"task": kinds.task_of(question), "sentences": []}
         kept: list[steps.Reply] = []
         while len(kept) < self.max_sentences:
-            reply = await _sentence(question, _so_far(kept), tools, self, trace)
-            kept.append(reply)
-            if _over(reply, self.reader):
+            sentence = await self._next_sentence(question, kept, tools, trace)
+            kept.append(sentence._replace(text=_complete(sentence)))
+            if loops.is_last(sentence, self.reader):
                 break
         _record_gate(trace, self)
-        return Answer(question.id, _conclude(question, kept, self, trace), trace)
+        reply = loops.conclude(question, kept, self.reader, trace)
+        return Answer(question.id, reply.text, trace)
 
-
-def _over(reply: steps.Reply, reader: steps.Reader) -> bool:
-    """Whether the answer ends with this sentence.
-
-    A chat's model ends every sentence, so only plain text is over with its end. A stated answer is
-    over with its line: a stop before a blank, as in "St. Petersburg", takes the full stop away.
-    """
-    ended = reply.generation.finish_reason == "end"
-    if not reply.text or (ended and not prompts.load(reader.prompts).role("continue_direct").chat):
-        return True
-    return stated_answer(reply.text) is not None and (ended or reply.raw.rstrip().endswith(_MARKS))
-
-
-async def _sentence(
-    question: Question, so_far: str, tools: Tools, config: Config, trace: steps.Trace
-) -> steps.Reply:
-    """The next sentence, tentative or, where that one is unsure, from passages."""
-    reader = dataclasses.replace(config.reader, answer_tokens=config.sentence_tokens)
-    told = {"question": _told(question), "so_far": so_far}
-    reply = await steps.ask("continue_direct", question, tools.llm, reader, **told)
-    over = bool(so_far) and not reply.text  # the model has no more to say
-    least = None if over else least_probability(reply)
-    retrieve = least is not None and config.gate.retrieves(least)
-    record: dict[str, Any] = {"tentative": reply.record(), "least": least, "retrieve": retrieve}
-    trace["sentences"].append(record)
-    if not retrieve:
-        return reply
-    query, masked = _query(reply, config.gate.beta, tools.llm)
-    found: steps.Trace = {}
-    asked = dataclasses.replace(question, text=query or question.text)
-    rows = await steps.retrieve(asked, tools, config, found)
-    path = f"sentence {len(trace['sentences'])}"
-    trace.setdefault("searches", []).extend({**s, "path": path} for s in found["searches"])
-    passages = tools.retriever.passages(rows)
-    reply = await steps.ask_from_passages(
-        question, passages, tools.llm, reader, record, role="continue", **told
-    )
-    record |= {"masked": masked, "ids": found["selected"]["ids"], "final": reply.record()}
-    return reply
+    async def _next_sentence(
+        self, question: Question, kept: Sequence[steps.Reply], tools: Tools, trace: steps.Trace
+    ) -> steps.Reply:
+        """The next sentence: the tentative one or, if that is uncertain, one from passages."""
+        reader = dataclasses.replace(self.reader, answer_tokens=self.sentence_tokens)
+        fields = {"question": loops.told(question), "so_far": loops.so_far(kept)}
+        tentative = await steps.ask("continue_direct", question, tools.llm, reader, **fields)
+        finished = bool(fields["so_far"]) and not tentative.text
+        least = None if finished else least_probability(tentative)
+        retrieve = least is not None and self.gate.retrieves(least)
+        record = {"tentative": tentative.record(), "least": least, "retrieve": retrieve}
+        trace["sentences"].append(record)
+        if not retrieve:
+            return tentative
+        query, masked = masked_query(tentative, self.gate.beta, tools.llm)
+        path = f"sentence {len(trace['sentences'])}"
+        rows, ids = await loops.retrieve_by(query, path, question, tools, self, trace)
+        sentence = await steps.ask_from_passages(
+            question,
+            tools.retriever.passages(rows),
+            tools.llm,
+            reader,
+            record,
+            role="continue",
+            **fields,
+        )
+        record |= {"masked": masked, "ids": ids, "final": sentence.record()}
+        return sentence
 
 
 def least_probability(reply: steps.Reply) -> float:
@@ -163,17 +148,17 @@ def least_probability(reply: steps.Reply) -> float:
 def _own_logprobs(generation: Generation) -> Sequence[float]:
     """The log-probabilities without that of the token that ended the sentence.
 
-    It is the end token, a line break, or what begins the next sentence; some servers leave it out,
-    which is told apart only where no other token would be left.
+    This is the end token, a line break, or the begin of the next sentence. Some servers leave it
+    out, which is noticed only if no other token would remain.
     """
     logprobs = generation.logprobs
     return logprobs if generation.finish_reason == "length" else logprobs[:-1] or logprobs
 
 
-def _query(reply: steps.Reply, beta: float, llm: LanguageModelTool) -> tuple[str, int | None]:
-    """The sentence without its words less probable than ``beta``, and how many these are.
+def masked_query(reply: steps.Reply, beta: float, llm: LanguageModelTool) -> tuple[str, int | None]:
+    """The sentence without its words less probable than ``beta``, and the number of these.
 
-    The whole sentence, where all of them are, and where its words and tokens do not match (None).
+    The whole sentence, if no word remains, or if its words and tokens do not match (None).
     """
     words = _words(reply, llm) if beta and reply.text else []
     if words is None:
@@ -183,10 +168,10 @@ def _query(reply: steps.Reply, beta: float, llm: LanguageModelTool) -> tuple[str
 
 
 def _words(reply: steps.Reply, llm: LanguageModelTool) -> list[tuple[str, float]] | None:
-    """Each word with the probability of its least probable token; None where tokens do not match.
+    """Each word with the probability of its least probable token; None if tokens do not match.
 
     A word's tokens are counted by those of the text up to its end. The sentence's own mark may be
-    in the text and not among the tokens, or the reverse, hence one may be missing or too many.
+    in the text and not among the tokens, or the reverse, hence the tolerance of one.
     """
     raw, logprobs = reply.raw.rstrip(), _own_logprobs(reply.generation)
     spans = list(re.finditer(r"\S+", raw))
@@ -200,57 +185,24 @@ def _words(reply: steps.Reply, llm: LanguageModelTool) -> list[tuple[str, float]
     ]
 
 
-def _told(question: Question) -> str:
-    """The question, with lettered choices where it has some."""
-    told = kinds.fields(question)
-    return f"{told['question']}\n{told['choices']}" if told["choices"] else told["question"]
-
-
-def _so_far(kept: Sequence[steps.Reply]) -> str:
-    """The sentences, a blank before each."""
-    return "".join(f" {_whole(reply)}" for reply in kept if reply.text)
-
-
-def _whole(reply: steps.Reply) -> str:
-    """The sentence with its full stop, which a stop string takes away."""
-    whole = reply.generation.finish_reason == "length" or reply.text.endswith(_MARKS)
-    return reply.text if whole else f"{reply.text}."
-
-
-def _conclude(
-    question: Question, kept: Sequence[steps.Reply], config: Config, trace: steps.Trace
-) -> str:
-    """Reads the answer from the whole text, and writes both into the trace."""
-    text = _so_far(kept).strip()
-    stated = stated_answer(text)
-    template = prompts.load(config.reader.prompts).role("continue")
-    read = kinds.read(stated or last_sentence(text), question, template)
-    parts = [reply.generation for reply in kept]
-    whole = Generation(
-        text,
-        tuple(token for part in parts for token in part.tokens),
-        tuple(logprob for part in parts for logprob in part.logprobs),
-        parts[-1].finish_reason,
-        sum(part.prompt_tokens for part in parts),
-    )
-    u = steps.mean_nll(whole, config.reader.fidelity)
-    trace["answer"] = {**steps.Reply(read, text, u, whole).record(), "junk": stated is None}
-    kinds.note_option(read, question, trace)
-    return read
+def _complete(reply: steps.Reply) -> str:
+    """The sentence with its full stop, unless it was cut."""
+    cut = reply.generation.finish_reason == "length"
+    return reply.text if cut else loops.with_full_stop(reply.text)
 
 
 def _record_gate(trace: steps.Trace, config: Config) -> None:
-    """What was decided, over all sentences, and the passages that were read."""
-    said = [record for record in trace["sentences"] if record["least"] is not None]
-    asked = [record for record in said if record["retrieve"]]
+    """Writes the decision over all sentences, and the passages that were read, into the trace."""
+    decided = [record for record in trace["sentences"] if record["least"] is not None]
+    retrieved: list[Any] = [record for record in decided if record["retrieve"]]
     trace["gate"] = {
         "name": "flare",
-        "retrieve": bool(asked),
-        "least": min(record["least"] for record in said),
+        "retrieve": bool(retrieved),
+        "least": min(record["least"] for record in decided),
         "theta": config.gate.theta,
-        "retrieved": len(asked),
-        "of": len(said),
+        "retrieved": len(retrieved),
+        "of": len(decided),
     }
-    if asked:
-        ids = itertools.chain.from_iterable(record["ids"] for record in asked)
+    if retrieved:
+        ids = itertools.chain.from_iterable(record["ids"] for record in retrieved)
         trace["selected"] = {"ids": list(dict.fromkeys(ids))}

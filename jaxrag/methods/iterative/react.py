@@ -1,18 +1,23 @@
-"""ReAct (Yao et al. 2023): thoughts, actions and observations take turns until an action answers.
+"""ReAct (Yao et al. 2023): thoughts, actions and observations alternate until an action answers.
 
-A step is one generation, a thought and an action. ``Search[entity]`` shows the first sentences of
-the best passage; ``Lookup[string]`` the next sentence of the passage found last that holds the
-string; ``Finish[answer]`` ends. Everything a model may write has a defined effect:
+Each step is one generation, a thought and an action, and an observation:
 
-- No action in it: the action alone is asked for once more, after the thought (counted as
-  "repaired"). Again none: the observation says which actions there are ("invalid").
-- An action that was there before: the observation says so and nothing is searched ("repeats"); so
-  many of them (2) end the loop. A lookup counts as the same only once it has no more results.
-- Too long a text: the oldest observations give way to a mark, then the oldest steps ("dropped").
+- ``Search[entity]`` shows the first sentences of the best passage.
+- ``Lookup[string]`` shows the next sentence of the last passage found that contains the string.
+- ``Finish[answer]`` ends.
+
+Any other text has a defined effect, too:
+
+- Without an action, the action alone is asked for once more, after the thought ("repaired"). If
+  there is none again, the observation names the actions ("invalid").
+- A repeated action is not executed; the observation says so ("repeats"). ``repeats`` of them end
+  the loop. A lookup counts as repeated once it has no more results.
+- In too long a history, observations are replaced by a mark, the oldest first, then steps are left
+  out, the oldest first ("dropped").
 - After ``max_steps`` the answer is empty, as in the original, or read from what was found.
 
-What differs from the original: it searches Wikipedia by title, here an index is searched by
-meaning, and a title that has to fit is a setting; and it asks on after an action that it repeats.
+Differences from the original: it searches Wikipedia by title; here an index is searched, and a
+title match is a setting. It continues after a repeated action.
 
 Source: docs/methods.md, "ReAct".
 """
@@ -20,19 +25,17 @@ Source: docs/methods.md, "ReAct".
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from jaxrag.core.checks import check_limits
-from jaxrag.data import question_kinds
+from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.methods.iterative.actions import (
     Action,
     Page,
     Step,
+    first_line,
+    history_texts,
     lookup,
-    one_line,
     read_action,
-    shortened,
 )
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, prompts, tasks
@@ -45,7 +48,7 @@ from jaxrag.types import Answer, Generation, InputError, Passage, Question
 OnLimit = Literal["empty", "answer"]
 Found = Literal["rank", "title"]
 
-_HOW = "Invalid action. Use Search[entity], Lookup[string] or Finish[answer]."
+_INVALID = "Invalid action. Use Search[entity], Lookup[string] or Finish[answer]."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Pages:
       n: passages of a search.
       show: of them in the observation, best first.
       sentences: first sentences shown of each; 0 is all.
-      by: "rank": the best passages are found, whatever they are. "title": only those of the
-        searched title, as in the original; without one the titles of all are told as similar.
+      by: "rank" shows the best passages; "title", as in the original, those whose title is the
+        entity, or the titles of all as similar ones.
     """
 
     n: int = 5
@@ -67,26 +70,24 @@ class Pages:
 
     def __post_init__(self) -> None:
         check_limits(**{"pages.n": self.n, "pages.show": self.show})
-        if self.sentences < 0 or self.by not in get_args(Found):
-            raise InputError(
-                f"pages.sentences is {self.sentences} and pages.by {self.by!r}: 0 (all) or more, "
-                f"and {' or '.join(get_args(Found))}."
-            )
+        check_choices(self, by=Found)
+        if self.sentences < 0:
+            raise InputError(f"pages.sentences is {self.sentences}; it must be 0 (all) or more.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """As for HotpotQA in the paper.
+    """The paper's settings for HotpotQA.
 
     Attributes:
       max_steps: most steps.
       step_tokens: most new tokens of a thought and its action.
       pages: what a search shows.
-      repeats: how many actions that were there before end the loop.
-      on_limit: the end without an answer: "empty", as in the original, or "answer", which asks
-        for it directly, from the passages that were shown.
-      characters: most of the steps so far where the model does not tell its tokenizer; where it
-        does, they may fill its room.
+      repeats: how many repeated actions end the loop.
+      on_limit: the answer if the loop ends without one: "empty", as in the original; "answer" asks
+        for it, from the passages that were shown.
+      characters: most characters of the history, for a model that does not give its tokenizer;
+        otherwise the model's context limits it.
       reader: how the model is asked; roles "react" and "react_action", and for "answer" those of
         the question's kind.
       closed_tokens: most new tokens of a closed question's answer, for "answer".
@@ -109,174 +110,157 @@ class Config:
         kinds.check_closed(self.closed_tokens, self.by)
         limits = ("max_steps", "step_tokens", "repeats", "characters")
         check_limits(**{name: getattr(self, name) for name in limits})
-        if self.on_limit not in get_args(OnLimit):
-            allowed = ", ".join(get_args(OnLimit))
-            raise InputError(f"on_limit is {self.on_limit!r}; allowed: {allowed}.")
+        check_choices(self, on_limit=OnLimit)
 
     @property
     def needs(self) -> Needs:
-        """It searches, and may answer from passages."""
+        """An index, and what answering needs."""
         return Needs(search=True) | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Takes steps until one finishes."""
-        state = _State({"steps": []})
-        ended, reply, finish = "limit", None, None
-        for number in range(1, self.max_steps + 1):
-            thought, action, reply, raw = await _think(number, question, tools, self, state)
+        """Takes steps until an action finishes."""
+        episode = _Episode(question, tools, self)
+        end, finish = "limit", None
+        while len(episode.history) < self.max_steps:
+            thought, action, raw = await episode.think()
             if action is not None and action.name == "finish":
-                finish, ended = action.argument, "finish"
-                _record(state, thought, str(action), "", raw)
+                end, finish = "finish", action.argument
+                episode.record(Step(thought, str(action), ""), raw)
                 break
-            said = str(action) if action else one_line(reply.text)
-            observation = await _act(action, said, tools, self.pages, state)
-            _record(state, thought, said, observation, raw)
-            if state.counts["repeats"] >= self.repeats:
-                ended = "repeated"
+            written = str(action) if action else first_line(episode.last.text)
+            observation = await episode.act(action, written)
+            episode.record(Step(thought, written, observation), raw)
+            if episode.counts["repeats"] >= self.repeats:
+                end = "repeated"
                 break
-        assert reply is not None  # max_steps is at least 1
-        trace = state.trace
-        trace["loop"] = {"steps": len(trace["steps"]), "end": ended, **state.counts}
-        if state.shown:
-            steps.record_selected(tuple(state.shown), tools, trace)
-        return await _end(question, finish, reply, tools, self, state)
+        trace = episode.trace
+        trace["loop"] = {"steps": len(trace["steps"]), "end": end, **episode.counts}
+        if episode.shown:
+            steps.record_selected(tuple(episode.shown), tools, trace)
+        if finish is None and self.on_limit == "answer":
+            rows = tuple(episode.shown)
+            reply = (
+                await tasks.answer_from_passages(question, rows, tools, self, trace)
+                if rows
+                else await tasks.answer_directly(question, tools, self, trace)
+            )
+            return Answer(question.id, reply.text, trace)
+        return Answer(question.id, episode.conclude(finish), trace)
 
 
 @dataclasses.dataclass
-class _State:
-    """A question on its way."""
+class _Episode:
+    """The state of a question, and what a step does with it."""
 
-    trace: steps.Trace
-    past: list[Step] = dataclasses.field(default_factory=list)
+    question: Question
+    tools: Tools
+    config: Config
+    trace: steps.Trace = dataclasses.field(default_factory=lambda: {"steps": []})
+    history: list[Step] = dataclasses.field(default_factory=list)
     page: Page = Page()
     done: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     shown: dict[int, None] = dataclasses.field(default_factory=dict)
     counts: dict[str, int] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("repaired", "invalid", "repeats", "dropped"), 0)
     )
+    last: steps.Reply = dataclasses.field(init=False)
 
+    @property
+    def number(self) -> int:
+        """Of the current step, from 1."""
+        return len(self.history) + 1
 
-async def _think(
-    number: int, question: Question, tools: Tools, config: Config, state: _State
-) -> tuple[str, Action | None, steps.Reply, list[str]]:
-    """A thought and an action, which is asked for again where there is none; all that was said."""
-    reply = await _ask("react", number, question, tools, config, state)
-    raw, (thought, action) = [reply.raw], read_action(reply.text)
-    if action is None:
-        state.counts["repaired"] += 1
-        thought = thought or "I need an action."
-        reply = await _ask("react_action", number, question, tools, config, state, thought=thought)
-        raw, action = [*raw, reply.raw], read_action(reply.text)[1]
-    return thought, action, reply, raw
+    async def think(self) -> tuple[str, Action | None, list[str]]:
+        """A thought and an action, asked for again if there is none; all texts generated."""
+        await self._ask("react")
+        raw, (thought, action) = [self.last.raw], read_action(self.last.text)
+        if action is None:
+            self.counts["repaired"] += 1
+            thought = thought or "I need an action."
+            await self._ask("react_action", thought=thought)
+            raw, action = [*raw, self.last.raw], read_action(self.last.text)[1]
+        return thought, action, raw
 
+    async def _ask(self, role: str, **fields: str) -> None:
+        """Asks with as much of the history as fits into the model's context."""
+        tokens = self.config.step_tokens
+        reader = dataclasses.replace(self.config.reader, answer_tokens=tokens)
+        template = prompts.load(reader.prompts).role(role)
+        fields |= {"question": loops.told(self.question), "step": str(self.number)}
+        llm = self.tools.llm
 
-async def _ask(
-    role: str,
-    number: int,
-    question: Question,
-    tools: Tools,
-    config: Config,
-    state: _State,
-    **fields: str,
-) -> steps.Reply:
-    """Asks with as much of the steps so far as there is room for."""
-    reader = dataclasses.replace(config.reader, answer_tokens=config.step_tokens)
-    template = prompts.load(reader.prompts).role(role)
-    told = {"question": loops.told(question), "step": str(number), **fields}
+        def fits(history: str) -> bool:
+            try:
+                prompt = template.prompt(**fields, scratchpad=history)
+                return llm.room(prompt, max_new_tokens=tokens) >= 0
+            except InputError:  # the model does not give its tokenizer
+                return len(history) <= self.config.characters
 
-    def fits(shown: str) -> bool:
-        prompt = template.prompt(**told, scratchpad=shown)
-        try:
-            return tools.llm.room(prompt, max_new_tokens=config.step_tokens) >= 0
-        except InputError:  # the model does not tell
-            return len(shown) <= config.characters
+        texts = enumerate(history_texts(self.history))
+        dropped, history = next(
+            ((count, text) for count, text in texts if fits(text)), (2 * len(self.history), "")
+        )
+        self.counts["dropped"] = max(self.counts["dropped"], dropped)
+        self.last = await steps.ask(role, self.question, llm, reader, **fields, scratchpad=history)
 
-    candidates = enumerate(shortened(state.past))
-    dropped, shown = next(
-        ((count, text) for count, text in candidates if fits(text)), (2 * len(state.past), "")
-    )
-    state.counts["dropped"] = max(state.counts["dropped"], dropped)
-    return await steps.ask(role, question, tools.llm, reader, **told, scratchpad=shown)
+    async def act(self, action: Action | None, written: str) -> str:
+        """The observation after an action, or after a text without one."""
+        name, argument = action or ("invalid", written)
+        key = (name, word_key(argument))
+        if name == "lookup":
+            key = (f"lookup after {len(self.trace.get('searches', ()))} searches", key[1])
+            sentence, self.page = lookup(self.page, argument)
+            if sentence is not None:
+                return sentence
+        if key in self.done:
+            self.counts["repeats"] += 1
+            return f"This was action {self.done[key]} already; take another one."
+        self.done[key] = self.number
+        if action is None or not argument:
+            self.counts["invalid"] += 1
+            return _INVALID
+        if name == "lookup":
+            return "No more results."
+        return await self._search(argument)
 
+    async def _search(self, entity: str) -> str:
+        """The first sentences of the passages found, which become the page of later lookups."""
+        pages, retriever = self.config.pages, self.tools.retriever
+        ranking = await search(f"step {self.number}", entity, pages.n, self.tools, self.trace)
+        passages = retriever.passages(ranking.ids)
+        found = [
+            (row, passage)
+            for row, passage in zip(ranking.ids, passages, strict=True)
+            if pages.by == "rank" or word_key(passage.title) == word_key(entity)
+        ][: pages.show]
+        if not found:
+            titles = dict.fromkeys(passage.title for passage in passages if passage.title)
+            similar = f" Similar: {', '.join(titles)}." if titles else ""
+            return f"Could not find {entity}.{similar}"
+        self.shown.update(dict.fromkeys(row for row, _ in found))
+        self.page = Page(tuple(one for _, passage in found for one in sentences(passage.text)))
+        return " ".join(_beginning(passage, pages.sentences) for _, passage in found)
 
-async def _act(action: Action | None, said: str, tools: Tools, pages: Pages, state: _State) -> str:
-    """What is observed after an action."""
-    key = (
-        action.name if action else "invalid",
-        word_key(action.argument if action else said),
-    )
-    if action is not None and action.name == "lookup":
-        key = (f"lookup after {len(state.trace.get('searches', ()))} searches", key[1])
-        found, state.page = lookup(state.page, action.argument)
-        if found is not None:
-            return found
-    if key in state.done:
-        state.counts["repeats"] += 1
-        return f"This was action {state.done[key]} already; take another one."
-    state.done[key] = len(state.past) + 1
-    if action is None or not action.argument:
-        state.counts["invalid"] += 1
-        return _HOW
-    if action.name == "lookup":
-        return "No more results."
-    return await _search(action.argument, tools, pages, state)
+    def record(self, step: Step, raw: list[str]) -> None:
+        """Adds a step to the history and the trace."""
+        self.history.append(step)
+        self.trace["steps"].append({**step._asdict(), "raw": raw})
 
-
-async def _search(entity: str, tools: Tools, pages: Pages, state: _State) -> str:
-    """The first sentences of what is found; it becomes the page of later lookups."""
-    path = f"step {len(state.past) + 1}"
-    ranking = await search(path, entity, pages.n, tools, state.trace)
-    passages = tools.retriever.passages(ranking.ids)
-    found = [
-        (row, passage)
-        for row, passage in zip(ranking.ids, passages, strict=True)
-        if pages.by == "rank" or word_key(passage.title) == word_key(entity)
-    ][: pages.show]
-    if not found:
-        titles = dict.fromkeys(passage.title for passage in passages if passage.title)
-        similar = f" Similar: {', '.join(titles)}." if titles else ""
-        return f"Could not find {entity}.{similar}"
-    state.shown.update(dict.fromkeys(row for row, _ in found))
-    state.page = Page(tuple(one for _, passage in found for one in sentences(passage.text)))
-    return " ".join(_beginning(passage, pages.sentences) for _, passage in found)
+    def conclude(self, finish: str | None) -> str:
+        """The answer of the action that finished; empty if there was none."""
+        template = prompts.load(self.config.reader.prompts).role(kinds.asked_role(self.question))
+        text = kinds.read(finish or "", self.question, template)
+        empty = Generation("", (), (), "length", 0)
+        made = empty if finish is None else self.last.generation
+        u = steps.mean_nll(made, self.config.reader.fidelity)
+        record: dict[str, Any] = steps.Reply(text, made.text, u, made).record()
+        self.trace["task"] = kinds.task_of(self.question)
+        self.trace["answer"] = {**record, "junk": finish is None}
+        kinds.note_option(text, self.question, self.trace)
+        return text
 
 
 def _beginning(passage: Passage, count: int) -> str:
     """The title and the first sentences of a passage, on one line."""
     text = " ".join(sentences(passage.text)[: count or None])
     return f"{passage.title}: {text}" if passage.title else text
-
-
-def _record(state: _State, thought: str, action: str, observation: str, raw: Sequence[str]) -> None:
-    state.past.append(Step(thought, action, observation))
-    record: dict[str, Any] = {"thought": thought, "action": action, "observation": observation}
-    state.trace["steps"].append(record | {"raw": list(raw)})
-
-
-async def _end(
-    question: Question,
-    finish: str | None,
-    last: steps.Reply,
-    tools: Tools,
-    config: Config,
-    state: _State,
-) -> Answer:
-    """The answer: what the action finished with, nothing, or what is read from the passages."""
-    trace = state.trace
-    if finish is None and config.on_limit == "answer":
-        rows = tuple(state.shown)
-        reply = (
-            await tasks.answer_from_passages(question, rows, tools, config, trace)
-            if rows
-            else await tasks.answer_directly(question, tools, config, trace)
-        )
-        return Answer(question.id, reply.text, trace)
-    template = prompts.load(config.reader.prompts).role(kinds.asked_role(question))
-    text = kinds.read(finish or "", question, template)
-    said = last.generation if finish is not None else Generation("", (), (), "length", 0)
-    u = steps.mean_nll(said, config.reader.fidelity)
-    role = question_kinds.role_of(question)
-    trace["task"] = "open" if role == "context" else role
-    trace["answer"] = {**steps.Reply(text, said.text, u, said).record(), "junk": finish is None}
-    kinds.note_option(text, question, trace)
-    return Answer(question.id, text, trace)

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jaxrag.methods.iterative import react
-from jaxrag.methods.iterative.actions import Action, Page, Step, lookup, read_action, shortened
+from jaxrag.methods.iterative.actions import Action, Page, Step, history_texts, lookup, read_action
 from jaxrag.steps.asking import Reader
 from jaxrag.types import InputError, Passage, Question
 from tests.methods.iterative.turns import WHEN, Turns, WordIndex, run
@@ -195,18 +195,18 @@ def test_several_passages_are_shown_and_looked_up():
     assert trace["steps"][1]["observation"] == "(Result 1 / 1) It sells tea."
 
 
-def test_shortened_by_hand():
+def test_history_texts_by_hand():
     past = [Step("a", "Search[x]", "one"), Step("b", "Search[y]", "two")]
     first, second = "Thought 1: a\nAction 1: Search[x]\n", "Thought 2: b\nAction 2: Search[y]\n"
     left = "(left out)\n"
-    assert shortened(past) == [
+    assert history_texts(past) == [
         f"{first}Observation 1: one\n{second}Observation 2: two\n",
         f"{first}Observation 1: {left}{second}Observation 2: two\n",
         f"{first}Observation 1: {left}{second}Observation 2: {left}",
         f"{second}Observation 2: {left}",
         "",
     ]
-    assert shortened([]) == [""]
+    assert history_texts([]) == [""]
 
 
 LONG = " ".join(["many"] * 200)
@@ -256,7 +256,7 @@ def test_closed_questions_finish_with_an_option():
         (lambda: react.Config(repeats=0), "repeats is 0"),
         (lambda: react.Config(on_limit="x"), "on_limit is 'x'; allowed: empty, answer"),
         (lambda: react.Pages(show=0), "pages.show is 0"),
-        (lambda: react.Pages(by="x"), "pages.by 'x': .* rank or title"),
+        (lambda: react.Pages(by="x"), "by is 'x'; allowed: rank, title"),
         (lambda: react.Pages(sentences=-1), "pages.sentences is -1"),
     ],
 )
