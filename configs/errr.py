@@ -89,7 +89,7 @@ from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.searches import Search
 from jaxrag.training.ppo.settings import KlControl, PPOTraining
 from jaxrag.training.student.settings import StudentTraining
-from jaxrag.training.student.students import NewT5
+from jaxrag.training.student.student import NewT5
 
 SETUP = Setup(
     data.ERRR,

@@ -14,8 +14,9 @@ from jaxrag.engines.language_model import LanguageModel
 from jaxrag.evaluation.significance import intervals
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.text.query_lists import parse_queries
-from jaxrag.training.student.data import TextPair, tokenised
-from jaxrag.training.student.students import Student, TokenPairs, target_logprobs, truncate
+from jaxrag.training.student.network import target_logprobs
+from jaxrag.training.student.student import Student, TokenPairs, truncate
+from jaxrag.training.student.training import TextPair, tokenised
 from jaxrag.types import Generation
 
 TABLE = "query_optimizer.jsonl"

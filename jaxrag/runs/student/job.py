@@ -26,16 +26,11 @@ from jaxrag.runs.student.figures import TABLE, Judge, Task, row
 from jaxrag.runs.student.pairs import locate_pairs, read_pairs
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.student import training
-from jaxrag.training.student.data import TextPair
+from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
+from jaxrag.training.student.engine import engine
 from jaxrag.training.student.settings import StudentTraining
-from jaxrag.training.student.students import (
-    NewT5,
-    Student,
-    engine,
-    load_student,
-    new_t5,
-    write_student,
-)
+from jaxrag.training.student.student import NewT5, Student
+from jaxrag.training.student.training import TextPair
 from jaxrag.types import InputError
 
 OPTIMIZER, HELD_OUT = "optimizer", "held_out.jsonl"

@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxrag.core import jsonl
 from jaxrag.runs.job import locate_file
-from jaxrag.training.student.data import TextPair
+from jaxrag.training.student.training import TextPair
 from jaxrag.types import InputError
 
 _log = logging.getLogger("jaxrag")

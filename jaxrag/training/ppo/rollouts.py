@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.training.student.students import Student, TokenPairs, source_tokens, truncate
+from jaxrag.training.student.student import Student, TokenPairs, pad, source_tokens, truncate
 from jaxrag.types import Generation, InputError, Question
 
 ROLLOUTS = "rollouts.jsonl"
@@ -107,18 +107,12 @@ def token_pairs(
 
     Args:
       student: gives the padded lengths.
-      sources: of at most ``max_source`` tokens, see `students.truncate`.
+      sources: of at most ``max_source`` tokens, see `jaxrag.training.student.student.truncate`.
       texts: of at most ``max_target`` tokens.
     """
-    width = student.max_source, student.max_target
-    rows = [source_tokens(student, source) for source in sources], [one.tokens for one in texts]
-    arrays = []
-    for some, size in zip(rows, width, strict=True):
-        padded = np.zeros((len(some), size), np.int32)
-        for array, row in zip(padded, some, strict=True):
-            array[: len(row)] = row
-        arrays += [padded, np.array([len(row) for row in some], np.int32)]
-    return TokenPairs(*arrays)
+    rows = [source_tokens(student, source) for source in sources]
+    tokens = [one.tokens for one in texts]
+    return TokenPairs(*pad(rows, student.max_source), *pad(tokens, student.max_target))
 
 
 def checked_rewards(

@@ -20,7 +20,8 @@ from jaxtyping import Array, Float, Int
 from jaxrag.functional import ppo
 from jaxrag.training.ppo.rollouts import Rollouts, target_mask
 from jaxrag.training.ppo.settings import PPOTraining
-from jaxrag.training.student.students import TokenPairs, target_logprobs
+from jaxrag.training.student.network import target_logprobs
+from jaxrag.training.student.student import TokenPairs
 
 Params = dict[str, Any]
 

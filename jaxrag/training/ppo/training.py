@@ -34,7 +34,8 @@ from jaxrag.training.ppo.rollouts import (
 )
 from jaxrag.training.ppo.settings import PPOTraining
 from jaxrag.training.ppo.step import Params, PPOState, make_step, zero_value
-from jaxrag.training.student.students import Student, engine
+from jaxrag.training.student.engine import engine
+from jaxrag.training.student.student import Student
 from jaxrag.types import Generation, InputError
 
 

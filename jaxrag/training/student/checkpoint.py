@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from flax.traverse_util import flatten_dict
 from transformers import PreTrainedTokenizerFast
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.prompts import end_tokens
-from jaxrag.models.checkpoint.files import fingerprint, locate, read_config, write_checkpoint
+from jaxrag.models.checkpoint.files import (
+    fingerprint,
+    locate,
+    read_config,
+    replace_directory,
+    write_checkpoint,
+)
 from jaxrag.models.decoder.checkpoint import load_decoder
+from jaxrag.models.parameters import to_numpy
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.t5.checkpoint import load_t5, random_t5, save_t5
 from jaxrag.models.t5.config import T5Config, t5_json
 from jaxrag.models.t5.network import T5
 from jaxrag.models.tokenizer import learn_tokenizer, load_tokenizer
-from jaxrag.training.student.kinds import Kind, NewT5, Student
+from jaxrag.training.student.student import Kind, NewT5, Student
 from jaxrag.types import InputError
 
 _FLOAT32 = jnp.dtype("float32")
@@ -92,8 +95,8 @@ def new_t5(
     precision = compute_dtype(dtype)
     end = next(iter(_tokens(tokenizer, "eos", "sep")), -1)
     shape = _shape(sizes, tokenizer, end)
-    told = dataclasses.asdict(sizes) | {"tokenizer": digest(tokenizer.backend_tokenizer.to_str())}
-    begun = {"new": told, "dtype": precision.name}
+    new = dataclasses.asdict(sizes) | {"tokenizer": digest(tokenizer.backend_tokenizer.to_str())}
+    begun = {"new": new, "dtype": precision.name}
     student = Student(
         module=T5(shape, precision),
         params=random_t5(shape, jax.random.key(sizes.seed)),
@@ -178,25 +181,12 @@ def write_student(directory: str | Path, student: Student, params: Any) -> Path:
     Raises:
       InputError: it cannot be written, such as on a full disk.
     """
-    directory = Path(directory).absolute()
-    arrays: dict[str, Any] = dict(flatten_dict(params, sep="."))
-    tensors = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
-    partial: Path | None = None
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
+    with replace_directory(directory) as partial:
         student.tokenizer.save_pretrained(partial)
         if student.kind == "t5":
             save_t5(partial, student.module.config, params)
         else:
-            write_checkpoint(partial, student.config, tensors)
+            write_checkpoint(partial, student.config, to_numpy(params))
         ends = json.dumps({"eos_token_id": list(student.ends)})
         (partial / "generation_config.json").write_text(ends + "\n")
-        shutil.rmtree(directory, ignore_errors=True)
-        partial.rename(directory)
-    except OSError as error:
-        raise InputError(f"{directory} cannot be written: {error}") from error
-    finally:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)
-    return directory
+    return Path(directory).absolute()

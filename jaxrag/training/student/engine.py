@@ -15,7 +15,7 @@ from jaxrag.engines.local.prefill import DecoderNetwork, Sizes
 from jaxrag.engines.prompts import PromptEncoder
 from jaxrag.models.parameters import flatten
 from jaxrag.training.checkpoints import hashes
-from jaxrag.training.student.kinds import Student
+from jaxrag.training.student.student import Student
 
 _SHARED = 1 << 26  # bytes of cached prefixes that prompts share, such as an instruction
 _T5_LENGTH = 512  # tokens of a source, as in T5's pre-training and in the settings `Seq2Seq`

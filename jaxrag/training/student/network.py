@@ -16,7 +16,7 @@ from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sampling import logprobs_of
 from jaxrag.models.t5.decoding import target_states
 from jaxrag.models.t5.network import T5
-from jaxrag.training.student.kinds import TokenPairs
+from jaxrag.training.student.student import TokenPairs
 
 
 def decoder_states(

@@ -39,7 +39,7 @@ class StudentTraining:
         `jaxrag.training.optimisation.make_optimiser` and `learning_rate`.
       dropout: whether to apply dropout, at the rate of the student's config.
       remat: whether to recompute activations in the backward pass, which saves memory, see
-        `students.target_logprobs`.
+        `jaxrag.training.student.network.target_logprobs`.
       best: metric on held-out pairs that selects the best parameters, lowest for "loss", highest
         for the others; "" selects the last ones.
       patience: evaluations without improvement after which training stops; 0 never stops early.

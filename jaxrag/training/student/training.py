@@ -13,20 +13,88 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import grain
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxrag.training import grad_cache, optimisation
-from jaxrag.training.loop import Evaluation, History, fit
+from jaxrag.training.loop import Data, Evaluation, History, fit
 from jaxrag.training.optimisation import TrainState, TrainStep
-from jaxrag.training.student.data import StudentBatch, TextPair, batches, tokenised
+from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.settings import StudentTraining, is_better
-from jaxrag.training.student.students import Student, target_logprobs
+from jaxrag.training.student.student import Student, TokenPairs, encode
 from jaxrag.types import InputError
+
+_MULTIPLE = 8  # padded lengths are multiples of it
+
+
+class TextPair(NamedTuple):
+    """An input and its target, with the id of their question."""
+
+    question_id: str
+    input: str
+    target: str
+
+
+class StudentBatch(NamedTuple):
+    """A batch of tokenised pairs, NumPy arrays.
+
+    Attributes:
+      pairs: token ids.
+      place: position of each pair in the batch; it and ``step`` seed dropout.
+      step: number of the step, repeated for each pair.
+    """
+
+    pairs: TokenPairs
+    place: Int[Any, " b"]
+    step: Int[Any, " b"]
+
+
+def tokenised(pairs: Sequence[TextPair], student: Student) -> TokenPairs:
+    """All pairs, padded to the longest, so that every batch has one shape."""
+    found = encode(student, [one.input for one in pairs], [one.target for one in pairs])
+
+    def wide(lengths: np.ndarray, limit: int) -> int:
+        return min(-(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE, limit)
+
+    s = wide(found.source_length, student.max_source)
+    t = wide(found.target_length, student.max_target)
+    return found._replace(source=found.source[:, :s], target=found.target[:, :t])
+
+
+def make_batch(pairs: TokenPairs) -> StudentBatch:
+    """A batch with step number 0; see `jaxrag.training.optimisation.with_step`."""
+    place = np.arange(len(pairs.source), dtype=np.int32)
+    return StudentBatch(pairs, place, np.zeros_like(place))
+
+
+def batches(pairs: TokenPairs, settings: StudentTraining) -> Data:
+    """Endless shuffled batches, each pair once an epoch.
+
+    Every process makes the same whole batches; its devices take their rows of them.
+
+    Raises:
+      InputError: there are fewer pairs than in a batch.
+    """
+    count = len(pairs.source)
+    if count < settings.batch:
+        raise InputError(
+            f"There are {count} pairs to train on, fewer than a batch of {settings.batch}: lower "
+            "batch (and microbatch), or make more pairs."
+        )
+
+    def collate(rows: Sequence[int]) -> StudentBatch:
+        some = jax.tree.map(lambda array: array[np.asarray(rows)], pairs)
+        return make_batch(some)
+
+    dataset = grain.MapDataset.range(count).seed(settings.seed).shuffle().repeat()
+    dataset = dataset.batch(settings.batch, batch_fn=collate)
+    return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
 
 
 @functools.cache

@@ -24,7 +24,9 @@ from jaxrag.training.ppo.rollouts import (
 )
 from jaxrag.training.ppo.settings import KlControl, PPOTraining
 from jaxrag.training.ppo.step import make_step, zero_value
-from jaxrag.training.student.students import NewT5, Student, engine, new_t5
+from jaxrag.training.student.checkpoint import new_t5
+from jaxrag.training.student.engine import engine
+from jaxrag.training.student.student import NewT5, Student
 from jaxrag.types import Generation, InputError, Question
 
 # one for all tests, so that its programs are compiled once

@@ -13,8 +13,17 @@ import pytest
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.seq2seq import Seq2SeqModel
 from jaxrag.models.checkpoint.files import read_tensors, write_checkpoint
-from jaxrag.training.student import students
-from jaxrag.training.student.students import NewT5, Student, TokenPairs
+from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
+from jaxrag.training.student.engine import engine
+from jaxrag.training.student.network import target_logprobs
+from jaxrag.training.student.student import (
+    NewT5,
+    Student,
+    TokenPairs,
+    encode,
+    source_tokens,
+    truncate,
+)
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 from tests.models.t5 import small_t5
@@ -25,7 +34,7 @@ TARGETS = ["the cat ;", "chad ; capital of chad **", "who"]
 
 def load(path: Path, **more: Any) -> Student:
     told: dict[str, Any] = {"max_source": 40, "max_target": 30} | more
-    return students.load_student(str(path), **told)
+    return load_student(str(path), **told)
 
 
 @pytest.fixture(scope="module", params=["t5", "decoder"])
@@ -45,7 +54,7 @@ def student(path: Path) -> Student:
 
 @functools.cache
 def program(module: Any) -> Any:
-    return jax.jit(lambda params, pairs, key: students.target_logprobs(
+    return jax.jit(lambda params, pairs, key: target_logprobs(
         module, params, pairs, key=key))  # fmt: skip
 
 
@@ -58,7 +67,7 @@ def there(pairs: TokenPairs) -> np.ndarray:
 
 
 def test_tokens_are_the_tokenizers_and_targets_end(student: Student) -> None:
-    pairs = students.encode(student, INPUTS, TARGETS)
+    pairs = encode(student, INPUTS, TARGETS)
     assert pairs.source.shape == (3, 40) and pairs.target.shape == (3, 30)
     for row, (source, target) in enumerate(zip(INPUTS, TARGETS, strict=True)):
         wanted = student.tokenizer.encode(source)
@@ -72,7 +81,7 @@ def test_tokens_are_the_tokenizers_and_targets_end(student: Student) -> None:
 def test_what_is_too_long_is_cut_and_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     student = load(path, max_source=10, max_target=4)
     with caplog.at_level("WARNING", logger="jaxrag"):
-        pairs = students.encode(student, ["who", *INPUTS[1:]], ["a", "on the cat the mat", "a"])
+        pairs = encode(student, ["who", *INPUTS[1:]], ["a", "on the cat the mat", "a"])
     # words of the T5, end tokens included: 2, 4 and 11 (a blank before "?"); bytes: 3, 15 and 29
     cut = 2 if student.kind == "decoder" else 1
     assert f"{cut} sources are cut to 10 tokens and 1 targets to 4" in caplog.text
@@ -80,32 +89,32 @@ def test_what_is_too_long_is_cut_and_told(path: Path, caplog: pytest.LogCaptureF
     assert student.end not in pairs.target[1]  # it is not taught to stop there
     assert pairs.target[0, pairs.target_length[0] - 1] == student.end
     caplog.clear()
-    students.encode(student, ["who"], ["a"])
+    encode(student, ["who"], ["a"])
     assert not caplog.text
-    short = students.truncate(student, INPUTS[2] * 9)
+    short = truncate(student, INPUTS[2] * 9)
     assert (INPUTS[2] * 9).startswith(short)
     # the T5's tenth would be a blank at the end, which its tokenizer drops
     wanted = 10 if student.kind == "decoder" else 9
-    assert len(students.source_tokens(student, short)) == wanted
+    assert len(source_tokens(student, short)) == wanted
     for inputs, targets, told in (([""], ["a"], "input"), (["a"], [""], "target")):
         with pytest.raises(InputError, match=f"1 of 1 pairs have an empty {told}"):
-            students.encode(student, inputs, targets)
+            encode(student, inputs, targets)
 
 
 def test_logprobs_are_the_engines(student: Student) -> None:
     """Teacher-forced in one program = scored by the engine, which reads prompts by another way."""
-    pairs = students.encode(student, INPUTS, TARGETS)
+    pairs = encode(student, INPUTS, TARGETS)
     found, hidden = program(student.module)(student.params, pairs, None)
     assert hidden.shape[:2] == found.shape == (3, 30) and hidden.dtype == jnp.float32
     end = student.tokenizer.convert_ids_to_tokens(student.end)
-    scored = students.engine(student, student.params).logprob(INPUTS, [t + end for t in TARGETS])
+    scored = engine(student, student.params).logprob(INPUTS, [t + end for t in TARGETS])
     for row, wanted in enumerate(scored):
         assert len(wanted) == pairs.target_length[row]
         np.testing.assert_allclose(found[row, : len(wanted)], wanted, atol=3e-5)
 
 
 def test_padding_changes_nothing(student: Student) -> None:
-    pairs = students.encode(student, INPUTS, TARGETS)
+    pairs = encode(student, INPUTS, TARGETS)
     padded, where = logprobs(student, pairs), there(pairs)
     filled = np.arange(40) < pairs.source_length[:, None]
     noisy = pairs._replace(
@@ -124,10 +133,10 @@ def test_padding_changes_nothing(student: Student) -> None:
 
 @pytest.mark.slow
 def test_remat_changes_no_gradient(student: Student) -> None:
-    pairs = students.encode(student, INPUTS, TARGETS)
+    pairs = encode(student, INPUTS, TARGETS)
 
     def loss(params: Any, remat: bool) -> Any:
-        found = students.target_logprobs(student.module, params, pairs, remat=remat)[0]
+        found = target_logprobs(student.module, params, pairs, remat=remat)[0]
         return jnp.where(there(pairs), found, 0).sum()
 
     plain, again = (jax.jit(jax.grad(loss), static_argnums=1)(student.params, r) for r in (0, 1))
@@ -137,7 +146,7 @@ def test_remat_changes_no_gradient(student: Student) -> None:
 
 @pytest.mark.slow
 def test_dropout_is_drawn_from_the_key(student: Student) -> None:
-    pairs = students.encode(student, INPUTS, TARGETS)
+    pairs = encode(student, INPUTS, TARGETS)
     none = logprobs(student, pairs)
     one, two = (logprobs(student, pairs, jax.random.key(seed)) for seed in (1, 2))
     np.testing.assert_array_equal(one, logprobs(student, pairs, jax.random.key(1)))
@@ -148,15 +157,15 @@ def test_dropout_is_drawn_from_the_key(student: Student) -> None:
 def test_the_engine_has_the_parameters_of_the_moment(student: Student, tmp_path: Path) -> None:
     """Other parameters, other answers; and the checkpoint written answers as the engine does."""
     moved = jax.tree.map(lambda x: x * 1.05 + 0.02, student.params)
-    first, second = (students.engine(student, p) for p in (student.params, moved))
-    assert first.identity == students.engine(student, student.params).identity
+    first, second = (engine(student, p) for p in (student.params, moved))
+    assert first.identity == engine(student, student.params).identity
     assert first.identity != second.identity
-    assert first.identity != students.engine(student, student.params, "other").identity
+    assert first.identity != engine(student, student.params, "other").identity
     made = second.generate(INPUTS, max_new_tokens=12)
     before = first.generate(INPUTS, max_new_tokens=12)
     assert [one.tokens for one in made] != [one.tokens for one in before]
-    where = students.write_student(tmp_path / "written", student, student.params)
-    assert where == students.write_student(tmp_path / "written", student, moved)  # in its place
+    where = write_student(tmp_path / "written", student, student.params)
+    assert where == write_student(tmp_path / "written", student, moved)  # in its place
     assert [p.name for p in tmp_path.iterdir()] == ["written"]
     kind = Seq2SeqModel if student.kind == "t5" else LocalModel
     assert kind.load(str(where)).generate(INPUTS, max_new_tokens=12) == made
@@ -172,7 +181,7 @@ def test_the_engine_has_the_parameters_of_the_moment(student: Student, tmp_path:
 def test_computing_in_bfloat16_leaves_float32_parameters(path: Path, student: Student) -> None:
     half = load(path, dtype="bfloat16")
     assert {leaf.dtype.name for leaf in jax.tree.leaves(half.params)} == {"float32"}
-    pairs = students.encode(half, INPUTS, TARGETS)
+    pairs = encode(half, INPUTS, TARGETS)
     apart = np.abs(logprobs(half, pairs) - logprobs(student, pairs))[there(pairs)]
     assert logprobs(half, pairs).dtype == np.float32 and 1e-4 < apart.max() < 1.0
 
@@ -181,17 +190,17 @@ def test_a_new_t5_with_anothers_tokenizer(tmp_path: Path) -> None:
     """The tiny decoder's: bytes, an end token, no pad token."""
     write_tiny_model(tmp_path / "tokens")
     sizes = NewT5(str(tmp_path / "tokens"), width=16, inner=24, heads=2, head_width=8, layers=1)
-    student = students.new_t5(sizes, max_source=40, max_target=30)
+    student = new_t5(sizes, max_source=40, max_target=30)
     config = student.module.config
     assert config.vocab_size == len(student.tokenizer)
     assert (config.eos_token_id, student.end) == (257, 257)
-    same = students.new_t5(sizes, max_source=40, max_target=30)
-    other = students.new_t5(NewT5(**{**vars(sizes), "seed": 1}), max_source=40, max_target=30)
+    same = new_t5(sizes, max_source=40, max_target=30)
+    other = new_t5(NewT5(**{**vars(sizes), "seed": 1}), max_source=40, max_target=30)
     assert student.identity == same.identity != other.identity
     tables = [one.params["shared"]["weight"] for one in (student, same, other)]
     np.testing.assert_array_equal(tables[0], tables[1])
     assert np.abs(tables[0] - tables[2]).max() > 1
-    written = students.write_student(tmp_path / "new", student, student.params)
+    written = write_student(tmp_path / "new", student, student.params)
     assert json.loads((written / "config.json").read_text())["model_type"] == "t5"
     back = load(written)
     assert back.end == 257 and back.identity != student.identity
@@ -201,7 +210,7 @@ def test_a_new_t5_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
     texts = ["the capital of France", "the capital of Chad", "the area of Chad"]
     sizes = NewT5(vocabulary=270, width=16, inner=24, heads=2, head_width=8, layers=1)
     made = [
-        students.new_t5(sizes, max_source=40, max_target=30, texts=iter(some))
+        new_t5(sizes, max_source=40, max_target=30, texts=iter(some))
         for some in (texts, texts, ["other words"])
     ]
     assert made[0].identity == made[1].identity != made[2].identity
@@ -216,10 +225,10 @@ def test_a_new_t5_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
     for wrong, told in (({"vocabulary": 200}, "alone are 258"), ({"vocabulary": -1}, "or more")):
         with pytest.raises(InputError, match=told):
             sizes = NewT5(**{**vars(sizes), **wrong})
-            students.new_t5(sizes, max_source=40, max_target=30, texts=texts)
+            new_t5(sizes, max_source=40, max_target=30, texts=texts)
     with pytest.raises(InputError, match="There are no texts"):
-        students.new_t5(NewT5(vocabulary=300), max_source=40, max_target=30)
-    back = load(students.write_student(tmp_path / "new", student, student.params))
+        new_t5(NewT5(vocabulary=300), max_source=40, max_target=30)
+    back = load(write_student(tmp_path / "new", student, student.params))
     assert back.end == 1 and back.tokenizer.encode(texts[1]) == student.tokenizer.encode(texts[1])
 
 

@@ -13,17 +13,21 @@ from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.parameters import flatten
 from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import hashes
-from jaxrag.training.student.data import TextPair, batches, make_batch, tokenised
+from jaxrag.training.student.checkpoint import new_t5
+from jaxrag.training.student.engine import engine
+from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.settings import StudentTraining
-from jaxrag.training.student.students import (
-    NewT5,
-    Student,
-    TokenPairs,
-    engine,
-    new_t5,
-    target_logprobs,
+from jaxrag.training.student.student import NewT5, Student, TokenPairs
+from jaxrag.training.student.training import (
+    TextPair,
+    batches,
+    best_step,
+    make_batch,
+    make_step,
+    token_loss,
+    tokenised,
+    train,
 )
-from jaxrag.training.student.training import best_step, make_step, token_loss, train
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 

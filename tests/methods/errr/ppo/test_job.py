@@ -29,7 +29,8 @@ from jaxrag.steps.asking import Reader
 from jaxrag.steps.searches import Search
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.training.ppo.settings import PPOTraining
-from jaxrag.training.student.students import NewT5, load_student, new_t5, write_student
+from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
+from jaxrag.training.student.student import NewT5
 from jaxrag.types import Generation, InputError, Passage, Question
 from tests.methods.errr.test_errr import ANGLES, PASSAGES, Reads
 from tests.scripted import ScriptedIndex
