@@ -1,15 +1,15 @@
-"""SiDR's beta search: weights over a vocabulary against the sets of tokens of millions of passages.
+"""SiDR's beta search: upper bounds on the scores of millions of passages' token sets.
 
-A passage's score is the sum of the query's weights of its tokens, docs/methods.md, "R3: the four
-searches". Rather than multiply sparse matrices, each token fetches a row of 8-bit weights, one for
-each query of a batch, and rows are added up in 16 bits. Weights are rounded up, so sums are upper
-bounds: what the best bounds leave out is left out for certain, and few passages have to be scored
-in full (by `jaxrag.retrieval.sidr.bag_of_tokens`).
+A passage's score is the sum of the query's weights over its tokens, docs/methods.md, "R3: the four
+searches". Instead of a sparse matrix product, each token looks up a row of 8-bit weights, one for
+each query of a batch, and rows are summed in 16 bits. Weights are rounded up, so sums are upper
+bounds: passages whose bound is too low are excluded for certain, and few have to be scored exactly
+(by `jaxrag.retrieval.sidr.bag_of_tokens`).
 
-Passages lie in tiles: rows of a [s tile] array of token ids, of which the i-th tile has
-``widths[i]`` from ``starts[i]`` on, and each column is one passage. A tile is as wide as its
-longest passage needs, shorter ones are filled up with ``PAD``. Of every `BLOCK` columns of a tile,
-those that leave the same rest divided by tile / BLOCK, only the two best bounds are kept.
+Passages are stored in tiles of a [s tile] array of token ids: the i-th tile has the rows
+``starts[i]`` to ``starts[i] + widths[i]``, and each column is one passage. A tile is as wide as its
+longest passage; shorter ones are padded by `PAD`. A block is `BLOCK` columns of a tile that are
+congruent modulo tile / BLOCK; only its two best bounds are kept.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, UInt8, UInt16, UInt32
 
 PAD = 0xFFFF
-"""The id that is no token's."""
+"""Id of padding."""
 
 STEP = 8
-"""Tokens added up between two looks at the sums; widths of tiles are multiples of it."""
+"""Tokens per iteration of the loop over a tile; widths of tiles are multiples of it."""
 
 BLOCK = 16
-"""Passages of which the two best bounds are kept."""
+"""Passages of a block, of which the two best bounds are kept."""
 
 LEVELS = 126
 """Steps between 0 and a query's largest weight. Two rounded weights fit 8 bits."""
 
 LONGEST = (1 << 16) // (LEVELS + 1) - 1
-"""Tokens of a passage whose bound is sure to fit 16 bits."""
+"""Most tokens of a passage, so that its bound fits 16 bits."""
 
-_GROUP = 8  # blocks of which the best is looked at first
+_GROUP = 8  # neighbouring blocks whose maximum is searched first
 
-_SLACK = 1 + 2.0**-20  # more than the three roundings of a float32 level
+_SLACK = 1 + 2.0**-20  # exceeds the three float32 roundings of a level
 
 
 class Part(NamedTuple):
-    """Tiles of passages; the first ``count`` columns are passages, what follows is none."""
+    """Tiles of passages; the first ``count`` columns are passages, the rest is padding."""
 
     slots: UInt16[Array, "*p s tile"]
     starts: Int[Array, "*p i"]
@@ -57,8 +57,8 @@ class Blocks(NamedTuple):
     """The two best bounds of each block, in levels.
 
     ``best`` packs (bound + 1) * 16 + 15 - lane, where the lane is the column divided by
-    tile / BLOCK, and is 0 where a block has no passage; ``second`` is bound + 1 of the runner-up, 0
-    where there is none. Blocks run by tile and rest.
+    tile / BLOCK; it is 0 for a block without passages. ``second`` is bound + 1 of the second best,
+    0 without one. Blocks are ordered by tile and residue.
     """
 
     best: UInt32[Array, "b q"]
@@ -66,8 +66,8 @@ class Blocks(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """The best blocks of each query, -1 for none: the best passage's bound and lane, the
-    runner-up's bound, and which block it is. Bounds are in levels.
+    """The best blocks of each query, padded by -1, with the lane and bound of their best passage
+    and the bound of the second best. Bounds are in levels.
     """
 
     blocks: Int[Array, "q m"]
@@ -80,15 +80,13 @@ class Selected(NamedTuple):
 def level_table(
     queries: Float[Array, "q v"], inverse: Float[Array, " q"]
 ) -> UInt8[Array, "65536 q"]:
-    """Each token's weights in levels, rounded up; zero for ids beyond the vocabulary.
-
-    There is a row for every 16-bit id, so that looking one up needs no check.
+    """Weights of each token in levels, rounded up, for every 16-bit id; 0 beyond the vocabulary.
 
     Args:
       queries: weights, not negative.
       inverse: LEVELS / the query's largest weight.
     """
-    # Bits, as a processor may take a weight below 1e-38 for zero.
+    # Compared as bits, as processors may flush weights below 1e-38 to zero.
     positive = lax.bitcast_convert_type(queries, jnp.int32) > 0
     levels = jnp.ceil(queries * inverse[:, None] * _SLACK)
     levels = jnp.where(positive, jnp.clip(levels, 1, LEVELS + 1), 0).astype(jnp.uint8)
@@ -96,7 +94,7 @@ def level_table(
 
 
 def _bounds(part: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
-    """Blocks of one part; of a table without queries' axis, [b 1]."""
+    """Blocks of one part; [b 1] for a table without an axis of queries."""
     tile = part.slots.shape[1]
 
     def one(at: tuple[Array, Array, Array]) -> Blocks:
@@ -104,12 +102,12 @@ def _bounds(part: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
 
         def add(step: Array, sums: UInt16[Array, "tile ..."]) -> UInt16[Array, "tile ..."]:
             rows = [_row(part.slots, start + step * STEP + i, table) for i in range(STEP)]
-            if table.ndim > 1:  # additions of 8 bits first: the registers hold twice as many
+            if table.ndim > 1:  # 8-bit additions first: registers hold twice as many
                 rows = [first + second for first, second in zip(rows[::2], rows[1::2], strict=True)]
             return sum((row.astype(jnp.uint16) for row in rows), sums)
 
-        nothing = jnp.zeros((tile, *table.shape[1:]), jnp.uint16)
-        sums = lax.fori_loop(0, width // STEP, add, nothing)
+        zeros = jnp.zeros((tile, *table.shape[1:]), jnp.uint16)
+        sums = lax.fori_loop(0, width // STEP, add, zeros)
         return _two_best(sums, part.count - index * tile)
 
     found = lax.map(one, (jnp.arange(part.starts.shape[0]), part.starts, part.widths))
@@ -124,7 +122,7 @@ def _row(
 
 
 def _two_best(sums: UInt16[Array, "tile ..."], count: Array) -> Blocks:
-    """The two best of each block among the first ``count`` columns; of equal ones the first."""
+    """The two best of each block among the first ``count`` columns; the first of equal ones."""
     apart = sums.shape[0] // BLOCK
     best = second = jnp.zeros((apart, *sums.shape[1:]), jnp.uint32)
     for lane in range(BLOCK):
@@ -137,16 +135,16 @@ def _two_best(sums: UInt16[Array, "tile ..."], count: Array) -> Blocks:
     return Blocks(best, (second // BLOCK).astype(jnp.uint16))
 
 
-# Rows of 64 bytes are one register of a processor with AVX-512, which XLA halves by default.
+# A row of 64 bytes fits one AVX-512 register; XLA uses half of it by default.
 block_bounds = jax.jit(_bounds, compiler_options={"xla_cpu_prefer_vector_width": 512})
-"""The blocks of one part in the memory of a CPU."""
+"""Blocks of one part, on a CPU."""
 
 
 @partial(jax.jit, static_argnames=("mesh", "axis"))
 def sharded_block_bounds(
     parts: Part, table: UInt8[Array, "65536 q"], *, mesh: Mesh, axis: str
 ) -> Blocks:
-    """The blocks of many parts, [p ...] in ``parts``, which are spread over a mesh axis."""
+    """Blocks of several parts, stacked in ``parts`` [p ...] and sharded over a mesh axis."""
 
     def local(parts: Part, table: UInt8[Array, "65536 q"]) -> Blocks:
         found = lax.map(lambda part: _bounds(part, table), parts)
@@ -165,7 +163,7 @@ def select(blocks: Blocks, *, wanted: int) -> Selected:
 
 @partial(jax.jit, static_argnames=("wanted", "mesh", "axis"))
 def sharded_select(blocks: Blocks, *, wanted: int, mesh: Mesh, axis: str) -> Selected:
-    """`select` among blocks that are spread over a mesh axis."""
+    """`select` of blocks that are sharded over a mesh axis."""
 
     def local(blocks: Blocks) -> Selected:
         keys, at, seconds = _select(blocks, wanted)
@@ -181,13 +179,13 @@ def sharded_select(blocks: Blocks, *, wanted: int, mesh: Mesh, axis: str) -> Sel
 
 
 def _select(blocks: Blocks, wanted: int) -> tuple[Array, Array, Array]:
-    """The best keys, their blocks and the runners-up, [q wanted].
+    """The best keys, their blocks and the second bests, [q wanted].
 
-    Any of the best keys is in one of as many groups of neighbours with the largest maxima.
+    The ``wanted`` best keys are in the ``wanted`` groups of neighbours with the largest maxima.
     """
     b, q = blocks.best.shape
     keys = jnp.pad(blocks.best, ((0, -b % _GROUP), (0, 0))).reshape(-1, _GROUP, q)
-    maxima = keys.max(axis=1).astype(jnp.float32).T  # keys stay below 2^20, float32 has them all
+    maxima = keys.max(axis=1).astype(jnp.float32).T  # keys are below 2^20: exact in float32
     groups = lax.top_k(maxima, min(wanted, maxima.shape[1]))[1]
     at = (groups[..., None] * _GROUP + jnp.arange(_GROUP)).reshape(q, -1)
     at = jnp.pad(at, ((0, 0), (0, max(wanted - at.shape[1], 0))), constant_values=b)

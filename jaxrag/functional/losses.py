@@ -1,9 +1,8 @@
-"""Losses that train a retriever: SiDR's and R3's contrastive one, and KL divergence.
+"""Losses of a retriever: the contrastive loss of SiDR and R3, and KL divergence.
 
 docs/methods.md, "R3: loss"; Zhou et al. (SiDR), R3. A batch has n questions, each with a positive
 passage and hard negatives; all passages of the batch are candidates for each question. Relevance is
-the inner product of two vectors over the vocabulary, at temperature 1. Over a mesh, arrays that are
-sharded along their first axis give the loss of the whole batch, like any jitted function.
+the inner product of two vectors over the vocabulary, at temperature 1.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ Form = Literal["paper", "released"]
 
 
 class Embedded(NamedTuple):
-    """What SiDR makes of n texts.
+    """SiDR's vectors of n texts.
 
     Attributes:
-      dense: E(x), every entry above 0.
-      sparse: E(x) with all but its largest entries zero, the text's own tokens kept.
+      dense: E(x), all entries positive.
+      sparse: E(x) with all entries zero except the largest and those of the text's own tokens.
       tokens: T(x), 1 at the tokens of the text.
     """
 
@@ -38,12 +37,12 @@ def symmetric_contrastive(
 ) -> Float[Array, " n"]:
     """-log P(passage i | query i) - log P(query i | passage i) of each question, in nats.
 
-    The first probability is among all m passages, the second among all n queries (R3 eq for
-    L(q, d); the released code's two cross-entropies).
+    The first probability is over all m passages, the second over all n queries (R3's L(q, d); the
+    released code's two cross-entropies).
 
     Args:
       queries: vectors of the questions.
-      passages: of the positives, in the order of the questions, then of any hard negatives.
+      passages: vectors of the positives, in the order of the questions, then of hard negatives.
     """
     if len(passages) < len(queries):
         raise InputError(
@@ -57,25 +56,21 @@ def symmetric_contrastive(
 
 
 def sidr_loss(queries: Embedded, passages: Embedded, *, form: Form = "paper") -> Float[Array, ""]:
-    """The loss of a batch over SiDR's channels.
+    """SiDR's loss of a batch, parametric and semi-parametric; L is `symmetric_contrastive`.
 
-    "paper": L(E(q), E(d)) + L(E(q), T(d)) / 2 + L(T(q), E(d)) / 2, summed over the batch, with E
-    sparsified, as the paper defines E. (It does not say whether that holds in the loss, too; who
-    wants dense vectors there gives them as sparse ones.)
-    "released": a quarter each of L(Ek(q), E(d)), L(E(q), Ek(d)), L(T(q), E(d)) and L(E(q), T(d)),
-    with Ek sparsified and E not, averaged over the batch.
-
-    Args:
-      queries: of n questions.
-      passages: as in `symmetric_contrastive`.
+    "paper": L(E(q), E(d)) + L(E(q), T(d)) / 2 + L(T(q), E(d)) / 2, summed over the batch, with
+    sparse E, as the paper defines E. (It does not say whether that includes the loss; for dense
+    vectors there, pass them as the sparse ones.)
+    "released": [L(Ek(q), E(d)) + L(E(q), Ek(d)) + L(T(q), E(d)) + L(E(q), T(d))] / 4, with sparse
+    Ek and dense E, averaged over the batch.
     """
-    of = symmetric_contrastive
+    loss = symmetric_contrastive
     if form == "paper":
         q, d = queries.sparse, passages.sparse
-        return jnp.sum(of(q, d) + of(q, passages.tokens) / 2 + of(queries.tokens, d) / 2)
+        return jnp.sum(loss(q, d) + loss(q, passages.tokens) / 2 + loss(queries.tokens, d) / 2)
     if form == "released":
-        parametric = of(queries.sparse, passages.dense) + of(queries.dense, passages.sparse)
-        semi = of(queries.dense, passages.tokens) + of(queries.tokens, passages.dense)
+        parametric = loss(queries.sparse, passages.dense) + loss(queries.dense, passages.sparse)
+        semi = loss(queries.dense, passages.tokens) + loss(queries.tokens, passages.dense)
         return jnp.mean(parametric + semi) / 4
     raise InputError(f"form is {form!r}; allowed are 'paper' and 'released'.")
 
@@ -85,12 +80,12 @@ def distillation(
 ) -> Float[Array, ""]:
     """Mean KL(P || R) over questions in nats: RePlug's loss, R3's ablation (Shi et al., 2023).
 
-    P is the softmax over a question's m passages of ``targets`` by ``temperature``, what the
-    language model says of them (log P(y|q,d)), and constant; R that of the retriever's ``scores``.
-    A passage of target -inf has probability 0.
+    R is the softmax of the retriever's ``scores`` over a question's m passages. P is the softmax
+    of ``targets`` / ``temperature``, the language model's log P(y|q,d), without gradient. A target
+    of -inf has probability 0.
     """
-    wanted = jax.nn.log_softmax(jax.lax.stop_gradient(targets) / temperature, axis=1)
-    found = jax.nn.log_softmax(scores, axis=1)
-    weight = jnp.exp(wanted)
-    apart = jnp.where(weight > 0, weight * (jnp.where(weight > 0, wanted, 0.0) - found), 0.0)
-    return apart.sum(axis=1).mean()
+    target = jax.nn.log_softmax(jax.lax.stop_gradient(targets) / temperature, axis=1)
+    predicted = jax.nn.log_softmax(scores, axis=1)
+    weight = jnp.exp(target)
+    terms = jnp.where(weight > 0, weight * (jnp.where(weight > 0, target, 0.0) - predicted), 0.0)
+    return terms.sum(axis=1).mean()

@@ -1,8 +1,8 @@
 """Random rankings: the Plackett-Luce model over candidates (Luce 1959; Plackett 1975).
 
-Each place is filled by a draw among the candidates that are left, with probabilities proportional
-to exp(log_weights). Drawing one Gumbel variable for each candidate and ranking by log-weight plus
-variable is the same (Yellott 1977; Kool et al. 2019), without a loop.
+Each rank is drawn from the remaining candidates, with probabilities proportional to
+exp(log_weights). Equivalently, without a loop, candidates are sorted by log-weight plus a Gumbel
+variable each (Yellott 1977; Kool et al. 2019).
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from jaxrag.types import InputError
 def log_weights(
     scores: Float[Array, " n"], *, alpha: float = 1.0, temperature: float = 1.0
 ) -> Float[Array, " n"]:
-    """(1 + s')^alpha / temperature, where s' are the scores brought to [0, 1] by their range.
+    """(1 + s')^alpha / temperature, where s' are the scores scaled to [0, 1] by their range.
 
-    With temperature 1 it is how the released code of Fair RAG (Kim & Diaz 2024) makes log-weights
-    of retrieval scores, whatever their scale. Scores that are all equal count as 0 each: every
-    order is then equally probable, as it is with alpha 0. Temperature towards 0 gives the order of
-    the scores.
+    With temperature 1, the log-weights of retrieval scores in the released code of Fair RAG (Kim &
+    Diaz 2024). Equal scores become 0: all orders are then equally probable, as with alpha 0.
+    Temperature towards 0 gives the order of the scores.
     """
+    scores = scores / 16  # keeps the range and its reciprocal within float32
     low, high = jnp.min(scores), jnp.max(scores)
     width = jnp.where(high > low, high - low, 1.0)
     return (1.0 + (scores - low) / width) ** alpha / temperature
 
 
 def sample(key: Key[Array, ""], log_weights: Float[Array, " n"], *, k: int) -> Int[Array, " k"]:
-    """The first ``k`` places of one random ranking: positions of candidates, each at most once.
+    """The first ``k`` candidates of one random ranking, as positions.
 
     Raises:
-      InputError: there are no ``k`` candidates.
+      InputError: fewer than ``k`` candidates.
     """
     (n,) = log_weights.shape
     if not 1 <= k <= n:
@@ -43,13 +43,12 @@ def sample(key: Key[Array, ""], log_weights: Float[Array, " n"], *, k: int) -> I
 
 
 def log_probability(log_weights: Float[Array, " n"], order: Int[Array, " k"]) -> Float[Array, ""]:
-    """Log-probability that a ranking begins with ``order`` (distinct positions), natural.
+    """Natural log-probability that a ranking begins with ``order`` (distinct positions).
 
-    sum_i (w[o_i] - log sum over what is not in o_1 .. o_{i-1} of exp w), each sum in its own right:
-    taking the chosen weights off one total would cancel where they make up most of it.
+    sum_i (w[o_i] - log sum over j not in o_1 .. o_{i-1} of exp w_j). Each sum is computed anew:
+    subtracting the chosen weights from the total would cancel where they make up most of it.
     """
-    earlier = jnp.tril(jnp.ones((order.shape[0],) * 2, bool), -1)
-    found = order[:, None] == jnp.arange(log_weights.shape[0])
-    taken = (earlier.astype(int) @ found.astype(int)) > 0  # [k n]: chosen before place k
-    left = jax.nn.logsumexp(jnp.where(taken, -jnp.inf, log_weights), axis=-1)
-    return jnp.sum(log_weights[order] - left)
+    chosen = order[:, None] == jnp.arange(log_weights.shape[0])
+    taken = jnp.cumsum(chosen, axis=0) - chosen > 0  # [k n]: chosen before rank k
+    remaining = jax.nn.logsumexp(jnp.where(taken, -jnp.inf, log_weights), axis=-1)
+    return jnp.sum(log_weights[order] - remaining)

@@ -1,11 +1,12 @@
 """Self-RAG's scores (Asai et al. 2024, section 3.3 and its appendix on inference).
 
-A language model judges what it reads and writes by reflection tokens. Their log-probabilities,
-natural, become a score of each segment of an answer: is the passage relevant, does it support what
-was written, is that useful, and how probable was it. Orders of the log-probabilities: relevant,
-irrelevant; fully, partially, not supported; utility 1 to 5; retrieval, no retrieval.
+A language model critiques passages and answers by reflection tokens. Their natural
+log-probabilities give a score of each segment of an answer: is the passage relevant, does it
+support the segment, is the segment useful, and how probable is it. Log-probabilities are in the
+order: relevant, irrelevant; fully, partially, not supported; utility 1 to 5; retrieval, no
+retrieval.
 
-Where the released code computes something else than the paper says, a ``rule`` tells which.
+``rule`` decides where the released code disagrees with the paper.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from jaxtyping import Array, Bool, Float, Int
 Rule = Literal["paper", "released"]
 
 UTILITIES = (-1.0, -0.5, 0.0, 0.5, 1.0)
-"""What the five grades of utility count."""
+"""Values of the five grades of utility."""
 
 
 class Critique(NamedTuple):
-    """Natural-log probabilities of the tokens that judge one segment: 2, 3 and 5 of them."""
+    """Log-probabilities of the reflection tokens of one segment: 2, 3 and 5 of them."""
 
     relevance: Float[Array | np.ndarray, " a"]
     support: Float[Array | np.ndarray, " a"]
@@ -32,7 +33,7 @@ class Critique(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What each part of a segment's score counts; the paper's by default."""
+    """Weights of the parts of a segment's score; the paper's by default."""
 
     relevance: float | Float[Array, ""] = 1.0
     support: float | Float[Array, ""] = 1.0
@@ -44,7 +45,7 @@ WEIGHTS = Weights()
 
 
 class Scores(NamedTuple):
-    """The parts of a segment's score, unweighted, and their weighted sum."""
+    """Unweighted parts of a segment's score, and their weighted sum."""
 
     relevance: Float[Array, ""]
     support: Float[Array, ""]
@@ -54,7 +55,7 @@ class Scores(NamedTuple):
 
 
 def shares(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, " a"]:
-    """Probabilities of the given tokens among each other; all 0 where none is possible."""
+    """Probabilities of the tokens, normalised to sum to 1; all 0 if none is possible."""
     top = jnp.max(logprobs)
     possible = top != -jnp.inf  # NaN stays NaN
     odds = jnp.where(possible, jnp.exp(logprobs - jnp.where(possible, top, 0.0)), 0.0)
@@ -64,16 +65,16 @@ def shares(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, " a"]:
 def retrieval_probability(
     logprobs: Float[Array, " a"], *, rule: Rule = "paper"
 ) -> Float[Array, ""]:
-    """P(retrieval) / (P(retrieval) + P(no retrieval)), which is compared with a threshold.
+    """P(retrieval) / (P(retrieval) + P(no retrieval)), to be compared with a threshold.
 
-    The released code for short answers forgets to take exponentials: it divides ln P(retrieval) by
-    ln P(retrieval) + ln P(no retrieval), which falls as retrieval becomes more probable (rule
-    "released"; 0.5 where both logarithms are 0).
+    The released code for short answers omits the exponentials: ln P(retrieval) / (ln P(retrieval) +
+    ln P(no retrieval)) decreases as retrieval becomes more probable (rule "released"; 0.5 if both
+    logarithms are 0).
     """
     if rule == "paper":
         return shares(logprobs)[0]
     total = jnp.sum(logprobs)
-    # the limit where retrieval, or both, are impossible
+    # the limit if retrieval is, or both are, impossible
     ratio = jnp.where(logprobs[0] == -jnp.inf, 1.0, logprobs[0] / jnp.where(total, total, 1.0))
     return jnp.where(total == 0.0, 0.5, ratio)
 
@@ -84,22 +85,22 @@ def relevance_score(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, "
 
 
 def support_score(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, ""]:
-    """Share of "fully supported" and half of that of "partially", in [0, 1]."""
+    """Share of "fully supported" plus half the share of "partially", in [0, 1]."""
     fully, partially, _ = shares(logprobs)
     return fully + 0.5 * partially
 
 
 def utility_score(logprobs: Float[Array | np.ndarray, " a"]) -> Float[Array, ""]:
-    """The mean of `UTILITIES` by the shares of the five grades, in [-1, 1]."""
+    """Mean of `UTILITIES`, weighted by the shares of the five grades, in [-1, 1]."""
     return jnp.sum(shares(logprobs) * jnp.asarray(UTILITIES))
 
 
 def sequence_score(
     logprobs: Float[Array, " t"], *, where: Bool[Array, " t"] | None = None
 ) -> Float[Array, ""]:
-    """exp of the mean token log-probability of a segment, in [0, 1]; 0 for one without tokens.
+    """exp of the mean token log-probability of a segment, in [0, 1]; 0 without tokens.
 
-    The paper writes p(segment), the released code normalises by length, and so is it here.
+    The paper has p(segment); the mean over tokens is the released code's.
     """
     where = jnp.ones_like(logprobs, bool) if where is None else where
     count = jnp.sum(where)
@@ -117,9 +118,10 @@ def segment_scores(
     """All parts of one segment's score, and their weighted sum (the paper's eqs 3 and 4).
 
     Args:
-      critique: a segment without a passage has -inf for all that speaks of one, which counts 0.
-      logprobs: of the segment's own tokens; ``where`` marks the real ones.
-      weights: what the parts count.
+      critique: -inf for relevance and support, if there is no passage, gives scores of 0.
+      logprobs: of the segment's own tokens.
+      where: real tokens.
+      weights: of the parts.
     """
     relevance = relevance_score(critique.relevance)
     support = support_score(critique.support)
@@ -140,10 +142,10 @@ def path_score(
     where: Bool[Array, " n"] | None = None,
     rule: Rule = "paper",
 ) -> Float[Array, ""]:
-    """The score of an answer of several segments; 0 for one without segments.
+    """The score of an answer of several segments; 0 without segments.
 
-    The paper does not say how the segments' scores are put together: under its rule they are
-    averaged, so that no answer wins by its length. The released code multiplies them.
+    The paper does not say how segments' scores are combined; under its rule they are averaged, so
+    that longer answers have no advantage. The released code multiplies them.
     """
     where = jnp.ones_like(scores, bool) if where is None else where
     count = jnp.sum(where)
@@ -155,9 +157,8 @@ def path_score(
 def option_scores(
     scores: Float[Array, " n"], options: Int[Array, " n"], *, count: int
 ) -> Float[Array, " a"]:
-    """Sum of the scores of the passages that chose each of ``count`` options, from 0.
+    """Sum of the scores of the passages with each of ``count`` options; the largest is the answer.
 
-    Closed questions: the option with the greatest sum is the answer. A negative number of an option
-    counts for none.
+    ``options`` are the options, from 0, that closed questions' passages lead to; negative for none.
     """
     return jax.ops.segment_sum(scores, jnp.where(options < 0, count, options), count + 1)[:count]

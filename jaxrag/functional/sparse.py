@@ -1,9 +1,8 @@
-"""Search among sparse vectors: weights over a vocabulary against rows of some hundred entries.
+"""Exact search of sparse vectors over a vocabulary, with some hundred entries each.
 
-The index E(D) of SiDR (docs/methods.md, "R3: the four searches"), asked with E(q) (parametric
-search) or T(q) (alpha). A row of the matrix holds token ids, then their values as the bits of
-float16, so that one array of 16-bit numbers is all there is. As in
-`jaxrag.functional.bag_of_tokens`, each entry fetches the weights of all queries at once.
+SiDR's index E(D) (docs/methods.md, "R3: the four searches"), searched by E(q) (parametric) or T(q)
+(alpha). A row of the array has the vector's token ids, then their values as the bits of float16.
+As in `jaxrag.functional.bag_of_tokens`, each entry looks up the weights of all queries at once.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from jaxtyping import Array, Float, Int, UInt16
 from jaxrag.functional.topk import TopK, merge_topk, topk
 
 _CHUNK = 4096
-_STEP = 8  # entries added up between two looks at the sums
+_STEP = 8  # entries per iteration of the loop over entries
 
 
 @jax.jit
 def weight_table(queries: Float[Array, "q v"]) -> Float[Array, "65536 q"]:
-    """Each token's weights; zero for ids beyond the vocabulary, so that every 16-bit id has one."""
+    """Weights of each token under all queries, for every 16-bit id; 0 beyond the vocabulary."""
     return jnp.pad(queries.T, ((0, (1 << 16) - queries.shape[1]), (0, 0)))
 
 
@@ -41,14 +40,14 @@ def search(
 ) -> TopK:
     """The ``k`` rows with the largest inner product with each query: scores and rows [q k].
 
-    Scores are float32 sums of l products in the order of entries. Order is total: larger score
-    first, then lower row; fewer than ``k`` rows are filled up with row -1 and score -inf.
+    Scores are float32 sums of l products in the order of entries. Results are ordered and padded
+    as in `jaxrag.functional.topk`.
 
     Args:
       entries: l ids, then l values.
       table: see `weight_table`.
-      k: at least 1.
-      count: rows from here on are none.
+      k: results per query, at least 1.
+      count: number of real rows; the rest is padding.
       offset: added to the rows found.
       chunk: rows scored at once.
     """
@@ -57,14 +56,14 @@ def search(
     found = TopK(jnp.full((q, k), -jnp.inf), jnp.full((q, k), -1, jnp.int32))
 
     def add(step: Array, found: TopK) -> TopK:
-        # The last chunk begins early enough to be whole; what the one before had is left out.
+        # The last chunk overlaps the one before, whose rows are excluded.
         start = jnp.minimum(step * chunk, n - chunk)
         rows = start + jnp.arange(chunk)
         scores = _scores(lax.dynamic_slice_in_dim(entries, start, chunk), table)
         kept = (rows >= step * chunk) & (rows < count)
-        here = jax.vmap(partial(topk, k=k), in_axes=1)(jnp.where(kept[:, None], scores, -jnp.inf))
-        here = here._replace(rows=here.rows + start + offset)  # merging marks fillers again
-        return jax.vmap(partial(merge_topk, k=k))(found, here)
+        new = jax.vmap(partial(topk, k=k), in_axes=1)(jnp.where(kept[:, None], scores, -jnp.inf))
+        new = new._replace(rows=new.rows + start + offset)  # merging marks padding again
+        return jax.vmap(partial(merge_topk, k=k))(found, new)
 
     return lax.fori_loop(0, -(-n // chunk), add, found)
 
@@ -81,8 +80,8 @@ def _scores(entries: UInt16[Array, "n 2*l"], table: Float[Array, "65536 q"]) -> 
             sums += values[:, None] * table.at[ids].get(mode="promise_in_bounds")
         return sums
 
-    nothing = jnp.zeros((n, table.shape[1]), jnp.float32)
-    return lax.fori_loop(0, columns.shape[1] // _STEP, add, nothing)
+    zeros = jnp.zeros((n, table.shape[1]), jnp.float32)
+    return lax.fori_loop(0, columns.shape[1] // _STEP, add, zeros)
 
 
 @partial(jax.jit, static_argnames=("k", "mesh", "axis"))
@@ -95,19 +94,19 @@ def sharded_search(
     mesh: Mesh,
     axis: str,
 ) -> TopK:
-    """`search` among rows that are spread over a mesh axis."""
+    """`search` of rows that are sharded over a mesh axis."""
 
     def local(
         entries: UInt16[Array, "m 2*l"], table: Float[Array, "65536 q"], count: Array
     ) -> TopK:
         first = lax.axis_index(axis) * entries.shape[0]
         found = search(entries, table, k=k, count=count - first, offset=first)
-        together = lax.all_gather(found, axis, axis=1, tiled=True)
-        nothing = TopK(jnp.full((k,), -jnp.inf), jnp.full((k,), -1, jnp.int32))
-        return jax.vmap(lambda found: merge_topk(nothing, found, k=k))(together)
+        gathered = lax.all_gather(found, axis, axis=1, tiled=True)
+        empty = TopK(jnp.full((k,), -jnp.inf), jnp.full((k,), -1, jnp.int32))
+        return jax.vmap(lambda found: merge_topk(empty, found, k=k))(gathered)
 
-    # The merge is the same on every device, which the checker of replication cannot see.
-    spread = jax.shard_map(
+    # check_vma cannot infer that the merged result is replicated.
+    sharded = jax.shard_map(
         local, mesh=mesh, in_specs=(P(axis), P(), P()), out_specs=P(), check_vma=False
     )
-    return spread(entries, table, jnp.asarray(count))
+    return sharded(entries, table, jnp.asarray(count))

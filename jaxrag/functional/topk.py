@@ -1,12 +1,12 @@
-"""Exact top-k search: the rows of a matrix with the largest inner products, or smallest distances.
+"""Exact top-k search: rows of a matrix with the largest inner products or smallest distances.
 
-A top-k over all scores at once takes as long as computing them. Two things keep it at a few
-percent: only the best ``k`` of the blocks of 128 scores are looked into (exact, see `topk`), and
-rows are taken in chunks whose scores fit a memory budget, merged into a running top-k. A matrix
-of one chunk is never copied, so hold matrices of moderate size whole on the device.
+A top-k over all scores at once would take as long as computing them. It takes a few percent of
+that, because only the best ``k`` of the blocks of 128 scores are sorted (exact, see `topk`), and
+because rows are scored in chunks that fit a memory budget, merged into a running top-k. A matrix of
+one chunk is never copied.
 
-Order is total: larger score first, then lower row. Fewer than ``k`` rows are filled up with row
--1 and score -inf, and a row that scores -inf is never found. Scores must not be NaN.
+Results are ordered by score, then by row. Fewer than ``k`` rows are padded by row -1 and score
+-inf; a row with score -inf is never found. Scores must not be NaN.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 _BLOCK = 128
-"""Scores to a block: the best size is near sqrt(n / k), and a TPU's lanes are 128."""
+"""Scores of a block: the best size is near sqrt(n / k), and a TPU has 128 lanes."""
 
 _SCORES = 1 << 26
-"""Scores held at once while searching: 256 MiB of float32."""
+"""Scores in memory at once during a search: 256 MiB of float32."""
 
 
 class TopK(NamedTuple):
-    """The best rows of one query (or of each of many), best first."""
+    """The best rows of one or several queries, best first."""
 
     scores: Float[Array, "*q k"]
     rows: Int[Array, "*q k"]
@@ -39,9 +39,9 @@ class TopK(NamedTuple):
 def topk(scores: Float[Array, " n"], k: int, *, block: int = _BLOCK) -> TopK:
     """The ``k`` largest scores and their positions, equal scores in order of position.
 
-    Any of the ``k`` best scores lies in one of the ``k`` blocks with the largest maxima (equal
-    maxima: the earlier block), since each block before its own holds a better score. So the
-    maximum of each block, one cheap pass, leaves k * block candidates.
+    The ``k`` best scores are in the ``k`` blocks with the largest maxima (of equal maxima, the
+    earlier blocks), since each block that precedes another has a score that precedes all of the
+    other's. So one cheap pass, the maximum of each block, leaves k * block candidates.
     """
     scores = jnp.where(scores == 0.0, 0.0, scores)  # top_k would put -0.0 behind 0.0
     tail = ((0, -scores.shape[0] % block),)
@@ -54,9 +54,9 @@ def topk(scores: Float[Array, " n"], k: int, *, block: int = _BLOCK) -> TopK:
 
 
 def merge_topk(first: TopK, second: TopK, *, k: int) -> TopK:
-    """The ``k`` best of two results for one query; equal scores: those of ``first`` come first.
+    """The ``k`` best of two results of one query; of equal scores, those of ``first`` come first.
 
-    With ``first`` from lower rows than ``second`` the order is as if both were searched at once.
+    If ``first`` is from lower rows than ``second``, this is the result of searching both at once.
     """
     scores = jnp.concatenate([first.scores, second.scores])
     return _best(scores, jnp.concatenate([first.rows, second.rows]), k)
@@ -74,27 +74,31 @@ def search(
 ) -> TopK:
     """The ``k`` rows with the largest inner product with each query: scores and rows [q k].
 
-    ``bias`` is added to every score: -inf leaves a row out, and `l2_bias` turns the order into
-    that of the Euclidean distance. ``offset`` is added to the rows found: search a corpus part
-    by part, each from its first row, and `merge_topk` the results. ``chunk`` is the number of
-    rows scored at once, by default what fits 256 MiB of scores; a matrix of more rows is copied
-    chunk by chunk on the way (on a CPU that costs about as long as reading it).
+    Products are in full float32 on every device. Their last bits may depend on q, as the rounding
+    of matrix products depends on shapes: pad queries to a fixed q if results must not depend on
+    the batch.
 
-    Products are taken in full float32 on every device. Their last bits may depend on q, as
-    matrix products round differently from shape to shape: pad queries to a fixed q where a
-    result must not depend on its batch.
+    Args:
+      matrix: rows to search.
+      queries: of the same width.
+      k: results per query.
+      bias: added to the scores of each row: -inf excludes a row, and `l2_bias` gives the order of
+        the Euclidean distance.
+      offset: added to the rows found: to search a corpus in parts, and `merge_topk` the results.
+      chunk: rows scored at once, by default what fits 256 MiB of scores. A matrix of more rows is
+        copied chunk by chunk.
     """
     (n, _), q = matrix.shape, queries.shape[0]
     chunk = chunk or max(_BLOCK, _SCORES // max(q, 1))
-    steps = max(-(-n // chunk) - 1, 0)  # the last chunk, shorter perhaps, stands outside the loop
+    steps = max(-(-n // chunk) - 1, 0)  # the last, perhaps shorter chunk follows the loop
 
     def best(found: TopK, start: int | Array, size: int) -> TopK:
         scores = _inner_products(queries, lax.dynamic_slice_in_dim(matrix, start, size))
         if bias is not None:
             scores += lax.dynamic_slice_in_dim(bias, start, size)
-        here = jax.vmap(partial(topk, k=k))(scores)
-        here = here._replace(rows=here.rows + (start + offset))  # merging marks fillers again
-        return jax.vmap(partial(merge_topk, k=k))(found, here)
+        new = jax.vmap(partial(topk, k=k))(scores)
+        new = new._replace(rows=new.rows + (start + offset))  # merging marks padding again
+        return jax.vmap(partial(merge_topk, k=k))(found, new)
 
     found = TopK(jnp.full((q, k), -jnp.inf), jnp.full((q, k), -1, jnp.int32))
     if steps:
@@ -108,30 +112,20 @@ def l2_bias(matrix: Float[Array, "n d"]) -> Float[Array, " n"]:
     return -0.5 * jnp.sum(jnp.square(matrix), axis=-1)
 
 
-def squared_distances(found: TopK, queries: Float[Array, "q d"]) -> Float[Array, "q k"]:
-    """Squared Euclidean distances of what `search` found with `l2_bias`; +inf where nothing was.
-
-    |q - x|^2 = |q|^2 - 2 (<q, x> - |x|^2 / 2), in float32: the error is about 1e-7 of |q|^2 +
-    |x|^2, not of the distance.
-    """
-    norms = jnp.sum(jnp.square(queries), axis=-1, keepdims=True)
-    return jnp.maximum(norms - 2.0 * found.scores, 0.0)
-
-
 def shard_rows(
     matrix: np.ndarray, mesh: Mesh, axis: str
 ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-    """Spreads the rows of a (memory-mapped) matrix over a mesh axis, as float32, with their bias.
+    """Shards the rows of a (memory-mapped) matrix over a mesh axis, as float32, with their bias.
 
-    Each device reads only its rows. Rows of zeros with bias -inf make the number divisible.
+    Each device reads only its rows. Padding rows have bias -inf.
     """
     n, devices = matrix.shape[0], mesh.shape[axis]
     padded = -(-n // devices) * devices
     bias = np.where(np.arange(padded) < n, 0.0, -np.inf).astype(np.float32)
 
     def rows(index: Any) -> np.ndarray:
-        here = np.asarray(matrix[index[0]], np.float32)
-        return np.pad(here, ((0, bias[index[0]].shape[0] - here.shape[0]), (0, 0)))
+        own = np.asarray(matrix[index[0]], np.float32)
+        return np.pad(own, ((0, bias[index[0]].shape[0] - own.shape[0]), (0, 0)))
 
     sharding = NamedSharding(mesh, P(axis))
     return (
@@ -151,10 +145,10 @@ def sharded_search(
     axis: str,
     chunk: int | None = None,
 ) -> TopK:
-    """`search` over a matrix whose rows are spread over a mesh axis (see `shard_rows`).
+    """`search` of a matrix whose rows are sharded over a mesh axis (see `shard_rows`).
 
-    Each device finds its own ``k`` best, and the k * devices results are merged on all of them;
-    devices hold ascending rows, so order and ties are those of one device.
+    Each device finds its ``k`` best; the k * devices results are merged on all devices. Results are
+    those of one device, ties included, as devices hold ascending rows.
     """
 
     def local(
@@ -165,15 +159,15 @@ def sharded_search(
         gathered = lax.all_gather(found, axis, axis=1, tiled=True)
         return jax.vmap(partial(_best, k=k))(gathered.scores, gathered.rows)
 
-    # The merge is the same on every device, which the checker of replication cannot see.
-    spread = jax.shard_map(
+    # check_vma cannot infer that the merged result is replicated.
+    sharded = jax.shard_map(
         local, mesh=mesh, in_specs=(P(axis), P(), P(axis)), out_specs=P(), check_vma=False
     )
-    return spread(matrix, queries, bias)
+    return sharded(matrix, queries, bias)
 
 
 def _best(scores: Float[Array, " n"], rows: Int[Array, " n"], k: int) -> TopK:
-    """Top-k of scores whose rows ascend where scores are equal; -1 and -inf fill it up."""
+    """Top-k of scores, padded by -1 and -inf; the rows of equal scores must ascend."""
     short = max(k - scores.shape[0], 0)
     best, at = lax.top_k(jnp.pad(scores, (0, short), constant_values=-jnp.inf), k)
     found = jnp.pad(rows, (0, short), constant_values=-1)[at]

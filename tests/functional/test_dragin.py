@@ -70,6 +70,11 @@ def test_the_heaviest_words_of_equal_ones_the_first() -> None:
     for n, kept in [(0, []), (1, [1]), (2, [0, 1]), (3, [0, 1, 2]), (9, [0, 1, 2])]:
         found = dragin.heaviest(weights, n, where=where)
         assert np.flatnonzero(found).tolist() == kept
+    # padding comes after every real weight, NaN after every other real weight
+    odd = jnp.array([9.0, jnp.nan, -jnp.inf])
+    for n, kept in [(1, [2]), (2, [1, 2])]:
+        found = dragin.heaviest(odd, n, where=jnp.array([False, True, True]))
+        assert np.flatnonzero(found).tolist() == kept
 
 
 def in_loops(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.functional.ranking import (
+    auc,
     kendall_tau,
     ndcg,
     pair_targets,
@@ -133,15 +134,22 @@ def test_an_infinite_difference_of_scores(scores: list[float], ties: Any) -> Non
 
 quarters = st.integers(-40, 40).map(lambda n: n / 4)  # sums of these are exact in float32
 rows = st.lists(st.tuples(quarters, st.integers(0, 5)), min_size=2, max_size=10)
+LOSS = jax.jit(ranknet_loss, static_argnames="ties")
 
 
 @settings(deadline=None, max_examples=40)
-@given(rows, st.integers(-64, 64), st.sampled_from(["half", "drop"]))
+@given(
+    st.sampled_from([2, 7]).flatmap(
+        lambda n: st.lists(st.tuples(quarters, st.integers(0, 5)), min_size=n, max_size=n)
+    ),
+    st.integers(-64, 64),
+    st.sampled_from(["half", "drop"]),
+)
 def test_a_constant_added_to_all_scores_changes_nothing(row: Any, constant: int, ties: Any) -> None:
     scores, labels = (np.array(x) for x in zip(*row, strict=True))
-    one = ranknet_loss(jnp.asarray(scores, jnp.float32), jnp.asarray(labels), ties=ties)
+    one = LOSS(jnp.asarray(scores, jnp.float32), jnp.asarray(labels), ties=ties)
     moved = jnp.asarray(scores + constant, jnp.float32)
-    assert one == ranknet_loss(moved, jnp.asarray(labels), ties=ties)
+    assert one == LOSS(moved, jnp.asarray(labels), ties=ties)
     for figure in (pairwise_accuracy, kendall_tau, ndcg):
         np.testing.assert_equal(figure(scores, labels), figure(scores + constant, labels))
 
@@ -163,6 +171,20 @@ def test_figures_against_plain_loops(row: Any) -> None:
     by = (right + wrong + only_labels) * pairs
     tau = (right - wrong) / math.sqrt(by) if by else NAN
     np.testing.assert_allclose(kendall_tau(scores, labels), tau)
+
+
+def test_auc_by_hand() -> None:
+    # positives 3 and 1, negatives 1 and 0: 3 is above both, 1 above 0 and equal to 1: 3.5 of 4
+    assert auc(np.array([3.0, 1.0, 1.0, 0.0]), np.array([1, 1, 0, 0])) == 3.5 / 4
+    assert auc(np.array([-np.inf, 0.0]), np.array([0, 1])) == 1
+    assert math.isnan(auc(np.ones(2), np.ones(2))) and math.isnan(auc(np.zeros(0), np.zeros(0)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(quarters, st.integers(0, 1)), min_size=1, max_size=10))
+def test_auc_is_the_pairwise_accuracy_of_binary_labels(row: Any) -> None:
+    scores, labels = (np.array(x) for x in zip(*row, strict=True))
+    np.testing.assert_allclose(auc(scores, labels), pairwise_accuracy(scores, labels))
 
 
 @pytest.mark.parametrize("gain", ["exponential", "linear"])
@@ -210,13 +232,15 @@ def test_what_is_undefined_is_nan() -> None:
 
 def test_bad_input() -> None:
     labels = np.array([1, 0])
-    with pytest.raises(InputError, match=r"Scores are \(3,\) and labels \(2,\)"):
+    with pytest.raises(InputError, match=r"Scores have shape \(3,\) and labels \(2,\)"):
         pairwise_accuracy(np.zeros(3), labels)
-    with pytest.raises(InputError, match="score of rewrite 1 is NaN"):
+    with pytest.raises(InputError, match="score of item 1 is NaN"):
         kendall_tau(np.array([0.0, NAN]), labels)
-    with pytest.raises(InputError, match="label of rewrite 0 is NaN"):
+    with pytest.raises(InputError, match="label of item 0 is NaN"):
         ndcg(np.zeros(2), np.array([NAN, 1.0]))
     with pytest.raises(InputError, match="A label is -1"):
         ndcg(np.zeros(2), np.array([-1, 1]))
     with pytest.raises(InputError, match="k is 0"):
         ndcg(np.zeros(2), labels, k=0)
+    with pytest.raises(InputError, match="neither 0 nor 1"):
+        auc(np.zeros(2), np.array([1, 2]))

@@ -13,6 +13,7 @@ from jaxrag.functional import uncertainty
 
 FEW = settings(max_examples=40, deadline=None)
 T = 6
+MEAN_NLL = jax.jit(uncertainty.mean_nll, static_argnames="rule")
 LOGPROBS = hnp.arrays(np.float32, T, elements=st.floats(-20, 0, width=32))
 
 
@@ -41,9 +42,6 @@ def test_mean_nll_worked_by_hand() -> None:
 def test_empty_answers_are_infinitely_uncertain(rule: uncertainty.Rule) -> None:
     assert nll(ends=False, rule=rule) == math.inf
     assert nll(-0.5, ends=True, rule=rule) == math.inf
-    row, where = padded(-0.5)
-    smallest = uncertainty.min_token_probability(row, where=where, ends=True, rule=rule)
-    assert smallest == 0.0
 
 
 def test_one_token_cut_by_length() -> None:
@@ -57,29 +55,17 @@ def test_impossible_token_is_uncertain() -> None:
     assert nll(-0.5, -math.inf, ends=True) == 0.5
 
 
-def test_min_token_probability() -> None:
-    row, where = padded(math.log(0.5), math.log(0.25), math.log(0.125))
-    smallest = uncertainty.min_token_probability
-    np.testing.assert_allclose(smallest(row, where=where, ends=True), 0.25, rtol=1e-6)
-    np.testing.assert_allclose(smallest(row, where=where, ends=False), 0.125, rtol=1e-6)
-
-
 @FEW
 @given(LOGPROBS, st.integers(0, T), st.booleans(), st.sampled_from(["paper", "released"]))
 def test_equals_float64_and_jit(logprobs, length, ends, rule) -> None:
     where = jnp.arange(T) < length
     kept = logprobs[:length].astype(float)
     kept = kept[:-1] if (ends or rule == "released") else kept
-    arguments = (jnp.array(logprobs),)
-    keywords = {"where": where, "ends": jnp.array(ends)}
-    for function, expected in (
-        (uncertainty.mean_nll, -kept.mean() if kept.size else np.inf),
-        (uncertainty.min_token_probability, np.exp(kept.min()) if kept.size else 0.0),
-    ):
-        plain = function(*arguments, **keywords, rule=rule)
-        jitted = jax.jit(function, static_argnames="rule")(*arguments, **keywords, rule=rule)
-        np.testing.assert_allclose(plain, expected, rtol=1e-6, atol=1e-6)
-        np.testing.assert_allclose(jitted, plain, rtol=1e-6)
+    expected = -kept.mean() if kept.size else np.inf
+    arguments = {"where": where, "ends": jnp.array(ends), "rule": rule}
+    plain = uncertainty.mean_nll(jnp.array(logprobs), **arguments)
+    np.testing.assert_allclose(plain, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(MEAN_NLL(jnp.array(logprobs), **arguments), plain, rtol=1e-6)
 
 
 def test_vmap_over_answers() -> None:
@@ -98,39 +84,6 @@ def test_gradient_of_mean_nll_is_finite() -> None:
         kept = max(len(logprobs) - 1, 0)
         expected = [-1 / max(kept, 1)] * kept + [0] * (T - kept)
         np.testing.assert_allclose(slope, expected)
-
-
-def test_predictive_entropy() -> None:
-    # Two sampled answers of log-probabilities -1 - 2 and -5: (3 + 5) / 2.
-    rows, where = map(jnp.stack, zip(padded(-1, -2), padded(-5), strict=True))
-    assert uncertainty.predictive_entropy(rows, where=where) == 4.0
-    nothing = uncertainty.predictive_entropy(jnp.zeros((0, T)), where=jnp.zeros((0, T), bool))
-    assert nothing == math.inf
-    # Samples of a fair coin's one token: log 2 exactly, whatever comes up.
-    coin = jnp.full((9, 1), math.log(0.5))
-    np.testing.assert_allclose(
-        uncertainty.predictive_entropy(coin, where=jnp.ones((9, 1), bool)), math.log(2), rtol=1e-6
-    )
-
-
-def test_token_entropy() -> None:
-    # Uniform over 4 (log 4), over 2 of 4 with two impossible (log 2), certain (0); one masked.
-    no = -jnp.inf
-    logits = jnp.array([[3.0] * 4, [1, 1, no, no], [0, no, no, no], [5.0, 1, 0, 2]])
-    where = jnp.array([True, True, True, False])
-    entropy = uncertainty.token_entropy(logits, where=where)
-    np.testing.assert_allclose(entropy, (math.log(4) + math.log(2)) / 3, rtol=1e-6)
-    assert uncertainty.token_entropy(logits, where=jnp.zeros(4, bool)) == math.inf
-
-
-@FEW
-@given(hnp.arrays(np.float32, (3, 5), elements=st.floats(-30, 30, width=32)))
-def test_token_entropy_equals_float64(logits) -> None:
-    p = np.exp(logits.astype(float) - logits.max(-1, keepdims=True))
-    p /= p.sum(-1, keepdims=True)
-    expected = -np.sum(p * np.log(p), axis=-1).mean()
-    ours = uncertainty.token_entropy(jnp.array(logits), where=jnp.ones(3, bool))
-    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_trigger_at_the_threshold() -> None:

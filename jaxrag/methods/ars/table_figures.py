@@ -12,7 +12,7 @@ from jaxtyping import Float
 from rich.table import Table
 
 from jaxrag.evaluation.significance import Interval, intervals, resampled_means
-from jaxrag.functional.agreement import auc
+from jaxrag.functional.ranking import auc
 
 Counts = Float[np.ndarray, "q 4"]
 """Of each question: judgements, those that say 1, gold ones, and those where both do."""
