@@ -38,8 +38,8 @@ def digest_bytes(data: bytes) -> str:
 
 
 def in_share(text: str, share: float) -> bool:
-    """Whether a text, such as a question's id, is in a random share (0 to 1) of all texts.
+    """Whether a text, such as a question's id, is in a pseudo-random share (0 to 1) of all texts.
 
-    Depends on the text alone (CRC-32), so that the same questions are held out of every table.
+    Depends only on the text (CRC-32), so that all tables hold out the same questions.
     """
     return zlib.crc32(text.encode()) / 2**32 < share

@@ -1,4 +1,4 @@
-"""JSON over HTTP from one server or several equal ones: choice of server, rate, retries."""
+"""JSON over HTTP from one or several equivalent servers: load balancing, rate limit, retries."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import httpx2 as httpx
 from jaxrag.types import EngineDown, InputError
 
 _log = logging.getLogger("jaxrag")
-_TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504}  # status codes that are worth a retry
+_TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504}  # status codes that are retried
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after every failure
-_QUOTED = 500  # characters of a server's answer that a message quotes
+_QUOTED = 500  # characters of a response that an error message quotes
 
 T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A failure that a retry may mend; ``pause``: seconds that the server asks to wait, if any."""
+    """A failure to be retried, after ``pause`` seconds if the server requests a pause."""
 
     def __init__(self, message: str, *, pause: float | None = None) -> None:
         super().__init__(message)
@@ -34,19 +34,19 @@ class TransientError(Exception):
 
 
 class _Server:
-    """One address, its open requests, and until when no request goes there."""
+    """One address with its open requests, and the times until which it gets no new ones."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.busy = 0
         self.failures = 0  # in a row
-        self.away_until = 0.0  # by our choice, after a failure
-        self.held_until = 0.0  # as the server asked
-        self.trouble = ""  # its last failure
+        self.backoff_until = 0.0  # after a failure
+        self.paused_until = 0.0  # as requested by the server
+        self.last_failure = ""
 
     def wait(self, now: float, deadline: float, resting: float) -> float:
-        """Seconds until a request may go there, which itself avoids it until ``resting``."""
-        return max(self.held_until, min(self.away_until, deadline), resting, now) - now
+        """Seconds until it may get a request that itself avoids it until ``resting``."""
+        return max(self.paused_until, min(self.backoff_until, deadline), resting, now) - now
 
 
 def retry_after(response: httpx.Response) -> float | None:
@@ -63,29 +63,29 @@ def retry_after(response: httpx.Response) -> float | None:
 
 
 def refusal(status: int, text: str, message: str) -> Exception:
-    """The error for a request that the server refuses: one `InputError`, whatever the status."""
+    """The default error for a refused request: an `InputError`, whatever the status."""
     return InputError(message)
 
 
 class HttpClient:
-    """Sends a request to the least busy server and retries what may pass; threads may share it.
+    """Sends requests to the least busy server and retries transient failures; thread-safe.
 
-    Timeouts, broken connections, status 408, 409, 425, 429, 5xx and answers that are no JSON object
-    are retried. A server that failed is left alone for 0.5 to 30 s, twice as long after every
-    failure in a row, or for as long as it asks; meanwhile requests go to the other servers.
+    Timeouts, broken connections, status 408, 409, 425, 429, 5xx and responses that are not a JSON
+    object are retried. A server that failed gets no requests for 0.5 to 30 s, twice as long after
+    each consecutive failure, or for as long as it requests; meanwhile others get them.
 
     Args:
-      urls: addresses of equal servers, up to the path.
+      urls: addresses of equivalent servers, up to the path.
       headers: of every request.
-      secrets: texts that no message may show, such as keys in ``headers``.
-      timeout: seconds until one attempt is given up.
-      patience: seconds until a request is given up, all attempts together.
-      rate: most attempts that begin per second; None for no limit.
-      requested_pause: seconds to wait that a failed response asks for.
-      refused: the error for a status that no retry mends, from (status, text, message).
+      secrets: strings to remove from error messages, such as keys in ``headers``.
+      timeout: seconds of one attempt.
+      patience: seconds of a request, all attempts together.
+      rate: largest number of attempts per second; None for no limit.
+      requested_pause: seconds of pause that a failed response requests, or None.
+      refused: the error for a status that is not retried, from (status, text, message).
 
     Raises:
-      InputError: no address, a malformed one, one that holds a password, or a number out of range.
+      InputError: no address, a malformed one, one with a password, or a number out of range.
     """
 
     def __init__(
@@ -129,19 +129,19 @@ class HttpClient:
         read: Callable[[dict[str, Any]], T] = lambda answer: answer,
         patience: float | None = None,
     ) -> T:
-        """What ``read`` makes of the JSON object that a server answers.
+        """The JSON object of a response, passed through ``read``.
 
         Args:
           method: "GET" or "POST".
           path: below the servers' addresses.
           body: sent as JSON.
           parameters: of the query string.
-          read: takes the answer apart; where it raises `TransientError`, the request is retried.
-          patience: seconds for all attempts, instead of the client's own.
+          read: parses the object; if it raises `TransientError`, the request is retried.
+          patience: seconds of all attempts, instead of the client's.
 
         Raises:
           EngineDown: no server answered within ``patience``.
-          Exception: what ``refused`` returns for a status that no retry mends.
+          Exception: from ``refused``, for a status that is not retried.
         """
         self._wait_for_rate()
         patience = self._patience if patience is None else patience
@@ -156,7 +156,7 @@ class HttpClient:
                 except TransientError as error:
                     pause = _pause(failures) if error.pause is None else error.pause
                     resting[server], failures = time.monotonic() + pause, failures + 1
-                    self._leave_alone(server, error)
+                    self._back_off(server, error)
                 else:
                     server.failures = 0
                     return value
@@ -169,7 +169,7 @@ class HttpClient:
     def _free_server(
         self, resting: Mapping[_Server, float], deadline: float, patience: float
     ) -> Iterator[_Server]:
-        """The least busy server that may be asked, as soon as there is one."""
+        """The least busy server that may get a request; waits until there is one."""
         while True:
             with self._lock:
                 now = time.monotonic()
@@ -178,8 +178,9 @@ class HttpClient:
                 wait = waits[server]
                 if (wait or resting) and now + wait > deadline:
                     raise EngineDown(
-                        f"no server answered within {patience:.0f} s (last: {server.trouble}). "
-                        "Finished work is kept: check the server, then run the same command again."
+                        f"no server answered within {patience:.0f} s (last: "
+                        f"{server.last_failure}). Finished work is kept: check the server, then "
+                        "run the same command again."
                     )
                 if not wait:
                     server.busy += 1
@@ -219,15 +220,16 @@ class HttpClient:
             raise TransientError(f"{where} answers something else than a JSON object: {quote}")
         return value
 
-    def _leave_alone(self, server: _Server, error: TransientError) -> None:
+    def _back_off(self, server: _Server, error: TransientError) -> None:
         with self._lock:
-            now, server.trouble, first = time.monotonic(), str(error), not server.failures
+            now, first = time.monotonic(), not server.failures
+            server.last_failure = str(error)
             if error.pause is not None:
-                server.trouble += f"; it asks to wait {error.pause:,.0f} s"
-                server.held_until = max(server.held_until, now + error.pause)
+                server.last_failure += f"; it asks to wait {error.pause:,.0f} s"
+                server.paused_until = max(server.paused_until, now + error.pause)
                 server.failures = max(server.failures, 1)
-            elif now >= server.away_until:  # requests that fail together count as one failure
-                server.away_until = now + _pause(server.failures)
+            elif now >= server.backoff_until:  # requests that fail together count as one failure
+                server.backoff_until = now + _pause(server.failures)
                 server.failures += 1
         if first:
             _log.warning("%s; trying again", error)
@@ -239,7 +241,7 @@ class HttpClient:
         time.sleep(max(0.0, start - time.monotonic()))
 
     def _quote(self, text: object) -> str:
-        """The beginning of a text on one line, without the secrets."""
+        """The beginning of a text on one line, without secrets."""
         line = " ".join(str(text).split())
         for secret in self._secrets:
             line = line.replace(secret, "***")
@@ -247,12 +249,12 @@ class HttpClient:
 
 
 def _pause(failures: int) -> float:
-    """Seconds to wait after that many earlier failures."""
+    """Seconds of backoff after that many earlier failures, with jitter."""
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**failures) * random.uniform(0.5, 1)
 
 
 def check_address(url: str) -> None:
-    """Raises `InputError` for a malformed address, or one that holds a password."""
+    """Raises `InputError` for a malformed address, or one with a password."""
     host = urllib.parse.urlsplit(url).netloc
     if not url.startswith(("http://", "https://")) or not host:
         raise InputError(f"{url!r} is not a server's address: write http://HOST or https://HOST.")

@@ -60,7 +60,7 @@ def append(file: Path, lines: Sequence[str]) -> None:
 
 
 def cut_torn_line(file: Path) -> None:
-    """Removes an incomplete last line, which an interrupted write leaves behind."""
+    """Removes an incomplete last line, left by an interrupted write."""
     if file.is_file():
         data = file.read_bytes()
         whole = data.rfind(b"\n") + 1

@@ -1,7 +1,7 @@
-"""Progress of a long job, and its log.
+"""Progress display of a long job, and its log file.
 
-On a terminal or in a notebook a bar, otherwise lines of text; the log is a file of JSON lines, with
-warnings on standard error too.
+Progress is a bar on a terminal or in a notebook, otherwise lines of text. The log is JSON lines;
+warnings also go to standard error.
 """
 
 from __future__ import annotations
@@ -22,18 +22,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 _LOGGER = logging.getLogger("jaxrag")
 
 
-class _Readable(logging.Handler):
-    """Lines on the current ``sys.stderr``, which a progress bar may have replaced."""
+class _StderrHandler(logging.Handler):
+    """Writes to the current ``sys.stderr``, which a progress bar may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
 
 
 class _JsonLines(logging.FileHandler):
-    """One object per record: ``time`` (UTC), ``level``, ``message`` and further fields.
-
-    Further fields are those of ``extra={"fields": {...}}`` in the logging call.
-    """
+    """One object per record: ``time`` (UTC), ``level``, ``message`` and ``extra["fields"]``."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
@@ -54,25 +51,22 @@ class _JsonLines(logging.FileHandler):
             super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Ignores a log that cannot be written; answers and store report a full disk."""
+        """Ignores a log that cannot be written; a full disk is reported by other writers."""
 
 
 @contextlib.contextmanager
 def run_log(file: Path) -> Iterator[None]:
-    """Inside the block, jaxrag logs INFO and above to ``file``, WARNING and above to the screen.
-
-    ``file`` is appended to, so it holds the records of all processes of a run.
-    """
-    readable, lines = _Readable(logging.WARNING), _JsonLines(file, delay=True, encoding="utf-8")
+    """Logs INFO and above to ``file`` (appended) and WARNING and above to standard error."""
+    handlers = _StderrHandler(logging.WARNING), _JsonLines(file, delay=True, encoding="utf-8")
     before = _LOGGER.level, _LOGGER.propagate
     _LOGGER.setLevel(logging.INFO)
     _LOGGER.propagate = False  # the root logger may have a handler that would print it twice
-    for handler in (readable, lines):
+    for handler in handlers:
         _LOGGER.addHandler(handler)
     try:
         yield
     finally:
-        for handler in (readable, lines):
+        for handler in handlers:
             _LOGGER.removeHandler(handler)
             handler.close()
         _LOGGER.setLevel(before[0])
@@ -80,7 +74,7 @@ def run_log(file: Path) -> Iterator[None]:
 
 
 class Advance(Protocol):
-    """Callback that a job calls as it finishes items."""
+    """Callback of a job that finishes items."""
 
     def __call__(self, count: int, note: str = "") -> None:
         """Adds ``count`` finished items and shows ``note``."""
@@ -91,15 +85,15 @@ class Advance(Protocol):
 def progress(
     total: int, label: str, *, done: int = 0, every: float = 10.0, console: Console | None = None
 ) -> Iterator[Advance]:
-    """Shows on standard error the items finished, items per second and the remaining time.
+    """Shows the number of finished items, items per second and the remaining time.
 
     Args:
       total: number of items.
-      label: what the job does, such as "encoding".
-      done: items that an earlier run finished; they do not count towards the rate.
-      every: least seconds between lines, where standard error is neither a terminal nor a
-        notebook; a last line is written at the end if the job took longer than this.
-      console: written to instead of standard error.
+      label: the job's name, such as "encoding".
+      done: items finished by an earlier run, which do not count towards the rate.
+      every: least seconds between lines if there is no bar. A last line is written at the end if
+        the job took longer.
+      console: replaces standard error.
     """
     console = console or Console(stderr=True)
     show = _bar if console.is_terminal or console.is_jupyter else _lines

@@ -1,8 +1,8 @@
 """Recovery of the intact entries of a damaged store.
 
-Keys are hashes, so entries are spread evenly over the key space, and every entry has a checksum. A
-damaged file is therefore read by ranges of keys: a range that SQLite cannot read loses only its own
-entries, and every entry that is read is checked.
+Keys are hashes, so entries are distributed evenly over the key space. A damaged file is read by
+ranges of keys: a range that SQLite cannot read loses only its own entries. Every entry that is read
+is verified by its checksum.
 """
 
 from __future__ import annotations

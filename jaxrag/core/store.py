@@ -1,9 +1,9 @@
 """Content-addressed store of expensive results, such as generations and searches.
 
 One SQLite file maps a hash of everything that determines a result (operation, identity of the model
-or index with its settings, exact input) to the bytes of the result. Entries are only ever added.
-Each write is one transaction in write-ahead mode: a killed process loses at most the batch that it
-was writing, and several processes may share the file.
+or index with its settings, exact input) to the bytes of the result. Entries are never changed. Each
+write is one transaction in write-ahead mode: a killed process loses at most the batch that it was
+writing, and several processes may share the file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEYS_PER_SELECT = 500  # below SQLite's limit on variables
 
 
 class Producer(NamedTuple):
-    """What computed results, and the number and total size (bytes) of its entries."""
+    """The operation and identity that computed results, and number and bytes of its entries."""
 
     operation: str
     identity: str
@@ -119,7 +119,7 @@ class Store:
             )
 
     def _enable_write_ahead(self) -> None:
-        """Switches to write-ahead mode; SQLite does not itself wait for another that switches."""
+        """Switches to write-ahead mode; waits, as SQLite does not, for a process doing the same."""
         deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
@@ -131,7 +131,7 @@ class Store:
                 time.sleep(0.02)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The values of those ``keys`` that are present.
+        """The values of the ``keys`` that are present.
 
         Raises:
           InputError: an entry is damaged.
@@ -230,7 +230,7 @@ class Store:
         self._connection.close()
 
     def _explained(self, error: Exception) -> InputError:
-        """The error to raise in place of SQLite's: what happened and what to do."""
+        """The error to raise instead of SQLite's: what happened and what to do."""
         text = str(error)
         failed = "disk I/O" in text
         if failed and shutil.disk_usage(Path(self.path).parent).free < _FULL_BELOW:

@@ -16,7 +16,7 @@ _END, _SEPARATOR = "**", "; "
 _LABEL = r"(?:[\w'’ ]{0,50}\b)?quer(?:y|ies)\b[ \w]{0,30}:|answer:"
 _BOLD_LABEL = re.compile(rf"\*\*\s*({_LABEL})\s*\*\*|\*\*\s*({_LABEL})(?=[^*\n]*\S)", re.I)
 _LABELLED = re.compile(rf"^\W*(?:{_LABEL})\s*", re.I)
-# bold text, which does not end the queries: at the beginning, or after an item's number or bullet
+# bold text does not end the queries at the beginning, or after an item's number or bullet
 _BOLD = re.compile(
     r"(\A\s*|^\s*(?:[-•*–]\s+|\(?\d{1,2}[.):]\s*))\*\*(?=\s*[\w\"“'])(.+?)\*\*", re.M
 )
@@ -69,14 +69,14 @@ def parse_queries(
 
 
 def write_queries(texts: Sequence[str]) -> str:
-    """Queries in the format that models are asked for: ``a; b **``."""
+    """Queries in the output format of prompts: ``a; b **``."""
     return f"{_SEPARATOR.join(texts)} {_END}"
 
 
 def unique_queries(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts without those that repeat an earlier one or hold no query ("", "none", "n/a").
+    """The texts without repetitions and without empty queries ("", "none", "n/a").
 
-    Case, white space and punctuation do not count as a difference.
+    Texts that differ only in case, white space and punctuation are repetitions.
     """
     found: dict[str, str] = {}
     for text in texts:

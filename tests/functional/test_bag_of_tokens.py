@@ -159,13 +159,3 @@ def test_eight_devices_bound_as_one_does() -> None:
     alone = [bags.block_bounds(one, levels) for one in parts]
     for together, apart in zip(found, zip(*alone, strict=True), strict=True):
         np.testing.assert_array_equal(together, np.concatenate(apart))
-
-
-def test_jit_changes_nothing() -> None:
-    passages = [[1, 2, 3], [], [4], [0, 11]] * 9
-    levels = table(np.random.default_rng(0).random((2, V)).astype(np.float32))
-    one = part(passages, 32)
-    jitted = bags.block_bounds(one, levels), bags.select(random_blocks(30), wanted=4)
-    with jax.disable_jit():
-        plain = bags.block_bounds(one, levels), bags.select(random_blocks(30), wanted=4)
-    jax.tree.map(np.testing.assert_array_equal, jitted, plain)

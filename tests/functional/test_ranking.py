@@ -137,6 +137,11 @@ rows = st.lists(st.tuples(quarters, st.integers(0, 5)), min_size=2, max_size=10)
 LOSS = jax.jit(ranknet_loss, static_argnames="ties")
 
 
+def items(n: int) -> Any:
+    """Scores and labels of n rewrites."""
+    return st.lists(st.tuples(quarters, st.integers(0, 5)), min_size=n, max_size=n)
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     st.sampled_from([2, 7]).flatmap(
