@@ -1,8 +1,8 @@
-"""How a language model judges what it reads and writes, as Self-RAG asks it to.
+"""Self-RAG's judgements by a language model, of passages and of its own segments.
 
-A Self-RAG checkpoint (Asai et al. 2024) has reflection tokens in its vocabulary: their
+A Self-RAG checkpoint (Asai et al. 2024) has reflection tokens in its vocabulary, whose
 probabilities are read after what they judge. Any other model is asked by prompts, and the
-probabilities of its words for the same judgements stand for them, which is an emulation.
+probabilities of its words for the same judgements replace them: an emulation.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from jaxtyping import Float
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional.self_rag import Critique
 from jaxrag.steps import prompts
+from jaxrag.steps.loops import with_full_stop
 from jaxrag.steps.tasks import continuation
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError, Prompt
 
-RETRIEVAL = ("[Retrieval]", "[No Retrieval]", "[Continue to Use Evidence]")
+AGAIN = "[Continue to Use Evidence]"
+RETRIEVAL = ("[Retrieval]", "[No Retrieval]", AGAIN)
 RELEVANCE = ("[Relevant]", "[Irrelevant]")
 SUPPORT = ("[Fully supported]", "[Partially supported]", "[No support / Contradictory]")
 UTILITY = tuple(f"[Utility:{grade}]" for grade in range(1, 6))
 TOKENS = (*RETRIEVAL, *RELEVANCE, *SUPPORT, *UTILITY)
 
-_MARKS = (".", "!", "?")
-
-_UNSAID = np.full(3, -np.inf, np.float32)
+_NO_PASSAGE = np.full(3, -np.inf, np.float32)
 
 Logprobs = Float[np.ndarray, " a"]
 
 
-class Written(NamedTuple):
-    """A segment of a checkpoint, its judgements, and its text with the likeliest tokens of them."""
+class JudgedGeneration(NamedTuple):
+    """A segment, its judgements, and its text with the likeliest reflection tokens."""
 
     generation: Generation
     critique: Critique
@@ -42,17 +42,17 @@ class Written(NamedTuple):
 
 
 def check_vocabulary(llm: LanguageModelTool) -> None:
-    """Refuses a model to which the reflection tokens are more than one token each.
+    """Refuses a model whose vocabulary lacks the reflection tokens.
 
     Raises:
-      InputError: they are, or the model does not tell its tokenizer.
+      InputError: a reflection token is several tokens, or the model does not give its tokenizer.
     """
     count = llm.room("\n", max_new_tokens=0) - llm.room("\n" + "".join(TOKENS), max_new_tokens=0)
     if count > len(TOKENS):
         raise InputError(
             f"The {len(TOKENS)} reflection tokens, such as {RETRIEVAL[0]}, are {count} tokens of "
-            "this model's vocabulary, so it is no Self-RAG checkpoint: load one, such as "
-            "selfrag/selfrag_llama2_7b, or set method.mode=prompted."
+            "this model's vocabulary, so it is not a Self-RAG checkpoint: load one, such "
+            "as selfrag/selfrag_llama2_7b, or set method.mode=prompted."
         )
 
 
@@ -64,17 +64,17 @@ async def logprobs(prompt: Prompt, words: Sequence[str], llm: LanguageModelTool)
 
 async def write(
     asked: str, passage: str | None, llm: LanguageModelTool, *, sentence: bool, **decoding: Any
-) -> Written:
-    """Has a checkpoint write a segment, from a passage or from none, and judge it.
+) -> JudgedGeneration:
+    """A checkpoint's next segment, from a passage or from none, with its judgements.
 
     Each judgement is read after the likeliest token of the one before.
 
     Args:
-      asked: the instruction and what has been written so far.
-      passage: as it is shown.
+      asked: the instruction and the segments so far.
+      passage: as the prompt shows it.
       llm: the checkpoint.
-      sentence: whether segments are sentences, whose full stop a stop string takes away.
-      decoding: how it generates.
+      sentence: whether segments are sentences, whose full stop a stop string removes.
+      decoding: options of `LanguageModelTool.generate`.
     """
     relevance, judged = None, RETRIEVAL[1]
     if passage is not None:
@@ -85,11 +85,11 @@ async def write(
     said = judged + (whole(generation.text, generation) if sentence else generation.text)
     if relevance is None:
         utility = await logprobs(asked + said, UTILITY, llm)
-        return Written(generation, Critique(_UNSAID[:2], _UNSAID, utility), said)
+        return JudgedGeneration(generation, Critique(_NO_PASSAGE[:2], _NO_PASSAGE, utility), said)
     support = await logprobs(asked + said, SUPPORT, llm)
     said += _likeliest(support, SUPPORT)
     utility = await logprobs(asked + said, UTILITY, llm)
-    return Written(generation, Critique(relevance, support, utility), said)
+    return JudgedGeneration(generation, Critique(relevance, support, utility), said)
 
 
 def _likeliest(found: Logprobs, tokens: Sequence[str]) -> str:
@@ -104,14 +104,14 @@ async def judge(
     Args:
       name: the set of prompts.
       llm: any model.
-      question: as it is told.
-      answer: all that has been written, whose utility is judged.
-      said: the segment, whose support by the passage is judged.
-      passage: as it is shown; None where there is none.
+      question: as the prompt shows it.
+      answer: all segments, whose utility is judged.
+      said: the last segment, whose support by the passage is judged.
+      passage: as the prompt shows it, or None.
     """
     utility = by_words(name, "utility", 5, llm, question=question, answer=answer)
     if passage is None:
-        return Critique(_UNSAID[:2], _UNSAID, await utility)
+        return Critique(_NO_PASSAGE[:2], _NO_PASSAGE, await utility)
     told = {"question": question, "passage": passage}
     return Critique(
         *await gather(
@@ -125,7 +125,7 @@ async def judge(
 async def by_words(
     name: str, role: str, count: int, llm: LanguageModelTool, **fields: str
 ) -> Logprobs:
-    """Log-probability of each of the words of a judgement's prompt, [a].
+    """Log-probability of each of the ``count`` words of a judgement's prompt, [a].
 
     Raises:
       InputError: the prompt has another number of words.
@@ -142,9 +142,6 @@ async def by_words(
 
 
 def whole(text: str, generation: Generation) -> str:
-    """A sentence with its full stop, which a stop string took away; see
-    `jaxrag.methods.iterative.flare`.
-    """
+    """A sentence with the full stop that a stop string removed."""
     text = text.strip()
-    stopped = generation.finish_reason == "stop" and text and not text.endswith(_MARKS)
-    return f"{text}." if stopped else text
+    return with_full_stop(text) if generation.finish_reason == "stop" else text

@@ -1,7 +1,7 @@
-"""Segments of an answer as Self-RAG has them written: one at a time, from one passage or none.
+"""Self-RAG's segments: each is written from one passage or from none, and judged.
 
-A short answer is one segment; a long one goes on sentence by sentence. What has been written so far
-comes as its parts: sentences, or of a checkpoint with the reflection tokens around them.
+A short answer is one segment; a long one is written sentence by sentence. ``parts`` are the
+segments so far: sentences; for a checkpoint, with reflection tokens around them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxrag.data import question_kinds
 from jaxrag.functional.self_rag import Critique
 from jaxrag.methods.self_rag import reflection
 from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, prompts, tasks
+from jaxrag.steps import kinds, loops, prompts, tasks
 from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Question
 
@@ -22,7 +22,7 @@ Form = Literal["short", "long"]
 
 
 class Writing(tasks.Answering, Protocol):
-    """The part of a method's config that says how segments are written."""
+    """The settings of a method that writes segments."""
 
     @property
     def form(self) -> Form:
@@ -35,8 +35,8 @@ class Writing(tasks.Answering, Protocol):
         ...
 
 
-class Made(NamedTuple):
-    """A segment, its judgements (None where nothing was written), and its part of what follows."""
+class JudgedSegment(NamedTuple):
+    """A segment, its judgements (None if it is empty), and how later prompts show it."""
 
     reply: steps.Reply
     critique: Critique | None
@@ -45,8 +45,8 @@ class Made(NamedTuple):
 
 async def by_tokens(
     question: Question, parts: Sequence[str], row: int | None, tools: Tools, config: Writing
-) -> Made:
-    """A segment of a Self-RAG checkpoint, which is shown the passage for this segment alone."""
+) -> JudgedSegment:
+    """A segment of a Self-RAG checkpoint; later segments do not see its passage."""
     asked, template = instruction(question, parts, config)
     short, closed = config.form == "short", question_kinds.role_of(question) != "context"
     tokens = config.closed_tokens if closed else config.reader.answer_tokens
@@ -63,13 +63,13 @@ async def by_tokens(
     text = kinds.read(text, question, template) if short else text
     u = steps.mean_nll(made.generation, config.reader.fidelity)
     reply = steps.Reply(text, made.generation.text, u, made.generation)
-    return Made(reply, made.critique, made.text)
+    return JudgedSegment(reply, made.critique, made.text)
 
 
 def instruction(
     question: Question, parts: Sequence[str], config: Writing
 ) -> tuple[str, prompts.Template]:
-    """What a checkpoint continues, up to where it goes on, and the prompt that this is made of.
+    """The text that a checkpoint continues, and its prompt template.
 
     Raises:
       InputError: the prompt is a chat.
@@ -90,28 +90,28 @@ def instruction(
 
 async def by_prompts(
     question: Question, parts: Sequence[str], row: int | None, tools: Tools, config: Writing
-) -> Made:
-    """A segment as any model writes it, and its judgements by prompts."""
+) -> JudgedSegment:
+    """A segment of any model, and its judgements by prompts."""
     reply = await _written(question, parts, row, tools, config)
     if config.form == "long" and not reply.text:
-        return Made(reply, None, "")
+        return JudgedSegment(reply, None, "")
     long = config.form == "long"
     said = reflection.whole(reply.text, reply.generation) if long else reply.text
     critique = await reflection.judge(
         config.reader.prompts,
         tools.llm,
-        question=told(question, ())["question"],
+        question=loops.told(question),
         answer=" ".join([*parts, said]),
         said=said,
         passage=_shown(row, tools, config),
     )
-    return Made(reply, critique, said)
+    return JudgedSegment(reply, critique, said)
 
 
 async def _written(
     question: Question, parts: Sequence[str], row: int | None, tools: Tools, config: Writing
 ) -> steps.Reply:
-    own: steps.Trace = {}  # the caller's has this of the segment that it chooses
+    own: steps.Trace = {}  # the question's trace has the chosen segment alone
     if config.form == "short":
         if row is None:
             return await tasks.answer_directly(question, tools, config, own)
@@ -127,14 +127,12 @@ async def _written(
 
 
 def told(question: Question, parts: Sequence[str]) -> dict[str, str]:
-    """The question, with lettered choices where it has some, and what was written so far."""
-    fields = kinds.fields(question)
-    lines = [fields["question"], fields["choices"]] if fields["choices"] else [fields["question"]]
-    return {"question": "\n".join(lines), "so_far": "".join(f" {part}" for part in parts)}
+    """Fields of a prompt: the question with its choices, and the segments so far."""
+    return {"question": loops.told(question), "so_far": "".join(f" {part}" for part in parts)}
 
 
 def _shown(row: int | None, tools: Tools, config: Writing) -> str | None:
-    """A passage as the prompts lay it out."""
+    """A passage as the prompt shows it."""
     if row is None:
         return None
     return prompts.load(config.reader.prompts).render(tools.retriever.passages([row]))
