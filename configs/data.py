@@ -58,7 +58,7 @@ class Source(NamedTuple):
     """
 
     test: DataSettings
-    train: DataSettings | None = None
+    train: Any = None
     first: int | None = None
     errr: Drawn | None = None
     errr_paper: Drawn | None = None

@@ -224,7 +224,7 @@ def _train_downstream(variant: Variant) -> TrainQueryOptimizer:
     job = DECODER if decoder else STUDENTS[size]
     method = f"trainable_errr{_DECODER if decoder else ''}"
     run = _answering(Variant(method, variant.name))
-    run = dataclasses.replace(run, data=dataclasses.replace(run.data, part="train"))  # type: ignore[type-var]
+    run = dataclasses.replace(run, data=SETUP.data(variant, part="train"))
     figure = "exact_match" if variant.paper else "recall"
     return dataclasses.replace(
         job,
@@ -257,7 +257,8 @@ def _train_rrr(variant: Variant) -> TrainRrr:
     *_, reward = variant.method.removesuffix(_DECODER).rpartition("_")
     decoder = _DECODER if variant.method.endswith(_DECODER) else ""
     evaluated = _answering(Variant(f"trainable_rrr{decoder}", variant.name))
-    train: Any = dataclasses.replace(evaluated.data, part="train")  # type: ignore[type-var]
+    train: Any = SETUP.data(variant, part="train")
+    lengths: dict[str, Any]
     if variant.paper:
         train = dataclasses.replace(train, train=min(train.train, PAPER_PPO_QUESTIONS))
         training, lengths = PAPER_PPO, {"max_source": 512}
@@ -271,9 +272,7 @@ def _train_rrr(variant: Variant) -> TrainRrr:
 
 
 def _query_recall(variant: Variant) -> QueryRecall:
-    run = SETUP.run(None, variant, part="train")
-    assert run.index is not None
-    return QueryRecall("", run.index, run.data)
+    return QueryRecall("", SETUP.models(variant)["index"], SETUP.data(variant, part="train"))
 
 
 def _make_labels(variant: Variant) -> MakeComplexityPairs:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from configs import data
 from configs.data import Questions
+from jaxrag.data.dataset import DataSettings
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
@@ -103,14 +104,24 @@ class Setup(NamedTuple):
     small: Mapping[str, Any]
     paper: Mapping[str, Any]
 
+    def models(self, variant: Variant) -> dict[str, Any]:
+        """The models of a variant."""
+        return dict(self.paper if variant.paper else self.small)
+
+    def data(self, variant: Variant, *, part: str = "test") -> DataSettings:
+        """The questions of a variant; of drawn ones, the part to evaluate or to train on."""
+        questions: Any = self.questions[variant.name].data
+        return questions if part == "test" else dataclasses.replace(questions, part=part)
+
     def run(self, method: Any, variant: Variant, *, part: str = "test", **changes: Any) -> Run:
-        """A run of a method; ``part`` chooses the drawn questions to train on or to evaluate."""
-        questions, limit = self.questions[variant.name]
-        if part != "test":
-            questions = dataclasses.replace(questions, part=part)  # type: ignore[type-var]
-        fields = {"limit": limit, "label": variant.method}
-        fields |= self.paper if variant.paper else self.small
-        return Run(method=method, data=questions, **fields | changes)
+        """A run of a method on the questions of a variant."""
+        fields = {
+            "data": self.data(variant, part=part),
+            "limit": self.questions[variant.name].limit,
+            # without a label, a run is named by its method, which may be changed
+            "label": "" if variant.method == method.name else variant.method,
+        }
+        return Run(method=method, **fields | self.models(variant) | changes)
 
     def entry(
         self,

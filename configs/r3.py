@@ -44,6 +44,7 @@ Jobs:
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from configs.baselines import RETRIEVERS, SINGLE_SEARCH, entries
 from configs.data import SOURCES
@@ -97,8 +98,7 @@ def _train_sidr(variant: Variant) -> TrainSidr:
 
 
 def _train_r3(variant: Variant) -> TrainR3:
-    source = SOURCES[variant.data]
-    train, test = source.train, source.test
+    test, train, *_ = SOURCES[variant.data]
     if variant.paper:
         training = R3Training(evaluate_every=100)
         return TrainR3(Sidr(""), train, test, LLAMA, r3.Config(), training)
@@ -108,7 +108,7 @@ def _train_r3(variant: Variant) -> TrainR3:
         training = R3Training(
             steps=4, batch=4, microbatch=2, update=update, evaluate_every=2, save_every=2
         )
-        limits = {"depth": 6, "limit": 12, "evaluation_limit": 6}
+        limits: dict[str, Any] = {"depth": 6, "limit": 12, "evaluation_limit": 6}
         return TrainR3(START, train, test, Local(), method, training, **limits)
     training = R3Training(
         steps=60, batch=16, microbatch=8, update=update, evaluate_every=15, save_every=10

@@ -1,13 +1,16 @@
-"""``--config=configs/dtr.py:dtr@factbook --config.method.gate.threshold=0.005``: a job from a file.
+"""Reads a job from a command line: a config file, a variant, and changes of settings.
+
+    --config=configs/dtr.py:dtr@factbook --config.method.gate.threshold=0.005
 
 A config file defines ``get_config(variant)``, which returns a `jaxrag.runs.job.Job`: a tree of
-frozen dataclasses. The command line changes its settings: ``--config.limit=20``,
+frozen dataclasses. The command line changes its fields: ``--config.limit=20``,
 ``--config.index=Web --config.index.count=5``, ``--config.reranker=None``.
 
-A text is read by the type of its field: a number, a word, several with commas for a tuple, ``None``
-where the type allows it. A field that holds a dataclass takes the name of a class, which then has
-its default settings: of a protocol such as `IndexSettings`, any dataclass of jaxrag (or of the
-config file) with the protocol's members. Elements of a tuple are named by their number from 0.
+A value is parsed by the type of its field: a number, a word, several values with commas between
+them for a tuple, ``None`` where the type allows it. A field whose type is a dataclass or a protocol
+takes the name of a class, whose other fields are then at their defaults. Of a protocol, such as
+`IndexSettings`, the choices are all dataclasses of jaxrag and of the config file that have its
+members. The elements of a tuple are fields named 0, 1, ...
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ Changes = Mapping[tuple[str, ...], str]
 
 
 class _UnknownSettingError(Exception):
-    """A name that is no setting; ``known`` are the names beside it."""
+    """No setting has this name; ``known`` are those of the same dataclass."""
 
     def __init__(self, name: str, known: Sequence[str]):
         super().__init__(name)
@@ -52,17 +55,19 @@ class _UnknownSettingError(Exception):
 
 
 def edited(value: T, changes: Mapping[str, str], *, name: str = "config") -> T:
-    """``value`` with some of its settings changed; every changed dataclass is checked anew.
+    """A copy of a dataclass with some of its settings changed.
 
-    A class is chosen before its own settings are set, in whatever order they are given.
+    Classes are chosen before their own settings are set, whatever the order of ``changes``. Every
+    changed dataclass is constructed, and so validated, again.
 
     Args:
       value: a dataclass.
-      changes: texts by dotted names below ``value``.
-      name: of ``value`` itself, for errors.
+      changes: new values as texts, by dotted names relative to ``value``.
+      name: name of ``value`` in error messages.
 
     Raises:
-      InputError: no such setting (the nearest is named), or the text does not fit its type.
+      InputError: no such setting (the message names the nearest), or a text that does not fit the
+        type of its field.
     """
     split = {tuple(key.split(".")): text for key, text in changes.items()}
     try:
@@ -74,7 +79,7 @@ def edited(value: T, changes: Mapping[str, str], *, name: str = "config") -> T:
 
 
 def settings(value: Any, name: str) -> dict[str, Any]:
-    """All settings of a tree of dataclasses by their dotted names, parents first."""
+    """All settings in a tree of dataclasses by their dotted names, parents before children."""
     found = {}
     for field, entry in _children(value):
         found[f"{name}.{field}"] = entry
@@ -97,7 +102,7 @@ def _fields(kind: Any) -> list[str]:
 
 
 def _edited(value: Any, changes: Changes, hint: Any, name: str) -> Any:
-    """``value``, or what is chosen in its place, with the changes below it."""
+    """``value``, or the one chosen to replace it, with the changes to its fields."""
     if () in changes:
         value = _read(hint, changes[()], name)
     below: dict[str, dict[tuple[str, ...], str]] = {}
@@ -120,7 +125,7 @@ def _edited(value: Any, changes: Changes, hint: Any, name: str) -> Any:
 
 
 def _edited_fields(value: Any, below: Mapping[str, Changes], name: str) -> dict[str, Any]:
-    """New values of the fields of a dataclass, or of a class that is still to be made."""
+    """New values of changed fields; ``value`` is a dataclass, or a class to construct."""
     hints = get_type_hints(value if isinstance(value, type) else type(value))
     found, known = {}, _fields(value)
     for field, changes in below.items():
@@ -131,7 +136,7 @@ def _edited_fields(value: Any, below: Mapping[str, Changes], name: str) -> dict[
 
 
 def _current(value: Any, field: str) -> Any:
-    """The value of a field, or its default where ``value`` is a class."""
+    """The value of a field; of a class, the field's default."""
     if not isinstance(value, type):
         return getattr(value, field)
     (found,) = (one for one in dataclasses.fields(value) if one.name == field)
@@ -141,7 +146,7 @@ def _current(value: Any, field: str) -> Any:
 
 
 def _made(kind: type, below: Mapping[str, Changes], name: str) -> Any:
-    """A dataclass with its default settings and the changes."""
+    """An instance of a dataclass with changes to its defaults."""
     given = _edited_fields(kind, below, name)
     for field in _fields(kind):
         if field not in given and _current(kind, field) is _REQUIRED:
@@ -162,13 +167,13 @@ def _edited_items(value: tuple, below: Mapping[str, Changes], hint: Any, name: s
 
 
 def _item_hints(hint: Any, count: int) -> tuple[Any, ...]:
-    """Types of the elements of a tuple."""
+    """Types of the elements of a tuple with ``count`` elements."""
     arguments = get_args(hint)
     return arguments[:1] * count if len(arguments) == 2 and arguments[1] is ... else arguments
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """The members of a union; of another type the type alone."""
+    """The members of a union; any other type is its own only alternative."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
@@ -177,7 +182,7 @@ def _without_none(hint: Any) -> tuple[Any, ...]:
 
 
 def _read(hint: Any, text: str, name: str) -> Any:
-    """The value, or the class, that a text names in a field of some type.
+    """The value, or the class, that ``text`` means for a field of type ``hint``.
 
     Raises:
       InputError: the text fits no alternative of the type.
@@ -201,10 +206,10 @@ def _read(hint: Any, text: str, name: str) -> Any:
 
 
 def _read_plain(hint: Any, text: str, name: str) -> Any:
-    """A text as a value of a type that is no dataclass.
+    """``text`` as a value of a type other than a dataclass.
 
     Raises:
-      ValueError: it is none; the message says what the type takes.
+      ValueError: the text is not a value of the type; the message says what is.
     """
     if get_origin(hint) is Literal:
         known = {str(one): one for one in get_args(hint)}
@@ -224,11 +229,11 @@ def _read_plain(hint: Any, text: str, name: str) -> Any:
             raise ValueError(_NUMBERS[hint]) from None
     if hint is str:
         return text
-    raise ValueError(f"nothing, for its type {hint} is set in config files alone")
+    raise ValueError(f"no text, because its type is {hint}: set it in a config file")
 
 
 def _read_items(hint: Any, text: str, name: str) -> tuple:
-    """The elements of a tuple, given as A,B,C or (A, B, C)."""
+    """The elements of a tuple written as A,B,C or (A, B, C)."""
     inner = text.strip()
     if inner[:1] + inner[-1:] in ("()", "[]"):
         inner = inner[1:-1]
@@ -247,9 +252,9 @@ def _listed(names: Any) -> str:
 
 @functools.cache
 def choices(hint: Any) -> dict[str, type]:
-    """The dataclasses that a field of a type may hold, by name; none where it takes plain values.
+    """The dataclasses that fit a field of some type, by name; empty if it takes plain values.
 
-    A method's Config is called after its file.
+    The name of a method's Config is that of its module.
     """
     kinds = []
     for one in _without_none(hint):
@@ -266,12 +271,12 @@ def _name(kind: type) -> str:
 
 @functools.cache
 def _dataclasses() -> list[type]:
-    """All public dataclasses of jaxrag and of the config files that were loaded."""
+    """All public dataclasses of jaxrag and of the loaded config files."""
     for module in pkgutil.walk_packages(jaxrag.__path__, "jaxrag."):
         if not module.name.endswith("__main__"):
             try:
                 importlib.import_module(module.name)
-            except ImportError:  # an extra that is not installed
+            except ImportError:  # an optional dependency is missing
                 continue
     found = []
     for name, module in list(sys.modules.items()):
@@ -286,7 +291,7 @@ def _is_settings(value: Any, module: str) -> bool:
 
 
 def _satisfies(kind: type, protocol: type) -> bool:
-    """Whether a dataclass has all members of a protocol, methods with the same parameters."""
+    """Whether a dataclass has all members of a protocol, with methods of the same signature."""
     for name, wanted in _members(protocol).items():
         given = inspect.getattr_static(kind, name, None)
         if not _has(kind, name):
@@ -314,9 +319,12 @@ def _members(protocol: type) -> dict[str, Any]:
 
 
 def _returns(given: Any, wanted: Any) -> bool:
-    """Whether what a function returns has the members of what it is to return."""
-    results = [get_type_hints(function).get("return") for function in (given, wanted)]
-    if inspect.iscoroutinefunction(given) or not all(map(_without_none, results)):
+    """Whether the return type of a method fits that of the protocol's, as far as can be told."""
+    try:
+        results = [get_type_hints(function).get("return") for function in (given, wanted)]
+    except NameError:  # a type that is imported for type checkers only
+        return True
+    if not all(map(_without_none, results)):
         return True
     (first, *_), expected = _without_none(results[0]), _without_none(results[1])
     return any(
@@ -333,12 +341,12 @@ def _has_members(kind: Any, wanted: type) -> bool:
 def parse(
     argv: Sequence[str], define: Callable[[flags.FlagValues], object], *, kind: Any = Job
 ) -> tuple[Any, Any]:
-    """The job that a command line describes, and the script's own flags.
+    """The job of a command line, and the values of the script's own flags.
 
     Args:
       argv: the program's name and its arguments.
       define: defines the script's flags on the given FlagValues.
-      kind: class of the jobs that the script takes, such as `Run`.
+      kind: class that the job must have, such as `Run`.
 
     Raises:
       InputError: the file, the variant, a name or a value is wrong; the message says which.
@@ -353,7 +361,7 @@ def parse(
 
 
 def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object]) -> Any:
-    """The flags of a script that takes no config.
+    """The values of a script's flags.
 
     Raises:
       InputError: a flag or its value is wrong.
@@ -365,14 +373,14 @@ def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object
     except flags.Error as error:
         raise InputError(f"{error}") from error
     if rest[1:]:
-        raise InputError(f"unexpected arguments {rest[1:]}: settings are given as --NAME=VALUE")
+        raise InputError(f"unexpected arguments {rest[1:]}: write settings as --NAME=VALUE")
     return values
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
-    """The config file, changes of its settings by name, and the other arguments.
+    """The config file with its variant, changed settings by name, and the other arguments.
 
-    ``--NAME VALUE`` is the same as ``--NAME=VALUE``, and ``--NAME`` alone is ``--NAME=True``.
+    ``--NAME VALUE`` means ``--NAME=VALUE``, and ``--NAME`` alone means ``--NAME=True``.
     """
     config, changes, rest = "", {}, []
     left = list(arguments)
@@ -392,18 +400,21 @@ def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
 
 
 def load(spec: str, *, kind: Any = Job) -> Any:
-    """The job of a config file, ``PATH`` or ``PATH:VARIANT``.
+    """The job of a config file, written as ``PATH`` or ``PATH:VARIANT``.
 
     Raises:
-      InputError: no such file, no ``get_config`` in it, no such variant, or another kind of job.
+      InputError: no such file, no ``get_config`` in it, no such variant, or not a job of ``kind``.
     """
     path, _, variant = spec.partition(":")
     if not Path(path).is_file():
-        raise InputError(f"--config is {path}, which is not a file; configs/ has the papers'.")
+        raise InputError(
+            f"no config file {path}. Each paper has one in configs/; the baselines are in "
+            "configs/baselines.py, such as configs/baselines.py:standard_rag@quickstart."
+        )
     module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_spec.name] = module  # so that a config may define its own method
+    sys.modules[module_spec.name] = module  # the dataclasses of a method defined there need it
     module_spec.loader.exec_module(module)
     make = getattr(module, "get_config", None)
     if make is None:
@@ -416,14 +427,15 @@ def load(spec: str, *, kind: Any = Job) -> Any:
 
 
 def show(run_dirs: Sequence[str | Path]) -> None:
-    """Prints the table of some runs, in its full width where the output is a file."""
+    """Prints the table of some runs; it has its full width even if the terminal is narrower."""
     Console(width=max(Console().width, 104)).print(terminal_table(summarise(run_dirs)))
 
 
 def script(main: Callable[[Sequence[str]], int]) -> None:
-    """Runs a script's ``main``; wrong input ends in one line and code 2, a dead engine in 1.
+    """Runs a script's ``main`` and exits.
 
-    Ctrl-C and SIGTERM (what a cluster sends) stop it within seconds; codes 130 and 143.
+    Exit codes: 2 for wrong input and 1 for an engine that stopped, both with a one-line message;
+    130 for Ctrl-C and 143 for SIGTERM, which stop the script within seconds.
     """
     signal.signal(signal.SIGTERM, _terminated)
     sys.unraisablehook = _unraisable
@@ -436,7 +448,7 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
         print(f"stopped: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt as stop:
-        print("\ninterrupted: run the same command again to go on", file=sys.stderr)
+        print("\ninterrupted: run the same command again to continue", file=sys.stderr)
         sys.exit(143 if stop.args else 130)
 
 
@@ -445,9 +457,9 @@ def _terminated(*_: object) -> None:
 
 
 def _unraisable(what: Any) -> None:
-    """Interrupts again where an interrupt was lost.
+    """Raises a lost KeyboardInterrupt again.
 
-    Python drops what is raised in a callback of its garbage collector, and JAX has one.
+    Python drops exceptions raised in a callback of its garbage collector, and JAX has such one.
     """
     lost = what.exc_value
     if not isinstance(lost, KeyboardInterrupt):

@@ -148,6 +148,7 @@ def test_classes_of_a_run() -> None:
     assert run.index == Web(count=5) and run.model == Vllm(memory=0.5)
     assert run.reranker == CrossEncoder("x") and run.method.gate == UncertaintyGate()
     assert run.method.candidates == FixedMix() and run.data == Draw(Folder("p"))
+    assert edited(run, {"method": "pairs"}).method == pairs.Config()
     assert edited(run, {"index": "None", "reranker": "QueryLikelihood"}) == dataclasses.replace(
         run, index=None, reranker=QueryLikelihood()
     )
