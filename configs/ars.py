@@ -64,16 +64,21 @@ from configs.parts import ARS, BY, CLOSED_TOKENS, SIZES, SMALL, Entry, K, Varian
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
-from jaxrag.methods.ars.bandit.job import TrainSelector
-from jaxrag.methods.ars.bandit.settings import EpsilonGreedy, LinUcb, NeuralUcb, Thompson
-from jaxrag.methods.ars.bandit.settings import Training as BanditTraining
-from jaxrag.methods.ars.make_labels import MakeLabels
-from jaxrag.methods.ars.make_rewards import MakeRewards
+from jaxrag.methods.ars.bandit.job import TrainBandit
+from jaxrag.methods.ars.bandit.settings import (
+    BanditTraining,
+    EpsilonGreedy,
+    LinUcb,
+    NeuralUcb,
+    Thompson,
+)
+from jaxrag.methods.ars.labels import MakeLabels
 from jaxrag.methods.ars.ranker.job import TrainRanker
-from jaxrag.methods.ars.ranker.settings import Training as RankerTraining
-from jaxrag.methods.ars.relevance import Judge
-from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
+from jaxrag.methods.ars.ranker.settings import RankerTraining
+from jaxrag.methods.ars.relevance import RelevanceJudge
+from jaxrag.methods.ars.rewards import MakeRewards
 from jaxrag.methods.ars.rewrites import Rewriter
+from jaxrag.methods.ars.strategies import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
 from jaxrag.methods.baselines import few_shot
 from jaxrag.methods.r3 import r3
 from jaxrag.runs.job import Job
@@ -95,7 +100,7 @@ _PAPER: dict[str, Any] = {
 }
 _CLOSED: dict[str, Any] = {"closed_tokens": CLOSED_TOKENS, "by": BY}
 _PAPER_CLOSED: dict[str, Any] = {"closed_tokens": 20, "by": "text"}
-SMALL_JUDGE = Judge(prompts=SMALL.prompts, empty="N/A")
+SMALL_JUDGE = RelevanceJudge(prompts=SMALL.prompts, empty="N/A")
 
 _FIVE = Fixed(5)
 STRATEGIES: dict[str, tuple[Any, Any]] = {
@@ -119,7 +124,7 @@ def _strategy(small: tuple[Any, Any], paper: tuple[Any, Any] | None = None) -> E
 
 
 def _labels(variant: Variant) -> MakeLabels:
-    judge = Judge() if variant.paper else SMALL_JUDGE
+    judge = RelevanceJudge() if variant.paper else SMALL_JUDGE
     if variant.method == "make_gold_labels":
         judge = None
     method = ars_labels.Config(judge=judge, **_PAPER if variant.paper else _SMALL)
@@ -150,18 +155,18 @@ RANKERS = {
 }
 
 
-def _train_bandit(variant: Variant) -> TrainSelector:
+def _train_bandit(variant: Variant) -> TrainBandit:
     tables = tuple(path for path in variant.name.split(",") if path)
     if not tables:
         raise InputError(f"give {variant.method}@DIRECTORY[,DIRECTORY...] of reward tables.")
     others = (Thompson(), EpsilonGreedy(), LinUcb())
     if variant.method == "train_bandit_tiny":
         training, learner = BanditTraining(epochs=3, dimensions=4), NeuralUcb(width=8)
-        return TrainSelector(tables, 10, learner, others, training, penalties=(0.02,), seeds=2)
+        return TrainBandit(tables, 10, learner, others, training, penalties=(0.02,), seeds=2)
     if variant.method == "train_bandit_sweep":
         training = BanditTraining(dimensions=32)
-        return TrainSelector(tables, learner=NeuralUcb(width=50), training=training)
-    return TrainSelector(tables, others=others)
+        return TrainBandit(tables, learner=NeuralUcb(width=50), training=training)
+    return TrainBandit(tables, others=others)
 
 
 METHODS = {
@@ -176,7 +181,7 @@ METHODS = {
         r3.Config(OnePath(n=5), Top(k=5), _PAPER["reader"], **_PAPER_CLOSED),
     ),
     **{name: _strategy(parts) for name, parts in STRATEGIES.items()},
-    "judge": _strategy((Judged(SMALL_JUDGE), _FIVE), (Judged(Judge()), _FIVE)),
+    "judge": _strategy((Judged(SMALL_JUDGE), _FIVE), (Judged(RelevanceJudge()), _FIVE)),
     **entries(ARS_BASELINES | SELF_RAG, ARS),
     **{name: Entry(_labels, data.ARS) for name in ("make_labels", "make_gold_labels")},
     **{name: Entry(_rewards, data.ARS) for name in ("make_rewards", "make_ranked_rewards")},

@@ -30,9 +30,10 @@ from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse, script, settings
-from jaxrag.runs.job import RUN, Job, TableJob
+from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.plan import IndexPlan, ModelPlan, Plan, plan
 from jaxrag.runs.run import Run
+from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 from rich.table import Table
 
-from jaxrag.core import jsonl
 from jaxrag.core.progress import run_log
-from jaxrag.evaluation.records import RunDirectory, read_run
-from jaxrag.evaluation.records import RunRecords as Records
+from jaxrag.evaluation.records import RunDirectory
 from jaxrag.types import InputError
-
-if TYPE_CHECKING:
-    from jaxrag.runs.run import Run
 
 RUN = "run"
 """The folder of a run that a job makes a table from."""
@@ -55,44 +50,6 @@ class Job(Protocol):
 def trained(checkpoint: Path) -> Outcome:
     """The outcome of a training: where its checkpoint lies."""
     return Outcome((f"trained: {checkpoint}",), checkpoint)
-
-
-@runtime_checkable
-class TableJob(Job, Protocol):
-    """A job that executes a run and makes a table from its records.
-
-    Attributes:
-      file: name of the table in the job's directory.
-      run: the run, whose own directory is the folder `RUN` of the job's.
-    """
-
-    file: ClassVar[str]
-
-    @property
-    def run(self) -> Run:
-        """The run."""
-        ...
-
-
-def write_table(path: Path, lines: Sequence[Mapping[str, Any]], shown: Table) -> Outcome:
-    """Writes the lines of a table; the outcome shows their summary."""
-    jsonl.write(path, lines)
-    return Outcome((shown, f"made: {path}"), path)
-
-
-def answered(run: Run, workdir: str | Path) -> Records:
-    """The records of a run in the folder ``run`` of a job's directory, executed to its end.
-
-    Raises:
-      InputError: questions failed (the same call asks these again), or what the run raises.
-    """
-    directory = Path(workdir) / RUN
-    if failed := run.execute(directory).errors:
-        raise InputError(
-            f"{failed} questions failed (see {directory / 'answers.jsonl'}), so there is no table "
-            "yet. The answers of the others are kept; the same command asks these again."
-        )
-    return read_run(directory)
 
 
 @contextlib.contextmanager

@@ -242,7 +242,9 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
     inspection = _inspection(run, model) if needs.inspection else NO_INSPECTION
     retriever = open_index(run, cache) if needs.search else None
     reranker = run.reranker.load(model, cache) if needs.reranker and run.reranker else None
-    loaded = LoadedRun(model, retriever, lambda settings: load_model(settings, cache), cache)
+    loaded = LoadedRun(
+        run.method, model, retriever, lambda settings: load_model(settings, cache), cache
+    )
     helpers = {
         field: given[field] if field in given else helper.load(loaded)
         for field, helper in needs.helpers.items()

@@ -25,12 +25,14 @@ class LoadedRun(NamedTuple):
     """What of a run is loaded before its helpers.
 
     Attributes:
+      method: the Config that uses the helpers.
       llm: the run's language model.
       retriever: its index; None for a method that does not search.
       load_model: loads another language model, once for all who want it.
       cache: directory of what is kept between runs.
     """
 
+    method: Method
     llm: LanguageModel
     retriever: Retriever | TextRetriever | None
     load_model: Callable[[ModelSettings], LanguageModel]

@@ -15,14 +15,14 @@ from jaxrag.evaluation.records import read_run
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
-from jaxrag.methods.ars.bandit import job as selector
-from jaxrag.methods.ars.bandit import settings as selector_settings
-from jaxrag.methods.ars.make_labels import MakeLabels
-from jaxrag.methods.ars.make_rewards import MakeRewards
-from jaxrag.methods.ars.relevance import Judge
-from jaxrag.methods.ars.rewrite_steps import Chosen, Ranked
+from jaxrag.methods.ars.bandit.job import TrainBandit
+from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb
+from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
+from jaxrag.methods.ars.labels import MakeLabels
+from jaxrag.methods.ars.relevance import RelevanceJudge
+from jaxrag.methods.ars.rewards import MakeRewards
 from jaxrag.methods.ars.rewrites import Rewriter
-from jaxrag.methods.ars.settings import CountBandit, RewriteRanker
+from jaxrag.methods.ars.strategies import Chosen, Generated, Ranked
 from jaxrag.models.bert.rewrite_ranker import untrained_ranker, write_ranker
 from jaxrag.retrieval.bm25.settings import Bm25
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact
@@ -52,7 +52,7 @@ class Made(NamedTuple):
     root: Path
     run: Run
     ranker: Path
-    selector: Path
+    bandit: Path
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     run = load(str(write_small_run(root, questions=20)))
     (root / "prompts.toml").write_text(PROMPTS + MORE)
     common = shared(root)
-    judge = Judge(prompts=common["reader"].prompts)
+    judge = RelevanceJudge(prompts=common["reader"].prompts)
     labels = dataclasses.replace(
         run,
         method=ars_labels.Config(judge=judge, **common),
@@ -79,16 +79,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         data=Draw(run.data, None, "both", 8, 4),
     )
     table = MakeRewards(rewards).execute(root / "ranked").path.parent
-    job = selector.TrainSelector(
+    job = TrainBandit(
         (str(table),),
         arms=4,
-        learner=selector_settings.NeuralUcb(width=4),
-        training=selector_settings.Training(epochs=2, batch=4),
+        learner=NeuralUcb(width=4),
+        training=BanditTraining(epochs=2, batch=4),
         penalties=(),
         seeds=1,
     )
-    job.execute(root / "selector")
-    (chooser,) = (path.parent for path in (root / "selector" / "selectors").rglob("config.json"))
+    job.execute(root / "bandits")
+    (chooser,) = (path.parent for path in (root / "bandits" / "bandits").rglob("config.json"))
     return Made(root, run, trained, chooser)
 
 
@@ -99,7 +99,7 @@ def shared(root: Path) -> dict[str, Any]:
 
 def full(made: Made, **changes: Any) -> Run:
     order = Ranked(ranker=RewriteRanker(str(made.ranker)))
-    count = Chosen(CountBandit(str(made.selector)))
+    count = Chosen(CountBandit(str(made.bandit)))
     return dataclasses.replace(
         made.run,
         method=ars.Config(order=order, count=count, **shared(made.root)),
@@ -117,7 +117,7 @@ def test_the_whole_method(made: Made, tmp_path: Path) -> None:
     assert [name for name, _ in told.helpers] == ["order.ranker", "count.bandit"]
     helpers = records.config["helpers"]
     assert helpers.keys() == {"count.bandit", "order.ranker"}
-    assert helpers["order.ranker"]["ranker"]["weights"] and helpers["count.bandit"]["selector"]
+    assert helpers["order.ranker"]["ranker"]["weights"] and helpers["count.bandit"]["bandit"]
     counts = {calls.kind: calls for calls in told.calls}
     for line in records.records:
         kept = line["trace"]["kept"]
@@ -161,16 +161,27 @@ def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
     bm25 = dataclasses.replace(run, index=Bm25())
     with pytest.raises(InputError, match="compares vectors, and the index"):
         execute(bm25, tmp_path / "b")
-    fewer = dataclasses.replace(run.method, rewriter=Rewriter(n=3, tokens=30))
-    found = execute(dataclasses.replace(run, method=fewer), tmp_path / "c")
-    assert found["errors"] == 4
+    # the bandit's rewards are of these rewrites in this order, read in this way
+    fewer = with_method(run, rewriter=Rewriter(n=3, tokens=30))
+    reader = dataclasses.replace(run.method.reader, answer_tokens=2)
+    reverse = dataclasses.replace(run.method.order, reverse=True)
+    for other, told in (
+        (fewer, r"rewriter\.n: 4 recorded, 3 now"),
+        (with_method(run, order=Generated()), r'order\.is: "Ranked" recorded, "Generated" now'),
+        (with_method(run, order=reverse), r"order\.reverse: false recorded, true now"),
+        (with_method(run, reader=reader), r"reader\.answer_tokens: 3 recorded, 2 now"),
+    ):
+        with pytest.raises(InputError, match=rf"was trained for another source(.|\n)*{told}"):
+            execute(other, tmp_path / "c")
+    transferred = with_method(fewer, count=Chosen(CountBandit(str(made.bandit), transfer=True)))
+    assert execute(transferred, tmp_path / "c")["errors"] == 4
     error = read_run(tmp_path / "c").records[0]["error"]
     assert "trained for 4 rewrites, and the question has 3" in error
     small_bert.write(tmp_path / "encoder", small_bert.BERT, classifier=False, seed=5)
     other = dataclasses.replace(
         run, index=Exact(BiEncoder(str(tmp_path / "encoder"), max_length=32))
     )
-    with pytest.raises(InputError, match="is a selector for encoder"):
+    with pytest.raises(InputError, match="is a bandit for encoder"):
         execute(other, tmp_path / "d")
 
 

@@ -25,17 +25,18 @@ def test_wrong_command_lines(words: list[str]) -> None:
         report.main(["report", *words])
 
 
-def test_selectors_have_a_page_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_bandits_have_a_page_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "selector.json").write_text("{}")
-    wrote = []
-    monkeypatch.setattr(report, "write_selector_report", lambda *given: wrote.append(given) or [])
-    out = str(tmp_path / "page.html")
+        (tmp_path / name / "report.html").write_text(f"<p>{name}</p>")
+        (tmp_path / name / "report.md").write_text(f"| {name} |")
+    out = tmp_path / "new" / "page.html"
     assert report.main(["report", "--runs", str(tmp_path / "one"), f"--out={out}"]) == 0
-    assert wrote == [(str(tmp_path / "one"), out)] and "page.md" in capsys.readouterr().out
+    assert out.read_text() == "<p>one</p>" and out.with_suffix(".md").read_text() == "| one |"
+    told = capsys.readouterr().out
+    assert "| one |" in told and "page.md" in told
     both = ["--runs", str(tmp_path / "one"), "--runs", str(tmp_path / "two")]
-    with pytest.raises(InputError, match="Give one --runs of selectors"):
+    with pytest.raises(InputError, match="hold reports of their own: give one --runs"):
         report.main(["report", *both])

@@ -1,16 +1,23 @@
-"""ARS-RAG: rewrites of a question, a ranker that orders them, a bandit that says how many to keep.
+"""ARS-RAG: adaptive rewrite selection.
 
-docs/methods.md, "ARS-RAG": ten rewrites from one generation, ordered; the K first are searched for;
-their passages become one list, from which the question is answered. ``order`` and ``count`` make
-the paper's strategies and ablations: see `configs/ars.py`.
+1. One generation gives N = 10 rewrites of the question.
+2. The ranker orders them by how many relevant passages each is expected to find.
+3. The bandit chooses K = pi(x) from the embedding x of the question (eqs 4-5).
+4. The first K rewrites are searched for, m = 5 passages each; the results become one list.
+5. The language model answers the question from these passages.
+
+Other values of ``order`` and ``count`` give the paper's strategies and ablations, see
+`configs/ars.py`.
+
+Source: docs/methods.md, "ARS-RAG: algorithm".
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.methods.ars.rewrite_steps import Chosen, Count, Order, Ranked
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
+from jaxrag.methods.ars.strategies import Chosen, Ranked, RewriteCount, RewriteOrder
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
 from jaxrag.steps.needs import Needs, needs_of
@@ -24,20 +31,20 @@ class Config:
     """The paper's settings.
 
     Attributes:
-      rewriter: how rewrites are asked for.
-      order: which come first.
-      count: how many are kept.
-      search: how they are searched for, and how many passages are read.
-      reader: how the model is asked.
-      closed_tokens: most new tokens of a closed question's answer.
-      by: what answers a closed question, see `kinds.By`.
+      rewriter: generates the rewrites.
+      order: which rewrites are used first.
+      count: K, how many are used.
+      search: passages of each rewrite, how results are merged, most passages read.
+      reader: prompts and decoding of the answer.
+      closed_tokens: most new tokens of the answer to a closed question.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "ars"
 
     rewriter: Rewriter = Rewriter()
-    order: Order = Ranked()
-    count: Count = Chosen()
+    order: RewriteOrder = Ranked()
+    count: RewriteCount = Chosen()
     search: Search = Search()
     reader: steps.Reader = steps.Reader(prompts="ars")
     closed_tokens: int = 20
@@ -45,7 +52,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Those of the orders, the count, the search and answering."""
+        """An index, and the needs of order, count and answering."""
         found = needs_of(order=self.order, count=self.count)
         return Needs(search=True) | found | tasks.answering_needs(self)
 
@@ -53,13 +60,15 @@ class Config:
         kinds.check_closed(self.closed_tokens, self.by)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Rewrites, orders, keeps K, searches, reads."""
+        """Answers from the passages of the K best rewrites."""
         trace: steps.Trace = {}
-        written = await rewrite(question, tools.llm, self.reader, self.rewriter, trace)
-        ordered = await self.order(question, written.texts, tools, self.search, trace)
-        k = await self.count(question, len(written.texts), tools)
+        rewrites = (await rewrite(question, tools.llm, self.reader, self.rewriter, trace)).texts
+        # Ranked: scores S(q_i, Q) of all rewrites, best first
+        ordered = await self.order(question, rewrites, tools, self.search, trace)
+        # Chosen: the bandit's K = argmax_k f_k(x)
+        k = await self.count(question, len(rewrites), tools)
         trace["kept"] = {"k": k, "numbers": list(ordered.numbers), "scores": list(ordered.scores)}
-        kept = [written.texts[number] for number in ordered.numbers[:k]]
+        kept = [rewrites[number] for number in ordered.numbers[:k]]
         rankings = await self.search.of_all(kept, tools)
         record_searches(kept, rankings, tools, trace)
         pool = self.search.merged(rankings)

@@ -1,19 +1,31 @@
-"""Labels for ARS-RAG's ranker: how many passages of each rewrite the model finds relevant.
+"""Labels from which ARS-RAG's ranker is trained: how many relevant passages each rewrite finds.
 
-docs/methods.md, "ARS-RAG: rewrites and labels", eq 6: y_i is the sum of s_j over the passages that
-rewrite i finds. It answers
-nothing: what it is asked for is the trace, from which `experiments.tabulate` makes labels.jsonl.
+y_i is the sum of s_j over the passages of rewrite i (docs/methods.md, "ARS-RAG: rewrites and
+labels", eq 6). The method `Config` answers nothing: its traces hold the judgements, from which the
+job `MakeLabels` writes labels.jsonl.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from rich.table import Table
+
+from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import in_share
-from jaxrag.methods.ars import relevance
-from jaxrag.methods.ars.rewrite_steps import judge_all
+from jaxrag.evaluation.records import RunRecords
+from jaxrag.methods.ars.helpers import labels_source
+from jaxrag.methods.ars.label_summary import labels_table
+from jaxrag.methods.ars.ranker.scorer import SOURCE
+from jaxrag.methods.ars.relevance import RelevanceJudge, judge_all
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
+from jaxrag.runs.loading import load_data, load_model
+from jaxrag.runs.run import open_index
+from jaxrag.runs.table_job import TableJob
 from jaxrag.steps import asking as steps
 from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.searches import Search, record_searches
@@ -26,26 +38,25 @@ class Config:
     """The paper's settings.
 
     Attributes:
-      rewriter: how rewrites are asked for.
-      search: how they are searched for; only ``m`` counts.
-      judge: how relevance is asked for; None asks nothing, so that there are labels by gold
-        passages alone.
-      compared: share of the questions, drawn by their ids, of which the other way of asking is
-        asked as well, so that the two can be compared.
-      reader: whose prompts rewrite.
+      rewriter: generates the rewrites.
+      search: of which only ``m``, the passages of each rewrite, matters.
+      judge: how relevance is judged; None gives labels by the gold passages alone.
+      compared: share of the questions, drawn by their ids, that are judged in both ways (by word
+        and by log-probability), so that the two can be compared.
+      reader: prompts of the rewriter.
     """
 
     name = "ars_labels"
 
     rewriter: Rewriter = Rewriter()
     search: Search = Search()
-    judge: relevance.Judge | None = relevance.Judge()
+    judge: RelevanceJudge | None = RelevanceJudge()
     compared: float = 0.0
     reader: steps.Reader = steps.Reader(prompts="ars")
 
     @property
     def needs(self) -> Needs:
-        """The search, and those of the judge."""
+        """An index, and the needs of the judge."""
         found = Needs(search=True) | self.reader.needs
         if self.judge is None:
             return found
@@ -57,7 +68,7 @@ class Config:
             raise InputError(f"compared is {self.compared}; it is a share from 0 to 1.")
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Rewrites, searches, judges every passage once."""
+        """Rewrites, searches, and judges every passage once."""
         trace: steps.Trace = {}
         written = await rewrite(question, tools.llm, self.reader, self.rewriter, trace)
         rankings = await self.search.of_all(written.texts, tools)
@@ -73,12 +84,85 @@ class Config:
 
 
 async def _judged(
-    question: Question, rankings: Sequence[Ranking], tools: Tools, judge: relevance.Judge
+    question: Question, rankings: Sequence[Ranking], tools: Tools, judge: RelevanceJudge
 ) -> dict[str, dict[str, float | None]]:
-    """Of each passage, by id: whether it is relevant, the probability, whether it was junk."""
+    """The verdict on each passage, by id."""
     verdicts = await judge_all(question, rankings, tools, judge)
     names = [passage.id for passage in tools.retriever.passages(list(verdicts))]
     return {
         name: {"relevant": int(v.relevant), "probability": v.probability, "junk": int(v.junk)}
         for name, v in zip(names, verdicts.values(), strict=True)
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class MakeLabels(TableJob):
+    """Writes labels.jsonl, and source.json with the corpus and the rewriter."""
+
+    file = "labels.jsonl"
+    method = Config
+
+    def lines(self, records: RunRecords, workdir: Path) -> list[dict[str, Any]]:
+        """The labels of each question.
+
+        Raises:
+          InputError: the gold passages, by which alone labels are made, are of another corpus.
+        """
+        run, method, cache = self.run, self.run.method, Path(self.run.cache)
+        assert isinstance(method, Config)  # __post_init__ refuses any other
+        corpus, dataset = open_index(run, cache).passages, load_data(run.data, cache)
+        own = corpus.identity == dataset.passages.identity
+        if method.judge is None and not own:
+            raise InputError(
+                f"{run.name} labels by gold passages alone. Those of {dataset.name} are of the "
+                f"corpus {dataset.passages.identity}, and the index searches {corpus.identity}: "
+                "search the data's own corpus, or set run.method.judge."
+            )
+        source = labels_source(method, load_model(run.model, cache), corpus)
+        write_text(workdir / SOURCE, json.dumps(source, indent=2) + "\n")
+        return [label_line(record, gold=own) for record in records.records]
+
+    def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
+        """Labels, and agreement of the judgements."""
+        return labels_table(lines)
+
+
+def label_line(record: Mapping[str, Any], *, gold: bool = True) -> dict[str, Any]:
+    """The line of labels.jsonl that a question's record gives.
+
+    Labels y_i by the model's word and by its log-probabilities, each null unless the model was
+    asked in this way, and by the gold passages, null where these are unknown.
+
+    Args:
+      record: of a run with `Config`.
+      gold: whether the gold passages are of the corpus that was searched.
+    """
+    trace = record["trace"]
+    passages = [search["ids"] for search in trace["searches"]]
+    judged, known = trace["judged"], set(record["gold_passages"] if gold else ())
+
+    def table(by: str, field: str) -> list[list[Any]] | None:
+        if by not in judged:
+            return None
+        return [[judged[by][name][field] for name in ids] for ids in passages]
+
+    def counts(verdicts: list[list[int]] | None) -> list[int] | None:
+        return None if verdicts is None else [sum(ids) for ids in verdicts]
+
+    relevant = {by: table(by, "relevant") for by in ("word", "logprob")}
+    held = [[int(name in known) for name in ids] for ids in passages] if known else None
+    return {
+        "question_id": record["question_id"],
+        "question": record["question"],
+        "rewrites": trace["rewrites"]["texts"],
+        "filled": trace["rewrites"]["filled"],
+        "passages": passages,
+        "relevant": relevant["word"],
+        "labels": counts(relevant["word"]),
+        "relevant_logprob": relevant["logprob"],
+        "probability": table("logprob", "probability"),
+        "labels_logprob": counts(relevant["logprob"]),
+        "junk": sum(map(sum, table("word", "junk") or [])),
+        "gold": held,
+        "labels_gold": counts(held),
     }

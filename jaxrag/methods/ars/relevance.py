@@ -1,7 +1,7 @@
-"""Is a passage relevant to a question? A language model's word for it, or its two words' odds.
+"""Relevance of a passage to a question, judged by a language model.
 
-ARS-RAG's evaluator (docs/methods.md, "ARS-RAG: rewrites and labels" and "ARS-RAG: prompts"), after
-RAGAS' context relevance.
+ARS-RAG's evaluator, after RAGAS' context relevance (docs/methods.md, "ARS-RAG: rewrites and labels"
+and "ARS-RAG: prompts").
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -20,7 +21,7 @@ from jaxrag.steps.model_helper import model_needs, model_tool
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.tasks import continuation
 from jaxrag.steps.tools import LanguageModelTool, Tools
-from jaxrag.types import InputError, Passage, Prompt
+from jaxrag.types import InputError, Passage, Prompt, Question, Ranking
 
 By = Literal["logprob", "word"]
 _WORD_TOKENS = 4  # enough for either word in any tokenizer
@@ -28,17 +29,17 @@ _WORDS = 2  # relevant, irrelevant
 
 
 @dataclasses.dataclass(frozen=True)
-class Judge:
-    """How relevance is asked for.
+class RelevanceJudge:
+    """How relevance is judged.
 
     Attributes:
-      by: "logprob": whether the word for relevant is more probable than the other; "word": which
-        of the two the model writes.
-      prompts: the set whose role "relevance" asks.
-      empty: a text that says nothing, such as "N/A". With one, "logprob" asks whether the passage
-        makes the word for relevant more probable than that text does, since small models prefer one
-        word whatever they read (contextual calibration, Zhao et al. 2021); "" compares the words.
-      model: the language model that is asked; None is the one that reads.
+      by: "logprob": by whether the word for relevant is more probable than the word for
+        irrelevant; "word": by which of the two the model writes.
+      prompts: the prompt set whose role "relevance" is used.
+      empty: a text without content, such as "N/A". If set, "logprob" judges by whether the passage
+        raises the log-odds of the word for relevant above those given this text, since small models
+        prefer one word whatever they read (contextual calibration, Zhao et al. 2021).
+      model: the language model that judges; None: the run's.
     """
 
     by: By = "logprob"
@@ -52,26 +53,21 @@ class Judge:
 
     @property
     def needs(self) -> Needs:
-        """The model that is asked, with log-probabilities where it is judged by them."""
+        """The judging model, with log-probabilities if ``by`` says so."""
         return model_needs("model", self.model, logprobs=self.by == "logprob")
 
-    def language_model(self, tools: Tools) -> LanguageModelTool:
-        """The model that is asked."""
-        return model_tool(self.model, tools)
-
-    def other_way(self) -> Judge:
-        """The same judge, asked in the other of the two ways."""
+    def other_way(self) -> RelevanceJudge:
+        """The same judge with the other value of ``by``."""
         return dataclasses.replace(self, by="word" if self.by == "logprob" else "logprob")
 
 
 class Judgement(NamedTuple):
-    """A verdict on one passage.
+    """The verdict on one passage.
 
     Attributes:
-      relevant: s of docs/methods.md, "ARS-RAG: rewrites and labels"; what the model wrote being
-        neither word counts as irrelevant.
-      probability: of the word for relevant, against the other (with ``empty``, against what it is
-        given that text); None by the written word.
+      relevant: s_j; False if the model wrote neither word.
+      probability: P(relevant) / (P(relevant) + P(irrelevant)), after calibration if ``empty`` is
+        set; None for a verdict by the written word.
       junk: the model wrote neither word.
     """
 
@@ -80,13 +76,23 @@ class Judgement(NamedTuple):
     junk: bool = False
 
 
+async def judge_all(
+    question: Question, rankings: Sequence[Ranking], tools: Tools, settings: RelevanceJudge
+) -> dict[int, Judgement]:
+    """The verdict on every passage found, by row; each passage is judged once."""
+    rows = list(dict.fromkeys(row for ranking in rankings for row in ranking.ids))
+    passages, llm = tools.retriever.passages(rows), model_tool(settings.model, tools)
+    found = await gather(*(judge(question.text, one, llm, settings) for one in passages))
+    return dict(zip(rows, found, strict=True))
+
+
 async def judge(
-    question: str, passage: Passage, llm: LanguageModelTool, settings: Judge
+    question: str, passage: Passage, llm: LanguageModelTool, settings: RelevanceJudge
 ) -> Judgement:
     """Judges one passage.
 
     Raises:
-      InputError: the prompts do not say which two words there are.
+      InputError: the role "relevance" of the prompts does not name its two words.
     """
     layout = prompts.load(settings.prompts)
     template = layout.role("relevance")

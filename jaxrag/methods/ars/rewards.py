@@ -1,33 +1,55 @@
-"""What a question earns under every number of rewrites: the rows of a reward table.
+"""Rewards from which ARS-RAG's bandit is trained: what the answer from K rewrites earns, for all K.
 
-docs/methods.md, "ARS-RAG: rewards". The bandit then learns from the table, without a language
-model: the reward of arm k is that of the answer from the k first rewrites.
+The bandit is then trained from the table without a language model: the reward of arm k is that of
+the answer from the first k rewrites. The method `Config` gives these answers, the job `MakeRewards`
+writes the table that `jaxrag.methods.ars.bandit.reward_table` reads.
+
+Source: docs/methods.md, "ARS-RAG: rewards".
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+from rich.table import Table
+
+from jaxrag.core.durable_files import atomic_write, write_text
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.data import question_kinds
+from jaxrag.data.draw import Draw
 from jaxrag.engines.scheduler import gather
-from jaxrag.methods.ars.rewrite_steps import Order, Ranked
+from jaxrag.evaluation.metrics import accuracy
+from jaxrag.evaluation.records import RunRecords
+from jaxrag.evaluation.significance import Interval, intervals
+from jaxrag.methods.ars.bandit.reward_table import CONFIG, CONTEXTS, REWARDS, ids_hash
+from jaxrag.methods.ars.helpers import rewards_source
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
+from jaxrag.methods.ars.strategies import Ranked, RewriteOrder
+from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.runs.loading import load_model
+from jaxrag.runs.run import open_index
+from jaxrag.runs.table_job import TableJob
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
 from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.searches import Search, record_searches
 from jaxrag.steps.tools import Tools
-from jaxrag.types import Answer, Question, Ranking
+from jaxrag.types import Answer, InputError, Question, Ranking
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """As `jaxrag.methods.ars.ars.Config`, without a count: every K is tried."""
+    """The fields of `jaxrag.methods.ars.ars.Config` without ``count``: every K is tried."""
 
     name = "ars_rewards"
 
     rewriter: Rewriter = Rewriter()
-    order: Order = Ranked()
+    order: RewriteOrder = Ranked()
     search: Search = Search()
     reader: steps.Reader = steps.Reader(prompts="ars")
     closed_tokens: int = 20
@@ -38,14 +60,14 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Those of the order, the search and answering."""
+        """An index, and the needs of the order and of answering."""
         return Needs(search=True) | needs_of(order=self.order) | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answers from the passages of the first rewrite, of the first two, ..., of all.
 
-        The answer's own text is that of all rewrites; the trace has each under "answers", with the
-        ids of its passages under "read".
+        The returned answer is that of all rewrites; the trace holds all of them under "answers",
+        and the ids of their passages under "read".
         """
         trace: steps.Trace = {}
         written = await rewrite(question, tools.llm, self.reader, self.rewriter, trace)
@@ -54,9 +76,13 @@ class Config:
         texts = [written.texts[number] for number in ordered.numbers]
         rankings = await self.search.of_all(texts, tools)
         record_searches(texts, rankings, tools, trace)
-        found = await gather(
-            *(_read(question, rankings[:k], tools, self) for k in range(1, len(texts) + 1))
-        )
+
+        async def answer_from(first: list[Ranking]) -> tuple[str, list[str]]:
+            rows = self.search.merged(first).rows
+            reply = await tasks.answer_from_passages(question, rows, tools, self, {})
+            return reply.text, [passage.id for passage in tools.retriever.passages(rows)]
+
+        found = await gather(*(answer_from(rankings[:k]) for k in range(1, len(texts) + 1)))
         role = question_kinds.role_of(question)
         trace["task"] = "open" if role == "context" else role
         trace["answers"] = [text for text, _ in found]
@@ -65,10 +91,101 @@ class Config:
         return Answer(question.id, trace["answers"][-1], trace)
 
 
-async def _read(
-    question: Question, rankings: list[Ranking], tools: Tools, config: Config
-) -> tuple[str, list[str]]:
-    """The answer from some rewrites, and the passages that it was read from."""
-    pool = config.search.merged(rankings)
-    reply = await tasks.answer_from_passages(question, pool.rows, tools, config, {})
-    return reply.text, [passage.id for passage in tools.retriever.passages(pool.rows)]
+@dataclasses.dataclass(frozen=True)
+class MakeRewards(TableJob):
+    """Writes a reward table of drawn questions, some to train on and some to test on."""
+
+    file = REWARDS
+    method = Config
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.run.data, Draw):
+            raise InputError(
+                "A reward table has questions to train on and questions to test: give run.data as "
+                "a jaxrag.data.draw.Draw."
+            )
+
+    def lines(self, records: RunRecords, workdir: Path) -> list[dict[str, Any]]:
+        """The rewards of each question; contexts.npy and config.json are written beside them.
+
+        Raises:
+          InputError: the index has no encoder, or a question has no gold answer.
+        """
+        cache, config, data = Path(self.run.cache), records.config, self.run.data
+        retriever = open_index(self.run, cache)
+        if isinstance(retriever, TextRetriever):
+            raise InputError(
+                "The bandit chooses by the question's vector, and the run's index has no encoder: "
+                "choose an index with one, such as Exact."
+            )
+        assert isinstance(data, Draw)  # __post_init__ refuses any other
+        lines = [reward_line(one, data.part_of(at)) for at, one in enumerate(records.records)]
+        contexts = retriever.embed([line["question"] for line in lines])
+        with atomic_write(workdir / CONTEXTS) as stream:
+            np.save(stream, np.asarray(contexts, np.float32), allow_pickle=False)
+        table = {
+            "table": {
+                "kind": "rewards",
+                "arms": len(lines[0]["base"]),
+                "questions": len(lines),
+                "ids": ids_hash(line["question_id"] for line in lines),
+                "run": digest(canonical(config)),
+            },
+            "encoder": json.loads(retriever.encoder.identity),
+            "source": rewards_source(self.run.method, load_model(self.run.model, cache)),
+            "dataset": config["dataset"],
+            "method": config["method"],
+        }
+        write_text(workdir / CONFIG, json.dumps({"config": table}, indent=2) + "\n")
+        return lines
+
+    def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
+        """Scores and base reward of each K on the test questions (all, if there are none)."""
+        test = [line for line in lines if line["part"] == "test"] or lines
+        name = "exact match" if test[0]["task"] == "open" else "accuracy"
+        shown = Table(
+            "rewrites", f"{name} %", "F1 %", "reward", title=f"{len(test)} test questions"
+        )
+        columns = {n: np.array([line[n] for line in test]) for n in ("correct", "f1", "base")}
+        for k in range(columns["base"].shape[1]):
+            found = intervals({name: values[:, k] for name, values in columns.items()})
+            scores = (_percent(found[name]) for name in ("correct", "f1"))
+            shown.add_row(str(k + 1), *scores, f"{found['base'].mean:.3f}")
+        shown.add_row("best of each", "", "", f"{columns['base'].max(1).mean():.3f}")
+        return shown
+
+
+def _percent(found: Interval) -> str:
+    return f"{100 * found.mean:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+
+
+def reward_line(record: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """The line of rewards.jsonl that a question's record gives; entry k - 1 is of k rewrites.
+
+    The base reward is 1 for a correct answer and 0 otherwise; of an open question 1 for an exact
+    match, otherwise token F1.
+
+    Raises:
+      InputError: the question has no gold answer.
+    """
+    scored = [accuracy(text, record["gold_answers"]) for text in record["trace"]["answers"]]
+    if not scored[0]:
+        raise InputError(
+            f"Question {record['question_id']} has no gold answer, so nothing can be earned."
+        )
+    columns = {name: [row[name] for row in scored] for name in ("exact_match", "f1", "contains")}
+    task = record["trace"].get("task", "open")
+    correct = columns["contains" if task == "fact_checking" else "exact_match"]
+    graded = [max(row["exact_match"], row["f1"]) for row in scored]
+    return {
+        "question_id": record["question_id"],
+        "question": record["question"],
+        "part": part,
+        "task": task,
+        "predictions": record["trace"]["answers"],
+        "exact_match": columns["exact_match"],
+        "f1": columns["f1"],
+        "correct": correct,
+        "base": graded if task == "open" else correct,
+    }

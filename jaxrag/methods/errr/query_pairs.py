@@ -14,52 +14,46 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from jaxrag.core.hashing import in_share
 from jaxrag.data.draw import Draw
+from jaxrag.evaluation.records import RunRecords
 from jaxrag.evaluation.significance import intervals
 from jaxrag.methods.errr import errr_pairs
 from jaxrag.methods.errr.queries import StudentInput
-from jaxrag.runs.job import Outcome, answered, write_table
-from jaxrag.runs.run import Run
+from jaxrag.runs.table_job import TableJob
 from jaxrag.text.query_lists import write_queries
 from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
-class MakeQueryPairs:
-    """Writes the pairs of each question's input and queries.
+class MakeQueryPairs(TableJob):
+    """Writes the pairs of each question's input and queries, pairs.jsonl."""
 
-    Attributes:
-      run: of the method `jaxrag.methods.errr.errr_pairs`.
-    """
+    file = "pairs.jsonl"
+    method = errr_pairs.Config
 
-    file: ClassVar[str] = "pairs.jsonl"
-
-    run: Run
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.run.method, errr_pairs.Config):
-            raise InputError(f"run.method is {self.run.method}; pairs need errr_pairs.Config.")
-
-    def execute(self, workdir: str | Path) -> Outcome:
-        """Executes the run, then writes pairs.jsonl.
-
-        Raises:
-          InputError: questions failed, or what the run raises.
-        """
-        method, data = self.run.method, self.run.data
+    def lines(self, records: RunRecords, workdir: Path) -> list[dict[str, Any]]:
+        """The pair of each question, see `pair_line`."""
+        method, data, lines = self.run.method, self.run.data, []
         assert isinstance(method, errr_pairs.Config)
-        lines = []
-        for number, record in enumerate(answered(self.run, workdir).records):
+        for number, record in enumerate(records.records):
             drawn = data.part_of(number) if isinstance(data, Draw) else "train"
             part = assigned(record["question_id"], drawn, method.held_out)
             lines.append(pair_line(record, method.student, part))
-        return write_table(Path(workdir) / self.file, lines, pairs_table(lines))
+        return lines
+
+    def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
+        """By part: number of pairs, share that can be learned from, and lengths."""
+        shown = Table("part", "questions", "parseable %", "queries", "words of input", "of target")
+        for name in ("train", "held_out", "test"):
+            if chosen := [line for line in lines if line["part"] == name]:
+                shown.add_row(name, str(len(chosen)), *_figures(chosen))
+        return shown
 
 
 def assigned(question_id: str, drawn: str, held_out: float) -> str:
@@ -108,15 +102,6 @@ def pair_line(record: Mapping[str, Any], student: StudentInput, part: str) -> di
         "parseable": found["parsed"],
         "part": part,
     }
-
-
-def pairs_table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """By part: number of pairs, share that can be learned from, and lengths."""
-    shown = Table("part", "questions", "parseable %", "queries", "words of input", "of target")
-    for name in ("train", "held_out", "test"):
-        if chosen := [line for line in lines if line["part"] == name]:
-            shown.add_row(name, str(len(chosen)), *_figures(chosen))
-    return shown
 
 
 def _figures(lines: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -13,65 +13,55 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 from rich.table import Table
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import in_share
+from jaxrag.evaluation.records import RunRecords
 from jaxrag.methods.iterative import adaptive_labels
 from jaxrag.methods.iterative.adaptive_rag import Strategy, classifier_template
-from jaxrag.runs.job import Outcome, answered, write_table
-from jaxrag.runs.run import Run
+from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
 
 COUNTS = "complexity.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class MakeComplexityPairs:
-    """Writes the pairs of each question's prompt and label.
+class MakeComplexityPairs(TableJob):
+    """Writes the pairs of each question's prompt and label, pairs.jsonl and complexity.json."""
 
-    Attributes:
-      run: of the method `jaxrag.methods.iterative.adaptive_labels`.
-    """
+    file = "pairs.jsonl"
+    method = adaptive_labels.Config
 
-    file: ClassVar[str] = "pairs.jsonl"
-
-    run: Run
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.run.method, adaptive_labels.Config):
-            raise InputError(f"run.method is {self.run.method}; give adaptive_labels.Config.")
-
-    def execute(self, workdir: str | Path) -> Outcome:
-        """Executes the run, then writes pairs.jsonl and complexity.json.
+    def lines(self, records: RunRecords, workdir: Path) -> list[dict[str, Any]]:
+        """The pairs of the questions that have a label; their counts go into complexity.json.
 
         Raises:
-          InputError: questions failed, nothing is left to train on, or what the run raises.
+          InputError: no question is left to train on.
         """
         method = self.run.method
         assert isinstance(method, adaptive_labels.Config)  # __post_init__ refuses any other
-        found = (pair_line(one, method) for one in answered(self.run, workdir).records)
+        found = (pair_line(record, method) for record in records.records)
         lines = [line for line in found if line is not None]
         if not any(line["part"] == "train" for line in lines):
             raise InputError(
                 f"{self.run.name}: no question is left to train on; label more questions, or set "
                 "run.method.bias to another than drop."
             )
-        write_text(Path(workdir) / COUNTS, json.dumps(_counted(lines), indent=2) + "\n")
-        return write_table(Path(workdir) / self.file, lines, pairs_table(lines))
+        write_text(workdir / COUNTS, json.dumps(_counted(lines), indent=2) + "\n")
+        return lines
 
-
-def pairs_table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """Number of pairs by target: in all, to train on, and labelled by a right answer."""
-    shown = Table("target", "questions", "to train on", "silver")
-    for target in sorted({line["target"] for line in lines}):
-        some = [line for line in lines if line["target"] == target]
-        trained = sum(line["part"] == "train" for line in some)
-        silver = sum(line["label_from"] == "silver" for line in some)
-        shown.add_row(target, *map(str, (len(some), trained, silver)))
-    return shown
+    def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
+        """Number of pairs by target: in all, to train on, and labelled by a right answer."""
+        shown = Table("target", "questions", "to train on", "silver")
+        for target in sorted({line["target"] for line in lines}):
+            some = [line for line in lines if line["target"] == target]
+            trained = sum(line["part"] == "train" for line in some)
+            silver = sum(line["label_from"] == "silver" for line in some)
+            shown.add_row(target, *map(str, (len(some), trained, silver)))
+        return shown
 
 
 def pair_line(record: Mapping[str, Any], method: adaptive_labels.Config) -> dict[str, Any] | None:

@@ -12,10 +12,9 @@ from jaxrag.engines.scheduler import Scheduler
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
-from jaxrag.methods.ars.relevance import Judge
-from jaxrag.methods.ars.rewrite_steps import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
+from jaxrag.methods.ars.relevance import RelevanceJudge
 from jaxrag.methods.ars.rewrites import Rewriter
-from jaxrag.methods.ars.settings import BanditTool
+from jaxrag.methods.ars.strategies import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.searches import Search
 from jaxrag.steps.tools import RerankerTool
@@ -53,19 +52,18 @@ class Model(ScriptedModel):
 
 class FixedBandit:
     identity = canonical({"bandit": "scripted"})
-    arms = 3
 
     def __init__(self, k):
         self.k, self.seen = k, []
 
-    def choose(self, contexts):
-        self.seen += list(contexts)
-        return np.full(len(contexts), self.k, np.int32)
+    def count(self, context, n):
+        self.seen.append(context)
+        return self.k
 
 
 def run(config, *, ranker=None, bandit=None, model=None, question=QUESTION):
     helpers = {"order.ranker": RerankerTool(ranker)} if ranker else {}
-    helpers |= {"count.bandit": BanditTool(bandit)} if bandit else {}
+    helpers |= {"count.bandit": bandit} if bandit else {}
     index = ScriptedIndex(PASSAGES, QUERIES)
     tools = tools_of(model or Model(), index, needs=config.needs, helpers=helpers)
     tasks = [(question.id, lambda: config.answer(question, tools))]
@@ -112,7 +110,7 @@ def test_ranked_and_reversed():
 
 def test_the_original_pipeline_judges_every_passage_once():
     model = Model()
-    outcome = run(made(Judged(Judge(prompts="small")), Fixed(1)), model=model)
+    outcome = run(made(Judged(RelevanceJudge(prompts="small")), Fixed(1)), model=model)
     trace = outcome.value.trace
     # relevant are c and e: none of the first rewrite, one of the second, one of the third
     assert trace["judged"] == {"passages": 5, "relevant": [0, 1, 1]}
@@ -120,11 +118,11 @@ def test_the_original_pipeline_judges_every_passage_once():
     assert len(model.scored) == 2 * 5  # two words for each of five passages, b being judged once
 
 
-def test_the_selector_says_how_many():
-    selector = FixedBandit(2)
-    trace = run(made(Ranked(), Chosen()), ranker=RANKER, bandit=selector).value.trace
+def test_the_bandit_says_how_many():
+    bandit = FixedBandit(2)
+    trace = run(made(Ranked(), Chosen()), ranker=RANKER, bandit=bandit).value.trace
     assert trace["kept"]["k"] == 2 and trace["selected"]["ids"] == ["e", "d", "a", "b"]
-    np.testing.assert_allclose(selector.seen[0], [0.5, 3**0.5 / 2], atol=1e-6)  # 60 degrees
+    np.testing.assert_allclose(bandit.seen[0], [0.5, 3**0.5 / 2], atol=1e-6)  # 60 degrees
 
 
 def test_shuffles_are_the_seeds():
@@ -173,7 +171,7 @@ def test_rewards_are_the_answers_of_every_k():
 
 
 def test_labels_count_relevant_passages():
-    config = ars_labels.Config(REWRITER, SEARCH, Judge(prompts="small"), 1.0, SMALL)
+    config = ars_labels.Config(REWRITER, SEARCH, RelevanceJudge(prompts="small"), 1.0, SMALL)
     model = Model(**{"text of a\nThe passage is": "relevant", "The passage is": "hm"})
     trace = run(config, model=model).value.trace
     assert {n: v["relevant"] for n, v in trace["judged"]["logprob"].items()} == {
@@ -194,7 +192,7 @@ def test_without_a_judge_nothing_is_asked():
 
 
 def test_the_other_way_is_asked_of_a_share():
-    config = ars_labels.Config(REWRITER, SEARCH, Judge(prompts="small"), 0.0, SMALL)
+    config = ars_labels.Config(REWRITER, SEARCH, RelevanceJudge(prompts="small"), 0.0, SMALL)
     assert list(run(config).value.trace["judged"]) == ["logprob"]
     shares = [
         len(run(dataclasses.replace(config, compared=0.5),
@@ -207,20 +205,14 @@ def test_the_other_way_is_asked_of_a_share():
 @pytest.mark.parametrize(
     "config, said",
     [
-        (made(Ranked()), r"RewriteRanker\(checkpoint=''\) is not loaded"),
-        (made(count=Chosen()), r"CountBandit\(checkpoint=''\) is not loaded"),
+        (made(Ranked()), r"RewriteRanker\(checkpoint='', transfer=False\) is not loaded"),
+        (made(count=Chosen()), r"CountBandit\(checkpoint='', transfer=False\) is not loaded"),
         (made(count=Fixed(4)), r"count.k is 4, and there are 3 rewrites"),
     ],
 )
 def test_what_is_missing_is_named(config, said):
     with pytest.raises(InputError, match=said):
         run(config)
-
-
-def test_a_selector_of_another_number_of_rewrites():
-    config = dataclasses.replace(made(count=Chosen()), rewriter=Rewriter(n=2))
-    with pytest.raises(InputError, match=r"trained for 3 rewrites, and the question has 2"):
-        run(config, bandit=FixedBandit(1))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from jaxrag.methods.ars import relevance
-from jaxrag.methods.ars.relevance import Judge, Judgement
+from jaxrag.methods.ars.relevance import Judgement, RelevanceJudge
 from jaxrag.types import InputError, Passage
 from tests.scripted import ScriptedModel, run_step, tools_of
 
@@ -18,7 +18,7 @@ def odds(**words):
 
 
 def judged(model, **changes) -> Judgement:
-    settings = Judge(prompts="small", **changes)
+    settings = RelevanceJudge(prompts="small", **changes)
 
     async def answer(question, tools):
         return await relevance.judge(question.text, PASSAGE, tools.llm, settings)
@@ -73,7 +73,7 @@ def test_chats_are_asked_for_the_bare_word():
     model = odds(relevant=[-1.0], irrelevant=[-2.0])
 
     async def answer(question, tools):
-        return await relevance.judge(question.text, PASSAGE, tools.llm, Judge())
+        return await relevance.judge(question.text, PASSAGE, tools.llm, RelevanceJudge())
 
     assert run_step(answer, tools_of(model)).value.relevant
     assert [word for _, word in model.scored] == ["relevant", "irrelevant"]
@@ -81,7 +81,7 @@ def test_chats_are_asked_for_the_bare_word():
 
 def test_bad_settings(tmp_path):
     with pytest.raises(InputError, match=r"judge.by is 'odds'; allowed: logprob, word"):
-        Judge(by="odds")
+        RelevanceJudge(by="odds")
     file = tmp_path / "mine.toml"
     file.write_text('[relevance]\nuser = "{question} {passage}"\nwords = ["yes"]\n')
     with pytest.raises(InputError, match=r"\[relevance\] has the words \['yes'\]; give two"):
@@ -90,6 +90,8 @@ def test_bad_settings(tmp_path):
 
 def judged_by(file):
     async def answer(question, tools):
-        return await relevance.judge(question.text, PASSAGE, tools.llm, Judge(prompts=str(file)))
+        return await relevance.judge(
+            question.text, PASSAGE, tools.llm, RelevanceJudge(prompts=str(file))
+        )
 
     return run_step(answer, tools_of(ScriptedModel({"": "yes"})))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,15 +10,17 @@ import pytest
 from experiments import run as script
 from experiments.configuration import load
 from jaxrag.data.draw import Draw
+from jaxrag.evaluation.records import read_run
+from jaxrag.methods.ars import label_summary
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
-from jaxrag.methods.ars import table_figures
 from jaxrag.methods.ars.bandit.reward_table import read_table
-from jaxrag.methods.ars.make_labels import MakeLabels, label_line
-from jaxrag.methods.ars.make_rewards import MakeRewards, reward_line
-from jaxrag.methods.ars.relevance import Judge
-from jaxrag.methods.ars.rewrite_steps import Generated
+from jaxrag.methods.ars.labels import MakeLabels, label_line
+from jaxrag.methods.ars.ranker.scorer import read_source
+from jaxrag.methods.ars.relevance import RelevanceJudge
+from jaxrag.methods.ars.rewards import MakeRewards, reward_line
 from jaxrag.methods.ars.rewrites import Rewriter
+from jaxrag.methods.ars.strategies import Generated
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
@@ -96,7 +99,7 @@ def test_rewards_by_hand():
 
 def test_agreement_counts_each_passage_once():
     # of a, b, c the log-probabilities say 1, 0, 1 and gold 0, 1, 0: none agree
-    found = table_figures.agreements([label_line(LABEL)])
+    found = label_summary.agreements([label_line(LABEL)])
     assert found["log-probability and gold: agree"].mean == 0
     # chance: (2 * 1 + 1 * 2) / 9 = 4/9; kappa = (0 - 4/9) / (5/9) = -0.8
     assert found["log-probability and gold: kappa"].mean == pytest.approx(-0.8)
@@ -113,7 +116,7 @@ def made(tmp_path_factory):
     (root / "prompts.toml").write_text(MORE)
     reader, search = Reader(prompts=str(root / "prompts.toml"), answer_tokens=3), Search(m=5)
     common = {"rewriter": Rewriter(n=4, tokens=30), "search": search, "reader": reader}
-    judge = Judge(prompts=reader.prompts)
+    judge = RelevanceJudge(prompts=reader.prompts)
     methods = {
         "labels": ("train", ars_labels.Config(judge=judge, compared=1.0, **common)),
         "rewards": ("both", ars_rewards.Config(order=Generated(), **common)),
@@ -146,6 +149,29 @@ def test_a_finished_table_is_made_again_without_asking(made):
     assert jobs["rewards"].execute(root / "rewards").path.read_bytes() == before
 
 
+def test_labels_and_rewards_record_their_source(made):
+    _, _, outcomes = made
+    source = read_source(outcomes["labels"].path.parent)
+    assert source["rewriter"]["n"] == 4 and len(source["corpus"]) == 64
+    assert source["language_model"] and "backend" not in source["language_model"]
+    found = read_table(outcomes["rewards"].path.parent).source
+    assert found["order"] == {"is": "Generated"} and found["reader"]["answer_tokens"] == 3
+    assert found["language_model"] == source["language_model"]
+
+
+def test_gold_labels_need_the_corpus_of_the_gold_passages(made, tmp_path, monkeypatch):
+    """Gold passages of another corpus give no labels: null beside a judge's, refused alone."""
+    root, jobs, _ = made
+    run, records = jobs["labels"].run, read_run(root / "labels" / "run")
+    other = SimpleNamespace(name="others", passages=SimpleNamespace(identity="corpus B"))
+    monkeypatch.setattr(ars_labels, "load_data", lambda *_: other)
+    lines = jobs["labels"].lines(records, tmp_path)
+    assert all(line["labels_gold"] is line["gold"] is None for line in lines)
+    gold = dataclasses.replace(run, method=dataclasses.replace(run.method, judge=None))
+    with pytest.raises(InputError, match=r"of others are of the corpus corpus B, and the index"):
+        MakeLabels(gold).lines(records, tmp_path)
+
+
 def test_questions_that_failed_leave_no_table(made, tmp_path):
     run = made[1]["labels"].run
     long = dataclasses.replace(run.method.rewriter, tokens=10**6)
@@ -159,9 +185,9 @@ def test_runs_that_make_no_table(made):
     labels, rewards = made[1]["labels"].run, made[1]["rewards"].run
     with pytest.raises(InputError, match=r"questions to train on .*jaxrag\.data\.draw\.Draw"):
         MakeRewards(dataclasses.replace(rewards, data=rewards.data.source))
-    with pytest.raises(InputError, match=r"labels need ars\.labels\.Config"):
+    with pytest.raises(InputError, match=r"MakeLabels needs jaxrag\.methods\.ars\.labels\.Config"):
         MakeLabels(rewards)
-    with pytest.raises(InputError, match=r"rewards need ars\.rewards\.Config"):
+    with pytest.raises(InputError, match=r"MakeRewards needs .*ars\.rewards\.Config"):
         MakeRewards(labels)
 
 

@@ -112,7 +112,7 @@ def test_a_finished_file_is_made_again_to_the_byte(small, made):
 
 
 def test_what_makes_no_pairs(small, tmp_path):
-    with pytest.raises(InputError, match=r"give adaptive_labels\.Config"):
+    with pytest.raises(InputError, match=r"needs .*adaptive_labels\.Config"):
         MakeComplexityPairs(dataclasses.replace(small.run, method=adaptive_rag.Config()))
     alone = dataclasses.replace(small.run.method, held_out=0.999)
     run = dataclasses.replace(small.run, method=alone, limit=1)

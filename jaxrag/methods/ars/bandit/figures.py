@@ -1,4 +1,4 @@
-"""The selector report's figures: learning curves, policies, choices of K, and what lambda does."""
+"""Figures of the bandit report: learning curves, policies, choices of K, effect of lambda."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Line = Mapping[str, Any]
 
 
 def learning(table: Table, lines: Sequence[Line]) -> str:
-    """Mean reward of the learner by epoch, train and test, with the seeds' standard deviation."""
+    """Mean reward of the learner by epoch, on training and test questions."""
     learner = _learner(table)
     mine = [one for one in lines if one["scheme"] == "weighted" and one["policy"] == learner]
     if not mine:
@@ -31,7 +31,7 @@ def learning(table: Table, lines: Sequence[Line]) -> str:
 
 
 def side_by_side(table: Table, lines: Sequence[Line]) -> str:
-    """Mean test reward by epoch of every policy that learns; empty where there is one alone."""
+    """Mean test reward by epoch of every trained policy; empty for a single one."""
     mine = [one for one in lines if one["scheme"] == "weighted"]
     names = list(dict.fromkeys(one["policy"] for one in mine))
     if len(names) < 2:
@@ -72,7 +72,7 @@ def _curves_figure(
 
 
 def _key(names: Sequence[str]) -> list[str]:
-    """Names beside their colours, in two columns above the plot."""
+    """The legend, in two columns above the plot."""
     parts = []
     for i, name in enumerate(names):
         left, base = svg.LEFT + 80 + 135 * (i % 2), 10 + 14 * (i // 2)
@@ -109,11 +109,11 @@ def policy_bars(table: Table) -> str:
         parts.append(svg.text(x(tick), bottom + 12, svg.brief(tick), anchor="middle", kind="tick"))
     drawing = svg.drawing(parts, says="Mean test reward by policy", height=bottom + 20)
     note = "Mean reward on the test questions after the last epoch, 95 % intervals over questions. "
-    return figure("Policies", drawing, note + "Grey: nothing is learned.")
+    return figure("Policies", drawing, note + "Grey: not trained.")
 
 
 def choices(table: Table) -> str:
-    """Which K the learner chose for the test questions, a histogram for each reward scheme."""
+    """Histograms of the K that the learner chose for the test questions, by reward scheme."""
     learner = _learner(table)
     rows = [row for row in table["results"] if row["policy"] == learner]
     arms, height, gap = table["arms"], 46, 26
@@ -134,9 +134,9 @@ def choices(table: Table) -> str:
             kind = f"win c{(i + 1) % svg.COLOURS}"
             parts.append(svg.rect(at + 2, y(share), wide - 4, floor - y(share), kind=kind, tip=tip))
             if share >= 0.005:
-                told = f"{100 * share:.0f}"
+                percent = f"{100 * share:.0f}"
                 parts.append(
-                    svg.text(at + wide / 2, y(share) - 3, told, anchor="middle", kind="tick")
+                    svg.text(at + wide / 2, y(share) - 3, percent, anchor="middle", kind="tick")
                 )
     bottom = svg.TOP + len(rows) * height + (len(rows) - 1) * gap
     for a in range(arms):
@@ -149,7 +149,7 @@ def choices(table: Table) -> str:
 
 
 def penalties(table: Table) -> str:
-    """Accuracy against mean K of the learner, a point for each lambda, with intervals."""
+    """Accuracy of the learner against its mean K, a point for each lambda, with intervals."""
     learner = _learner(table)
     rows = [r for r in table["results"] if r["policy"] == learner and r["penalty"] is not None]
     if len(rows) < 2:
@@ -174,7 +174,7 @@ def penalties(table: Table) -> str:
 
 
 def _learner(table: Table) -> str:
-    """The policy that is trained under all schemes: the first one of the first scheme."""
+    """The policy that is trained under all schemes, which is the first of the first scheme."""
     return table["results"][0]["policy"]
 
 

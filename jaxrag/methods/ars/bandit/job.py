@@ -1,13 +1,13 @@
-"""Training selectors from stored reward tables: every scheme, policy and seed, and what came of it.
+"""Training bandits from stored reward tables: every scheme, policy and seed, and a report.
 
 No language model is called: a table holds the reward of every question under every K. The
 directory of the job holds
 
-``curves.jsonl``   a line a training: mean rewards by epoch, and the K chosen at the last one for
-                   every test question
-``selector.json``  scores, regret and choices with intervals (see `selector_summary`)
-``report.html``    the same as a page
-``selectors``      of the first seed of the learner, by table and scheme, what `load_selector` reads
+``curves.jsonl``  a line per training: mean rewards by epoch, and K of every test question after the
+                  last epoch
+``bandit.json``   scores, regret and choices with intervals (see `summary`)
+``report.html``   the same as a page
+``bandits``       checkpoints of the learner's first seed, by table and scheme (see `load_bandit`)
 """
 
 from __future__ import annotations
@@ -23,42 +23,43 @@ from typing import Any, NamedTuple
 from jaxrag.core import jsonl
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.progress import progress
-from jaxrag.methods.ars.bandit.checkpoint import write_selector
-from jaxrag.methods.ars.bandit.report import CURVES, SUMMARY, write_selector_report
+from jaxrag.evaluation.records import differences
+from jaxrag.methods.ars.bandit.report import CURVES, SUMMARY, write_bandit_report
 from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
-from jaxrag.methods.ars.bandit.settings import NeuralUcb, Policy, Scheme, Training
+from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb, Policy, RewardScheme
 from jaxrag.methods.ars.bandit.summary import summarise
-from jaxrag.methods.ars.bandit.training import Contexts, Trained, contexts_of, train
+from jaxrag.methods.ars.bandit.trained import write_bandit
+from jaxrag.methods.ars.bandit.training import BanditResult, Contexts, contexts_of, train
 from jaxrag.runs.job import Outcome, job_directory
 from jaxrag.types import InputError
 
-SELECTORS = "selectors"
+BANDITS = "bandits"
 LAMBDAS = (0.0, 0.01, 0.02, 0.03, 0.04)
 """Of the paper's appendix C."""
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainSelector:
-    """What selectors are trained from and how.
+class TrainBandit:
+    """Trains a bandit from each reward table.
 
     Attributes:
-      tables: directories of reward tables, of different names.
+      tables: directories of reward tables with different names.
       arms: rewrites of each question.
-      learner: the bandit that becomes the selector; it is trained under every scheme.
-      others: policies beside it, trained under the weights alone.
-      training: how.
-      weighted: the weights of the first scheme.
-      penalties: lambdas of the other schemes.
+      learner: the bandit whose checkpoints are kept; it is trained under every scheme.
+      others: policies to compare with, trained under the weights alone.
+      training: epochs and batches.
+      weighted: the first reward scheme, base * w_k.
+      penalties: lambdas of the other schemes, base - lambda * k.
       seeds: trainings of each.
-      workers: trainings at a time; 0 is one a processor.
+      workers: parallel trainings; 0: one per processor.
     """
 
     tables: tuple[str, ...]
     arms: int = 10
     learner: NeuralUcb = NeuralUcb()
     others: tuple[Policy, ...] = ()
-    training: Training = Training()
-    weighted: Scheme = Scheme()
+    training: BanditTraining = BanditTraining()
+    weighted: RewardScheme = RewardScheme()
     penalties: tuple[float, ...] = LAMBDAS
     seeds: int = 5
     workers: int = 0
@@ -82,24 +83,31 @@ class TrainSelector:
             )
 
     @property
-    def schemes(self) -> tuple[Scheme, ...]:
-        """How rewards are paid: by weights, then with each penalty."""
-        return (self.weighted, *(Scheme(penalty=penalty) for penalty in self.penalties))
+    def schemes(self) -> tuple[RewardScheme, ...]:
+        """The reward schemes: the weights, then each penalty."""
+        return (self.weighted, *(RewardScheme(penalty=penalty) for penalty in self.penalties))
 
     def execute(self, workdir: str | Path) -> Outcome:
-        """Trains the bandits that ``workdir`` lacks; the path is that of the report.
+        """Runs the trainings that ``workdir`` lacks; the outcome's path is that of the report.
 
         Raises:
-          InputError: a table or setting is at fault, ``workdir`` is another job's, or a training
-            diverged.
+          InputError: a table or setting is invalid, ``workdir`` belongs to another job, or a
+            training diverged.
         """
         tables = [read_table(path, arms=self.arms) for path in self.tables]
+        for table in tables[1:]:
+            _check_comparable(tables[0], table)
+        if (Path(workdir) / "selector.json").exists():
+            raise InputError(
+                f"{workdir} was written when bandits were called selectors. Its report.html and "
+                "the checkpoints in selectors are still read; train in another directory."
+            )
         settings = dataclasses.asdict(self)
-        for name in ("tables", "workers"):  # paths and parallelism change no result
+        for name in ("tables", "workers"):  # paths and parallelism do not change results
             del settings[name]
         settings["others"] = [{"name": one.name, **dataclasses.asdict(one)} for one in self.others]
-        record = {"selector": settings, "tables": {one.name: _identity(one) for one in tables}}
-        with job_directory(workdir, record) as directory:
+        contents = {one.name: {"config": one.config, "content": one.fingerprint} for one in tables}
+        with job_directory(workdir, {"bandit": settings, "tables": contents}) as directory:
             lines = _train_all(list(_tasks(self, tables)), self.workers, directory)
             found = [
                 summarise(table, self.schemes, [one for one in lines if one["table"] == table.name])
@@ -108,8 +116,30 @@ class TrainSelector:
             text = json.dumps({"tables": found}, indent=2, allow_nan=False, ensure_ascii=False)
             write_text(directory / SUMMARY, text + "\n")
             page = directory / "report.html"
-            shown = [grid.terminal() for grid in write_selector_report(directory, page)]
+            shown = [grid.terminal() for grid in write_bandit_report(directory, page)]
         return Outcome((*shown, f"wrote {page}"), page, width=160)
+
+
+def _check_comparable(first: RewardTable, other: RewardTable) -> None:
+    """Refuses tables of other rewriters, orders or readers than the first; rankers may differ.
+
+    Raises:
+      InputError: naming both tables and every difference.
+    """
+
+    def source(table: RewardTable) -> dict[str, Any]:
+        found = dict(table.source)
+        if "order" in found:
+            found["order"] = {n: v for n, v in found["order"].items() if n != "ranker"}
+        return found
+
+    if first.source and other.source and (changed := differences(source(first), source(other))):
+        listed = "\n".join(f"  {line}" for line in changed)
+        raise InputError(
+            f"{first.path} (recorded) and {other.path} (now) have rewards of different orders of "
+            f"rewrites, readers or rewriters:\n{listed}\nTrain from one of them at a time, each in "
+            "a directory of its own."
+        )
 
 
 class _Task(NamedTuple):
@@ -117,9 +147,9 @@ class _Task(NamedTuple):
 
     table: RewardTable
     contexts: Contexts
-    scheme: Scheme
+    scheme: RewardScheme
     policy: Policy
-    training: Training
+    training: BanditTraining
     seed: int
 
     @property
@@ -127,11 +157,7 @@ class _Task(NamedTuple):
         return "/".join((self.table.name, self.scheme.name, self.policy.name, str(self.seed)))
 
 
-def _identity(table: RewardTable) -> dict[str, Any]:
-    return {"config": table.config, "content": table.fingerprint}
-
-
-def _tasks(job: TrainSelector, tables: list[RewardTable]) -> Iterator[_Task]:
+def _tasks(job: TrainBandit, tables: list[RewardTable]) -> Iterator[_Task]:
     for table in tables:
         contexts = contexts_of(table, job.training.dimensions)
         for scheme in job.schemes:
@@ -142,21 +168,21 @@ def _tasks(job: TrainSelector, tables: list[RewardTable]) -> Iterator[_Task]:
 
 
 def _train_all(tasks: list[_Task], workers: int, directory: Path) -> list[dict[str, Any]]:
-    """The lines of all trainings, in order; those that are missing are made and kept one by one."""
+    """Runs the trainings without a line in curves.jsonl; returns the lines of all, in order."""
     file = directory / CURVES
     jsonl.cut_torn_line(file)
     lines = {line["training"]: line for line in jsonl.read(file, key="training")}
     missing = [task for task in tasks if task.name not in lines]
     count = min(workers or os.cpu_count() or 1, max(len(missing), 1))
     with (
-        progress(len(tasks), "training selectors", done=len(tasks) - len(missing)) as advance,
+        progress(len(tasks), "training bandits", done=len(tasks) - len(missing)) as advance,
         ThreadPoolExecutor(count) as pool,
     ):
         running = {pool.submit(_train, task): task for task in missing}
         try:
             for future in as_completed(running):
-                task, trained = running[future], future.result()
-                line = _keep(task, trained, directory)
+                task = running[future]
+                line = _keep(task, future.result(), directory)
                 jsonl.append(file, [jsonl.encode(task.name, line)])
                 lines[task.name] = line
                 advance(1, task.name)
@@ -169,25 +195,16 @@ def _train_all(tasks: list[_Task], workers: int, directory: Path) -> list[dict[s
     return ordered
 
 
-def _train(task: _Task) -> Trained:
+def _train(task: _Task) -> BanditResult:
     return train(task.table, task.contexts, task.scheme, task.policy, task.training, seed=task.seed)
 
 
-def _keep(task: _Task, trained: Trained, directory: Path) -> dict[str, Any]:
-    """The line of a training, its selector written first where it is one that is kept."""
-    if trained.selector is not None and task.seed == 0:
-        about = {"table": task.table.name, "scheme": task.scheme.name, "seed": task.seed}
-        place = directory / SELECTORS / task.table.name / task.scheme.name.replace(" ", "-")
-        write_selector(place, trained.selector, trained=about)
-    curves = {
-        name: getattr(trained, name).round(6).tolist() for name in ("played", "train", "test")
-    }
-    return {
-        "training": task.name,
-        "table": task.table.name,
-        "scheme": task.scheme.name,
-        "policy": task.policy.name,
-        "seed": task.seed,
-        **curves,
-        "chosen": trained.chosen.tolist(),
-    }
+def _keep(task: _Task, result: BanditResult, directory: Path) -> dict[str, Any]:
+    """Writes the checkpoint of the first seed; returns the training's line of curves.jsonl."""
+    told = {"table": task.table.name, "scheme": task.scheme.name, "seed": task.seed}
+    if result.bandit is not None and task.seed == 0:
+        place = directory / BANDITS / task.table.name / task.scheme.name.replace(" ", "-")
+        write_bandit(place, result.bandit, trained=told)
+    curves = {name: getattr(result, name).round(6).tolist() for name in ("played", "train", "test")}
+    told |= {"training": task.name, "policy": task.policy.name}
+    return told | curves | {"chosen": result.chosen.tolist()}

@@ -1,9 +1,11 @@
-"""The stored rewards that a selector is trained from: reading and checking them.
+"""The table of stored rewards that a bandit is trained from: reading and validation.
 
 A table is a directory, filled once with a language model and then read by any number of trainings:
 
-``config.json``    under ``config``: ``table`` with ``arms`` (and ``questions``), ``encoder``, the
-                   identity of what embedded the questions, and all else that determines it
+``config.json``    under ``config``: ``table`` with ``arms``, ``questions`` and ``ids`` (see
+                   `ids_hash`), ``encoder``, the identity of the encoder of the questions,
+                   ``source``, what the rewards were measured with, and all else that determines
+                   them
 ``rewards.jsonl``  a line per question: ``question_id``, ``part`` ("train" or "test") and, each a
                    list by K = 1 .. arms, ``correct``, ``exact_match``, ``f1`` and ``base`` (the
                    reward before weights and penalties)
@@ -14,12 +16,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from jaxrag.core.hashing import digest
+from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.types import InputError
 
 CONFIG, REWARDS, CONTEXTS = "config.json", "rewards.jsonl", "contexts.npy"
@@ -28,11 +33,11 @@ _AGAIN = "compute the table again"
 
 
 class RewardTable(NamedTuple):
-    """What every question pays under every arm; arm a, from 0, keeps the a + 1 best rewrites.
+    """The reward of every question under every arm; arm a, from 0, keeps the a + 1 first rewrites.
 
     Attributes:
       path: the directory; its name is the table's.
-      config: what determines it.
+      config: the content of config.json.
       ids: of the questions.
       train: which questions are trained on; the others are tested on.
       contexts: embeddings of the questions.
@@ -52,7 +57,7 @@ class RewardTable(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called in tables and file names."""
+        """The name in tables and file names."""
         return self.path.name
 
     @property
@@ -61,13 +66,13 @@ class RewardTable(NamedTuple):
         return self.base.shape[1]
 
     @property
-    def encoder(self) -> Any:
-        """Identity of what embedded the questions."""
-        return self.config["encoder"]
+    def source(self) -> Mapping[str, Any]:
+        """What the rewards were measured with; empty in old tables."""
+        return self.config.get("source", {})
 
     @property
     def fingerprint(self) -> str:
-        """A SHA-256 hex digest of what was read: questions, parts, rewards and contexts."""
+        """A SHA-256 hex digest of questions, parts, rewards and contexts."""
         whole = hashlib.sha256(json.dumps([self.ids, self.train.tolist()]).encode())
         for array in (self.contexts, *(getattr(self, name) for name in COLUMNS)):
             whole.update(f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
@@ -75,30 +80,29 @@ class RewardTable(NamedTuple):
 
 
 def read_table(path: str | Path, *, arms: int | None = None) -> RewardTable:
-    """Reads a table and checks that it is whole.
+    """Reads and validates a table.
 
     Args:
       path: its directory.
-      arms: how many arms the caller is set to; None takes what there are.
+      arms: the expected number of arms; None accepts any.
 
     Raises:
-      InputError: it is none, unfinished or truncated; it has another number of arms, rewards or
-        contexts that are no finite numbers, contexts for other questions, or no question to train
-        or to test on. Names file, line and field.
+      InputError: naming file, line and field: the directory holds no table or an incomplete one,
+        another number of arms, values that are not finite, contexts of other questions, or no
+        question to train or to test on.
     """
     path = Path(path).absolute()
     config = _config(path)
-    told = config["table"].get("arms")
-    if arms is not None and told != arms:
+    found = config["table"]["arms"]
+    if arms is not None and found != arms:
         raise InputError(
-            f"{path} has rewards for {told} rewrites, but the selector is set to {arms} arms; set "
-            f"arms to {told}, or compute a table of {arms} rewrites."
+            f"{path} has rewards for {found} rewrites, but the bandit is set to {arms} arms; set "
+            f"arms to {found}, or compute a table of {arms} rewrites."
         )
-    lines = _lines(path / REWARDS, told)
-    _check_whole(path, config["table"].get("questions"), lines)
-    columns = {name: np.array([line[name] for line in lines], np.float64) for name in COLUMNS}
-    train = np.array([line["part"] == "train" for line in lines])
-    ids = tuple(line["question_id"] for line in lines)
+    lines = _lines(path, found, config["table"])
+    columns = {name: np.array([one.fields[name] for one in lines], np.float64) for name in COLUMNS}
+    train = np.array([line.fields["part"] == "train" for line in lines])
+    ids = tuple(line.fields["question_id"] for line in lines)
     return RewardTable(path, config, ids, train, _contexts(path, len(lines)), **columns)
 
 
@@ -118,62 +122,56 @@ def _config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _lines(file: Path, arms: int) -> list[dict[str, Any]]:
+def ids_hash(ids: Iterable[str]) -> str:
+    """A hash of the questions' ids and their order, which is also that of the contexts."""
+    return digest(*ids)
+
+
+def _lines(path: Path, arms: int, recorded: Mapping[str, Any]) -> list[InputLine]:
+    file = path / REWARDS
     if not file.is_file():
-        raise InputError(f"{file.parent} is not a reward table: it holds no {file.name}.")
-    texts = file.read_bytes().split(b"\n")
-    if texts.pop():
-        raise InputError(
-            f"{file}:{len(texts) + 1}: the last line is cut off; let the job that computes the "
-            "table finish."
-        )
-    lines = []
-    for number, text in enumerate(texts, 1):
-        try:
-            line = json.loads(text)
-            assert isinstance(line["question_id"], str), "question_id is not text"
-            assert line["part"] in ("train", "test"), f"part is {line['part']!r}"
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise InputError(
-                f"{file}:{number}: not a question of a reward table ({error!r}); {_AGAIN}."
-            ) from error
+        raise InputError(f"{path} is not a reward table: it holds no {REWARDS}.")
+    lines, seen = list(read_input(file)), set[str]()
+    for line in lines:
+        if (part := line.string("part")) not in ("train", "test"):
+            raise line.error("part", f"is {part!r}, not 'train' or 'test'; {_AGAIN}")
+        if (name := line.string("question_id")) in seen:
+            raise line.error("question_id", f"has {name!r} for the second time; {_AGAIN}")
+        seen.add(name)
         for name in COLUMNS:
-            _check_values(line.get(name), arms, f"{file}:{number}: {name}")
-        lines.append(line)
-    return lines
-
-
-def _check_values(values: Any, arms: int, where: str) -> None:
-    """Refuses what is not one finite number for each arm."""
-    if not isinstance(values, list) or len(values) != arms:
-        told = f"{len(values)} values" if isinstance(values, list) else repr(values)
-        raise InputError(
-            f"{where} is {told}; the table's {CONFIG} says {arms} rewrites, one value for each; "
-            f"{_AGAIN}."
-        )
-    for k, value in enumerate(values, 1):
-        if not isinstance(value, (int, float)) or not np.isfinite(value):
-            raise InputError(
-                f"{where} for K = {k} is {value!r}; a reward is a finite number; {_AGAIN}."
-            )
-
-
-def _check_whole(path: Path, questions: int | None, lines: list[dict[str, Any]]) -> None:
-    if questions is not None and len(lines) != questions:
+            _check_values(line, name, arms)
+    questions = recorded.get("questions", len(lines))
+    if len(lines) != questions:
         raise InputError(
             f"{path} is not finished: {REWARDS} has {len(lines)} of {questions} questions; run the "
             "job that computes the table again."
         )
-    ids = [line["question_id"] for line in lines]
-    if len(set(ids)) < len(ids):
-        twice = next(one for one in ids if ids.count(one) > 1)
-        raise InputError(f"{path / REWARDS} has question {twice!r} twice; {_AGAIN}.")
+    ids = ids_hash(line.fields["question_id"] for line in lines)
+    if recorded.get("ids", ids) != ids:
+        raise InputError(
+            f"{file} has other questions, or the same in another order (hash {ids[:12]}), than "
+            f"{CONTEXTS} (hash {recorded['ids'][:12]}); {_AGAIN}."
+        )
     for part in ("train", "test"):
-        if not any(line["part"] == part for line in lines):
+        if not any(line.fields["part"] == part for line in lines):
             raise InputError(
-                f"{path} has no question whose part is {part!r}: a selector is trained on one part "
+                f"{path} has no question whose part is {part!r}: a bandit is trained on one part "
                 "and tested on the other; compute a table with both."
             )
+    return lines
+
+
+def _check_values(line: InputLine, name: str, arms: int) -> None:
+    """Refuses a field that is not one finite number for each arm."""
+    values = line.fields.get(name)
+    if not isinstance(values, list) or len(values) != arms:
+        found = f"{len(values)} values" if isinstance(values, list) else repr(values)
+        raise line.error(
+            name, f"is {found}; {CONFIG} has {arms} rewrites, one value each; {_AGAIN}"
+        )
+    for k, value in enumerate(values, 1):
+        if not isinstance(value, (int, float)) or not np.isfinite(value):
+            raise line.error(name, f"for K = {k} is {value!r}; a finite number is needed; {_AGAIN}")
 
 
 def _contexts(path: Path, questions: int) -> Float[np.ndarray, "q d"]:
@@ -187,7 +185,7 @@ def _contexts(path: Path, questions: int) -> Float[np.ndarray, "q d"]:
     if contexts.ndim != 2 or len(contexts) != questions or not contexts.shape[1]:
         raise InputError(
             f"{file} has shape {contexts.shape}; {REWARDS} has {questions} questions, so "
-            f"[{questions}, d] is wanted; {_AGAIN}."
+            f"[{questions}, d] is needed; {_AGAIN}."
         )
     if contexts.dtype.kind != "f" or not np.isfinite(contexts).all():
         row = 1 + int(np.argmin(np.isfinite(contexts).all(1))) if contexts.dtype.kind == "f" else 1

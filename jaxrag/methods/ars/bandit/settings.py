@@ -1,4 +1,4 @@
-"""Settings of a selector's training: what is paid, who learns, and how."""
+"""Settings of a bandit's training: reward schemes, policies, and the length of the training."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from jaxtyping import Float
 
 from jaxrag.functional import rewards
 from jaxrag.functional.bandits import neural_ucb
-from jaxrag.functional.bandits.confidence import Confidence, zero_width
+from jaxrag.functional.bandits.confidence import Confidence, diagonal, zero_width
 from jaxrag.functional.bandits.interaction import Bandit
 from jaxrag.functional.bandits.policies import epsilon_greedy, linear_ucb, thompson
 from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
-class Scheme:
-    """What a question pays under an arm.
+class RewardScheme:
+    """The reward of an arm, from the base reward and K.
 
     Attributes:
-      first, slope: of the weights w_k = first - slope * k that base rewards are multiplied by.
-      penalty: lambda; base rewards are then not multiplied, but lose lambda * k.
+      first, slope: reward = base * w_k with w_k = first - slope * k.
+      penalty: lambda; if set, reward = base - lambda * k instead.
     """
 
     first: float = rewards.FIRST
@@ -43,14 +43,14 @@ class Scheme:
 
     @property
     def name(self) -> str:
-        """What it is called in tables and file names."""
+        """The name in tables and file names."""
         return "weighted" if self.penalty is None else f"lambda {self.penalty:g}"
 
     def rewards(self, base: Float[np.ndarray, "q a"]) -> Float[np.ndarray, "q a"]:
-        """The rewards of a table's questions.
+        """The rewards, from base rewards.
 
         Raises:
-          InputError: a weight is below 0, so that a right answer would pay less than a wrong one.
+          InputError: a weight is below 0, so that a right answer would earn less than a wrong one.
         """
         given = jnp.asarray(base, jnp.float32)
         if self.penalty is not None:
@@ -59,7 +59,7 @@ class Scheme:
         if weights.min() < 0:
             raise InputError(
                 f"The weights {self.first:g} - {self.slope:g} k fall to {weights.min():g} at "
-                f"K = {given.shape[1]}; a right answer must not pay less than a wrong one. Set a "
+                f"K = {given.shape[1]}; a right answer must not earn less than a wrong one. Set a "
                 "higher first or a smaller slope."
             )
         return np.asarray(rewards.weighted(given, weights))
@@ -67,14 +67,14 @@ class Scheme:
 
 @dataclasses.dataclass(frozen=True)
 class NeuralUcb:
-    """ARS's bandit: a network and a diagonal Z for every arm (eqs 10-12).
+    """ARS-RAG's bandit: a network and a diagonal Z for every arm (eqs 10-12).
 
     Attributes:
       width: hidden units of each network.
-      beta: exploration factor, of which the paper says nothing. Where it is small for the rewards,
-        which the weights take to 2.8, each question stays with the first arm that paid.
-      regularization: lambda of Z at the beginning.
-      learning_rate: of the step after each batch; Zhou et al.'s public code has 0.01.
+      beta: exploration factor (not in the paper). If it is small against the rewards, which reach
+        2.8, each question stays with the first arm that earned something.
+      regularization: lambda; Z starts as lambda times the identity.
+      learning_rate: of SGD (not in the paper; 0.01 in Zhou et al.'s public code).
     """
 
     width: int = 100
@@ -92,15 +92,10 @@ class NeuralUcb:
 
     name = "NeuralUCB"
 
-    def bandit(self, d: int, arms: int, batch: int) -> Bandit:
-        """The policy for contexts of d features."""
-        return self._with(d, arms, batch, neural_ucb.diagonal)
-
-    def without_confidence(self, d: int, arms: int, batch: int) -> Bandit:
-        """The same networks, for policies that explore otherwise."""
-        return self._with(d, arms, batch, lambda network, **_: zero_width(network))
-
-    def _with(self, d: int, arms: int, batch: int, confidence: Callable[..., Confidence]) -> Bandit:
+    def bandit(
+        self, d: int, arms: int, batch: int, *, confidence: Callable[..., Confidence] = diagonal
+    ) -> Bandit:
+        """The policy for contexts of ``d`` features."""
         return neural_ucb.paper(
             d,
             arms,
@@ -115,20 +110,20 @@ class NeuralUcb:
 
 @dataclasses.dataclass(frozen=True)
 class Thompson:
-    """Draws every arm's reward from N(f, (beta sigma)^2) of the same networks (NeuralTS)."""
+    """NeuralTS: samples every arm's reward from N(f, (beta sigma)^2) of the same networks."""
 
     networks: NeuralUcb = NeuralUcb()
 
     name = "Thompson sampling"
 
     def bandit(self, d: int, arms: int, batch: int) -> Bandit:
-        """The policy for contexts of d features."""
+        """The policy for contexts of ``d`` features."""
         return thompson(self.networks.bandit(d, arms, batch))
 
 
 @dataclasses.dataclass(frozen=True)
 class EpsilonGreedy:
-    """The best arm by the same networks, any arm with probability ``epsilon``."""
+    """The best arm by the same networks; a random arm with probability ``epsilon``."""
 
     epsilon: float = 0.1
     networks: NeuralUcb = NeuralUcb()
@@ -140,13 +135,17 @@ class EpsilonGreedy:
             raise InputError(f"epsilon is {self.epsilon}; a probability lies between 0 and 1.")
 
     def bandit(self, d: int, arms: int, batch: int) -> Bandit:
-        """The policy for contexts of d features."""
-        return epsilon_greedy(self.networks.without_confidence(d, arms, batch), self.epsilon)
+        """The policy for contexts of ``d`` features."""
+        # an epsilon-greedy policy needs no confidence matrix
+        networks = self.networks.bandit(
+            d, arms, batch, confidence=lambda network, **_: zero_width(network)
+        )
+        return epsilon_greedy(networks, self.epsilon)
 
 
 @dataclasses.dataclass(frozen=True)
 class LinUcb:
-    """Rewards linear in the context, an inverse of d x d for every arm."""
+    """Rewards linear in the context, with a d x d inverse for every arm."""
 
     alpha: float = 1.0
     regularization: float = 1.0
@@ -161,7 +160,7 @@ class LinUcb:
             )
 
     def bandit(self, d: int, arms: int, batch: int) -> Bandit:
-        """The policy for contexts of d features."""
+        """The policy for contexts of ``d`` features."""
         return linear_ucb(d, arms, alpha=self.alpha, regularization=self.regularization)
 
 
@@ -169,20 +168,18 @@ Policy = NeuralUcb | Thompson | EpsilonGreedy | LinUcb
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
-    """How a selector is trained; the paper's by default where it says.
+class BanditTraining:
+    """The length and batches of a bandit's training; defaults are the paper's.
 
     Attributes:
       epochs: how often every question is played.
-      batch: questions that are chosen for and learned from together.
-      dimensions: principal axes that contexts are projected onto; 0 keeps them whole.
-      exploring: whether the policy watched at every epoch explores; it is greedy by default.
+      batch: questions per update.
+      dimensions: number of principal axes that contexts are projected onto; 0 does not project.
     """
 
     epochs: int = 500
     batch: int = 32
     dimensions: int = 0
-    exploring: bool = False
 
     def __post_init__(self) -> None:
         if min(self.epochs, self.batch) < 1 or self.dimensions < 0:

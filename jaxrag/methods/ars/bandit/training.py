@@ -1,8 +1,10 @@
-"""Training a selector from a table of stored rewards, without a language model.
+"""Training a bandit from a table of stored rewards, without a language model.
 
 ARS-RAG's protocol (docs/methods.md, "ARS-RAG: bandit (NeuralUCB)"): 500 epochs in batches of 32,
-the test policy's reward after every epoch, several seeds. A seed fixes initial weights, order and
-draws; it is the same for all reward schemes, and the program is compiled once for all of them.
+the mean test reward after every epoch, several seeds. The table holds the reward of every question
+under every arm, but the bandit is shown only that of the arm it plays. A seed determines initial
+weights, order and random draws; it means the same under all reward schemes, and one compiled
+program serves all of them.
 """
 
 from __future__ import annotations
@@ -11,36 +13,61 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jax import lax
+from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits.interaction import check_table
-from jaxrag.methods.ars.bandit.program import Learned, Replay, program
+from jaxrag.functional.bandits.interaction import Bandit, check_table, interact, rewards_of
 from jaxrag.methods.ars.bandit.reward_table import RewardTable
-from jaxrag.methods.ars.bandit.selector import Selector, prepared, principal_axes
-from jaxrag.methods.ars.bandit.settings import NeuralUcb, Policy, Scheme, Training
+from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb, Policy, RewardScheme
+from jaxrag.methods.ars.bandit.trained import TrainedBandit, normalized, principal_axes
 from jaxrag.types import InputError
 
+Key = jax.Array
 
-class Trained(NamedTuple):
-    """What a training came to.
+
+class Replay(NamedTuple):
+    """Questions of one part (training or test) with the reward of every arm."""
+
+    contexts: Float[Array, "q d"]
+    rewards: Float[Array, "q a"]
+
+
+class Learned(NamedTuple):
+    """Results of the compiled program.
 
     Attributes:
-      played: mean reward of what was played while learning, by epoch.
-      train, test: mean reward of the watched policy after each epoch, by part.
+      state: of the bandit after the last epoch.
+      played: mean reward while learning, by epoch.
+      train, test: mean reward of the greedy policy after each epoch, by part.
+      chosen: arms of the test questions after the last epoch, from 0.
+    """
+
+    state: Any
+    played: Float[Array, " e"]
+    train: Float[Array, " e"]
+    test: Float[Array, " e"]
+    chosen: Int[Array, " q"]
+
+
+class BanditResult(NamedTuple):
+    """Result of one training.
+
+    Attributes:
+      played, train, test: as in `Learned`.
       chosen: K of every test question after the last epoch, from 1.
-      selector: what was trained; None for a policy that has no networks.
+      bandit: the trained networks; None for a policy without networks.
     """
 
     played: Float[np.ndarray, " e"]
     train: Float[np.ndarray, " e"]
     test: Float[np.ndarray, " e"]
     chosen: Int[np.ndarray, " q"]
-    selector: Selector | None
+    bandit: TrainedBandit | None
 
 
 class Contexts(NamedTuple):
@@ -51,36 +78,42 @@ class Contexts(NamedTuple):
 
 
 def contexts_of(table: RewardTable, dimensions: int) -> Contexts:
-    """The contexts of all questions; axes are those of the training questions alone.
+    """The contexts of all questions, projected onto axes of the training questions alone.
+
+    Args:
+      table: the stored rewards.
+      dimensions: number of principal axes; 0 does not project.
 
     Raises:
-      InputError: more dimensions are wanted than there are.
+      InputError: ``dimensions`` exceeds the number of features or training questions.
     """
     axes = None
     if dimensions:
         axes = jnp.asarray(principal_axes(table.contexts[table.train], dimensions))
-    return Contexts(prepared(jnp.asarray(table.contexts), axes), axes)
+    return Contexts(normalized(jnp.asarray(table.contexts), axes), axes)
 
 
 def train(
     table: RewardTable,
     contexts: Contexts,
-    scheme: Scheme,
+    scheme: RewardScheme,
     policy: Policy,
-    training: Training,
+    training: BanditTraining,
     *,
     seed: int,
-) -> Trained:
-    """Trains once; the same arguments give the same bits.
+) -> BanditResult:
+    """Trains once; equal arguments give bit-identical results.
 
     Raises:
-      InputError: the table and the settings do not fit, or the networks diverged.
+      InputError: table and settings do not fit, or the networks diverged.
     """
     paid = scheme.rewards(table.base)
     check_table(contexts.rows, paid, table.arms)
-    parts = [Replay(contexts.rows[rows], jnp.asarray(paid[rows])) for rows in _parts(table)]
+    parts = [
+        Replay(contexts.rows[rows], jnp.asarray(paid[rows])) for rows in (table.train, ~table.train)
+    ]
     shapes = tuple(part.contexts.shape for part in parts)
-    with _COMPILING:  # so that threads that train side by side compile a program once
+    with _COMPILING:  # so that parallel threads compile a program once
         learn = _compiled(policy, dataclasses.replace(training, dimensions=0), table.arms, shapes)
     learned = learn(jax.random.key(seed), *parts)
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state)):
@@ -88,13 +121,13 @@ def train(
             f"{policy.name} diverged on {table.name}, {scheme.name}, seed {seed}: its weights are "
             f"no longer finite after {training.epochs} epochs. Lower the learning rate."
         )
-    played, watched, tested = (np.asarray(curve, np.float64) for curve in learned[1:4])
-    chosen = np.asarray(learned.chosen) + 1
-    return Trained(played, watched, tested, chosen, _selector(table, contexts, policy, learned))
-
-
-def _parts(table: RewardTable) -> tuple[Bool[np.ndarray, " q"], Bool[np.ndarray, " q"]]:
-    return table.train, ~table.train
+    played, train, test = (np.asarray(curve, np.float64) for curve in learned[1:4])
+    bandit = None
+    if isinstance(policy, NeuralUcb):
+        size, params = table.contexts.shape[1], learned.state.params
+        bandit = TrainedBandit(table.arms, size, (policy.width,), params, contexts.axes,
+                               table.config["encoder"], table.source)  # fmt: skip
+    return BanditResult(played, train, test, np.asarray(learned.chosen) + 1, bandit)
 
 
 _COMPILING = threading.Lock()
@@ -102,23 +135,64 @@ _COMPILING = threading.Lock()
 
 @functools.lru_cache(maxsize=16)
 def _compiled(
-    policy: Policy, training: Training, arms: int, shapes: tuple[tuple[int, ...], ...]
+    policy: Policy, training: BanditTraining, arms: int, shapes: tuple[tuple[int, ...], ...]
 ) -> Callable[..., Learned]:
     learn = program(
         policy.bandit(shapes[0][1], arms, training.batch),
         epochs=training.epochs,
         batch=training.batch,
-        exploring=training.exploring,
     )
     like = [Replay(jnp.zeros((q, d)), jnp.zeros((q, arms))) for q, d in shapes]
     return jax.jit(learn).lower(jax.random.key(0), *like).compile()
 
 
-def _selector(
-    table: RewardTable, contexts: Contexts, policy: Policy, learned: Learned
-) -> Selector | None:
-    if not isinstance(policy, NeuralUcb):
-        return None
-    features = table.contexts.shape[1]
-    params = learned.state.params
-    return Selector(table.arms, features, (policy.width,), params, contexts.axes, table.encoder)
+def program(bandit: Bandit, *, epochs: int, batch: int) -> Callable[[Key, Replay, Replay], Learned]:
+    """The training as a pure function of key, training part and test part; jit it once.
+
+    Every epoch plays the training questions once in a new random order; a remainder after whole
+    batches is one smaller batch.
+
+    Args:
+      bandit: the policy that learns.
+      epochs: how often every question is played.
+      batch: questions per update.
+    """
+
+    def greedy(state: Any, part: Replay) -> Int[Array, " q"]:
+        return jax.vmap(bandit.greedy, (None, 0))(state, part.contexts)
+
+    def learn(key: Key, train: Replay, test: Replay) -> Learned:
+        def epoch(state: Any, key: Key) -> tuple[Any, tuple[Array, Array, Array]]:
+            order, play = jax.random.split(key)
+            turn = jax.random.permutation(order, len(train.contexts))
+            shuffled = Replay(train.contexts[turn], train.rewards[turn])
+            state, won = _play(bandit, state, shuffled, play, batch)
+            means = [rewards_of(part.rewards, greedy(state, part)).mean() for part in (train, test)]
+            return state, (won, means[0], means[1])
+
+        first, rest = jax.random.split(key)
+        keys = jax.random.split(rest, epochs)
+        state, curves = lax.scan(epoch, bandit.init(first), keys)
+        return Learned(state, *curves, greedy(state, test))
+
+    return learn
+
+
+def _play(
+    bandit: Bandit, state: Any, part: Replay, key: Key, batch: int
+) -> tuple[Any, Float[Array, ""]]:
+    """One pass over the questions in their order; the new state and the mean reward."""
+    total, count = jnp.zeros(()), len(part.contexts)
+    whole = count - count % batch
+    for start, stop in ((0, whole), (whole, count)):
+        if stop > start:
+            played = interact(
+                bandit,
+                state,
+                part.contexts[start:stop],
+                part.rewards[start:stop],
+                jax.random.fold_in(key, start),
+                batch=min(batch, stop - start),
+            )
+            state, total = played.state, total + played.rewards.sum()
+    return state, total / count

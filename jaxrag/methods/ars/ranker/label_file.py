@@ -1,10 +1,9 @@
-"""The file of labelled rewrites that a ranker is trained on: one question a line, checked.
+"""Reads and validates the file of labelled rewrites that a ranker is trained on.
 
-``labels.jsonl`` has for each question ``question_id``, ``question``, ``rewrites`` (N texts) and for
-each of these how many of its passages are relevant (y_i, docs/methods.md, "ARS-RAG: rewrites and
+``labels.jsonl`` has a line per question: ``question_id``, ``question``, ``rewrites`` (N texts) and
+the number of relevant passages of each rewrite, y_i (docs/methods.md, "ARS-RAG: rewrites and
 labels"): by the model's word (``labels``), by its log-probabilities (``labels_logprob``, or null)
-and by the gold passages (``labels_gold``, or null). Other fields, such as the judgements
-themselves, are not read.
+and by the gold passages (``labels_gold``, or null). Other fields are ignored.
 """
 
 from __future__ import annotations
@@ -14,36 +13,36 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jaxrag.core.jsonl_input import InputLine, read_input
-from jaxrag.methods.ars.ranker.data import Example
+from jaxrag.methods.ars.ranker.data import RankingExample
 from jaxrag.runs.job import locate_file
 from jaxrag.types import InputError
 
 FILE = "labels.jsonl"
 
 Label = Literal["model", "logprob", "gold"]
-"""By what passages were judged: the model's word, its log-probabilities, or the gold passages."""
+"""How passages were judged: by the model's word, its log-probabilities, or the gold passages."""
 
 FIELDS: dict[str, str] = {"model": "labels", "logprob": "labels_logprob", "gold": "labels_gold"}
 
 
 class Labelled(NamedTuple):
-    """A question's rewrites with their labels by kind (see `Label`), those that the line has."""
+    """A question's rewrites with their labels by kind, see `Label`."""
 
     question_id: str
     question: str
     rewrites: tuple[str, ...]
     labels: Mapping[str, tuple[int, ...]]
 
-    def example(self, label: str) -> Example:
-        """What is trained on, with labels of one kind."""
-        return Example(self.question_id, self.question, self.rewrites, self.labels[label])
+    def example(self, label: str) -> RankingExample:
+        """The question with labels of one kind."""
+        return RankingExample(self.question_id, self.question, self.rewrites, self.labels[label])
 
 
 def locate_labels(labels: str) -> Path:
-    """The file that ``labels``, it or its directory, names.
+    """The file ``labels``, or that in the directory ``labels``.
 
     Raises:
-      InputError: there is none.
+      InputError: it does not exist.
     """
     made = "experiments.run with configs/ars.py:make_labels@DATA"
     return locate_file(labels, FILE, field="labels", made=made)
@@ -57,11 +56,9 @@ def read_labels(path: Path, *, label: str) -> list[Labelled]:
       label: the kind that is trained on, which every line must have.
 
     Raises:
-      InputError: naming file, line and field, where a line will not do; or the file is empty, or
-        has no question whose rewrites differ in their labels.
+      InputError: a line is invalid (naming file, line and field), the file is empty, or no question
+        has rewrites of different labels.
     """
-    if label not in FIELDS:
-        raise InputError(f"label is {label!r}; allowed are {', '.join(FIELDS)}.")
     found: list[Labelled] = []
     lines: dict[str, int] = {}
     for line in read_input(path):
@@ -77,11 +74,11 @@ def read_labels(path: Path, *, label: str) -> list[Labelled]:
     return found
 
 
-def check_varied(examples: Sequence[Example], where: str) -> None:
-    """Whether there is anything to learn.
+def check_varied(examples: Sequence[RankingExample], where: str) -> None:
+    """Refuses examples without an order to learn.
 
     Raises:
-      InputError: naming ``where``, if no question has rewrites of different labels.
+      InputError: naming ``where``: no question has rewrites of different labels.
     """
     if not any(len({*example.labels}) > 1 for example in examples):
         raise InputError(
@@ -109,7 +106,9 @@ def _counts(line: InputLine, field: str, rewrites: int) -> tuple[int, ...]:
         raise line.error(field, f"is missing; the line has {', '.join(line.fields)}")
     values = line.fields[field]
     if values is None:
-        raise line.error(field, "is null: these rewrites were not judged so; choose another label")
+        raise line.error(
+            field, "is null: the rewrites were not judged this way; choose another label"
+        )
     if not isinstance(values, list) or len(values) != rewrites:
         held = f"{len(values)} items" if isinstance(values, list) else "no list"
         raise line.error(field, f"has {held}; there are {rewrites} rewrites, one number for each")

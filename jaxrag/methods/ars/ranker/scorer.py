@@ -1,16 +1,15 @@
-"""ARS-RAG's ranker in use: a score of each rewrite for its question, from the text of both.
+"""ARS-RAG's ranker in use: S(q_i, Q), a score of each rewrite for its question.
 
-A ranker is a cross-encoder with another network, and so is what a `RerankerTool` takes: the
-question is the query, the rewrite the passage.
+A ranker is a cross-encoder with another network, so it is what a `RerankerTool` takes: the question
+is the query, the rewrite the passage.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
-
-from jax.sharding import Mesh
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, load_ranker, untrained_ranker
@@ -21,29 +20,23 @@ from jaxrag.retrieval import buckets
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.types import InputError
 
+SOURCE = "source.json"
+"""What labels were made with: beside labels.jsonl, and in the checkpoint of a trained ranker."""
 
-def load(
-    spec: str,
-    *,
-    dtype: str | None = None,
-    batch_tokens: int | None = None,
-    mesh: Mesh | None = None,
-) -> CrossEncoderReranker:
+
+def load(spec: str, *, dtype: str | None = None) -> CrossEncoderReranker:
     """A trained ranker; pairs are cut to the length that it was trained with.
 
     Args:
-      spec: the directory that training wrote, as :func:`jaxrag.models.checkpoint.files.locate`
-        takes it.
+      spec: directory that a training wrote.
       dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
-      batch_tokens: size of a batch; by default what suits the device.
-      mesh: devices that share a batch's rows, along the mesh's "data" axis.
 
     Raises:
-      InputError: there is no ranker, or its tokenizer is another.
+      InputError: there is no ranker, or its tokenizer has changed.
     """
     path = locate(spec)
     loaded = load_ranker(path, dtype=compute_dtype(dtype))
-    return _scorer(loaded, path, {"weights": fingerprint(path)}, batch_tokens, mesh)
+    return _scorer(loaded, path, {"weights": fingerprint(path)})
 
 
 def begin(
@@ -53,43 +46,49 @@ def begin(
     max_length: int = 128,
     seed: int = 0,
     dtype: str | None = None,
-    batch_tokens: int | None = None,
 ) -> CrossEncoderReranker:
-    """A BERT checkpoint with a new head, with which a training begins.
+    """A BERT checkpoint with a new head, from which a training starts.
 
     Args:
-      spec: any BERT, as :func:`jaxrag.models.checkpoint.files.locate` takes it.
-      pooling, max_length, seed: as in
-      `jaxrag.models.bert.rewrite_ranker.untrained_ranker`. dtype, batch_tokens: as in
-      `load`.
+      spec: any BERT, see :func:`jaxrag.models.checkpoint.files.locate`.
+      pooling, max_length, seed: see
+        `jaxrag.models.bert.rewrite_ranker.untrained_ranker`.
+      dtype: as in `load`.
 
     Raises:
-      InputError: for a checkpoint or setting that will not do.
+      InputError: the checkpoint or a setting is invalid.
     """
     path = locate(spec)
     loaded = untrained_ranker(
         path, dtype=compute_dtype(dtype), pooling=pooling, max_length=max_length, seed=seed
     )
-    told = {"weights": fingerprint(path), "head": seed}
-    return _scorer(loaded, path, told, batch_tokens, None)
+    return _scorer(loaded, path, {"weights": fingerprint(path), "head": seed})
 
 
 def with_params(
     ranker: CrossEncoderReranker, params: dict[str, Any], name: str
 ) -> CrossEncoderReranker:
-    """The same ranker with other parameters, which ``name`` tells from those of others."""
+    """The same ranker with other parameters; ``name`` identifies them."""
     identity = canonical({"ranker": {"begun": digest(ranker.identity), "params": name}})
     return dataclasses.replace(ranker, params=params, identity=identity)
 
 
-def _scorer(
-    loaded: LoadedRanker,
-    path: Path,
-    told: dict[str, Any],
-    batch_tokens: int | None,
-    mesh: Mesh | None,
-) -> CrossEncoderReranker:
-    module: Any = loaded.module  # a cross-encoder's in all that is asked of it
+def read_source(directory: str | Path) -> dict[str, Any]:
+    """What the labels in a directory, or those of a trained ranker, were made with; {} if unknown.
+
+    Raises:
+      InputError: the record is damaged.
+    """
+    file = Path(directory) / SOURCE
+    try:
+        found = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    except ValueError as error:
+        raise InputError(f"{file} is damaged ({error}); write it again, or delete it.") from error
+    return found
+
+
+def _scorer(loaded: LoadedRanker, path: Path, start: dict[str, Any]) -> CrossEncoderReranker:
+    module: Any = loaded.module  # has all that `CrossEncoderReranker` uses of its network
     tokenizer, rows = load_tokenizer(path), module.config.vocab_size
     if len(tokenizer) > rows:
         raise InputError(
@@ -97,7 +96,7 @@ def _scorer(
             "not of one checkpoint."
         )
     settings = {
-        **told,
+        **start,
         "pooling": module.pooling,
         "dtype": module.dtype.name,
         "max_length": loaded.max_length,
@@ -105,9 +104,9 @@ def _scorer(
     return CrossEncoderReranker(
         identity=canonical({"ranker": settings}),
         module=module,
-        params=loaded.params if mesh is None else buckets.replicate(loaded.params, mesh),
+        params=loaded.params,
         tokenizer=tokenizer,
         max_length=loaded.max_length,
-        batch_tokens=buckets.batch_tokens(batch_tokens),
-        mesh=mesh,
+        batch_tokens=buckets.batch_tokens(None),
+        mesh=None,
     )

@@ -1,4 +1,4 @@
-"""How a ranker is trained: how long, in which batches, with which loss and optimiser."""
+"""Settings of the ranker's training: length, batches, loss and optimiser."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from jaxrag.types import InputError
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class RankerTraining:
     """The training of ARS-RAG's ranker (docs/methods.md, "ARS-RAG: ranker").
 
     The paper: batches of 64 questions, 100 epochs, AdamW at 5e-5 with weight decay 0.01, a cosine
-    schedule, dropout 0.1, BCE-with-logits. It says nothing of ties, warm-up and clipping; weight
-    decay is on all parameters, as PyTorch's AdamW has it.
+    schedule, dropout 0.1, BCE-with-logits. It does not mention ties, warm-up and clipping; weight
+    decay applies to all parameters, as in PyTorch's AdamW.
 
     Attributes:
-      steps: how many; 0 takes ``epochs``.
-      epochs: how often each question comes up.
-      batch: questions of a step, on all devices together.
-      microbatch: questions that go through the network at a time, with all their rewrites; a batch
-        is 1, 2, 4, 8, ... of these. Memory goes with it, and so do the last bits, but not the
-        number of devices.
-      ties: what pairs of equal labels do, see `jaxrag.functional.ranking.Ties`.
-      dropout: share of the pooled state's entries that are dropped, see
-        `jaxrag.models.bert.rewrite_ranker`.
-      learning_rate: the highest; it falls to 0 along a half cosine.
-      warmup: steps over which it rises before that.
+      steps: number of steps; 0: as many as ``epochs`` need.
+      epochs: passes over the questions.
+      batch: questions per step, on all devices together.
+      microbatch: questions, with all their rewrites, that pass through the network at a time; a
+        batch is 1, 2, 4, 8, ... of these. It changes memory and the last bits of results; the
+        number of devices does not change results.
+      ties: treatment of pairs of equal labels, see `jaxrag.functional.ranking.Ties`.
+      dropout: of the pooled state, see `jaxrag.models.bert.rewrite_ranker`.
+      learning_rate: the maximum; it decays to 0 along a half cosine.
+      warmup: steps of linear increase before the decay.
       weight_decay: AdamW's.
-      clip: largest norm of a gradient; 0 clips nothing.
-      seed: of the order and of the dropout.
-      save_every, evaluate_every: steps between checkpoints; steps between evaluations on questions
-        held out; 0 never evaluates.
+      clip: maximum norm of a gradient; 0: no clipping.
+      seed: of the order of questions and of dropout.
+      save_every, evaluate_every: steps between checkpoints, and between evaluations on held-out
+        questions; 0 never evaluates.
     """
 
     steps: int = 0
@@ -67,7 +66,7 @@ class Training:
             raise InputError(f"dropout is {self.dropout}; it must be from 0 to below 1.")
 
     def steps_over(self, questions: int) -> int:
-        """Steps of a training on so many questions."""
+        """Steps of a training on a number of questions."""
         return self.steps or max(1, round(self.epochs * questions / self.batch))
 
     def optimiser(self, steps: int) -> optax.GradientTransformation:

@@ -1,10 +1,11 @@
 """Training ARS-RAG's ranker: RankNet over all pairs of each question's rewrites.
 
-docs/methods.md, "ARS-RAG: ranker". Each rewrite is encoded once a step: 10 pairs (question,
-rewrite) of a question give 10 scores, and these all of its 90 ordered pairs. Microbatches of a
-batch go through the network one after the other, so that one device and eight end in the same bits
-(`jaxrag.training.grad_cache`); dropout is drawn from the seed, the step and a question's place in
-its batch, so that it does not know of devices or of interruptions either.
+Each rewrite is encoded once a step: the 10 scores of a question's rewrites give all of its 90
+ordered pairs. Microbatches pass through the network one after the other, so that results are
+bit-identical on any number of devices (`jaxrag.training.grad_cache`). Dropout depends on the seed,
+the step and the question's index in the batch alone, so it is the same after an interruption, too.
+
+Source: docs/methods.md, "ARS-RAG: ranker".
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from jaxtyping import Array, Float
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.ranking import ranknet_loss
-from jaxrag.methods.ars.ranker.data import Batch, Example, batches, without_pair
+from jaxrag.methods.ars.ranker.data import RankerBatch, RankingExample, batches, without_pair
 from jaxrag.methods.ars.ranker.scorer import with_params
-from jaxrag.methods.ars.ranker.settings import Training
+from jaxrag.methods.ars.ranker.settings import RankerTraining
 from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
 from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.rerank import CrossEncoderReranker
@@ -35,7 +36,9 @@ from jaxrag.training.optimisation import TrainState, TrainStep
 
 
 @functools.cache
-def make_step(module: RankerNetwork, settings: Training, *, steps: int, mesh: Mesh) -> TrainStep:
+def make_step(
+    module: RankerNetwork, settings: RankerTraining, *, steps: int, mesh: Mesh
+) -> TrainStep:
     """The step of a training of ``steps`` steps; the same one, compiled once, for equal arguments.
 
     Args:
@@ -55,10 +58,10 @@ def make_step(module: RankerNetwork, settings: Training, *, steps: int, mesh: Me
     )
 
 
-def _scores(module: RankerNetwork, settings: Training) -> grad_cache.Embed:
+def _scores(module: RankerNetwork, settings: RankerTraining) -> grad_cache.Embed:
     """Scores [q r] of a microbatch, with dropout."""
 
-    def noise(microbatch: Batch) -> Float[Array, "q r d"]:
+    def noise(microbatch: RankerBatch) -> Float[Array, "q r d"]:
         shape = (microbatch.ids.shape[1], module.config.hidden_size)
 
         def draw(step: jax.Array, place: jax.Array) -> Float[Array, "r d"]:
@@ -67,7 +70,7 @@ def _scores(module: RankerNetwork, settings: Training) -> grad_cache.Embed:
 
         return jax.vmap(draw)(microbatch.step, microbatch.place)
 
-    def scores(params: dict[str, Any], microbatch: Batch) -> Float[Array, "q r"]:
+    def scores(params: dict[str, Any], microbatch: RankerBatch) -> Float[Array, "q r"]:
         q, r, t = microbatch.ids.shape
         ids, segments = microbatch.ids.reshape(q * r, t), microbatch.segments.reshape(q * r, t)
         where = jnp.arange(t) < microbatch.lengths.reshape(-1, 1)
@@ -78,10 +81,10 @@ def _scores(module: RankerNetwork, settings: Training) -> grad_cache.Embed:
     return scores
 
 
-def _loss(settings: Training) -> grad_cache.Loss:
-    """Mean over the batch's questions; one without a pair counts as 0."""
+def _loss(settings: RankerTraining) -> grad_cache.Loss:
+    """Mean over the batch's questions; the loss of one without a pair is 0."""
 
-    def loss(scores: Float[Array, "q r"], batch: Batch) -> Float[Array, ""]:
+    def loss(scores: Float[Array, "q r"], batch: RankerBatch) -> Float[Array, ""]:
         one = partial(ranknet_loss, ties=settings.ties)
         return jax.vmap(lambda s, y, w: one(s, y, where=w))(
             scores, batch.labels, batch.where
@@ -91,29 +94,29 @@ def _loss(settings: Training) -> grad_cache.Loss:
 
 
 def train(
-    examples: Sequence[Example],
+    examples: Sequence[RankingExample],
     ranker: CrossEncoderReranker,
-    settings: Training,
+    settings: RankerTraining,
     directory: Path,
     *,
     evaluate: Callable[[CrossEncoderReranker, int], Evaluation] | None = None,
     mesh: Mesh | None = None,
 ) -> dict[str, Any]:
-    """Trains a ranker; goes on where an earlier call in ``directory`` stopped, to the bit.
+    """Trains a ranker, or resumes an interrupted training bit-identically.
 
     Args:
       examples: questions with labelled rewrites.
-      ranker: what training begins with, see `jaxrag.methods.ars.ranker.scorer.begin`.
-      settings: how.
-      directory: for checkpoints and figures.
+      ranker: the starting point, see `jaxrag.methods.ars.ranker.scorer.begin`.
+      settings: see `RankerTraining`.
+      directory: for checkpoints and metrics.
       evaluate: (ranker with the parameters of that step, step) -> metrics of held-out questions.
-      mesh: as of `grad_cache.data_mesh`; by default all devices.
+      mesh: see `grad_cache.data_mesh`; by default all devices.
 
     Returns:
       The parameters, on this process's first device.
 
     Raises:
-      InputError: settings, data or what is in ``directory`` do not fit; or the loss is NaN.
+      InputError: settings, data and the content of ``directory`` do not fit, or the loss is NaN.
     """
     mesh = mesh or grad_cache.data_mesh()
     grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
@@ -124,8 +127,8 @@ def train(
     def evaluated(state: TrainState, number: int) -> Evaluation:
         assert evaluate is not None
         params = grad_cache.local_arrays(state.params, mesh)[0]
-        told = digest(canonical(hashes(flatten(params))))
-        return evaluate(with_params(ranker, params, told), number)
+        name = digest(canonical(hashes(flatten(params))))
+        return evaluate(with_params(ranker, params, name), number)
 
     state = fit(
         step.begin(ranker.params),

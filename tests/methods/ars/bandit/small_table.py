@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxrag.methods.ars.bandit.reward_table import ids_hash
+
 ARMS, FEATURES = 3, 4
 
 
@@ -57,8 +59,9 @@ def settle(
     path.mkdir(parents=True, exist_ok=True)
     np.save(path / "contexts.npy", contexts)
     (path / "rewards.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ids = ids_hash(line["question_id"] for line in lines)
     config = {
-        "table": {"kind": "rewards", "arms": arms, "questions": len(lines)},
+        "table": {"kind": "rewards", "arms": arms, "questions": len(lines), "ids": ids},
         "encoder": "encoder A",
         "dataset": {"name": dataset},
     }

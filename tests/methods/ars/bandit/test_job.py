@@ -1,7 +1,8 @@
-"""The selector's job: every training is kept, stopping costs little, strangers are refused."""
+"""The bandit job: every training is kept, resuming is bit-identical, other jobs are refused."""
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from experiments import report
-from jaxrag.methods.ars.bandit import job as selector
-from jaxrag.methods.ars.bandit.checkpoint import load_selector
+from jaxrag.methods.ars.bandit import job as bandit_job
 from jaxrag.methods.ars.bandit.reward_table import read_table
-from jaxrag.methods.ars.bandit.settings import LinUcb, NeuralUcb, Training
+from jaxrag.methods.ars.bandit.settings import BanditTraining, LinUcb, NeuralUcb
+from jaxrag.methods.ars.bandit.trained import load_bandit
 from jaxrag.types import InputError
 from tests.methods.ars.bandit import small_table
 
@@ -31,18 +32,18 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> selector.TrainSelector:
+def job(tmp_path_factory: pytest.TempPathFactory) -> bandit_job.TrainBandit:
     here = tmp_path_factory.mktemp("tables")
     tables = [
         small_table.write(here / "boolq"),
         small_table.write(here / "hotpotqa", seed=1, dataset="hotpotqa"),
     ]
-    return selector.TrainSelector(
+    return bandit_job.TrainBandit(
         tuple(map(str, tables)),
         arms=3,
         learner=NeuralUcb(width=16, beta=1.0, learning_rate=0.1),
         others=(LinUcb(),),
-        training=Training(epochs=30, batch=7),
+        training=BanditTraining(epochs=30, batch=7),
         penalties=(0.0, 1.0),
         seeds=2,
         workers=2,
@@ -50,7 +51,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> selector.TrainSelector:
 
 
 @pytest.fixture(scope="module")
-def whole(job: selector.TrainSelector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(job: bandit_job.TrainBandit, tmp_path_factory: pytest.TempPathFactory) -> Path:
     workdir = tmp_path_factory.mktemp("whole")
     job.execute(workdir)
     return workdir
@@ -66,14 +67,14 @@ def test_every_table_scheme_policy_and_seed_is_trained(whole: Path) -> None:
     for line in lines:
         assert len(line["played"]) == len(line["train"]) == len(line["test"]) == 30
         assert len(line["chosen"]) == 12 and set(line["chosen"]) <= {1, 2, 3}
-    for name in ("config.json", "selector.json", "report.html", "report.md"):
+    for name in ("config.json", "bandit.json", "report.html", "report.md"):
         assert (whole / name).is_file(), name
 
 
 def test_figures_of_the_learnable_tables_by_hand(whole: Path) -> None:
     # Of 12 test questions 6 are right under K = 1 alone (2.8), 6 under K = 3 alone (2.4): the
     # oracle has 2.6 and a mean K of 2, the best fixed K, 1, 1.4 and so a regret of 1.2 = 0.5 * 2.4.
-    boolq = json.loads((whole / "selector.json").read_text())["tables"][0]
+    boolq = json.loads((whole / "bandit.json").read_text())["tables"][0]
     assert boolq["questions"] == {"train": 28, "test": 12}
     rows = {(row["scheme"], row["policy"]): row for row in boolq["results"]}
     for policy in ("NeuralUCB", "LinUCB", "oracle"):
@@ -99,22 +100,22 @@ def test_figures_of_the_learnable_tables_by_hand(whole: Path) -> None:
     assert rows["weighted", "NeuralUCB"]["std"]["reward"] == pytest.approx(0, abs=1e-6)
 
 
-def test_the_kept_selectors_choose_what_was_recorded(
-    job: selector.TrainSelector, whole: Path
+def test_the_kept_bandits_choose_what_was_recorded(
+    job: bandit_job.TrainBandit, whole: Path
 ) -> None:
     table = read_table(job.tables[1])
     for scheme, place in (("weighted", "weighted"), ("lambda 1", "lambda-1")):
-        found = load_selector(whole / "selectors" / "hotpotqa" / place, encoder="encoder A", arms=3)
+        found = load_bandit(whole / "bandits" / "hotpotqa" / place, encoder="encoder A")
         name = f"hotpotqa/{scheme}/NeuralUCB/0"
         line = next(line for line in lines_of(whole) if line["training"] == name)
         np.testing.assert_array_equal(found.choose(table.contexts[~table.train]), line["chosen"])
 
 
 def test_stopped_and_gone_on_with_it_ends_in_the_same_bytes(
-    job: selector.TrainSelector, whole: Path, tmp_path: Path, monkeypatch: Any
+    job: bandit_job.TrainBandit, whole: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     done: list[Any] = []
-    train = selector.train
+    train = bandit_job.train
 
     def fails(*given: Any, **named: Any) -> Any:
         if len(done) >= 5:
@@ -124,46 +125,41 @@ def test_stopped_and_gone_on_with_it_ends_in_the_same_bytes(
 
     stopped = dataclasses.replace(job, workers=1)
     with monkeypatch.context() as patch, pytest.raises(InputError, match="no power"):
-        patch.setattr(selector, "train", fails)
+        patch.setattr(bandit_job, "train", fails)
         stopped.execute(tmp_path)
     kept = lines_of(tmp_path)
-    assert 1 <= len(kept) <= 5 and not (tmp_path / "selector.json").exists()
+    assert 1 <= len(kept) <= 5 and not (tmp_path / "bandit.json").exists()
     with (tmp_path / "curves.jsonl").open("a") as out:
         out.write('{"training": "cut off')
     again: list[Any] = []
     with monkeypatch.context() as patch:
-        patch.setattr(selector, "train", lambda *g, **n: (again.append(g), train(*g, **n))[1])
+        patch.setattr(bandit_job, "train", lambda *g, **n: (again.append(g), train(*g, **n))[1])
         stopped.execute(tmp_path)
     assert len(again) == len(NAMES) - len(kept)
-    for name in ("curves.jsonl", "selector.json"):
+    for name in ("curves.jsonl", "bandit.json"):
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes(), name
     with monkeypatch.context() as patch:  # nothing is left to train
-        patch.setattr(selector, "train", None)
+        patch.setattr(bandit_job, "train", None)
         job.execute(tmp_path)
 
 
 def test_another_job_and_another_table_are_refused(
-    job: selector.TrainSelector, whole: Path, tmp_path: Path
+    job: bandit_job.TrainBandit, whole: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=r"selector\.training\.epochs: 30 recorded, 31 now"):
-        dataclasses.replace(job, training=Training(epochs=31, batch=7)).execute(whole)
+    with pytest.raises(InputError, match=r"bandit\.training\.epochs: 30 recorded, 31 now"):
+        dataclasses.replace(job, training=BanditTraining(epochs=31, batch=7)).execute(whole)
     other = small_table.write(tmp_path / "boolq", seed=5)
     with pytest.raises(InputError, match=r"tables\.boolq\.content: .* recorded"):
         dataclasses.replace(job, tables=(str(other), job.tables[1])).execute(whole)
 
 
-def test_a_selector_of_another_table_is_refused(whole: Path, tmp_path: Path) -> None:
-    path = small_table.write(tmp_path / "other")
-    head = json.loads((path / "config.json").read_text())
-    head["config"]["encoder"] = "encoder B"
-    (path / "config.json").write_text(json.dumps(head))
-    table = read_table(path)
-    kept = whole / "selectors" / "boolq" / "weighted"
-    with pytest.raises(InputError, match=r"selector for encoder 'encoder A', but here .*encoder B"):
-        load_selector(kept, encoder=table.encoder, arms=table.arms)
+def test_a_bandit_for_another_encoder_is_refused(whole: Path) -> None:
+    kept = whole / "bandits" / "boolq" / "weighted"
+    with pytest.raises(InputError, match=r"bandit for encoder 'encoder A', but here .*encoder B"):
+        load_bandit(kept, encoder="encoder B")
 
 
-def test_settings_that_do_not_fit_are_refused(job: selector.TrainSelector, tmp_path: Path) -> None:
+def test_settings_that_do_not_fit_are_refused(job: bandit_job.TrainBandit, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rewards for 3 rewrites, .*set to 10 arms"):
         dataclasses.replace(job, arms=10).execute(tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -180,9 +176,9 @@ def test_settings_that_do_not_fit_are_refused(job: selector.TrainSelector, tmp_p
 
 
 def test_the_outcome_shows_the_tables(
-    job: selector.TrainSelector, whole: Path, monkeypatch: Any, capsys: Any
+    job: bandit_job.TrainBandit, whole: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(selector, "train", None)  # nothing is left to train
+    monkeypatch.setattr(bandit_job, "train", None)  # nothing is left to train
     outcome = job.execute(whole)
     assert outcome.path == whole / "report.html" and not outcome.errors
     for shown in outcome.shown:
@@ -199,3 +195,47 @@ def test_experiments_report_shows_its_own_report(whole: Path, tmp_path: Path, ca
     assert "best fixed K (= 1)" in capsys.readouterr().out
     with pytest.raises(InputError, match="give one --runs"):
         report.main(["report", f"--runs={whole}", f"--runs={whole}"])
+
+
+def test_tables_of_another_order_or_reader_are_refused(
+    job: bandit_job.TrainBandit, tmp_path: Path
+) -> None:
+    """Those of other rankers are not: every data set has a ranker of its own."""
+
+    def table(name: str, ranker: str, **source: Any) -> str:
+        path = small_table.write(tmp_path / name)
+        head = json.loads((path / "config.json").read_text())
+        order = {"is": "Ranked", "ranker": ranker}
+        head["config"]["source"] = {"order": order, "reader": {"tokens": 4}} | source
+        (path / "config.json").write_text(json.dumps(head))
+        return str(path)
+
+    ranked, generated = table("a", "A"), table("b", "B", order={"is": "Generated"})
+    with pytest.raises(InputError, match=r'order\.is: "Ranked" recorded, "Generated" now') as told:
+        dataclasses.replace(job, tables=(ranked, generated)).execute(tmp_path / "work")
+    assert ranked in str(told.value) and generated in str(told.value)
+    read = table("c", "A", reader={"tokens": 8})
+    with pytest.raises(InputError, match=r"reader\.tokens: 4 recorded, 8 now"):
+        dataclasses.replace(job, tables=(ranked, read)).execute(tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    small = {"penalties": (), "others": (), "seeds": 1, "training": BanditTraining(epochs=1)}
+    both = dataclasses.replace(job, tables=(ranked, table("d", "D")), **small)
+    both.execute(tmp_path / "work")
+    kept = load_bandit(tmp_path / "work" / "bandits" / "d" / "weighted")
+    assert kept.source["order"] == {"is": "Ranked", "ranker": "D"}
+
+
+def test_directories_and_checkpoints_of_before_the_renaming(
+    job: bandit_job.TrainBandit, whole: Path, tmp_path: Path
+) -> None:
+    """Checkpoints of selectors are read; their directories are refused."""
+    old = tmp_path / "old"
+    shutil.copytree(whole / "bandits" / "boolq" / "weighted", old)
+    config = json.loads((old / "config.json").read_text()) | {"model_type": "ars-selector"}
+    del config["source"]
+    (old / "config.json").write_text(json.dumps(config))
+    new = load_bandit(whole / "bandits" / "boolq" / "weighted")
+    assert load_bandit(old).identity == new.identity
+    (tmp_path / "selector.json").write_text("{}")
+    with pytest.raises(InputError, match="written when bandits were called selectors"):
+        job.execute(tmp_path)

@@ -1,4 +1,4 @@
-"""The selector's figures and page: hand-worked numbers, the paper's beside them, nothing hidden."""
+"""The bandit report's figures and page: hand-worked numbers, the paper's beside them."""
 
 import json
 import re
@@ -8,20 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.methods.ars.bandit import figures as selector_figures
+from jaxrag.methods.ars.bandit import figures
 from jaxrag.methods.ars.bandit.report import (
     lambdas,
     policies,
     printed,
-    read_selector,
-    write_selector_report,
+    write_bandit_report,
 )
 from jaxrag.methods.ars.bandit.reward_table import RewardTable
-from jaxrag.methods.ars.bandit.settings import Scheme
+from jaxrag.methods.ars.bandit.settings import RewardScheme
 from jaxrag.methods.ars.bandit.summary import summarise
 from jaxrag.types import InputError
 
-SCHEMES = (Scheme(first=2.0, slope=0.5), Scheme(penalty=0.0), Scheme(penalty=0.04))
+SCHEMES = (
+    RewardScheme(first=2.0, slope=0.5),
+    RewardScheme(penalty=0.0),
+    RewardScheme(penalty=0.04),
+)
 # Two training questions and three test questions under K = 1, 2; the first test question is open.
 BASE = np.array([[1, 1], [0, 1], [0.4, 1], [1, 0], [0, 1]], float)
 EXACT = np.array([[1, 1], [0, 1], [0, 1], [1, 0], [0, 1]], float)
@@ -55,12 +58,12 @@ def table() -> RewardTable:
 
 @pytest.fixture
 def directory(table: RewardTable, tmp_path: Path) -> Path:
-    head = {"config": {"selector": {"learner": {"beta": 1.0}}},
+    head = {"config": {"bandit": {"learner": {"beta": 1.0}}},
             "environments": [{"jaxrag": "0", "started": "2026-01-01"}]}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(head))
     (tmp_path / "curves.jsonl").write_text("".join(json.dumps(one) + "\n" for one in LINES))
     found = {"tables": [summarise(table, SCHEMES, LINES)]}
-    (tmp_path / "selector.json").write_text(json.dumps(found, allow_nan=False))
+    (tmp_path / "bandit.json").write_text(json.dumps(found, allow_nan=False))
     return tmp_path
 
 
@@ -117,7 +120,7 @@ def test_the_papers_numbers_stand_beside_its_data_set_alone(table: RewardTable) 
 
 
 def test_the_page_holds_figures_tables_and_no_markup_of_others(directory: Path) -> None:
-    grids = write_selector_report(directory, directory / "report.html")
+    grids = write_bandit_report(directory, directory / "report.html")
     page, told = (directory / "report.html").read_text(), (directory / "report.md").read_text()
     assert len(grids) == 2
     titles = ("Reward by epoch, NeuralUCB", "Policies by epoch", "Chosen K", "Lambda")
@@ -131,22 +134,22 @@ def test_the_page_holds_figures_tables_and_no_markup_of_others(directory: Path) 
 
 def test_bands_and_histograms_are_where_the_numbers_are(table: RewardTable) -> None:
     found = summarise(table, SCHEMES, LINES)
-    drawn = selector_figures.choices(found)
+    drawn = figures.choices(found)
     heights = [float(h) for h in re.findall(r'height="([\d.]+)" class="win c1"', drawn)]
     assert heights == [pytest.approx(heights[0])] * 2 and heights[0] > 0  # half and half
     tips = re.findall(r"<title>(K = \d: [\d.]+ %)</title>", drawn)
     assert tips == ["K = 1: 50.0 %", "K = 2: 50.0 %", "K = 1: 0.0 %", "K = 2: 100.0 %",
                     "K = 1: 100.0 %", "K = 2: 0.0 %"]  # fmt: skip
     alone = [one for one in LINES if one["policy"] == "NeuralUCB"]
-    assert selector_figures.side_by_side(found, alone) == ""
+    assert figures.side_by_side(found, alone) == ""
     few = found | {"results": [row for row in found["results"] if row["penalty"] != 0.04]}
-    assert selector_figures.penalties(few) == ""
+    assert figures.penalties(few) == ""
 
 
 def test_an_unfinished_or_foreign_directory_is_refused(directory: Path) -> None:
-    (directory / "selector.json").write_text("{")
-    with pytest.raises(InputError, match=r"selector\.json is not a selector\.json"):
-        read_selector(directory)
-    (directory / "selector.json").unlink()
-    with pytest.raises(InputError, match=r"holds no selector\.json: run the selector job"):
-        read_selector(directory)
+    (directory / "bandit.json").write_text("{")
+    with pytest.raises(InputError, match=r"bandit\.json is not a bandit\.json"):
+        write_bandit_report(directory, directory / "report.html")
+    (directory / "bandit.json").unlink()
+    with pytest.raises(InputError, match=r"holds no bandit\.json: run the bandit job"):
+        write_bandit_report(directory, directory / "report.html")

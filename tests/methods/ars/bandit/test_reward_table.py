@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_table_is_read_in_the_order_of_its_lines(path: Path) -> None:
     table = read_table(path, arms=3)
     contexts, right = small_table.contexts_and_scores(6, 0)
-    assert (table.name, table.arms, table.encoder) == ("boolq", 3, "encoder A")
+    assert (table.name, table.arms, table.config["encoder"]) == ("boolq", 3, "encoder A")
     assert table.ids == ("q0", "q1", "q2", "q3", "q4", "q5")
     assert table.train.tolist() == [True, True, True, True, False, False]
     np.testing.assert_array_equal(table.contexts, contexts)
@@ -72,6 +72,11 @@ def last_line_gone(path: Path) -> None:
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
 
 
+def lines_reversed(path: Path) -> None:
+    file = path / "rewards.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[::-1]))
+
+
 def config(text: str) -> Callable[[Path], None]:
     return lambda path: (path / "config.json").write_text(text) and None
 
@@ -90,16 +95,20 @@ BAD = {
         r"table\.arms is 0",
     ),
     "no rewards": (lambda p: (p / "rewards.jsonl").unlink(), r"holds no rewards\.jsonl"),
-    "last line torn": (cut("rewards.jsonl", 9), r"rewards\.jsonl:6: the last line is cut off"),
+    "last line torn": (cut("rewards.jsonl", 9), r"rewards\.jsonl, line 6: not JSON"),
     "a line missing": (last_line_gone, r"not finished: rewards\.jsonl has 5 of 6 questions"),
-    "NaN": (line(3, base=[0.0, float("nan"), 1.0]), r"jsonl:3: base for K = 2 is nan"),
-    "infinite": (line(2, f1=[float("inf"), 0, 0]), r"jsonl:2: f1 for K = 1 is inf"),
-    "text": (line(2, correct=["1", 0, 0]), r"jsonl:2: correct for K = 1 is '1'"),
-    "a value short": (line(4, exact_match=[1.0, 0.0]), r"jsonl:4: exact_match is 2 values.*3 rewr"),
-    "no field": (line(1, base=None), r"jsonl:1: base is None"),
-    "other part": (line(5, part="dev"), r"jsonl:5: .*dev"),
-    "no id": (line(5, question_id=None), r"jsonl:5: .*question_id"),
-    "one id twice": (line(5, question_id="q1"), r"question 'q1' twice"),
+    "NaN": (line(3, base=[0.0, float("nan"), 1.0]), r"line 3: field .base. for K = 2 is nan"),
+    "infinite": (line(2, f1=[float("inf"), 0, 0]), r"line 2: field .f1. for K = 1 is inf"),
+    "text": (line(2, correct=["1", 0, 0]), r"line 2: field .correct. for K = 1 is '1'"),
+    "a value short": (
+        line(4, exact_match=[1.0, 0.0]),
+        r"line 4: .*exact_match. is 2 values.*3 rewr",
+    ),
+    "no field": (line(1, base=None), r"line 1: field .base. is None"),
+    "other part": (line(5, part="dev"), r"line 5: .*dev"),
+    "no id": (line(5, question_id=None), r"line 5: .*question_id"),
+    "one id twice": (line(5, question_id="q1"), r"line 5: .*'q1' for the second time"),
+    "another order": (lines_reversed, r"in another order \(hash .* than contexts\.npy \(hash"),
     "no training part": (parts("test"), r"no question whose part is 'train'"),
     "no test part": (parts("train"), r"no question whose part is 'test'"),
     "no contexts": (lambda p: (p / "contexts.npy").unlink(), r"holds no contexts\.npy"),
@@ -123,6 +132,6 @@ def test_what_is_not_whole_is_refused(name: str, path: Path) -> None:
         read_table(path, arms=3 if name != "no arms" else None)
 
 
-def test_a_selector_of_other_arms_says_both_numbers(path: Path) -> None:
+def test_a_bandit_of_other_arms_says_both_numbers(path: Path) -> None:
     with pytest.raises(InputError, match=r"rewards for 3 rewrites, but .* 10 arms"):
         read_table(path, arms=10)

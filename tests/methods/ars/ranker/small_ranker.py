@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxrag.methods.ars.ranker import scorer as rankers
-from jaxrag.methods.ars.ranker.data import Example
+from jaxrag.methods.ars.ranker.data import RankingExample
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import WORDS
@@ -24,15 +24,15 @@ def begin(path: Path, *, seed: int = 0) -> CrossEncoderReranker:
     return rankers.begin(str(path), max_length=16, seed=seed)
 
 
-def examples(count: int = 12, *, rewrites: int = 4, seed: int = 0) -> list[Example]:
+def examples(count: int = 12, *, rewrites: int = 4, seed: int = 0) -> list[RankingExample]:
     """Some questions have one rewrite less than the others."""
     random = np.random.default_rng(seed)
 
-    def example(number: int) -> Example:
+    def example(number: int) -> RankingExample:
         drawn = random.choice(len(WORDS), rewrites - number % 2, replace=False)
         second = random.choice(WORDS, len(drawn))
         texts = tuple(f"{WORDS[i]} {word}" for i, word in zip(drawn, second, strict=True))
-        return Example(
+        return RankingExample(
             f"q{number}",
             f"the {WORDS[number % len(WORDS)]}",
             texts,

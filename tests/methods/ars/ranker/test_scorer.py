@@ -51,12 +51,6 @@ def test_a_score_is_the_networks_for_the_pair_alone(trained: str) -> None:
     assert ranker.score([], []).shape == (0,)
 
 
-def test_eight_devices_give_what_one_gives(trained: str) -> None:
-    alone = rankers.load(trained).score([QUESTION] * 4, REWRITES)
-    spread = rankers.load(trained, mesh=jax.make_mesh((8,), ("data",)))
-    np.testing.assert_allclose(spread.score([QUESTION] * 4, REWRITES), alone, atol=5e-6)
-
-
 def test_a_tool_asks_it(trained: str, tmp_path: Path) -> None:
     ranker = rankers.load(trained)
     tool, store = RerankerTool(ranker), Store(tmp_path / "store.sqlite")

@@ -12,14 +12,14 @@ import pytest
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.ranking import pairwise_accuracy, ranknet_loss
 from jaxrag.methods.ars.ranker.data import (
-    Example,
+    RankingExample,
     batches,
     make_batch,
     split,
     tokenised,
     without_pair,
 )
-from jaxrag.methods.ars.ranker.settings import Training
+from jaxrag.methods.ars.ranker.settings import RankerTraining
 from jaxrag.methods.ars.ranker.training import make_step, train
 from jaxrag.models.bert.rewrite_ranker import dropout_noise
 from jaxrag.models.parameters import flatten
@@ -35,17 +35,17 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_ranker.write(tmp_path_factory.mktemp("ranker"))
 
 
-def settings(**more: Any) -> Training:
+def settings(**more: Any) -> RankerTraining:
     told: dict[str, Any] = {
         "batch": 8,
         "microbatch": 2,
         "learning_rate": 5e-3,
         "save_every": 3,
     } | more
-    return Training(**told)
+    return RankerTraining(**told)
 
 
-def batch_of(some: list[Example], ranker: CrossEncoderReranker) -> Any:
+def batch_of(some: list[RankingExample], ranker: CrossEncoderReranker) -> Any:
     return make_batch(tokenised(some, ranker), rewrites=4, limit=16, pad_id=0)
 
 
@@ -139,7 +139,7 @@ def test_it_learns_the_order(start: Path, tmp_path: Path) -> None:
     ranker, known = small_ranker.begin(start), small_ranker.examples(32)
     held = small_ranker.examples(8, seed=1)
 
-    def accuracy(ranker: CrossEncoderReranker, some: list[Example]) -> np.ndarray:
+    def accuracy(ranker: CrossEncoderReranker, some: list[RankingExample]) -> np.ndarray:
         return np.array(
             [
                 pairwise_accuracy(
@@ -242,11 +242,11 @@ def test_questions_without_a_pair_are_counted(start: Path) -> None:
     ranker = small_ranker.begin(start)
     labels = [(1, 1, 1, 1), (0, 1, 0, 0), (2, 2, 2, 2), (0, 0, 0, 1)]
     words = ("cat", "mat", "rug", "river")
-    some = [Example(f"q{i}", "the cat", words, row) for i, row in enumerate(labels)]
+    some = [RankingExample(f"q{i}", "the cat", words, row) for i, row in enumerate(labels)]
     batch = batch_of(some, ranker)
     assert without_pair(batch, "drop") == 2 and without_pair(batch, "half") == 0
     # what is not there has label 0, which makes no pair
-    short = batch_of([Example("q", "the cat", words[:2], (1, 1))], ranker)
+    short = batch_of([RankingExample("q", "the cat", words[:2], (1, 1))], ranker)
     assert without_pair(short, "drop") == 1
     module: Any = ranker.module
     how = settings(batch=2, ties="drop")
@@ -282,8 +282,8 @@ def test_too_few_questions_are_told(start: Path) -> None:
 
 
 def test_epochs_make_steps() -> None:
-    assert Training(epochs=20, batch=16).steps_over(240) == 300
-    assert Training(steps=7).steps_over(240) == 7
+    assert RankerTraining(epochs=20, batch=16).steps_over(240) == 300
+    assert RankerTraining(steps=7).steps_over(240) == 7
 
 
 @pytest.mark.parametrize(
@@ -302,4 +302,4 @@ def test_epochs_make_steps() -> None:
 )
 def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        Training(**wrong)
+        RankerTraining(**wrong)

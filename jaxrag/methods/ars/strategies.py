@@ -1,7 +1,6 @@
-"""What ARS-RAG's ways of answering share: the order of rewrites, how many, and their search.
+"""Orders of rewrites and numbers of rewrites kept; the paper's strategies combine one of each.
 
-docs/methods.md, "ARS-RAG: strategies and ablations". ``order`` and ``count`` compose: the
-strategies and ablations of the paper are combinations of them.
+Source: docs/methods.md, "ARS-RAG: strategies and ablations".
 """
 
 from __future__ import annotations
@@ -11,40 +10,39 @@ import random
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
-from jaxrag.engines.scheduler import gather
-from jaxrag.methods.ars import relevance
-from jaxrag.methods.ars.settings import CountBandit, RewriteRanker
+from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
+from jaxrag.methods.ars.relevance import RelevanceJudge, judge_all
 from jaxrag.steps.asking import Trace
 from jaxrag.steps.needs import MethodPart, Needs, needs_of
 from jaxrag.steps.searches import Search
 from jaxrag.steps.tools import Tools
-from jaxrag.types import InputError, Question, Ranking
+from jaxrag.types import InputError, Question
 
 
 class Ordered(NamedTuple):
-    """Rewrites in the order in which they are taken.
+    """Rewrites in the order in which they are used.
 
     Attributes:
-      numbers: of the rewrites as generated, from 0, first taken first.
-      scores: what they were ordered by, in that order; empty where by nothing.
+      numbers: indices into the rewrites as generated, from 0.
+      scores: the scores that decided the order, in that order; empty if none did.
     """
 
     numbers: tuple[int, ...]
     scores: tuple[float, ...] = ()
 
 
-class Order(MethodPart, Protocol):
-    """Which rewrites are taken first."""
+class RewriteOrder(MethodPart, Protocol):
+    """Orders the rewrites of a question."""
 
     def __call__(
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
     ) -> Awaitable[Ordered]:
-        """Orders a question's rewrites."""
+        """The order of ``texts``."""
         ...
 
 
-class Count(MethodPart, Protocol):
-    """How many rewrites are kept."""
+class RewriteCount(MethodPart, Protocol):
+    """Chooses how many rewrites are kept."""
 
     def __call__(self, question: Question, n: int, tools: Tools) -> Awaitable[int]:
         """K, from 1 to ``n``."""
@@ -53,20 +51,20 @@ class Count(MethodPart, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Generated:
-    """As the model wrote them: the ablations without a ranker."""
+    """The order of generation: the ablations without a ranker."""
 
     needs = Needs()
 
     async def __call__(
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
     ) -> Ordered:
-        """Leaves them as they are."""
+        """Keeps the order."""
         return Ordered(tuple(range(len(texts))))
 
 
 @dataclasses.dataclass(frozen=True)
 class Shuffled:
-    """In random order (Random-K), another one for every question and seed."""
+    """A random order (Random-K), which depends on the question's id and the seed alone."""
 
     needs = Needs()
 
@@ -75,7 +73,7 @@ class Shuffled:
     async def __call__(
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
     ) -> Ordered:
-        """Shuffles; the same question and seed give the same order on any machine."""
+        """Shuffles."""
         numbers = list(range(len(texts)))
         random.Random(f"{self.seed} {question.id}").shuffle(numbers)
         return Ordered(tuple(numbers))
@@ -83,7 +81,7 @@ class Shuffled:
 
 @dataclasses.dataclass(frozen=True)
 class Ranked:
-    """By the trained ranker, best first; the worst first with ``reverse`` (Worse-K)."""
+    """The trained ranker's order, best first; with ``reverse`` worst first (Worse-K)."""
 
     reverse: bool = False
     ranker: RewriteRanker = RewriteRanker()
@@ -96,55 +94,44 @@ class Ranked:
     async def __call__(
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
     ) -> Ordered:
-        """Scores every rewrite beside the question."""
+        """Orders by the scores S(q_i, Q)."""
         scores = await tools.helper(self.ranker).text_scores(question.text, texts)
-        return _by(scores, self.reverse)
+        return _by_score(scores, worst_first=self.reverse)
 
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """By how many of a rewrite's passages the model finds relevant: the original pipeline.
+    """The order by number of relevant passages found: the pipeline that the ranker replaces.
 
-    Every rewrite is searched for and every passage judged, at each question (docs/methods.md,
-    "ARS-RAG: strategies and ablations").
+    For each question every rewrite is searched for, and the language model judges every passage.
     """
 
-    judge: relevance.Judge = relevance.Judge()
+    judge: RelevanceJudge = RelevanceJudge()
 
     @property
     def needs(self) -> Needs:
-        """Passages to judge, and those of the judge."""
+        """An index, and the needs of the judge."""
         return Needs(search=True) | needs_of(judge=self.judge)
 
     async def __call__(
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
     ) -> Ordered:
-        """Counts relevant passages; more come first, equals as generated."""
+        """Orders by y_i, highest first; ties keep the order of generation."""
         rankings = await search.of_all(texts, tools)
         verdicts = await judge_all(question, rankings, tools, self.judge)
         counts = [sum(verdicts[row].relevant for row in ranking.ids) for ranking in rankings]
         trace["judged"] = {"passages": len(verdicts), "relevant": counts}
-        return _by(counts, False)
+        return _by_score(counts)
 
 
-def _by(scores: Sequence[float], reverse: bool) -> Ordered:
-    numbers = sorted(range(len(scores)), key=lambda i: scores[i] if reverse else -scores[i])
+def _by_score(scores: Sequence[float], *, worst_first: bool = False) -> Ordered:
+    numbers = sorted(range(len(scores)), key=lambda i: scores[i] if worst_first else -scores[i])
     return Ordered(tuple(numbers), tuple(float(scores[i]) for i in numbers))
-
-
-async def judge_all(
-    question: Question, rankings: Sequence[Ranking], tools: Tools, judge: relevance.Judge
-) -> dict[int, relevance.Judgement]:
-    """The verdict on every passage that was found, each judged once, by row."""
-    rows = list(dict.fromkeys(row for ranking in rankings for row in ranking.ids))
-    passages, llm = tools.retriever.passages(rows), judge.language_model(tools)
-    found = await gather(*(relevance.judge(question.text, p, llm, judge) for p in passages))
-    return dict(zip(rows, found, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """K = ``k`` for every question."""
+    """The same K for every question."""
 
     needs = Needs()
 
@@ -155,10 +142,10 @@ class Fixed:
             raise InputError(f"count.k is {self.k}; it must be at least 1.")
 
     async def __call__(self, question: Question, n: int, tools: Tools) -> int:
-        """The setting.
+        """K.
 
         Raises:
-          InputError: there are fewer rewrites.
+          InputError: it exceeds ``n``.
         """
         if self.k > n:
             raise InputError(f"count.k is {self.k}, and there are {n} rewrites.")
@@ -167,15 +154,20 @@ class Fixed:
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """K by the trained bandit from the question's embedding: Adaptive-K."""
+    """K chosen by the trained bandit from the question's embedding (Adaptive-K)."""
 
     bandit: CountBandit = CountBandit()
 
     @property
     def needs(self) -> Needs:
-        """The bandit, and the question's vector."""
+        """The bandit, and an index with an encoder of questions."""
         return Needs(search=True, vectors=True, helpers={"bandit": self.bandit})
 
     async def __call__(self, question: Question, n: int, tools: Tools) -> int:
-        """Asks the bandit, which has as many arms as there are rewrites."""
-        return await tools.helper(self.bandit).count(question.text, n, tools.retriever)
+        """K = pi(x).
+
+        Raises:
+          InputError: the bandit was trained for another number of rewrites.
+        """
+        context = await tools.retriever.embed(question.text)
+        return tools.helper(self.bandit).count(context, n)

@@ -1,0 +1,220 @@
+"""A trained bandit: from a question's embedding to K, and its checkpoint.
+
+K = pi(x) of ARS-RAG (docs/methods.md, "ARS-RAG: algorithm", eqs 4-5): the arm whose network
+predicts the highest reward, without exploration. A checkpoint is safetensors and a config.json.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxrag.functional.bandits.networks import Params, mlp
+from jaxrag.models.checkpoint.files import (
+    check_parameters,
+    read_json,
+    read_tensors,
+    write_checkpoint,
+)
+from jaxrag.types import InputError
+
+_TYPES = ("ars-bandit", "ars-selector")  # the second is of checkpoints before the renaming
+_AXES = "axes"
+_SIZES = ("arms", "features", "dimensions")
+
+
+class TrainedBandit(NamedTuple):
+    """The networks of a bandit, one an arm, and what belongs to them.
+
+    Attributes:
+      arms: the highest K.
+      features: d, the length of an embedding.
+      hidden: units of the networks' hidden layers.
+      params: parameters of the networks.
+      axes: embeddings are projected onto these first; None keeps them as they are.
+      encoder: identity of the encoder of the questions.
+      source: what its rewards were measured with; empty in old checkpoints.
+    """
+
+    arms: int
+    features: int
+    hidden: tuple[int, ...]
+    params: Params
+    axes: Float[Array, "d r"] | None
+    encoder: Any
+    source: Mapping[str, Any]
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines the choices."""
+        leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(self.params)]
+        if self.axes is not None:
+            leaves.append(np.asarray(self.axes, np.float32))
+        weights = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest()
+        shape = {"arms": self.arms, "features": self.features, "hidden": list(self.hidden)}
+        return json.dumps({"bandit": {**shape, "weights": weights}}, sort_keys=True)
+
+    def choose(self, contexts: Float[np.ndarray, "q d"]) -> Int[np.ndarray, " q"]:
+        """K of each question, from 1; it depends on the question's own embedding alone.
+
+        Raises:
+          InputError: the embeddings have another length than those of the training.
+        """
+        if contexts.ndim != 2 or contexts.shape[1] != self.features:
+            raise InputError(
+                f"Contexts have shape {contexts.shape}; the bandit takes [q, {self.features}], "
+                "embeddings of the encoder that it was trained with."
+            )
+        size = self.features if self.axes is None else self.axes.shape[1]
+        network = mlp(size, self.arms, hidden=self.hidden)
+
+        def one(x: Float[Array, " d"]) -> Int[Array, ""]:
+            return jnp.argmax(network.rewards(self.params, normalized(x[None], self.axes)[0]))
+
+        # Row by row: a product over all rows may round a row differently beside other rows.
+        return 1 + np.asarray(jax.jit(lambda rows: jax.lax.map(one, rows))(contexts))
+
+    def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
+        """K of one question with ``n`` rewrites.
+
+        Raises:
+          InputError: the bandit was trained for another number of rewrites.
+        """
+        if self.arms != n:
+            raise InputError(
+                f"The bandit was trained for {self.arms} rewrites, and the question has {n}: set "
+                f"method.rewriter.n={self.arms}, or train another bandit."
+            )
+        return int(self.choose(np.asarray(context)[None])[0])
+
+
+def principal_axes(contexts: Float[np.ndarray, "q d"], count: int) -> Float[np.ndarray, "d r"]:
+    """The ``count`` leading singular vectors of the contexts.
+
+    The mean is not subtracted: networks without biases need the direction common to all contexts.
+
+    Raises:
+      InputError: ``count`` exceeds the number of contexts or of features.
+    """
+    if not 1 <= count <= min(contexts.shape):
+        raise InputError(
+            f"{count} dimensions are wanted of {len(contexts)} contexts with {contexts.shape[1]} "
+            f"features; there are at most {min(contexts.shape)}; 0 keeps the contexts whole."
+        )
+    _, _, right = np.linalg.svd(contexts.astype(np.float64), full_matrices=False)
+    signs = np.sign(right[np.arange(count), np.abs(right[:count]).argmax(1)])
+    return np.ascontiguousarray((right[:count] * signs[:, None]).T, np.float32)
+
+
+def normalized(
+    contexts: Float[Array, "q d"], axes: Float[Array, "d r"] | None
+) -> Float[Array, "q r"]:
+    """Contexts projected onto ``axes``, then scaled to length 1; zeros stay zeros.
+
+    NeuralUCB assumes contexts of length 1 (Zhou et al. 2020, section 4).
+    """
+    if axes is not None:
+        contexts = jnp.matmul(contexts, axes, precision=jax.lax.Precision.HIGHEST)
+    length = jnp.sqrt(jnp.sum(jnp.square(contexts), axis=1, keepdims=True))
+    return contexts / jnp.where(length > 0, length, 1.0)
+
+
+def write_bandit(
+    directory: str | Path, bandit: TrainedBandit, *, trained: Mapping[str, Any] | None = None
+) -> Path:
+    """Writes a checkpoint atomically, in place of what ``directory`` holds.
+
+    Args:
+      directory: of the checkpoint.
+      bandit: what is written.
+      trained: how it was trained, plain JSON, for human readers.
+
+    Raises:
+      InputError: it cannot be written, for example because the disk is full.
+    """
+    config = {
+        "model_type": _TYPES[0],
+        "arms": bandit.arms,
+        "features": bandit.features,
+        "hidden": list(bandit.hidden),
+        "dimensions": 0 if bandit.axes is None else bandit.axes.shape[1],
+        "encoder": bandit.encoder,
+        "source": dict(bandit.source),
+        "trained": dict(trained or {}),
+    }
+    tensors = {
+        f"layers.{at}": np.asarray(leaf, np.float32)
+        for at, leaf in enumerate(jax.tree.leaves(bandit.params))
+    }
+    if bandit.axes is not None:
+        tensors[_AXES] = np.asarray(bandit.axes, np.float32)
+    directory = Path(directory).absolute()
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
+        write_checkpoint(partial, config, tensors)
+        shutil.rmtree(directory, ignore_errors=True)
+        partial.rename(directory)
+    except OSError as error:
+        raise InputError(f"{directory} cannot be written: {error}") from error
+    return directory
+
+
+def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:
+    """Reads what `write_bandit` wrote.
+
+    Args:
+      path: directory of the checkpoint.
+      encoder: identity of the encoder that will embed the questions; None does not check it.
+
+    Raises:
+      InputError: there is no bandit, it is damaged or inconsistent with its config, or it was
+        trained on embeddings of another encoder.
+    """
+    path = Path(path)
+    config = read_json(path / "config.json")
+    if config.get("model_type") not in _TYPES:
+        raise InputError(
+            f"{path} is not a bandit: its config.json has model_type "
+            f"{config.get('model_type')!r}, not {_TYPES[0]!r}."
+        )
+    hidden = config.get("hidden")
+    if (
+        not isinstance(hidden, list)
+        or not all(isinstance(one, int) for one in hidden)
+        or "encoder" not in config
+        or any(not isinstance(config.get(name), int) for name in _SIZES)
+    ):
+        raise InputError(
+            f"{path / 'config.json'} lacks arms, features, dimensions, hidden or encoder of a "
+            "bandit: it is incomplete."
+        )
+    if encoder is not None and config["encoder"] != encoder:
+        raise InputError(
+            f"{path} is a bandit for encoder {config['encoder']!r}, but here it is {encoder!r}; "
+            "use a bandit that was trained with this encoder, or train one from its reward table."
+        )
+    arms, features, dimensions = (config[name] for name in _SIZES)
+    network = mlp(dimensions or features, arms, hidden=tuple(hidden))
+    leaves, structure = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
+    shapes = {f"layers.{at}": leaf.shape for at, leaf in enumerate(leaves)}
+    if dimensions:
+        shapes[_AXES] = (features, dimensions)
+    found = check_parameters(read_tensors(path), shapes, source=path)
+    if bad := [name for name, array in found.items() if not np.isfinite(array).all()]:
+        raise InputError(f"{path}: {', '.join(bad)} are not all finite numbers; train it again.")
+    layers = [jnp.asarray(found[f"layers.{at}"]) for at in range(len(leaves))]
+    params = jax.tree.unflatten(structure, layers)
+    axes = jnp.asarray(found[_AXES]) if dimensions else None
+    source = config.get("source", {})
+    return TrainedBandit(arms, features, tuple(hidden), params, axes, config["encoder"], source)

@@ -1,0 +1,200 @@
+"""ARS-RAG's trained helpers: the ranker of rewrites, and the bandit that chooses how many to keep.
+
+A ranker has learned from labels of one rewriter over one corpus, a bandit from rewards under one
+order of rewrites and one reader. Each checkpoint records these under ``source``, and a run whose
+method differs refuses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.core.hashing import canonical
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.evaluation.records import differences
+from jaxrag.methods.ars.bandit.trained import load_bandit
+from jaxrag.methods.ars.ranker import scorer
+from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.runs.loading import describe
+from jaxrag.steps.needs import LoadedRun, Trial
+from jaxrag.steps.tools import RerankerTool
+from jaxrag.types import InputError
+
+_COMPUTATION = ("engine", "backend", "dtype", "sizes", "stacked", "mesh")
+
+_log = logging.getLogger("jaxrag")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Checkpoint:
+    """A trained helper.
+
+    Attributes:
+      checkpoint: its directory.
+      transfer: use it although it was trained for another source than this run's.
+    """
+
+    checkpoint: str = ""
+    transfer: bool = False
+
+    @property
+    def name(self) -> str:
+        """The checkpoint, for tables."""
+        return short_name(self.checkpoint)
+
+    def _check(self, how: str) -> None:
+        if not self.checkpoint:
+            raise InputError(how)
+        if not Path(self.checkpoint).is_dir():
+            raise InputError(f"{self.checkpoint} is no directory. {how}")
+
+    def _check_source(self, recorded: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+        """Refuses a checkpoint that was trained for another source than ``here``."""
+        if not recorded:
+            _log.warning(
+                "%s does not record what it was trained for, so whether it fits this run is "
+                "unknown",
+                self.checkpoint,
+            )
+        elif (changed := differences(recorded, here)) and not self.transfer:
+            listed = "\n".join(f"  {line}" for line in changed)
+            raise InputError(
+                f"{self.checkpoint} was trained for another source than this run's:\n{listed}\n"
+                "Use a checkpoint that was trained for these settings, or set transfer=True beside "
+                "its checkpoint to use it nevertheless."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class RewriteRanker(_Checkpoint):
+    """A ranker that `jaxrag.methods.ars.ranker.job` trained."""
+
+    def check(self, field: str) -> None:
+        """Refuses a missing checkpoint.
+
+        Raises:
+          InputError: none is given, or it does not exist.
+        """
+        self._check(
+            f"This method ranks rewrites: give --{field}.checkpoint=DIRECTORY of a ranker that "
+            "configs/ars.py:train_ranker@SIZE made, or another method.order."
+        )
+
+    def load(self, loaded: LoadedRun) -> RerankerTool:
+        """Reads the checkpoint onto the devices.
+
+        Raises:
+          InputError: the directory holds no ranker, or one for another corpus or rewriter.
+        """
+        if loaded.retriever is not None:
+            here = labels_source(loaded.method, loaded.llm, loaded.retriever.passages)
+            self._check_source(scorer.read_source(self.checkpoint), here)
+        return RerankerTool(scorer.load(self.checkpoint))
+
+    def stand_in(self, trial: Trial) -> RerankerTool:
+        """A ranker with random scores."""
+        return trial.reranker()
+
+
+class BanditTool(Protocol):
+    """Chooses how many rewrites of a question are kept."""
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines the choices."""
+        ...
+
+    def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
+        """K, from 1 to ``n``, of the question with embedding ``context``."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class _RandomBandit:
+    trial: Trial
+    identity: str = canonical({"bandit": "made up"})
+
+    def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
+        return 1 + self.trial.draw("count", np.asarray(context).tolist()) % n
+
+
+@dataclasses.dataclass(frozen=True)
+class CountBandit(_Checkpoint):
+    """A bandit that `jaxrag.methods.ars.bandit.job` trained."""
+
+    def check(self, field: str) -> None:
+        """Refuses a missing checkpoint.
+
+        Raises:
+          InputError: none is given, or it does not exist.
+        """
+        self._check(
+            f"This method chooses how many rewrites to keep: give --{field}.checkpoint=DIRECTORY "
+            "of one that configs/ars.py:train_bandit@TABLES made, or a fixed method.count."
+        )
+
+    def load(self, loaded: LoadedRun) -> BanditTool:
+        """Reads the checkpoint.
+
+        Raises:
+          InputError: the directory holds no bandit, or one for embeddings of another encoder, for
+            another order of rewrites or for another reader.
+        """
+        if loaded.retriever is None or isinstance(loaded.retriever, TextRetriever):
+            raise InputError(
+                "A bandit chooses by the question's vector, and the run's index has no encoder: "
+                "choose an index with one, such as Exact."
+            )
+        encoder = json.loads(loaded.retriever.encoder.identity)
+        bandit = load_bandit(Path(self.checkpoint), encoder=encoder)
+        self._check_source(bandit.source, rewards_source(loaded.method, loaded.llm))
+        return bandit
+
+    def stand_in(self, trial: Trial) -> BanditTool:
+        """A bandit that chooses at random."""
+        return _RandomBandit(trial)
+
+
+def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str, Any]:
+    """What the labels of rewrites depend on: the corpus and the rewriter.
+
+    Args:
+      method: a Config with the fields ``rewriter`` and ``reader``.
+      llm: the language model that rewrites.
+      corpus: the passages that rewrites are searched for in.
+    """
+    rewriter = describe(method.rewriter)
+    rewriter["prompts"] = method.rewriter.prompts or method.reader.prompts
+    found = {"corpus": corpus.identity, "rewriter": rewriter, "language_model": _identity(llm)}
+    return json.loads(canonical(found))
+
+
+def rewards_source(method: Any, llm: LanguageModel) -> dict[str, Any]:
+    """What the rewards of K rewrites depend on: rewriter, order, search and reader.
+
+    Args:
+      method: a Config with the fields of `jaxrag.methods.ars.rewards.Config`.
+      llm: the language model that rewrites and reads.
+    """
+    names = ("rewriter", "order", "search", "reader", "closed_tokens", "by")
+    found = {name: describe(getattr(method, name)) for name in names}
+    for field, helper in method.order.needs.helpers.items():
+        if isinstance(helper, RewriteRanker):
+            found["order"][field] = fingerprint(locate(helper.checkpoint))
+    return json.loads(canonical(found | {"language_model": _identity(llm)}))
+
+
+def _identity(llm: LanguageModel) -> dict[str, Any]:
+    """A model's identity without how it is computed, which changes no more than last bits."""
+    found = json.loads(llm.identity)
+    return {name: value for name, value in found.items() if name not in _COMPUTATION}

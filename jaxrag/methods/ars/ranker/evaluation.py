@@ -1,0 +1,111 @@
+"""How well a ranker orders the rewrites of held-out questions, and two references."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
+from jaxrag.functional.ranking import kendall_tau, pairwise_accuracy
+from jaxrag.methods.ars.ranker.data import RankingExample
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.retrieval.rerank import CrossEncoderReranker
+
+METRICS = ("pairwise_accuracy", "kendall_tau", "ndcg")
+ORDERS = 100
+"""Random orders of each question, whose mean is chance."""
+
+Scores = Sequence[Float[np.ndarray, " r"]]
+"""For each question, a score of each rewrite."""
+Columns = dict[str, Float[np.ndarray, " q"]]
+"""Values of each question by name; NaN where undefined."""
+Ndcg = Callable[[Float[np.ndarray, " r"], Float[np.ndarray, " r"]], float]
+"""`jaxrag.functional.ranking.ndcg` of scores and labels, with its settings."""
+
+
+def scores(ranker: CrossEncoderReranker, examples: Sequence[RankingExample]) -> Scores:
+    """The ranker's scores."""
+    questions = [one.question for one in examples for _ in one.rewrites]
+    found = ranker.score(questions, [text for one in examples for text in one.rewrites])
+    return _by_question(found, examples)
+
+
+def cosines(encoder: Encoder, examples: Sequence[RankingExample]) -> Scores:
+    """Cosine of each rewrite and its question, by an encoder of unit vectors."""
+    questions = encoder.embed([one.question for one in examples])
+    rewrites = encoder.embed([text for one in examples for text in one.rewrites])
+    pairs = zip(_by_question(rewrites, examples), questions, strict=True)
+    return [vectors @ question for vectors, question in pairs]
+
+
+def random_orders(
+    examples: Sequence[RankingExample], *, seed: int
+) -> list[Float[np.ndarray, "o r"]]:
+    """`ORDERS` random scores of each question, which depend on its id and the seed alone."""
+
+    def orders(example: RankingExample) -> Float[np.ndarray, "o r"]:
+        hashed = hashlib.sha256(f"{seed}\0{example.question_id}".encode()).digest()
+        random = np.random.default_rng(int.from_bytes(hashed[:8], "big"))
+        every = np.tile(np.arange(len(example.rewrites), dtype=np.float64), (ORDERS, 1))
+        return random.permuted(every, axis=1)
+
+    return [orders(example) for example in examples]
+
+
+def _by_question(
+    values: Float[np.ndarray, "n ..."], examples: Sequence[RankingExample]
+) -> list[Float[np.ndarray, "r ..."]]:
+    return np.split(values, np.cumsum([len(one.rewrites) for one in examples])[:-1])
+
+
+def metrics(found: Mapping[str, Any], examples: Sequence[RankingExample], ndcg: Ndcg) -> Columns:
+    """The metrics of every question by "name metric", or "metric" for the name "".
+
+    Args:
+      found: by name, `Scores`; or several of each question, [o r], over which metrics are averaged.
+      examples: the questions with their labels.
+      ndcg: of scores and labels.
+    """
+    functions = dict(zip(METRICS, (pairwise_accuracy, kendall_tau, ndcg), strict=True))
+    columns = {}
+    for name, values in found.items():
+        pairs = [
+            (np.atleast_2d(some), np.array(example.labels))
+            for some, example in zip(values, examples, strict=True)
+        ]
+        for metric, function in functions.items():
+            column = [np.mean([function(row, labels) for row in rows]) for rows, labels in pairs]
+            columns[f"{name} {metric}".strip()] = np.array(column)
+    return columns
+
+
+def table(label: str, columns: Columns) -> list[dict[str, Any]]:
+    """A row for each ranker: [mean, low, high, n] of each metric, against one kind of labels.
+
+    The row of a reference has in "trained_minus" [mean, low, high, n, p] of the paired difference
+    of "trained" and the reference.
+    """
+    found, rows = intervals(columns), []
+    for name in dict.fromkeys(column.rpartition(" ")[0] for column in columns):
+        row: dict[str, Any] = {"ranker": name, "labels": label}
+        row["questions"] = len(columns[f"{name} {METRICS[0]}"])
+        row |= {metric: _plain(found[f"{name} {metric}"]) for metric in METRICS}
+        if name != "trained":
+            row["trained_minus"] = {
+                metric: _plain(
+                    paired_difference(columns[f"trained {metric}"], columns[f"{name} {metric}"])
+                )
+                for metric in METRICS
+            }
+        rows.append(row)
+    return rows
+
+
+def _plain(found: Interval | Difference) -> list[float | int | None]:
+    """As JSON: null where no question defines a metric."""
+    return [None if math.isnan(value) else value for value in found]
