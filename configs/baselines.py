@@ -89,7 +89,7 @@ from jaxrag.methods.retrieve_and_read import (
     STANDARD_RAG,
 )
 from jaxrag.methods.self_rag import self_rag
-from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
 from jaxrag.retrieval.dense.settings import Exact, Scann
 from jaxrag.runs.job import Job

@@ -53,7 +53,7 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.methods.r3 import r3
 from jaxrag.methods.r3.jobs import TrainR3, TrainSidr
 from jaxrag.methods.r3.settings import R3Training, SidrTraining, Update
-from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.job import Job

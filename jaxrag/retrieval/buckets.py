@@ -1,16 +1,15 @@
-"""Texts of all lengths through a handful of compiled programs.
+"""Bucketed batching: texts of all lengths through a handful of compiled programs.
 
-Each text is padded to a width that its own length decides, and texts of one width go through the
-network in batches of one fixed shape, the last one filled with empty rows. So a run compiles one
-program a width, and a text's result does not depend on its company: neither on its padding nor on
-the batch's shape.
+Each text is padded to a width that depends on its own length only, and texts of one width go
+through the network in batches of one fixed shape, the last filled with empty rows. So a run
+compiles one program a width, and a text's result does not depend on the rest of its batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -24,15 +23,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 Text = str | tuple[str, str]
-"""What is tokenised: a text, or two that go as a pair."""
+"""A text, or two that are tokenized as a pair."""
 
-_WINDOW = 8192  # texts that are tokenised and sorted at a time
+_WINDOW = 8192  # texts tokenized and sorted at a time
 _STEP = 8
-_ROWS = 4  # in twos, texts of 128 tokens took a CPU a sixth longer
+_ROWS = 4  # least rows of a batch; with 2, texts of 128 tokens took a CPU a sixth longer
 
 
 class Tokens(NamedTuple):
-    """A tokenised text or pair: token ids, and 1 for the second segment's tokens."""
+    """A tokenized text or pair: token ids, and segments, 1 for the second text's tokens."""
 
     ids: Sequence[int]
     segments: Sequence[int]
@@ -41,7 +40,7 @@ class Tokens(NamedTuple):
 class TokenBatch(NamedTuple):
     """Texts of one width; rows from ``len(rows)`` on are empty.
 
-    Arrays are NumPy's, or JAX's once they are spread over a mesh.
+    Arrays are NumPy's, or JAX's if they are sharded over a mesh. ``rows`` are places in the input.
     """
 
     rows: Sequence[int]
@@ -50,8 +49,42 @@ class TokenBatch(NamedTuple):
     lengths: Int[Any, " b"]
 
 
+class TextNetwork(Protocol):
+    """A network with its tokenizer, and how its inputs are batched."""
+
+    @property
+    def module(self) -> Any:
+        """Has ``config.pad_token_id``."""
+        ...
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The network's."""
+        ...
+
+    @property
+    def batch_tokens(self) -> int:
+        """See `batches`."""
+        ...
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """See `batches`."""
+        ...
+
+
+def check_length(
+    length: int | None, least: int, most: int, *, source: object, name: str = "max_length"
+) -> int:
+    """The length limit in tokens, by default ``most``; InputError outside ``least`` to ``most``."""
+    length = most if length is None else length
+    if not least <= length <= most:
+        raise InputError(f"{name} is {length}; {source} allows {least} to {most} tokens.")
+    return length
+
+
 def batch_tokens(number: int | None) -> int:
-    """Tokens in a batch: by default what a CPU's caches hold, or what fills an accelerator."""
+    """Tokens in a batch; by default what a CPU's caches hold, or what fills an accelerator."""
     if number is None:
         return 256 if jax.default_backend() == "cpu" else 16384
     if number < 1:
@@ -76,7 +109,7 @@ def tokenize(
         max_length=limit,
         return_attention_mask=False,
     )
-    # Tokenizers of models that were trained without segments give none.
+    # Tokenizers of models trained without segments return none.
     segments = found.get("token_type_ids") or [(0,) * len(ids) for ids in found["input_ids"]]
     return [Tokens(*pair) for pair in zip(found["input_ids"], segments, strict=True)]
 
@@ -84,7 +117,7 @@ def tokenize(
 def tokenize_each(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[Text], *, limit: int
 ) -> list[Tokens]:
-    """As `tokenize`, for texts and pairs in any order; a call of a tokenizer takes one kind."""
+    """As `tokenize`, for texts and pairs in any order, which a tokenizer takes in two calls."""
     alone = {i: text for i, text in enumerate(texts) if isinstance(text, str)}
     pairs = {i: text for i, text in enumerate(texts) if not isinstance(text, str)}
     first, second = [pair[0] for pair in pairs.values()], [pair[1] for pair in pairs.values()]
@@ -94,10 +127,10 @@ def tokenize_each(
 
 
 def bucket_width(length: int, *, limit: int) -> int:
-    """The width for a text of ``length`` tokens.
+    """Padded width of a text of ``length`` tokens.
 
-    Steps of 8 up to 64; beyond, of a quarter of the power of two below, so that programs stay few
-    and at most a fifth of a width is padding.
+    Widths are multiples of 8 up to 64; beyond, of a quarter of the power of two below, so that
+    there are few programs and at most a fifth of a width is padding.
     """
     step = max(_STEP, 1 << (max(length - 1, 1).bit_length() - 1) >> 2)
     return min(-(-length // step) * step, limit)
@@ -106,14 +139,14 @@ def bucket_width(length: int, *, limit: int) -> int:
 def batches(
     inputs: Sequence[Tokens], *, limit: int, batch_tokens: int, pad_id: int, mesh: Mesh | None
 ) -> Iterator[TokenBatch]:
-    """Cuts ``inputs`` into batches of equal width, narrow ones first.
+    """Batches of equal width, narrow ones first.
 
     Args:
       inputs: none longer than ``limit``.
       limit: greatest width.
-      batch_tokens: a batch has about this many rows times columns, and at least `_ROWS` rows.
-      pad_id: id that fills a row.
-      mesh: devices over whose "data" axis a batch's rows are spread.
+      batch_tokens: approximate number of rows times columns; a batch has at least 4 rows.
+      pad_id: fills the rest of a row.
+      mesh: devices over whose "data" axis a batch's rows are sharded.
     """
     multiple = 1 if mesh is None else mesh.shape.get("data", 1)
     by_width: dict[int, list[int]] = {}
@@ -124,7 +157,7 @@ def batches(
         rows = by_width[width]
         for start in range(0, len(rows), height):
             batch = _batch(inputs, rows[start : start + height], (height, width), pad_id)
-            yield batch if mesh is None else _spread(batch, mesh)
+            yield batch if mesh is None else _shard(batch, mesh)
 
 
 def _batch(
@@ -138,55 +171,59 @@ def _batch(
     return TokenBatch(rows, ids, segments, lengths)
 
 
-def _spread(batch: TokenBatch, mesh: Mesh) -> TokenBatch:
+def _shard(batch: TokenBatch, mesh: Mesh) -> TokenBatch:
     by_row = PartitionSpec("data") if "data" in mesh.axis_names else PartitionSpec()
     sharding = NamedSharding(automatic_mesh(mesh), by_row)
     return TokenBatch(batch.rows, *jax.device_put(batch[1:], sharding))
 
 
-def replicate(params: Any, mesh: Mesh) -> Any:
-    """Parameters on every device of a mesh."""
+def replicate(params: Any, mesh: Mesh | None) -> Any:
+    """Parameters on every device of a mesh; as they are without one."""
+    if mesh is None:
+        return params
     return jax.device_put(params, NamedSharding(automatic_mesh(mesh), PartitionSpec()))
 
 
 def run(
     compute: Callable[[TokenBatch], jax.Array],
-    cut: Iterator[TokenBatch],
+    inputs: Iterator[TokenBatch],
     *,
     count: int,
     features: int,
 ) -> Float[np.ndarray, "n d"]:
-    """Results [b d] of each batch, put in the order of the inputs."""
+    """Results [b d] of each batch, in the order of the texts."""
     results = np.zeros((count, features), np.float32)
-    running = [(batch.rows, compute(batch)) for batch in cut]  # dispatched ahead of being read
+    running = [(batch.rows, compute(batch)) for batch in inputs]  # all dispatched before any read
     for rows, values in running:
         results[np.asarray(rows)] = np.asarray(values)[: len(rows)]
     return results
 
 
-def through(
-    texts: Iterable[Text],
+def apply(
     compute: Callable[[TokenBatch], jax.Array],
+    texts: Iterable[Text],
+    network: TextNetwork,
     *,
-    tokenizer: PreTrainedTokenizerFast,
     limit: int,
-    batch_tokens: int,
-    pad_id: int,
-    mesh: Mesh | None,
     features: int,
 ) -> Float[np.ndarray, "n d"]:
-    """What ``compute`` makes of texts, in their order; they are read as they are needed.
+    """Results of ``compute`` for texts, in their order; texts are read lazily.
 
     Args:
-      texts: texts and pairs.
       compute: batch [b t] -> results [b d].
-      tokenizer: theirs.
-      limit, batch_tokens, pad_id, mesh: as for `batches`.
+      texts: texts and pairs.
+      network: what computes them.
+      limit: tokens that a text is cut to.
       features: d.
     """
     blocks, source = [], iter(texts)
     while window := list(islice(source, _WINDOW)):
-        tokens = tokenize_each(tokenizer, window, limit=limit)
-        cut = batches(tokens, limit=limit, batch_tokens=batch_tokens, pad_id=pad_id, mesh=mesh)
-        blocks.append(run(compute, cut, count=len(window), features=features))
+        inputs = batches(
+            tokenize_each(network.tokenizer, window, limit=limit),
+            limit=limit,
+            batch_tokens=network.batch_tokens,
+            pad_id=network.module.config.pad_token_id,
+            mesh=network.mesh,
+        )
+        blocks.append(run(compute, inputs, count=len(window), features=features))
     return np.concatenate(blocks) if blocks else np.zeros((0, features), np.float32)

@@ -1,10 +1,10 @@
-"""Rerankers: one number for how well a passage answers a query."""
+"""Rerankers: a score of how well a passage answers a query."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -69,15 +69,15 @@ class CrossEncoderReranker:
         """Reads a sequence classifier with one label, such as bge-reranker or ms-marco-MiniLM.
 
         Args:
-          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.files.locate` takes it.
-          max_length: tokens that a pair is cut to, the longer part first; by default as many as
-            the network has positions.
-          dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
+          spec: a checkpoint, see :func:`jaxrag.models.checkpoint.files.locate`.
+          max_length: tokens that a pair is cut to, the longer part first; None: as many as the
+            network has positions.
+          dtype: "float32" or "bfloat16"; None: float32 on CPU, bfloat16 elsewhere.
           batch_tokens: size of a batch; by default what suits the device.
-          mesh: devices that share a batch's rows, along the mesh's "data" axis.
+          mesh: devices over which a batch's rows are sharded, along the mesh's "data" axis.
 
         Raises:
-          InputError: for a checkpoint or setting that will not do.
+          InputError: for an invalid checkpoint or setting.
         """
         path = locate(spec)
         module, params = load_classifier(path, dtype=compute_dtype(dtype))
@@ -85,10 +85,7 @@ class CrossEncoderReranker:
             raise InputError(
                 f"{spec} has {module.config.num_labels} labels; a reranker has one, the score."
             )
-        limit = module.config.max_tokens
-        max_length = limit if max_length is None else max_length
-        if not 5 <= max_length <= limit:
-            raise InputError(f"max_length is {max_length}; {spec} allows 5 to {limit} tokens.")
+        max_length = buckets.check_length(max_length, 5, module.config.max_tokens, source=spec)
         settings = {
             "weights": fingerprint(path),
             "dtype": jnp.dtype(module.dtype).name,
@@ -97,7 +94,7 @@ class CrossEncoderReranker:
         return cls(
             identity=canonical({"cross_encoder": settings}),
             module=module,
-            params=params if mesh is None else buckets.replicate(params, mesh),
+            params=buckets.replicate(params, mesh),
             tokenizer=load_tokenizer(path),
             max_length=max_length,
             batch_tokens=buckets.batch_tokens(batch_tokens),
@@ -105,25 +102,19 @@ class CrossEncoderReranker:
         )
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, " n"]:
-        """The network's logit for each pair, as it is: no sigmoid, any sign."""
+        """The network's logit for each pair, without a sigmoid."""
         _check_pairs(queries, passages)
-        tokens = buckets.tokenize(self.tokenizer, queries, passages, limit=self.max_length)
-        cut = buckets.batches(
-            tokens,
-            limit=self.max_length,
-            batch_tokens=self.batch_tokens,
-            pad_id=self.module.config.pad_token_id,
-            mesh=self.mesh,
-        )
-        return buckets.run(self._compute, cut, count=len(tokens), features=1)[:, 0]
 
-    def _compute(self, batch: buckets.TokenBatch) -> Float[Array, "b 1"]:
-        return score_tokens(
-            self.params, batch.ids, batch.segments, batch.lengths, module=self.module
-        )
+        def compute(batch: buckets.TokenBatch) -> Float[Array, "b 1"]:
+            return score_tokens(
+                self.params, batch.ids, batch.segments, batch.lengths, module=self.module
+            )
+
+        pairs = zip(queries, passages, strict=True)
+        return buckets.apply(compute, pairs, self, limit=self.max_length, features=1)[:, 0]
 
 
-@partial(jax.jit, static_argnames="module")
+@functools.partial(jax.jit, static_argnames="module")
 def score_tokens(
     params: dict[str, Any],
     ids: Int[Array, "b t"],
@@ -140,11 +131,11 @@ def score_tokens(
 
 @dataclasses.dataclass(frozen=True)
 class QueryLikelihoodReranker:
-    """How likely a language model finds the query, given the passage (UPR, Sachan et al. 2022).
+    """A language model's likelihood of the query given the passage (UPR, Sachan et al. 2022).
 
     The mean natural-log probability of the query's tokens (their eq 2) as the reply to ``prompt``,
-    which names ``{passage}``. A passage that is too long for the model is an error, also
-    where the run's reader truncates: a score speaks for the whole passage or is none.
+    which contains ``{passage}``. A passage too long for the model is an error even if the run's
+    reader truncates, because a score is of the whole passage.
     """
 
     model: LanguageModel
@@ -152,7 +143,7 @@ class QueryLikelihoodReranker:
 
     def __post_init__(self) -> None:
         if "{passage}" not in self.prompt:
-            raise InputError(f"The prompt has no '{{passage}}' in it: {self.prompt!r}")
+            raise InputError(f"The prompt does not contain '{{passage}}': {self.prompt!r}")
 
     @property
     def identity(self) -> str:
@@ -173,7 +164,7 @@ class QueryLikelihoodReranker:
 def _check_pairs(queries: Sequence[str], passages: Sequence[str]) -> None:
     if len(queries) != len(passages):
         raise InputError(
-            f"{len(queries)} queries but {len(passages)} passages; each query goes with one."
+            f"{len(queries)} queries but {len(passages)} passages; give one passage for each query."
         )
     if empty := [i for i, query in enumerate(queries) if not query.strip()]:
         raise InputError(f"Query {empty[0]} is empty; there is nothing to score passages by.")

@@ -1,25 +1,25 @@
-"""What every index of jaxrag can do, and what every encoder must.
+"""Protocols of indexes and encoders.
 
-An index either has vectors, of queries and of passages (`Retriever`), or it ranks by the query's
-text alone (`TextRetriever`). Methods reach both through `RetrieverTool`.
+An index either searches with vectors (`Retriever`) or with the query's text (`TextRetriever`).
+Methods use both through `jaxrag.steps.tools.RetrieverTool`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from jaxrag.types import Passage, Ranking
+from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
 
 
 class TextEncoder(Protocol):
-    """Turns queries and passages into vectors; a text's vector depends on nothing but the text."""
+    """Embeds queries and passages; a text's vector depends on nothing but the text."""
 
     @property
     def identity(self) -> str:
@@ -54,7 +54,7 @@ class Retriever(Protocol):
 
     @property
     def encoder(self) -> TextEncoder:
-        """What makes the vectors of queries."""
+        """Encoder of queries."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class TextRetriever(Protocol):
-    """An index over a corpus that is asked with texts and has no vectors, such as BM25.
+    """An index that is searched with texts and has no vectors, such as BM25.
 
     A query's ranking depends only on its own text and ``k``, never on the other queries of the
     call; higher scores are better, ties are in the order of rows. Scores of different queries
@@ -97,3 +97,35 @@ class TextRetriever(Protocol):
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         """The ``k`` best passages for each query (all of them where ``k`` exceeds the corpus)."""
         ...
+
+
+class RankedRows(NamedTuple):
+    """Rows and scores of each query, best first; -1 and -inf fill up where fewer were found."""
+
+    rows: Int[np.ndarray, "q m"]
+    scores: Float[np.ndarray, "q m"]
+
+    def rankings(self, k: int) -> list[Ranking]:
+        """The ``k`` best of each query."""
+        counts = (self.rows[:, :k] >= 0).sum(axis=1).tolist()
+        pairs = zip(self.rows[:, :k].tolist(), self.scores[:, :k].tolist(), counts, strict=True)
+        return [Ranking(tuple(rows[:n]), tuple(scores[:n])) for rows, scores, n in pairs]
+
+
+def check_queries(vectors: Float[np.ndarray, "q d"], k: int, dimension: int) -> np.ndarray:
+    """The queries as float32 [q d].
+
+    Raises:
+      InputError: another shape, a number that is not finite, or ``k`` below 1.
+    """
+    vectors = np.asarray(vectors, np.float32)
+    if vectors.ndim != 2 or vectors.shape[1] != dimension:
+        raise InputError(
+            f"queries must have shape [q, {dimension}], as the index has; got {vectors.shape}"
+        )
+    if not np.isfinite(vectors).all():
+        bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise InputError(f"query {bad} has a number that is not finite; check its encoder")
+    if k < 1:
+        raise InputError(f"k must be at least 1, not {k}")
+    return vectors

@@ -24,7 +24,7 @@ from jaxrag.methods.ars.rewards import MakeRewards
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen, Generated, Ranked
 from jaxrag.models.bert.rewrite_ranker import untrained_ranker, write_ranker
-from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute

@@ -15,7 +15,7 @@ from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
-from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader

@@ -23,12 +23,12 @@ from jaxrag.engines.vllm import Vllm
 from jaxrag.methods import pairs
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate
-from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
 from jaxrag.retrieval.settings import CrossEncoder, IndexSettings, QueryLikelihood
 from jaxrag.retrieval.sidr.settings import Sidr
-from jaxrag.retrieval.web.settings import Web
-from jaxrag.retrieval.wiki_dpr.settings import WikiDpr
+from jaxrag.retrieval.web.index import Web
+from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.recall import Recall
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Candidates, Gate

@@ -102,7 +102,7 @@ def test_a_run_and_its_report(config: str, tmp_path: Path, capsys: Any) -> None:
         (("--question=a", "--workdir=b"), "one of the two"),
         (("--question=a", "--passages=nowhere"), "no passage 'nowhere'"),
         (("--question=a", "--k=0"), "k"),
-        (("--question=a", "--k=21"), "21 passages are asked for, but late search orders 20"),
+        (("--question=a", "--k=21"), "21 passages are requested, but late search reranks 20"),
         (("--workdir=nowhere",), "nowhere is not a run directory"),
     ],
 )

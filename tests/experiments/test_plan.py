@@ -110,7 +110,7 @@ def test_an_unfinished_index_is_told_from_a_built_one(config: Path, tmp_path: Pa
     (manifest,) = (tmp_path / "cache" / "indexes").glob("*/manifest.json")
     text = manifest.read_text().replace('"complete": true', '"complete": false')
     manifest.write_text(text)
-    assert state(run) == "unfinished, 1 files of vectors are there; the run goes on"
+    assert state(run) == "unfinished, 1 of its files are there; the run goes on"
     manifest.write_text("{")
     assert "damaged" in state(run)
 

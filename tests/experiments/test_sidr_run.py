@@ -140,7 +140,7 @@ def test_what_will_not_do_is_told(small: Run, tmp_path: Path) -> None:
     found = execute(dataclasses.replace(small, method=deep), tmp_path / "deep")
     assert found["errors"] == 12
     (said,) = {record["error"] for record in read_run(tmp_path / "deep").records}
-    assert "6 passages are asked for, but late search orders 5: raise m" in said
+    assert "6 passages are requested, but late search reranks 5: raise m" in said
 
 
 def test_a_checkpoint_of_the_hub_is_not_fetched_to_tell(small: Run, monkeypatch: Any) -> None:

@@ -14,7 +14,7 @@ from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
-from jaxrag.retrieval.web.settings import Web
+from jaxrag.retrieval.web.index import Web
 from jaxrag.runs.loading import open_index_over
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader
@@ -24,7 +24,7 @@ from jaxrag.types import EngineDown, InputError
 from tests.experiments.small_run import write_small_run
 from tests.retrieval.web.fake_search import KEY, serving
 
-WEB = "from jaxrag.retrieval.web.settings import Web\n"
+WEB = "from jaxrag.retrieval.web.index import Web\n"
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def test_query_likelihoods_identity_and_prompt():
     )
     assert plain.identity != other.identity
     assert '\\"counted\\"' in plain.identity
-    with pytest.raises(InputError, match=r"no '\{passage\}' in it"):
+    with pytest.raises(InputError, match=r"does not contain '\{passage\}'"):
         QueryLikelihoodReranker(counted(), prompt="What does it answer?")
     with pytest.raises(InputError, match="Query 0 is empty"):
         plain.score([""], ["rug"])

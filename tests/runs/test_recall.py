@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jaxrag.core import jsonl
 from jaxrag.data.factbook.build import Factbook
-from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import recall
 from jaxrag.runs.loading import load_data, open_index_over

@@ -2,44 +2,106 @@
 
 Robertson and Zaragoza (2009); the variants are those of Kamphuis et al. (2020), "Which BM25 do you
 mean?". The library bm25s (Lù 2024) computes every word's score in every passage beforehand, so
-that a search adds up a few columns of a sparse matrix.
+that a search sums a few columns of a sparse matrix.
 """
 
 from __future__ import annotations
 
 import array
 import dataclasses
+import functools
+import importlib.metadata
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.core import durable_files
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress
-from jaxrag.retrieval.bm25.words import Bm25Settings, library, split_words, versions
-from jaxrag.retrieval.corpus import manifest as manifests
-from jaxrag.retrieval.corpus.manifest import Manifest
+from jaxrag.retrieval.corpus.builds import build_folder
+from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.settings import index_directory
 from jaxrag.types import InputError, Passage, Ranking
 
-if TYPE_CHECKING:
-    from jaxrag.retrieval.corpus.passages import Passages
-
 KIND = "bm25"
-_DEFAULTS = Bm25Settings()
+_VARIANTS = ("lucene", "robertson", "atire")
 _FOLDER = "bm25"
-_CHUNK = 4096  # passages that are cut into words at a time
+_CHUNK = 4096  # passages tokenized at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Bm25:
+    """Settings of a BM25 index; the defaults are near those of Anserini.
+
+    Words are runs of two or more letters, digits and underscores, in lower case. The index has no
+    vectors, so AIS cannot select from it.
+
+    Attributes:
+      variant: "lucene", idf log(1 + (n - f + 1/2) / (f + 1/2)), above 0 for every word;
+        "robertson", log((n - f + 1/2) / (f + 1/2)), 0 for words of more than half of the passages;
+        "atire", log(n / f) and k1 + 1 times the rest.
+      k1: saturation of a word's frequency; at 0, further occurrences add nothing.
+      b: penalty of long passages, 0 to 1.
+      title: whether a passage's title counts as part of its text.
+      stopwords: words left out: "english" (Lucene's 33), "english_plus" (180), another language of
+        bm25s, or "none".
+      stemmer: Snowball stemmer: "porter", "english", another language, or "none".
+    """
+
+    variant: Literal["lucene", "robertson", "atire"] = "lucene"
+    k1: float = 0.9
+    b: float = 0.4
+    title: bool = True
+    stopwords: str = "english"
+    stemmer: str = "porter"
+
+    gives_vectors = False
+    checkpoints = ()
+
+    def __post_init__(self) -> None:
+        if self.variant not in _VARIANTS:
+            raise InputError(f"variant is {self.variant!r}; allowed are {', '.join(_VARIANTS)}.")
+        if not (0 <= self.k1 < float("inf") and 0 <= self.b <= 1):
+            raise InputError(
+                f"k1 is {self.k1} and b is {self.b}: k1 must be a number from 0 up, b from 0 to 1."
+            )
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return "BM25"
+
+    def open(self, passages: Passages, cache: Path) -> Bm25Index:
+        """Opens the index, building it on first use."""
+        return Bm25Index.build(self.directory(passages, cache), passages, settings=self)
+
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the index of a corpus is stored."""
+        return index_directory(cache, KIND, canonical(_source(passages, self)))
+
+    def state(self, passages: Passages, cache: Path) -> str:
+        """Whether the index is built."""
+        return state_of(self.directory(passages, cache) / _FOLDER, KIND)
+
+    def dimension(self) -> None:
+        """No vectors are built."""
+
+
+_DEFAULTS = Bm25()
 
 
 @dataclasses.dataclass(frozen=True)
 class Bm25Index:
     """An index of a corpus's words; its arrays are memory maps."""
 
+    identity: str
     passages: Passages
-    settings: Bm25Settings
+    settings: Bm25
     manifest: Manifest
     searcher: Any
 
@@ -49,30 +111,27 @@ class Bm25Index:
         directory: str | Path,
         passages: Passages,
         *,
-        settings: Bm25Settings = _DEFAULTS,
+        settings: Bm25 = _DEFAULTS,
         verify: bool | None = None,
     ) -> Bm25Index:
-        """Indexes a corpus, unless a sound index is there; opens it.
+        """Indexes a corpus, unless an undamaged index is there; opens it.
 
-        The same corpus gives the same files. They appear when all are whole. While it builds, the
-        numbers of all words of the corpus are in memory: 4 bytes each, and then about 40 for every
-        passage's every different word.
+        The same corpus gives the same files. While it builds, memory holds 4 bytes for each word of
+        the corpus, and then about 40 for each distinct word of a passage.
 
         Args:
           directory: made if need be.
           passages: the corpus.
-          settings: what counts as a word, and how much.
+          settings: what counts as a word, and how it is scored.
           verify: see `open`.
 
         Raises:
-          InputError: no words to index, a setting that will not do, an index of something else in
-            the directory, bm25s or PyStemmer not installed, or a full disk.
+          InputError: no words to index, an invalid setting, an index of something else in the
+            directory, bm25s or PyStemmer not installed, or a full disk.
         """
-        directory = Path(directory).absolute()
-        source = source_of(passages, settings)
-        with durable_files.exclusive_directory(directory):
-            if state(directory) != "built":
-                _write(passages, settings, source, directory / _FOLDER)
+        folder = Path(directory).absolute() / _FOLDER
+        save = functools.partial(_save, passages, settings)
+        build_folder(folder, KIND, _source(passages, settings), save)
         return cls.open(directory, passages, settings=settings, verify=verify)
 
     @classmethod
@@ -81,40 +140,30 @@ class Bm25Index:
         directory: str | Path,
         passages: Passages,
         *,
-        settings: Bm25Settings = _DEFAULTS,
+        settings: Bm25 = _DEFAULTS,
         verify: bool | None = None,
     ) -> Bm25Index:
         """Opens what `build` wrote with the same settings from the same corpus.
 
-        Args:
-          directory: where it lies.
-          passages: the corpus.
-          settings: those it was built with.
-          verify: whether to compare hashes of all files; None does so up to 1 GiB.
+        ``verify`` compares the hashes of all files; None does so up to 1 GiB.
 
         Raises:
           InputError: no index there, or it is damaged or made from something else.
         """
         folder = Path(directory).absolute() / _FOLDER
-        manifest = manifests.read_manifest(folder, KIND)
-        manifests.check_settings(folder, manifest.settings, source_of(passages, settings))
-        manifests.check_files(folder, manifest, verify=verify)
-        searcher = library().BM25.load(folder, mmap=True, show_progress=False)
+        manifest = open_manifest(folder, KIND, _source(passages, settings), verify=verify)
+        searcher = _library().BM25.load(folder, mmap=True, show_progress=False)
         for name in ("data", "indices", "indptr"):
             searcher.scores[name] = searcher.scores[name].view(np.ndarray)
-        return cls(passages, settings, manifest, searcher)
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of settings, corpus, libraries, and the hash of the files."""
-        return canonical({"bm25": self.manifest.settings, "content": self.manifest.content})
+        identity = canonical({"bm25": manifest.settings, "content": manifest.content})
+        return cls(identity, passages, settings, manifest, searcher)
 
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
 
-        A passage that shares no word with the query scores 0. Such passages fill up a ranking
-        where fewer than ``k`` share one, in the order of rows; so a query without a known word
-        gets the first ``k`` rows, all with score 0. A word counts as often as the query has it.
+        A passage that shares no word with the query scores 0; such passages follow in the order of
+        rows, so that a query without a known word gets the first ``k`` rows. A word counts as often
+        as the query has it.
 
         Raises:
           InputError: ``k`` is below 1.
@@ -129,53 +178,39 @@ class Bm25Index:
         return rankings
 
 
-def source_of(passages: Passages, settings: Bm25Settings) -> dict[str, Any]:
-    """What an index is made from, for its manifest and its place: corpus, settings, libraries."""
+def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
+    """The ``k`` largest scores; equal ones in the order of rows."""
+    k = min(k, len(scores))
+    last = np.partition(scores, -k)[-k]
+    above, level = np.flatnonzero(scores > last), np.flatnonzero(scores == last)
+    above = above[np.argsort(-scores[above], kind="stable")]
+    rows = np.concatenate([above, level[: k - len(above)]])
+    return Ranking(tuple(rows.tolist()), tuple(scores[rows].tolist()))
+
+
+def _source(passages: Passages, settings: Bm25) -> dict[str, Any]:
+    """What an index is made from: corpus, settings, versions of the libraries."""
+    packages = ("bm25s", "PyStemmer") if settings.stemmer != "none" else ("bm25s",)
     return {
         "settings": dataclasses.asdict(settings),
         "passages": {"identity": passages.identity, "count": len(passages)},
-        "libraries": versions(settings),
+        "libraries": {name: _version(name) for name in packages},
     }
 
 
-def state(directory: Path) -> str:
-    """ "built", "not built yet", or what is wrong with the index in the directory."""
-    folder = directory / _FOLDER
-    if not folder.exists():
-        return "not built yet"
-    try:
-        manifests.check_files(folder, manifests.read_manifest(folder, KIND), verify=None)
-    except InputError as error:
-        return str(error)
-    return "built"
-
-
-def _write(
-    passages: Passages, settings: Bm25Settings, source: dict[str, Any], folder: Path
-) -> None:
-    """Writes the index; the folder appears, in place of a damaged one, when it is whole."""
-    unfinished = folder.with_name(folder.name + ".new")
-    for old in (folder, unfinished):
-        shutil.rmtree(old, ignore_errors=True)
+def _save(passages: Passages, settings: Bm25, folder: Path) -> None:
     searcher = _indexed(passages, settings)
     arrays = (searcher.scores[name] for name in ("data", "indices", "indptr"))
     needed, free = sum(a.nbytes for a in arrays), shutil.disk_usage(folder.parent).free
     if free < needed:
         raise InputError(
-            f"{folder} needs {needed / 1e9:,.2f} GB, its disk has {free / 1e9:,.2f} GB left; make "
-            "room or give another directory"
+            f"the index in {folder.parent} needs {needed / 1e9:,.2f} GB, its disk has "
+            f"{free / 1e9:,.2f} GB left; free some space or give another directory"
         )
-    with durable_files.explain_full_disk(folder.parent):
-        searcher.save(unfinished, show_progress=False)
-        files = []
-        for path in sorted(unfinished.iterdir()):
-            durable_files.sync(path)
-            files.append(manifests.finished(path))
-        Manifest(KIND, source, tuple(files), complete=True).write(unfinished)
-        durable_files.rename(unfinished, folder)
+    searcher.save(folder, show_progress=False)
 
 
-def _indexed(passages: Passages, settings: Bm25Settings) -> Any:
+def _indexed(passages: Passages, settings: Bm25) -> Any:
     """The library's index in memory; words are numbered as they first occur."""
     if not len(passages):
         raise InputError("the corpus is empty; an index needs at least one passage")
@@ -191,22 +226,59 @@ def _indexed(passages: Passages, settings: Bm25Settings) -> Any:
             advance(len(chunk))
     if not vocabulary:
         raise InputError(f"none of the {len(rows)} passages has a word that counts: {settings}")
-    searcher = library().BM25(
+    searcher = _library().BM25(
         k1=settings.k1, b=settings.b, method=settings.variant, backend="numpy"
     )
     searcher.index((rows, vocabulary), create_empty_token=False, show_progress=False)
     return searcher
 
 
-def _text(passage: Passage, settings: Bm25Settings) -> str:
+def _text(passage: Passage, settings: Bm25) -> str:
     return f"{passage.title} {passage.text}" if settings.title else passage.text
 
 
-def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
-    """The ``k`` largest scores; equal ones in the order of rows."""
-    k = min(k, len(scores))
-    last = np.partition(scores, -k)[-k]
-    above, level = np.flatnonzero(scores > last), np.flatnonzero(scores == last)
-    above = above[np.argsort(-scores[above], kind="stable")]
-    rows = np.concatenate([above, level[: k - len(above)]])
-    return Ranking(tuple(rows.tolist()), tuple(scores[rows].tolist()))
+def split_words(texts: Sequence[str], settings: Bm25) -> list[list[str]]:
+    """The words of each text, in its order.
+
+    Raises:
+      InputError: unknown stop words or stemmer.
+    """
+    library = _library()
+    try:
+        return library.tokenize(
+            list(texts),
+            stopwords=None if settings.stopwords == "none" else settings.stopwords,
+            stemmer=_stemmer(settings.stemmer),
+            return_ids=False,
+            show_progress=False,
+        )
+    except ValueError as error:
+        raise InputError(f"stopwords is {settings.stopwords!r}: {error}") from error
+
+
+def _stemmer(name: str) -> Any:
+    if name == "none":
+        return None
+    _version("PyStemmer")
+    import Stemmer
+
+    if name not in Stemmer.algorithms(aliases=True):
+        known = ", ".join(sorted(Stemmer.algorithms()))
+        raise InputError(f"stemmer is {name!r}; allowed are none, {known}.")
+    return Stemmer.Stemmer(name)
+
+
+def _library() -> Any:
+    """bm25s, imported lazily."""
+    _version("bm25s")
+    import bm25s
+
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG for itself
+    return bm25s
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise InputError(f"BM25 needs the package {name}: pip install 'jaxrag[bm25]'") from None

@@ -1,25 +1,29 @@
-"""The manifest of a directory of index files: what they were made from, and whether to trust them.
+"""The manifest of an index directory: what the index was made from, and its finished files.
 
-Files are written beside their final place, flushed to disk and renamed, and only then entered in
-``manifest.json``, which is replaced in the same way. So whatever moment a build is killed at, the
-manifest lists only files that are whole.
+Files are written under another name, flushed to disk and renamed, and only then recorded in
+``manifest.json``, which is replaced in the same way. So whenever a build is killed, the manifest
+lists only complete files.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest, digest_file
 from jaxrag.types import InputError
 
+if TYPE_CHECKING:
+    from jaxrag.retrieval.corpus.passages import Passages
+
 NAME = "manifest.json"
 _VERSION = 1
-_FULL_CHECK = 2**30  # bytes; up to here a directory's hashes are verified whenever it is opened
+_FULL_CHECK = 2**30  # bytes; hashes of smaller indexes are verified whenever they are opened
 
 
 class File(NamedTuple):
@@ -39,21 +43,32 @@ class Manifest:
     files: tuple[File, ...] = ()
     complete: bool = False
 
-    @property
+    @functools.cached_property
     def content(self) -> str:
-        """One hash of the settings and of all bytes of all files."""
+        """Hash of the settings and of all files' bytes."""
         hashes = [file.sha256 for file in sorted(self.files)]
         return digest(self.kind, canonical(self.settings), *hashes)
 
     def write(self, directory: Path) -> None:
-        """Replaces the directory's manifest, all or nothing."""
+        """Replaces the directory's manifest atomically."""
         document = dataclasses.asdict(self) | {"version": _VERSION}
         document["files"] = [file._asdict() for file in self.files]
         write_text(directory / NAME, json.dumps(document, indent=1, ensure_ascii=False))
 
 
+def source_of(passages: Passages, **made_with: str) -> dict[str, Any]:
+    """Manifest settings that bind an index to its corpus and, by name, to identities (JSON)."""
+    identities = {name: json.loads(identity) for name, identity in made_with.items()}
+    return identities | {"passages": {"identity": passages.identity, "count": len(passages)}}
+
+
+def finished(path: Path) -> File:
+    """The manifest entry of a complete file."""
+    return File(path.name, path.stat().st_size, digest_file(path))
+
+
 def read_manifest(directory: Path, kind: str) -> Manifest:
-    """The directory's manifest; InputError where there is none, or none of this kind."""
+    """The directory's manifest; InputError if it is missing, damaged or of another kind."""
     path = directory / NAME
     try:
         document = json.loads(path.read_bytes())
@@ -74,6 +89,22 @@ def read_manifest(directory: Path, kind: str) -> Manifest:
         raise InputError(f"{path} is damaged ({error!r}); delete {directory} and rebuild") from None
 
 
+def open_manifest(
+    directory: Path, kind: str, wanted: Mapping[str, Any], *, verify: bool | None
+) -> Manifest:
+    """The manifest of a complete, undamaged index that was made from ``wanted``.
+
+    Settings that ``wanted`` does not name, such as those of the layout, are not compared.
+
+    Raises:
+      InputError: see `read_manifest`, `check_settings` and `check_files`.
+    """
+    manifest = read_manifest(directory, kind)
+    check_settings(directory, {key: manifest.settings.get(key) for key in wanted}, wanted)
+    check_files(directory, manifest, verify=verify)
+    return manifest
+
+
 def check_settings(directory: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuses an index that was made from something else, naming every difference."""
     differences = list(_differences(found, wanted, ""))
@@ -85,22 +116,6 @@ def check_settings(directory: Path, found: Mapping[str, Any], wanted: Mapping[st
         )
 
 
-def open_manifest(
-    directory: Path, kind: str, wanted: Mapping[str, Any], *, verify: bool | None
-) -> Manifest:
-    """The manifest of a whole, sound index that was made from ``wanted``.
-
-    Settings that are not in ``wanted``, such as those of the layout, may be any.
-
-    Raises:
-      InputError: see `read_manifest`, `check_settings` and `check_files`.
-    """
-    manifest = read_manifest(directory, kind)
-    check_settings(directory, {key: manifest.settings.get(key) for key in wanted}, wanted)
-    check_files(directory, manifest, verify=verify)
-    return manifest
-
-
 def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         for key in sorted(found.keys() | wanted.keys()):
@@ -110,20 +125,8 @@ def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
         yield f"{path}: the index has {found!r}, this run has {wanted!r}"
 
 
-def damage(directory: Path, file: File, *, hashes: bool) -> str | None:
-    """What is wrong with a finished file, or None; reads all of it where ``hashes``."""
-    path = directory / file.name
-    if not path.is_file():
-        return f"{path} is missing"
-    if path.stat().st_size != file.bytes:
-        return f"{path} has {path.stat().st_size:,} bytes instead of {file.bytes:,}"
-    if hashes and digest_file(path) != file.sha256:
-        return f"{path} has changed since it was written (its hash differs)"
-    return None
-
-
 def check_files(directory: Path, manifest: Manifest, *, verify: bool | None) -> None:
-    """Refuses an incomplete or damaged index; sizes always, hashes where ``verify``.
+    """Refuses an incomplete or damaged index; compares sizes always, hashes if ``verify``.
 
     ``verify`` None verifies hashes of an index of up to 1 GiB.
     """
@@ -138,10 +141,34 @@ def check_files(directory: Path, manifest: Manifest, *, verify: bool | None) -> 
         if problem := damage(directory, file, hashes=verify):
             raise InputError(
                 f"the index is damaged: {problem}; run its build again: "
-                "only what is missing or damaged is made anew"
+                "only missing or damaged files are built again"
             )
 
 
-def finished(path: Path) -> File:
-    """The manifest's entry for a file that is whole."""
-    return File(path.name, path.stat().st_size, digest_file(path))
+def damage(directory: Path, file: File, *, hashes: bool) -> str | None:
+    """What is wrong with a finished file, or None; reads the whole file if ``hashes``."""
+    path = directory / file.name
+    if not path.is_file():
+        return f"{path} is missing"
+    if path.stat().st_size != file.bytes:
+        return f"{path} has {path.stat().st_size:,} bytes instead of {file.bytes:,}"
+    if hashes and digest_file(path) != file.sha256:
+        return f"{path} has changed since it was written (its hash differs)"
+    return None
+
+
+def state_of(directory: Path, kind: str, *, verify: bool | None = None) -> str:
+    """State of an index for a plan: "built", "not built yet", unfinished, or what is wrong.
+
+    ``verify``: see `check_files`.
+    """
+    if not directory.exists():
+        return "not built yet"
+    try:
+        manifest = read_manifest(directory, kind)
+        if not manifest.complete:
+            return f"unfinished, {len(manifest.files)} of its files are there; the run goes on"
+        check_files(directory, manifest, verify=verify)
+    except InputError as error:
+        return str(error)
+    return "built"

@@ -1,12 +1,13 @@
-"""Encoders: texts to vectors by a BERT-like network, the dense half of retrieval."""
+"""Dense encoders: texts to vectors by a BERT-like network, or by one for each side."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,80 +31,74 @@ Pooling = Literal["mean", "cls"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Description:
-    """What determines an encoder's vectors, told without reading its weights into memory.
+class EncoderSettings:
+    """How a network's states become vectors.
 
     Attributes:
-      identity: as `Encoder.identity`.
-      dimension: length of a vector.
-      settings: the arguments of `describe`, with every choice made.
+      pooling: "mean" of all tokens' states, or the first token's ("cls").
+      query_prefix: put before a query, such as E5's "query: ".
+      passage_prefix: put before a passage, and before its title.
+      embed_title: whether a passage is embedded as "title text" or as its text alone.
+      title_pair: whether title and text go as a pair, [CLS] title [SEP] text [SEP] of one segment,
+        as DPR's (a passage without title goes alone); of a pair too long, the longer part is cut.
+      max_length: tokens, special ones included, that a text is cut to; None: as many as the network
+        has positions.
+      normalise: whether vectors get unit length.
+      dtype: "float32" or "bfloat16"; None: float32 on CPU, bfloat16 elsewhere.
     """
+
+    pooling: Pooling = "mean"
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    embed_title: bool = True
+    title_pair: bool = False
+    max_length: int | None = None
+    normalise: bool = True
+    dtype: str | None = None
+
+
+class Description(NamedTuple):
+    """What determines an encoder's vectors, read without loading its weights."""
 
     identity: str
     dimension: int
-    settings: dict[str, Any]
+    max_length: int
 
 
-def describe(
-    path: Path,
-    *,
-    pooling: Pooling = "mean",
-    query_prefix: str = "",
-    passage_prefix: str = "",
-    embed_title: bool = True,
-    title_pair: bool = False,
-    max_length: int | None = None,
-    normalise: bool = True,
-    dtype: str | None = None,
-) -> Description:
+def describe(path: Path, settings: EncoderSettings) -> Description:
     """Describes the encoder that `Encoder.load` makes of the checkpoint at ``path``.
 
     Raises:
-      InputError: for a checkpoint or setting that will not do.
+      InputError: for an invalid checkpoint or setting.
     """
-    if pooling not in ("mean", "cls"):
-        raise InputError(f"pooling is {pooling!r}; allowed are 'mean' and 'cls'.")
-    if title_pair and not embed_title:
+    if settings.pooling not in ("mean", "cls"):
+        raise InputError(f"pooling is {settings.pooling!r}; allowed are 'mean' and 'cls'.")
+    if settings.title_pair and not settings.embed_title:
         raise InputError("title_pair says how titles are embedded, but embed_title is off.")
     config = read_bert_config(read_config(path), source=path)
-    least, limit = 5 if title_pair else 3, config.max_tokens  # special tokens, and some of a text
-    max_length = limit if max_length is None else max_length
-    if not least <= max_length <= limit:
-        raise InputError(f"max_length is {max_length}; {path} allows {least} to {limit} tokens.")
-    settings = {
-        "pooling": pooling,
-        "query_prefix": query_prefix,
-        "passage_prefix": passage_prefix,
-        "embed_title": embed_title,
-        "max_length": max_length,
-        "normalise": normalise,
-    }
-    weights = {"weights": fingerprint(path), "dtype": compute_dtype(dtype).name}
-    # Told only where it is on, so that indexes from before there was this setting stay valid.
-    pair = {"title_pair": True} if title_pair else {}
-    identity = canonical({"encoder": settings | weights | pair})
-    return Description(identity, config.hidden_size, settings | {"title_pair": title_pair})
+    least = 5 if settings.title_pair else 3  # special tokens, and some of a text
+    length = buckets.check_length(settings.max_length, least, config.max_tokens, source=path)
+    identity: dict[str, Any] = dataclasses.asdict(settings) | {"max_length": length}
+    identity |= {"weights": fingerprint(path), "dtype": compute_dtype(settings.dtype).name}
+    if not settings.title_pair:  # so that indexes from before this setting stay valid
+        del identity["title_pair"]
+    return Description(canonical({"encoder": identity}), config.hidden_size, length)
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """Turns queries and passages into vectors; made by :meth:`load`.
+    """Embeds queries and passages; made by :meth:`load`.
 
     A text's vector is bitwise the same whatever else is in the call (see
     :mod:`jaxrag.retrieval.buckets`).
     """
 
     identity: str
+    settings: EncoderSettings
     module: BertEncoder
     params: dict[str, Any]
     tokenizer: PreTrainedTokenizerFast
-    pooling: Pooling
-    query_prefix: str
-    passage_prefix: str
-    embed_title: bool
-    title_pair: bool
     max_length: int
-    normalise: bool
     batch_tokens: int
     mesh: Mesh | None
 
@@ -111,60 +106,34 @@ class Encoder:
     def load(
         cls,
         spec: str,
+        settings: EncoderSettings = EncoderSettings(),
         *,
-        pooling: Pooling = "mean",
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        embed_title: bool = True,
-        title_pair: bool = False,
-        max_length: int | None = None,
-        normalise: bool = True,
-        dtype: str | None = None,
         batch_tokens: int | None = None,
         mesh: Mesh | None = None,
     ) -> Encoder:
-        """Reads an encoder and its tokenizer.
+        """Loads an encoder and its tokenizer.
 
         Args:
-          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.files.locate` takes it.
-          pooling: "mean" of all tokens' states, or the first token's ("cls").
-          query_prefix: put before a query, such as E5's "query: ".
-          passage_prefix: put before a passage, and before its title.
-          embed_title: whether a passage is embedded as "title text" or as its text alone.
-          title_pair: whether title and text go as a pair, [CLS] title [SEP] text [SEP] of one
-            segment, as DPR's (a passage without title goes alone); of a pair too long, the longer
-            part is cut.
-          max_length: tokens, special ones included, that a text is cut to; by default as many as
-            the network has positions.
-          normalise: whether vectors get unit length.
-          dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
+          spec: a checkpoint, see :func:`jaxrag.models.checkpoint.files.locate`.
+          settings: how states become vectors.
           batch_tokens: size of a batch; by default what suits the device.
-          mesh: devices that share a batch's rows, along the mesh's "data" axis.
+          mesh: devices over which a batch's rows are sharded, along the mesh's "data" axis.
 
         Raises:
-          InputError: for a checkpoint or setting that will not do.
+          InputError: for an invalid checkpoint or setting.
         """
         path = locate(spec)
-        described = describe(
-            path,
-            pooling=pooling,
-            query_prefix=query_prefix,
-            passage_prefix=passage_prefix,
-            embed_title=embed_title,
-            title_pair=title_pair,
-            max_length=max_length,
-            normalise=normalise,
-            dtype=dtype,
-        )
-        module, params = load_encoder(path, dtype=compute_dtype(dtype))
+        identity, _, max_length = describe(path, settings)
+        module, params = load_encoder(path, dtype=compute_dtype(settings.dtype))
         return cls(
-            identity=described.identity,
+            identity=identity,
+            settings=settings,
             module=module,
-            params=params if mesh is None else buckets.replicate(params, mesh),
+            params=buckets.replicate(params, mesh),
             tokenizer=load_tokenizer(path),
+            max_length=max_length,
             batch_tokens=buckets.batch_tokens(batch_tokens),
             mesh=mesh,
-            **described.settings,
         )
 
     @property
@@ -174,42 +143,33 @@ class Encoder:
 
     def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q d"]:
         """Vectors of queries."""
-        return self._embed(self.query_prefix + text for text in texts)
+        return self._embed(self.settings.query_prefix + text for text in texts)
 
     def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
-        """Vectors of passages, which are read as they are needed."""
+        """Vectors of passages, which are read lazily."""
         return self._embed(self._text(passage) for passage in passages)
 
     def _text(self, passage: Passage) -> buckets.Text:
-        if not (self.embed_title and passage.title):
-            return self.passage_prefix + passage.text
-        title = self.passage_prefix + passage.title
-        return (title, passage.text) if self.title_pair else f"{title} {passage.text}"
+        if not (self.settings.embed_title and passage.title):
+            return self.settings.passage_prefix + passage.text
+        title = self.settings.passage_prefix + passage.title
+        return (title, passage.text) if self.settings.title_pair else f"{title} {passage.text}"
 
     def _embed(self, texts: Iterable[buckets.Text]) -> Float[np.ndarray, "n d"]:
-        return buckets.through(
-            texts,
-            self._compute,
-            tokenizer=self.tokenizer,
-            limit=self.max_length,
-            batch_tokens=self.batch_tokens,
-            pad_id=self.module.config.pad_token_id,
-            mesh=self.mesh,
-            features=self.dimension,
-        )
+        def compute(batch: buckets.TokenBatch) -> Float[Array, "b d"]:
+            return embed_tokens(
+                self.params,
+                batch.ids,
+                batch.lengths,
+                module=self.module,
+                pooling=self.settings.pooling,
+                normalise=self.settings.normalise,
+            )
 
-    def _compute(self, batch: buckets.TokenBatch) -> Float[Array, "b d"]:
-        return embed_tokens(
-            self.params,
-            batch.ids,
-            batch.lengths,
-            module=self.module,
-            pooling=self.pooling,
-            normalise=self.normalise,
-        )
+        return buckets.apply(compute, texts, self, limit=self.max_length, features=self.dimension)
 
 
-@partial(jax.jit, static_argnames=("module", "pooling", "normalise"))
+@functools.partial(jax.jit, static_argnames=("module", "pooling", "normalise"))
 def embed_tokens(
     params: dict[str, Any],
     ids: Int[Array, "b t"],
@@ -226,3 +186,39 @@ def embed_tokens(
     if not normalise:
         return vectors
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+class TwoTowers:
+    """A bi-encoder whose networks do not share weights, such as DPR (Karpukhin et al. 2020).
+
+    Raises:
+      InputError: their vectors differ in length.
+    """
+
+    def __init__(self, queries: Encoder, passages: Encoder) -> None:
+        self.queries, self.passages = queries, passages
+        self.identity, self.dimension, _ = describe_towers(queries, passages)
+
+    def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of queries."""
+        return self.queries.embed(texts)
+
+    def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
+        """Vectors of passages, which are read lazily."""
+        return self.passages.embed_passages(passages)
+
+
+def describe_towers(queries: Encoder | Description, passages: Encoder | Description) -> Description:
+    """Describes the `TwoTowers` of two encoders.
+
+    Raises:
+      InputError: their vectors differ in length.
+    """
+    if queries.dimension != passages.dimension:
+        raise InputError(
+            f"the query checkpoint makes vectors of {queries.dimension} numbers, the passage "
+            f"checkpoint of {passages.dimension}: they are not two towers of one model."
+        )
+    towers = {"queries": queries, "passages": passages}
+    identity = canonical({name: json.loads(tower.identity) for name, tower in towers.items()})
+    return Description(identity, passages.dimension, passages.max_length)

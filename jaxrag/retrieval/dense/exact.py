@@ -1,4 +1,4 @@
-"""Exact search: every passage is scored for every query, on one device or several."""
+"""Exact search: every passage is scored for every query, on one or several devices."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrag.core.hashing import canonical
 from jaxrag.functional import topk
-from jaxrag.retrieval.dense.matrix import Matrix, open_matrix
-from jaxrag.retrieval.rescoring import Metric, check_query, rank
-from jaxrag.retrieval.retriever import TextEncoder
-from jaxrag.types import InputError, Ranking
+from jaxrag.retrieval.dense.matrix import Matrix, Metric, check_metric, open_matrix, rank
+from jaxrag.retrieval.retriever import TextEncoder, check_queries
+from jaxrag.types import Ranking
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
 
 _BLOCKS = (1, 16, 128)  # how many queries are searched together
-_SPARE = 4  # candidates beyond k, so that rounding at the k-th place can be told
-_CANDIDATES = 1 << 14  # most candidates of a query; among more near-equals float32 decides
+_SPARE = 4  # candidates beyond k, to detect rounding at the k-th place
+_CANDIDATES = 1 << 14  # most candidates of a query; among more near-ties float32 decides
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +33,7 @@ class ExactIndex:
     Scores are computed in float64 from the stored vectors and rounded to float32; see `search`.
     """
 
+    identity: str
     matrix: Matrix
     encoder: TextEncoder
     passages: Passages
@@ -55,21 +55,20 @@ class ExactIndex:
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> ExactIndex:
-        """Puts the vectors that ``build_matrix`` wrote on the devices.
+        """Loads the vectors that `build_matrix` wrote onto the devices.
 
         Args:
-          directory: where the matrix lies.
+          directory: of the matrix.
           encoder: the encoder it was made with.
           passages: the corpus it was made from.
           metric: how passages are scored, <q, p> or -|q - p|^2.
-          devices: JAX devices over which rows are spread, by default all of this process.
+          devices: JAX devices over which rows are sharded, by default all of this process.
           verify: see `open_matrix`.
 
         Raises:
-          InputError: see `open_matrix`.
+          InputError: an unknown metric; see `open_matrix`.
         """
-        if metric not in ("inner_product", "l2"):
-            raise InputError(f"metric must be 'inner_product' or 'l2', not {metric!r}")
+        check_metric(metric)
         matrix = open_matrix(directory, passages, encoder, verify=verify)
         mesh = Mesh(np.asarray(devices or jax.local_devices()), ("rows",))
         held, bias = topk.shard_rows(matrix, mesh, "rows")  # pyright: ignore[reportArgumentType]
@@ -77,12 +76,8 @@ class ExactIndex:
         longest = float((-2 * half_norms.min()) ** 0.5)
         if metric == "l2":
             bias += half_norms
-        return cls(matrix, encoder, passages, metric, mesh, held, bias, longest)
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of metric and matrix."""
-        return canonical({"exact": self.metric, "matrix": self.matrix.identity})
+        identity = canonical({"exact": metric, "matrix": matrix.identity})
+        return cls(identity, matrix, encoder, passages, metric, mesh, held, bias, longest)
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
         """Vectors of queries, float32."""
@@ -95,14 +90,14 @@ class ExactIndex:
     def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
 
-        The devices find a few more than ``k`` candidates in float32, which are scored again in
-        float64. Where the last candidate is so close to the k-th best that float32 might have
-        missed a better one, that query is searched again for more.
+        The devices find a few more than ``k`` candidates in float32, whose final scores `rank`
+        computes. If the last candidate is so close to the k-th best that float32 might have missed
+        a better one, the query is searched again with more candidates.
 
         Raises:
           InputError: queries of the wrong shape or not finite, or ``k`` below 1.
         """
-        queries = check_query(vectors, k, self.matrix.dimension)
+        queries = check_queries(vectors, k, self.matrix.dimension)
         k = min(k, len(self.matrix))
         return self._search(queries, k, min(k + _SPARE, len(self.matrix)))
 
@@ -131,12 +126,12 @@ class ExactIndex:
     ) -> Bool[np.ndarray, " q"]:
         """Whether no row that the device left out can reach the k-th best score.
 
-        ``last`` is the device's score of the last candidate. The error of a float32 sum is at
-        most (d + 2) u times the size of its terms; the test allows twice that.
+        ``last`` is the device's score of the last candidate. The error of a float32 sum is at most
+        (d + 2) 2^-24 times the sum of its terms' sizes; twice that is allowed for.
         """
         norms = np.linalg.norm(queries.astype(np.float64), axis=1)
         kth, terms = kth.astype(np.float64), norms * self.longest
-        if self.metric == "l2":  # the device leaves out |q|^2 and halves
+        if self.metric == "l2":  # the device computes <q, p> - |p|^2 / 2
             kth, terms = (kth + norms**2) / 2, (norms + self.longest) ** 2 / 2
         error = 2 * 2.0**-24 * (self.matrix.dimension + 2) * terms
         return (last + error < kth) | (norms == 0)

@@ -1,27 +1,34 @@
-"""The matrix of passage vectors on disk: float16 shards, resumable, guarded by a manifest."""
+"""The matrix of passage vectors on disk, and exact scores of its rows.
+
+Search kernels find candidates with scores whose rounding depends on batch and device. `rank`
+computes the final scores from the stored vectors, each by itself, so that a ranking depends on
+nothing but its query.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from jaxrag.retrieval.corpus.builds import build_shards, check_sizes
-from jaxrag.retrieval.corpus.manifest import File, Manifest, open_manifest
-from jaxrag.retrieval.corpus.shards import write_shard
-from jaxrag.retrieval.retriever import TextEncoder
+from jaxrag.retrieval.corpus.builds import ShardedRows, build_arrays
+from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
+from jaxrag.retrieval.retriever import RankedRows, TextEncoder
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
 
 KIND = "matrix"
+StoredType = Literal["float16", "float32"]
+Metric = Literal["inner_product", "l2"]
+"""How a passage is scored: <q, p>, or -|q - p|^2."""
+
+_CELLS = 1 << 18  # float64 numbers held at once: 2 MiB, what a cache holds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Matrix:
 
     directory: Path
     manifest: Manifest
-    shards: tuple[np.ndarray, ...]
+    rows: ShardedRows
 
     def __len__(self) -> int:
         return self.manifest.settings["passages"]["count"]
@@ -57,23 +64,12 @@ class Matrix:
         return len(self), self.dimension
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """A run of rows in the stored precision."""
+        """A slice of the rows in the stored precision."""
         return self.stored(range(*rows.indices(len(self))))
 
     def stored(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """Vectors of the given rows [n d] in the stored precision, in the given order."""
-        rows = np.asarray(rows, np.int64)
-        if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
-            raise InputError(
-                f"rows {rows.min()} to {rows.max()} were asked for, but {self.directory} holds "
-                f"rows 0 to {len(self) - 1}"
-            )
-        found = np.empty((rows.size, self.dimension), self.shards[0].dtype)
-        shard_of, offset = np.divmod(rows, self.manifest.settings["shard_rows"])
-        for shard in np.unique(shard_of):
-            here = shard_of == shard
-            found[here] = self.shards[shard][offset[here]]
-        return found
+        return self.rows.take(rows)
 
 
 def open_matrix(
@@ -83,25 +79,18 @@ def open_matrix(
     *,
     verify: bool | None = None,
 ) -> Matrix:
-    """Opens a finished matrix.
+    """Opens the finished matrix that ``encoder`` made of ``passages``.
 
-    Args:
-      directory: where ``build_matrix`` wrote it.
-      passages: the corpus it was made from.
-      encoder: the encoder it was made with.
-      verify: whether to read everything and compare hashes; None does so up to 1 GiB. Sizes are
-        always compared.
+    ``verify`` compares the hashes of all files; None does so up to 1 GiB. Sizes are always
+    compared.
 
     Raises:
       InputError: no matrix there, or it is incomplete, damaged, or made from something else.
     """
     directory = Path(directory).absolute()
-    manifest = open_manifest(directory, KIND, _source(passages, encoder), verify=verify)
-    shards = tuple(
-        np.load(directory / file.name, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-        for file in sorted(manifest.files)
-    )
-    return Matrix(directory, manifest, shards)
+    source = source_of(passages, encoder=encoder.identity)
+    manifest = open_manifest(directory, KIND, source, verify=verify)
+    return Matrix(directory, manifest, ShardedRows.open(directory, manifest))
 
 
 def build_matrix(
@@ -111,87 +100,124 @@ def build_matrix(
     *,
     shard_rows: int = 50_000,
     chunk_rows: int | None = None,
-    dtype: Literal["float16", "float32"] = "float16",
+    dtype: StoredType = "float16",
 ) -> Matrix:
-    """Encodes a corpus into a matrix on disk, or finishes one that was interrupted.
+    """Encodes a corpus into a matrix on disk, or finishes an interrupted build.
 
-    Rows already encoded are kept, down to the last chunk that reached the disk; shards that are
-    missing or damaged are encoded anew. The files of a resumed build are those of one that never
-    stopped.
+    Encoded rows are kept, up to the last chunk that reached the disk; missing or damaged shards
+    are encoded again. A resumed build writes the same files as an uninterrupted one.
 
     Args:
       passages: the corpus; row i of the matrix belongs to passage i.
       encoder: its ``embed_passages`` makes the vectors.
       directory: made if need be.
       shard_rows: rows of one file.
-      chunk_rows: rows encoded at a time, and so the most that an interruption loses; None: what
-        takes 5 to 10 seconds.
+      chunk_rows: rows encoded at a time, and so the most that an interruption loses; None: as many
+        as take 5 to 10 seconds.
       dtype: stored precision.
 
     Raises:
       InputError: an empty corpus, a vector that is not finite or of the wrong length, a directory
         that holds another index, or a full disk.
     """
-    check_sizes(len(passages), shard_rows, chunk_rows)
-    if dtype not in ("float16", "float32"):
-        raise InputError(f"dtype must be 'float16' or 'float32', not {dtype!r}")
     directory = Path(directory).absolute()
     layout = {"dimension": encoder.dimension, "dtype": dtype, "shard_rows": shard_rows}
-    settings = _source(passages, encoder) | layout
-    write = partial(_write, passages, encoder, settings, chunk_rows)
-    build_shards(
+
+    def encode(rows: range) -> Float[np.ndarray, "n d"]:
+        vectors = np.asarray(encoder.embed_passages(passages.get(rows)))
+        shape = (len(rows), encoder.dimension)
+        if vectors.shape != shape:
+            raise InputError(
+                f"the encoder gave an array of shape {vectors.shape} instead of {shape}"
+            )
+        hint = "check the encoder's weights and dtype, or that passage's text"
+        return as_stored(vectors, dtype, rows, passages, hint=hint)
+
+    build_vectors(
         directory,
-        settings,
-        write,
-        kind=KIND,
-        stem="vectors",
-        row_bytes=encoder.dimension * np.dtype(dtype).itemsize,
+        source_of(passages, encoder=encoder.identity) | layout,
+        encode,
+        chunk_rows=chunk_rows,
         label="encoding passages",
     )
     return open_matrix(directory, passages, encoder, verify=False)
 
 
-def _source(passages: Passages, encoder: TextEncoder) -> dict[str, Any]:
-    return {
-        "encoder": json.loads(encoder.identity),
-        "passages": {"identity": passages.identity, "count": len(passages)},
-    }
-
-
-def _write(
-    passages: Passages,
-    encoder: TextEncoder,
-    settings: Mapping[str, Any],
+def build_vectors(
+    directory: Path,
+    settings: dict[str, Any],
+    make: Callable[[range], Float[np.ndarray, "n d"]],
+    *,
     chunk_rows: int | None,
-    path: Path,
-    rows: range,
-    advance: Callable[[int], None],
-) -> File:
-    return write_shard(
-        path,
-        rows,
-        partial(_encode, passages, encoder, settings),
-        dimension=settings["dimension"],
+    label: str,
+) -> None:
+    """Writes the files of a matrix from the vectors [n dimension] that ``make`` gives for rows."""
+    if settings["dtype"] not in ("float16", "float32"):
+        raise InputError(f"dtype must be 'float16' or 'float32', not {settings['dtype']!r}")
+    build_arrays(
+        directory,
+        settings,
+        make,
+        kind=KIND,
+        stem="vectors",
+        width=settings["dimension"],
         dtype=settings["dtype"],
         chunk_rows=chunk_rows,
-        advance=advance,
+        label=label,
     )
 
 
-def _encode(
-    passages: Passages, encoder: TextEncoder, settings: Mapping[str, Any], rows: range
-) -> Float[np.ndarray, "n d"]:
-    vectors = np.asarray(encoder.embed_passages(passages.get(rows)))
-    shape = (len(rows), settings["dimension"])
-    if vectors.shape != shape:
-        raise InputError(f"the encoder gave an array of shape {vectors.shape} instead of {shape}")
+def as_stored(
+    vectors: np.ndarray, dtype: StoredType, rows: range, passages: Passages, *, hint: str
+) -> np.ndarray:
+    """Vectors in the stored precision; InputError, ending in ``hint``, if one is not finite."""
     with np.errstate(over="ignore"):
-        stored = vectors.astype(settings["dtype"])
+        stored = vectors.astype(dtype)
     wrong = np.flatnonzero(~np.isfinite(stored).all(axis=1))
     if wrong.size:
         row = rows[int(wrong[0])]
         raise InputError(
-            f"the vector of passage {passages[row].id!r} (row {row}) is not finite in "
-            f"{settings['dtype']}; check the encoder's weights and dtype, or that passage's text"
+            f"the vector of passage {passages[row].id!r} (row {row}) is not finite in {dtype}; "
+            f"{hint}"
         )
     return stored
+
+
+def check_metric(metric: str) -> None:
+    """InputError for an unknown metric."""
+    if metric not in ("inner_product", "l2"):
+        raise InputError(f"metric must be 'inner_product' or 'l2', not {metric!r}")
+
+
+def rank(
+    matrix: Matrix,
+    queries: Float[np.ndarray, "q d"],
+    candidates: Int[np.ndarray, "q m"],
+    *,
+    metric: Metric,
+) -> RankedRows:
+    """Scores each query's candidates (rows of the matrix, -1 for none) and sorts them.
+
+    Scores are computed in float64 and rounded to float32; equal scores are in the order of rows.
+    """
+    scores = np.empty(candidates.shape, np.float32)
+    step = max(1, _CELLS // max(candidates.shape[1] * matrix.dimension, 1))
+    for start in range(0, len(candidates), step):
+        part = slice(start, start + step)
+        rows = candidates[part]
+        vectors = matrix.stored(rows.clip(0).ravel()).astype(np.float64)
+        vectors = vectors.reshape(*rows.shape, matrix.dimension)
+        scores[part] = np.where(rows < 0, -np.inf, _scores(queries[part], vectors, metric))
+    order = np.lexsort((candidates, -scores), axis=1)
+    return RankedRows(*(np.take_along_axis(a, order, axis=1) for a in (candidates, scores)))
+
+
+def _scores(
+    queries: Float[np.ndarray, "q d"], vectors: Float[np.ndarray, "q m d"], metric: Metric
+) -> Float[np.ndarray, "q m"]:
+    # einsum without optimize sums each score by itself; a BLAS product would mix the rows.
+    wide = queries.astype(np.float64)
+    if metric == "inner_product":
+        return np.einsum("qmd,qd->qm", vectors, wide)
+    differences = vectors - wide[:, None]
+    return -np.einsum("qmd,qmd->qm", differences, differences)

@@ -1,8 +1,11 @@
 """ScaNN: approximate search over a matrix, for corpora too large to score in full.
 
 Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Quantization": a
-tree of partitions picks some leaves, asymmetric hashing scores what is in them, and the best are
-scored again. What is found gets its final score from the stored vectors (see `ranking`).
+tree of partitions selects some leaves, asymmetric hashing scores their rows, and the best are
+scored again with their vectors. Final scores are those of `jaxrag.retrieval.dense.matrix.rank`.
+
+Training is not reproducible bit for bit: ScaNN 1.4.2 takes no seed for its first centres, and its
+threads race. So an index's identity contains the hash of its files.
 """
 
 from __future__ import annotations
@@ -20,37 +23,67 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.core import durable_files
-from jaxrag.core.hashing import canonical
+from jaxrag.core.hashing import canonical, digest
 from jaxrag.retrieval.corpus import manifest as manifests
-from jaxrag.retrieval.corpus.manifest import Manifest
-from jaxrag.retrieval.dense.matrix import Matrix, open_matrix
-from jaxrag.retrieval.dense.scann_training import (
-    KIND,
-    ScannSettings,
-    folder_of,
-    is_sound,
-    scann_library,
-    source_of,
-    train,
-)
-from jaxrag.retrieval.rescoring import check_query, rank
-from jaxrag.retrieval.retriever import TextEncoder
+from jaxrag.retrieval.corpus.builds import build_folder
+from jaxrag.retrieval.corpus.manifest import Manifest, state_of
+from jaxrag.retrieval.dense.matrix import Matrix, Metric, check_metric, open_matrix, rank
+from jaxrag.retrieval.retriever import TextEncoder, check_queries
 from jaxrag.types import InputError, Ranking
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
 
-_DEFAULTS = ScannSettings()
+KIND = "scann"
+_SMALL = 20_000  # up to so many rows, scoring all of them is fast
+_FEW = 16  # with fewer rows, ScaNN cannot train its codes
 _SHARE = 1 / 8  # of the leaves are searched by default,
-_SCANNED = 8_000  # and so many that they hold about as many rows
-_BLOCK = 32  # queries that ScaNN gets together: see `ScannIndex._found`
+_SCANNED = 8_000  # and at least as many as hold about so many rows
+_BLOCK = 32  # queries that ScaNN gets together: see `ScannIndex._candidates`
+
+
+@dataclasses.dataclass(frozen=True)
+class ScannSettings:
+    """How an index is trained.
+
+    Attributes:
+      metric: how passages are scored, <q, p> or -|q - p|^2.
+      leaves: partitions of the tree; None: 2 sqrt(n), or 0 up to 20,000 rows. 0 scores all
+        rows, as does any number with fewer than 16 rows.
+      training_rows: number of rows that the tree and the codes are trained on.
+      block: dimensions that share a code of 4 bits.
+      anisotropy: threshold T of the paper's loss; for inner products only.
+      reorder: number of the best by code that are scored by vector, unless k needs more.
+    """
+
+    metric: Metric = "inner_product"
+    leaves: int | None = None
+    training_rows: int = 250_000
+    block: int = 2
+    anisotropy: float = 0.2
+    reorder: int = 64
+
+    def resolved(self, rows: int) -> ScannSettings:
+        """The settings for a corpus of this size, without None; InputError for invalid ones."""
+        check_metric(self.metric)
+        if (self.leaves or 0) < 0 or min(self.training_rows, self.block, self.reorder) < 1:
+            raise InputError(f"leaves must be at least 0 and the other numbers at least 1: {self}")
+        leaves = self.leaves
+        if leaves is None:
+            leaves = 0 if rows <= _SMALL else round(2 * math.sqrt(rows))
+        leaves = 0 if rows < _FEW else min(leaves, rows)
+        sizes = {"leaves": leaves, "training_rows": min(self.training_rows, rows)}
+        return dataclasses.replace(self, **sizes)
+
+
+_DEFAULTS = ScannSettings()
 
 
 @dataclasses.dataclass(frozen=True)
 class ScannIndex:
     """A ScaNN index beside the matrix that it was trained on."""
 
+    identity: str
     matrix: Matrix
     encoder: TextEncoder
     passages: Passages
@@ -70,13 +103,13 @@ class ScannIndex:
         leaves_to_search: int | None = None,
         verify: bool | None = None,
     ) -> ScannIndex:
-        """Trains an index on the matrix in ``directory``, unless a sound one is there; opens it.
+        """Trains an index on the matrix in ``directory``, unless one is there, and opens it.
 
-        The files go to a folder beside the matrix, one for each ``settings``; the folder appears
-        when it is whole. Holds the matrix in float32 in memory while it trains.
+        The files go to a folder beside the matrix, one for each ``settings``. Training holds the
+        matrix in memory in float32.
 
         Args:
-          directory: where ``build_matrix`` wrote the matrix.
+          directory: of the matrix that `build_matrix` wrote.
           encoder: the encoder the matrix was made with.
           passages: the corpus it was made from.
           settings: how to train.
@@ -88,19 +121,15 @@ class ScannIndex:
         """
         matrix = open_matrix(directory, passages, encoder, verify=verify)
         settings = settings.resolved(len(matrix))
-        source = source_of(matrix, settings)
-        folder = folder_of(matrix, source)
-        with durable_files.exclusive_directory(matrix.directory):
-            if not is_sound(folder):
-                train(matrix, settings, source, folder)
-        return cls.open(
-            directory,
-            encoder,
-            passages,
-            settings=settings,
-            leaves_to_search=leaves_to_search,
-            verify=verify,
-        )
+        folder, source = _place(matrix.directory, matrix.manifest, settings)
+
+        def save(unfinished: Path) -> None:
+            searcher = _train(matrix, settings)
+            unfinished.mkdir()
+            searcher.serialize(str(unfinished), relative_path=True)
+
+        build_folder(folder, KIND, source, save)
+        return cls._open(matrix, encoder, passages, settings, leaves_to_search, verify=verify)
 
     @classmethod
     def open(
@@ -113,13 +142,13 @@ class ScannIndex:
         leaves_to_search: int | None = None,
         verify: bool | None = None,
     ) -> ScannIndex:
-        """Opens what ``build`` trained with the same settings.
+        """Opens what `build` trained with the same settings.
 
-        ``leaves_to_search`` trades speed for recall; None searches an eighth of the leaves, more
-        where that would be under 8,000 rows. The recall depends on the data: where neighbours
-        are close it is 0.98 and more, but on questions to 9,000 Wikipedia passages that mostly
-        held no answer (all-MiniLM-L6-v2), 8 % of the leaves held 0.74 of the 10 best and
-        half of them 0.97. So compare with `ExactIndex` on some queries of yours.
+        ``leaves_to_search`` trades speed for recall; None searches an eighth of the leaves, or more
+        if those hold fewer than about 8,000 rows. The recall depends on the data: where neighbours
+        are close it is 0.98 and more, but on questions to 9,000 Wikipedia passages most of which
+        held no answer (all-MiniLM-L6-v2), 8 % of the leaves held 0.74 of the 10 best and half of
+        them 0.97. So compare with `ExactIndex` on some of your queries.
 
         Raises:
           InputError: see `open_matrix`; no such index, or it is damaged or belongs to a matrix
@@ -127,11 +156,21 @@ class ScannIndex:
         """
         matrix = open_matrix(directory, passages, encoder, verify=verify)
         settings = settings.resolved(len(matrix))
-        source = source_of(matrix, settings)
-        folder = folder_of(matrix, source)
-        manifest = manifests.read_manifest(folder, KIND)
-        manifests.check_settings(folder, manifest.settings, source)
-        manifests.check_files(folder, manifest, verify=verify)
+        return cls._open(matrix, encoder, passages, settings, leaves_to_search, verify=verify)
+
+    @classmethod
+    def _open(
+        cls,
+        matrix: Matrix,
+        encoder: TextEncoder,
+        passages: Passages,
+        settings: ScannSettings,
+        leaves_to_search: int | None,
+        *,
+        verify: bool | None,
+    ) -> ScannIndex:
+        folder, source = _place(matrix.directory, matrix.manifest, settings)
+        manifest = manifests.open_manifest(folder, KIND, source, verify=verify)
         known = {manifests.NAME, *(file.name for file in manifest.files)}
         surplus = sorted({path.name for path in folder.iterdir()} - known)
         if surplus:  # ScaNN would unpickle some
@@ -142,22 +181,17 @@ class ScannIndex:
         if leaves_to_search is None:
             share = min(1.0, max(_SHARE, _SCANNED / len(matrix)))
             leaves = max(1, math.ceil(leaves * share))
-        searcher = scann_library().load_searcher(
-            str(folder)
-        )  # absolute: 1.4.2 doubles a relative path
-        return cls(matrix, encoder, passages, settings, manifest, searcher, leaves)
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of settings, matrix, and the hash of the trained files."""
-        return canonical(
-            {
-                "scann": dataclasses.asdict(self.settings),
-                "leaves_to_search": self.leaves_to_search,
-                "matrix": self.matrix.identity,
-                "content": self.manifest.content,
-                "version": importlib.metadata.version("scann"),
-            }
+        # an absolute path: ScaNN 1.4.2 doubles a relative one
+        searcher = _library().load_searcher(str(folder))
+        identity = {
+            "scann": dataclasses.asdict(settings),
+            "leaves_to_search": leaves,
+            "matrix": matrix.identity,
+            "content": manifest.content,
+            "version": importlib.metadata.version("scann"),
+        }
+        return cls(
+            canonical(identity), matrix, encoder, passages, settings, manifest, searcher, leaves
         )
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
@@ -169,12 +203,12 @@ class ScannIndex:
         return self.matrix.stored(rows).astype(np.float32)
 
     def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
-        """About the ``k`` best passages of each query (all where ``k`` exceeds the corpus).
+        """Approximately the ``k`` best passages of each query (at most all).
 
         Raises:
           InputError: queries of the wrong shape or not finite, or ``k`` below 1.
         """
-        queries = check_query(vectors, k, self.matrix.dimension)
+        queries = check_queries(vectors, k, self.matrix.dimension)
         search = functools.partial(self._search, k=min(k, len(self.matrix)))
         blocks = [queries[start : start + _BLOCK] for start in range(0, len(queries), _BLOCK)]
         if len(blocks) < 2:
@@ -183,19 +217,67 @@ class ScannIndex:
             return [ranking for found in threads.map(search, blocks) for ranking in found]
 
     def _search(self, queries: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
-        rows = self._found(queries, k, self.leaves_to_search)
+        rows = self._candidates(queries, k, self.leaves_to_search)
         few = np.flatnonzero((rows < 0).any(axis=1))
         if few.size:  # the leaves held fewer than k rows
-            rows[few] = self._found(queries[few], k, self.settings.leaves or 1)
+            rows[few] = self._candidates(queries[few], k, self.settings.leaves or 1)
         return rank(self.matrix, queries, rows, metric=self.settings.metric).rankings(k)
 
-    def _found(self, queries: Float[np.ndarray, "q d"], k: int, leaves: int) -> Any:
-        """Rows that ScaNN finds for each query [q k], -1 where it finds fewer.
+    def _candidates(self, queries: Float[np.ndarray, "q d"], k: int, leaves: int) -> Any:
+        """Rows that ScaNN finds for each query [q k]; -1 fills up where it finds fewer.
 
-        From some number of queries on (18 in one index, 40 in another), ScaNN 1.4.2 visits leaves
-        in another order, which settles ties between equal codes. So it always gets a full block.
+        Above some number of queries (18 in one index, 40 in another), ScaNN 1.4.2 visits leaves in
+        another order, which decides ties between equal codes. So it always gets a full block.
         """
         padded = np.pad(queries, ((0, _BLOCK - len(queries)), (0, 0)), mode="edge")
         reorder = max(self.settings.reorder, 2 * k)
         rows, distances = self.searcher.search_batched(padded, k, reorder, leaves)
         return np.where(np.isnan(distances), -1, rows.astype(np.int64))[: len(queries)]
+
+
+def is_trained(directory: Path, manifest: Manifest, settings: ScannSettings) -> bool:
+    """Whether an undamaged index of the matrix in a directory is there."""
+    settings = settings.resolved(manifest.settings["passages"]["count"])
+    return state_of(_place(directory, manifest, settings)[0], KIND) == "built"
+
+
+def _place(
+    directory: Path, matrix: Manifest, settings: ScannSettings
+) -> tuple[Path, dict[str, Any]]:
+    """The folder of the index of a matrix, beside it, and what the index is made from."""
+    source = {"matrix": matrix.content, "training": dataclasses.asdict(settings)}
+    return directory / f"scann-{digest(canonical(source))[:8]}", source
+
+
+def _library() -> Any:
+    """ScaNN's Python interface, imported lazily."""
+    try:
+        from scann.scann_ops.py import scann_ops_pybind
+    except ImportError as error:
+        raise InputError(
+            f"ScaNN cannot be loaded here ({error}); it runs on Linux on x86-64 (pip install "
+            "scann). The exact index runs everywhere."
+        ) from error
+    return scann_ops_pybind
+
+
+def _train(matrix: Matrix, settings: ScannSettings) -> Any:
+    vectors = matrix[:].astype(np.float32)
+    inner = settings.metric == "inner_product"
+    builder = _library().builder(vectors, 10, "dot_product" if inner else "squared_l2")
+    builder = builder.set_n_training_threads(os.cpu_count() or 1)
+    if not settings.leaves:
+        return builder.score_brute_force().build()
+    norms = np.linalg.norm(vectors, axis=1)
+    builder = builder.tree(
+        settings.leaves,
+        max(1, settings.leaves // 10),
+        training_sample_size=settings.training_rows,
+        spherical=bool(np.abs(norms - 1).max() < 1e-2),
+    )
+    builder = builder.score_ah(
+        settings.block,
+        anisotropic_quantization_threshold=settings.anisotropy if inner else math.nan,
+        training_sample_size=settings.training_rows,
+    )
+    return builder.reorder(settings.reorder).build()

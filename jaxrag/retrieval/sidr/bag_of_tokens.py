@@ -1,47 +1,141 @@
 """SiDR's index: every passage as the set of its tokens, searched with weights over the vocabulary.
 
-Made without a network, at the speed of the tokenizer, and small: 21 million passages of 100 words
-take 3.4 to 3.8 GB (see `jaxrag.retrieval.sidr.token_rows`; ``python -m benchmarks.bag_of_tokens``
-prints it for a text at hand). On one CPU device the search reads the files where they are mapped:
-there is no copy in memory. Other devices, and several, hold a copy each of their share.
+Built without a network, at the speed of the tokenizer, and small: 21 million passages of 100 words
+take 3.4 to 3.8 GB (see `jaxrag.retrieval.sidr.token_tiles`; ``python -m benchmarks.bag_of_tokens``
+measures it for a given text). On one CPU device the search reads the memory-mapped files without a
+copy; other devices, and several, hold a copy of their shard.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.core.hashing import canonical
-from jaxrag.retrieval.corpus.builds import build_shards, check_sizes
-from jaxrag.retrieval.corpus.manifest import File, Manifest, open_manifest
-from jaxrag.retrieval.sidr.bag_search import BagSearch, check_weights
-from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
-from jaxrag.retrieval.sidr.token_rows import MOST_ROWS, TokenFile, tile_size, write_tokens
-from jaxrag.types import InputError, Ranking
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.functional.bag_of_tokens import LONGEST, PAD
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.retrieval.corpus.builds import Advance, ShardedRows, build_shards, check_rows
+from jaxrag.retrieval.corpus.manifest import File, Manifest, open_manifest, source_of
+from jaxrag.retrieval.sidr.token_search import TokenSearch, check_weights
+from jaxrag.retrieval.sidr.token_tiles import MOST_ROWS, TokenFile, tile_size, write_tokens
+from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
     from jaxrag.retrieval.corpus.passages import Passages
 
 KIND = "bag_of_tokens"
-_CHUNK = 4096  # passages tokenised at a time
+_CHUNK = 4096  # passages tokenized at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class BagTokenizer:
+    """Turns passages into sets of token ids, T(x) of SiDR; ids are counted from ``first``.
+
+    A passage is read as "title [SEP] text", as in SiDR's released code, or as its text if it has no
+    title; tokens below ``first``, special and unused ones, are left out.
+
+    Attributes:
+      tokenizer: the checkpoint's.
+      identity: canonical JSON of all that determines the sets. The network's weights do not, so
+        one index serves a model throughout its training.
+      first: the first token id that counts, 999 for BERT's vocabulary.
+      max_length: tokens, special ones included, that a passage is cut to.
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    identity: str
+    first: int
+    max_length: int
+
+    @classmethod
+    def load(cls, path: str | Path, *, first: int = 999, max_length: int = 128) -> BagTokenizer:
+        """The tokenizer of a checkpoint's directory.
+
+        Raises:
+          InputError: no tokenizer there, a vocabulary of more than 16 bits, or invalid sizes.
+        """
+        return cls.of(load_tokenizer(path), first=first, max_length=max_length)
+
+    @classmethod
+    def of(
+        cls, tokenizer: PreTrainedTokenizerFast, *, first: int = 999, max_length: int = 128
+    ) -> BagTokenizer:
+        """Of a loaded tokenizer; raises as `load` does."""
+        size = len(tokenizer)
+        if not 0 <= first < size:
+            raise InputError(
+                f"first is {first}, but the vocabulary has {size} tokens; give the id of the "
+                "first token of a word"
+            )
+        if size - first > PAD:
+            raise InputError(
+                f"the vocabulary has {size - first:,} tokens from {first} on, but ids are stored "
+                f"in 16 bits, which number {PAD:,}; bags of tokens are for vocabularies such as "
+                "BERT's"
+            )
+        if not 3 <= max_length <= LONGEST:
+            raise InputError(f"max_length is {max_length}; 3 to {LONGEST} tokens are possible")
+        settings = {
+            "tokenizer": _hash(tokenizer),
+            "separator": tokenizer.sep_token or "",
+            "first": first,
+            "max_length": max_length,
+        }
+        return cls(tokenizer, canonical({"bag": settings}), first, max_length)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens that count."""
+        return len(self.tokenizer) - self.first
+
+    def tokens(self, passages: Sequence[Passage]) -> list[np.ndarray]:
+        """Each passage's ids, less ``first``: ascending, each once, uint16."""
+        if not passages:
+            return []
+        found = self.tokenizer(
+            [self._text(passage) for passage in passages],
+            truncation=True,
+            max_length=self.max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )
+        return [self._bag(ids) for ids in found["input_ids"]]
+
+    def _text(self, passage: Passage) -> str:
+        if not passage.title:
+            return passage.text
+        return f"{passage.title} {self.tokenizer.sep_token or ''} {passage.text}"
+
+    def _bag(self, ids: Sequence[int]) -> np.ndarray:
+        distinct = np.fromiter(sorted({*ids}), np.int64)
+        return (distinct[distinct >= self.first] - self.first).astype(np.uint16)
+
+
+def _hash(tokenizer: PreTrainedTokenizerFast) -> str:
+    """Hash of the tokenizer's definition, without its current truncation and padding."""
+    definition: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    kept = {name: definition[name] for name in definition.keys() - {"truncation", "padding"}}
+    return digest(canonical(kept))
 
 
 @dataclasses.dataclass(frozen=True)
 class BagOfTokens:
     """The token sets of a corpus; made by :meth:`open`."""
 
+    identity: str
     directory: Path
     manifest: Manifest
     files: tuple[TokenFile, ...]
     vocabulary: int
-    searcher: BagSearch
+    searcher: TokenSearch
 
     @classmethod
     def open(
@@ -53,39 +147,37 @@ class BagOfTokens:
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> BagOfTokens:
-        """Opens what `build_bag_of_tokens` wrote.
+        """Opens what `build_bag_of_tokens` wrote with the same tokenizer from the same corpus.
 
         Args:
-          directory: where it lies.
-          passages: the corpus it was made from.
-          tokenizer: what it was made with.
+          directory: of the index.
+          passages: the corpus.
+          tokenizer: what passages were tokenized with.
           devices: JAX devices that search, by default all of this process.
-          verify: whether to read everything and compare hashes; None does so up to 1 GiB. Sizes
-            are always compared.
+          verify: whether to compare hashes of all files; None does so up to 1 GiB. Sizes are
+            always compared.
 
         Raises:
           InputError: no index there, or it is incomplete, damaged, or made from something else.
         """
         directory = Path(directory).absolute()
-        manifest = open_manifest(directory, KIND, _source(passages, tokenizer), verify=verify)
-        files = tuple(_files(directory, manifest))
-        searcher = BagSearch.of(files, devices)
-        return cls(directory, manifest, files, tokenizer.vocabulary, searcher)
+        source = source_of(passages, tokenizer=tokenizer.identity)
+        manifest = open_manifest(directory, KIND, source, verify=verify)
+        count, shard_rows = len(passages), manifest.settings["shard_rows"]
+        files = tuple(
+            TokenFile(array, i * shard_rows, min(shard_rows, count - i * shard_rows))
+            for i, array in enumerate(ShardedRows.open(directory, manifest).files)
+        )
+        searcher = TokenSearch.make(files, devices)
+        identity = {
+            "bag_of_tokens": source["tokenizer"],
+            "passages": passages.identity,
+            "content": manifest.content,
+        }
+        return cls(canonical(identity), directory, manifest, files, tokenizer.vocabulary, searcher)
 
     def __len__(self) -> int:
         return self.manifest.settings["passages"]["count"]
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines results: tokenizer, passages, content."""
-        settings = self.manifest.settings
-        return canonical(
-            {
-                "bag_of_tokens": settings["tokenizer"],
-                "passages": settings["passages"]["identity"],
-                "content": self.manifest.content,
-            }
-        )
 
     @property
     def bytes(self) -> int:
@@ -93,20 +185,14 @@ class BagOfTokens:
         return sum(file.bytes for file in self.manifest.files)
 
     def tokens(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
-        """The ids of some rows' passages, in the given order: ascending, each once, uint16.
+        """Token ids of the given rows' passages, in the given order: ascending, uint16.
 
         Raises:
-          InputError: a row that is none of the corpus.
+          InputError: a row out of range.
         """
-        rows = np.asarray(rows, np.int64)
-        if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
-            raise InputError(
-                f"rows {rows.min()} to {rows.max()} were asked for, but {self.directory} holds "
-                f"rows 0 to {len(self) - 1}"
-            )
-        return [
-            self._tokens(*divmod(int(row), self.manifest.settings["shard_rows"])) for row in rows
-        ]
+        shard_rows = self.manifest.settings["shard_rows"]
+        wanted = check_rows(rows, len(self), self.directory).tolist()
+        return [self._tokens(*divmod(row, shard_rows)) for row in wanted]
 
     def _tokens(self, file: int, row: int) -> np.ndarray:
         (columns,) = np.nonzero(self.files[file].order == row)
@@ -134,11 +220,11 @@ def build_bag_of_tokens(
     *,
     shard_rows: int = MOST_ROWS,
 ) -> BagOfTokens:
-    """Tokenises a corpus into an index on disk, or finishes one that was interrupted.
+    """Tokenizes a corpus into an index on disk, or finishes an interrupted build.
 
-    A file is written at once when its rows are tokenised, so that an interruption loses one file's
-    work at most, 15 seconds or so. Files that are missing or damaged are made anew; the files of a
-    resumed build are those of one that never stopped.
+    A file is written once its rows are tokenized, so that an interruption loses the work of one
+    file at most, about 15 seconds. Missing or damaged files are built again. A resumed build writes
+    the same files as an uninterrupted one.
 
     Args:
       passages: the corpus.
@@ -149,52 +235,26 @@ def build_bag_of_tokens(
     Raises:
       InputError: an empty corpus, a directory that holds another index, or a full disk.
     """
-    check_sizes(len(passages), shard_rows)
     if shard_rows > MOST_ROWS:
         raise InputError(f"shard_rows is {shard_rows:,}; a file holds at most {MOST_ROWS:,} rows")
-    directory = Path(directory).absolute()
     tile = tile_size(min(shard_rows, len(passages)))
-    settings = _source(passages, tokenizer) | {"shard_rows": shard_rows, "tile": tile}
+
+    def write(path: Path, rows: range, advance: Advance) -> File:
+        bags: list[np.ndarray] = []
+        for start in range(rows.start, rows.stop, _CHUNK):
+            chunk = range(start, min(start + _CHUNK, rows.stop))
+            bags += tokenizer.tokens(passages.get(chunk))
+            advance(len(chunk))
+        return write_tokens(path, bags, tile)
+
+    source = source_of(passages, tokenizer=tokenizer.identity)
     build_shards(
-        directory,
-        settings,
-        partial(_write, passages, tokenizer, tile),
+        Path(directory).absolute(),
+        source | {"shard_rows": shard_rows, "tile": tile},
+        write,
         kind=KIND,
         stem="tokens",
         row_bytes=2 * tokenizer.max_length,
-        label="tokenising passages",
+        label="tokenizing passages",
     )
     return BagOfTokens.open(directory, passages, tokenizer, verify=False)
-
-
-def _source(passages: Passages, tokenizer: BagTokenizer) -> dict[str, Any]:
-    return {
-        "tokenizer": json.loads(tokenizer.identity),
-        "passages": {"identity": passages.identity, "count": len(passages)},
-    }
-
-
-def _write(
-    passages: Passages,
-    tokenizer: BagTokenizer,
-    tile: int,
-    path: Path,
-    rows: range,
-    advance: Callable[[int], None],
-) -> File:
-    bags: list[np.ndarray] = []
-    for start in range(rows.start, rows.stop, _CHUNK):
-        chunk = range(start, min(start + _CHUNK, rows.stop))
-        bags += tokenizer.tokens(passages.get(chunk))
-        advance(len(chunk))
-    return write_tokens(path, bags, tile)
-
-
-def _files(directory: Path, manifest: Manifest) -> list[TokenFile]:
-    count, shard_rows = manifest.settings["passages"]["count"], manifest.settings["shard_rows"]
-    found = []
-    for shard, file in enumerate(sorted(manifest.files)):
-        array = np.load(directory / file.name, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-        first = shard * shard_rows
-        found.append(TokenFile(array, first, min(shard_rows, count - first)))
-    return found

@@ -1,7 +1,7 @@
 """SiDR's encoder: questions and passages as weights over the vocabulary.
 
 docs/methods.md, "R3: SiDR"; Zhou et al., "Semi-parametric retrieval via binary bag-of-tokens
-index". What is searched with them: `jaxrag.retrieval.sidr.semi_parametric`.
+index". The searches that use them: `jaxrag.retrieval.sidr.semi_parametric`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.sidr import (
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 
 class Sparse(NamedTuple):
-    """Vectors over the vocabulary by their entries above 0, largest first.
+    """Vectors over the vocabulary as their entries above 0, largest first.
 
     Attributes:
-      ids: their places; what fills a row up has the vocabulary's size.
-      values: theirs; 0 where a row is filled up.
+      ids: of tokens; padding has the vocabulary's size.
+      values: weights; padding has 0.
     """
 
     ids: Int[np.ndarray, "n l"]
@@ -54,7 +54,7 @@ class Sparse(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SidrEncoder:
-    """E(x) of questions and passages, all but the largest entries 0; made by :meth:`load`.
+    """E(x) of questions and passages, with the largest entries only; made by :meth:`load`.
 
     A text's vector is bitwise the same whatever else is in the call.
     """
@@ -86,40 +86,39 @@ class SidrEncoder:
         batch_tokens: int | None = None,
         mesh: Mesh | None = None,
     ) -> SidrEncoder:
-        """Reads a SiDR, or makes an untrained one of a BERT.
+        """Loads a SiDR, or initialises an untrained one from a BERT.
 
         Args:
-          spec: a checkpoint, as :func:`jaxrag.models.checkpoint.files.locate` takes it, or the
-            directory of two towers.
+          spec: a checkpoint, see :func:`jaxrag.models.checkpoint.files.locate`, or the directory of
+            two towers.
           top: entries that a vector keeps.
-          own_tokens: whether it keeps those of the text's own tokens besides.
+          own_tokens: whether it also keeps those of the text's own tokens.
           query_length, passage_length: tokens, special ones included, that a text is cut to.
           shared, first, scale: see `jaxrag.models.bert.sidr.load_towers`.
-          dtype: "float32" or "bfloat16"; by default the first on CPU, the second elsewhere.
+          dtype: "float32" or "bfloat16"; None: float32 on CPU, bfloat16 elsewhere.
           batch_tokens: size of a batch; by default what suits the device.
-          mesh: devices that share a batch's rows, along the mesh's "data" axis.
+          mesh: devices over which a batch's rows are sharded, along the mesh's "data" axis.
 
         Raises:
-          InputError: for a checkpoint or setting that will not do.
+          InputError: for an invalid checkpoint or setting.
         """
         path = Path(spec) if (Path(spec) / "query").is_dir() else locate(spec)
-        of = compute_dtype(dtype)
-        module, params = load_towers(path, dtype=of, shared=shared, first=first, scale=scale)
+        in_dtype = compute_dtype(dtype)
+        module, params = load_towers(path, dtype=in_dtype, shared=shared, first=first, scale=scale)
         size = module.config.vocab_size - module.first
         if not 1 <= top <= size:
             raise InputError(f"top is {top}; {spec} has 1 to {size} entries.")
-        settings = {"top": top, "own_tokens": own_tokens, "query_length": query_length}
-        settings |= {"passage_length": passage_length}
-        for name in ("query_length", "passage_length"):
-            if not 3 <= settings[name] <= module.config.max_tokens:
-                limit = module.config.max_tokens
-                raise InputError(f"{name} is {settings[name]}; {spec} allows 3 to {limit} tokens.")
-        about = {"weights": towers_fingerprint(path), "dtype": of.name, "first": module.first}
-        about |= {} if scale == 1.0 or is_trained(path) else {"scale": scale}
+        lengths = {"query_length": query_length, "passage_length": passage_length}
+        for name, length in lengths.items():
+            buckets.check_length(length, 3, module.config.max_tokens, source=spec, name=name)
+        settings = {"top": top, "own_tokens": own_tokens, **lengths}
+        weights = {"weights": towers_fingerprint(path), "first": module.first}
+        weights |= {"dtype": in_dtype.name, "towers": sorted(params)}
+        weights |= {} if scale == 1.0 or is_trained(path) else {"scale": scale}
         return cls(
-            identity=canonical({"sidr": {**settings, **about, "towers": sorted(params)}}),
+            identity=canonical({"sidr": settings | weights}),
             module=module,
-            params=params if mesh is None else buckets.replicate(params, mesh),
+            params=buckets.replicate(params, mesh),
             tokenizer=load_tokenizer(tokenizer_path(path)),
             batch_tokens=buckets.batch_tokens(batch_tokens),
             mesh=mesh,
@@ -127,7 +126,7 @@ class SidrEncoder:
         )
 
     def with_params(self, params: Towers, name: str) -> SidrEncoder:
-        """The same with other parameters, which ``name`` tells from others'."""
+        """The encoder with other parameters, identified by ``name``."""
         identity = canonical({"of": self.identity, "params": name})
         return dataclasses.replace(self, params=params, identity=identity)
 
@@ -143,26 +142,33 @@ class SidrEncoder:
 
     def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q v"]:
         """E(q) of questions, float32."""
-        return self._run(texts, "query", self.query_length, _dense)
+        return self._run(texts, "query", self.query_length, lambda vectors: vectors)
 
     def embed_passages(self, passages: Iterable[Passage]) -> Sparse:
         """E(d) of passages."""
         texts = (self.passage_text(passage) for passage in passages)
         width = self.entries
         both = self._run(texts, "passage", self.passage_length, partial(_entries, width=width))
-        # ids go through the same float32 array as values: they are below 2^24
+        # ids share a float32 array with the values, which is exact below 2^24
         return Sparse(both[:, width:].astype(np.int32), both[:, :width])
 
     def token_vectors(self, texts: Sequence[str]) -> Float[np.ndarray, "q v"]:
         """T(q) of questions."""
-        found = np.zeros((len(texts), self.dimension), np.float32)
-        tokens = buckets.tokenize(self.tokenizer, texts, limit=self.query_length)
-        for row, text in enumerate(tokens):
-            found[row, [i - self.module.first for i in text.ids if i >= self.module.first]] = 1.0
+        return self._bags(texts, self.query_length).astype(np.float32)
+
+    def passage_bags(self, passages: Sequence[Passage]) -> Bool[np.ndarray, "n v"]:
+        """The tokens that the network reads of passages."""
+        return self._bags([self.passage_text(p) for p in passages], self.passage_length)
+
+    def _bags(self, texts: Sequence[str], limit: int) -> Bool[np.ndarray, "n v"]:
+        found = np.zeros((len(texts), self.dimension), np.bool_)
+        tokens = buckets.tokenize(self.tokenizer, texts, limit=limit)
+        for row, text in zip(found, tokens, strict=True):
+            row[[i - self.module.first for i in text.ids if i >= self.module.first]] = True
         return found
 
     def passage_text(self, passage: Passage) -> str:
-        """What is embedded of a passage: title, separator, text."""
+        """The text that is embedded: title, separator, text."""
         if not passage.title:
             return passage.text
         return f"{passage.title} {self.tokenizer.sep_token} {passage.text}"
@@ -186,16 +192,7 @@ class SidrEncoder:
             return finish(vectors)
 
         features = jax.eval_shape(finish, jnp.zeros((1, self.dimension))).shape[1]
-        return buckets.through(
-            texts,
-            compute,
-            tokenizer=self.tokenizer,
-            limit=limit,
-            batch_tokens=self.batch_tokens,
-            pad_id=self.module.config.pad_token_id,
-            mesh=self.mesh,
-            features=features,
-        )
+        return buckets.apply(compute, texts, self, limit=limit, features=features)
 
 
 @partial(jax.jit, static_argnames=("module", "top", "own_tokens"))
@@ -215,13 +212,9 @@ def embed_tokens(
     return keep_top(dense, top, tokens=own if own_tokens else None)
 
 
-def _dense(vectors: Float[Array, "b v"]) -> Float[Array, "b v"]:
-    return vectors
-
-
 @partial(jax.jit, static_argnames="width")
 def _entries(vectors: Float[Array, "b v"], *, width: int) -> Float[Array, "b 2*width"]:
-    """The entries above 0, then their places."""
+    """The entries above 0, then their token ids."""
     values, ids = jax.lax.top_k(vectors, width)
     ids = jnp.where(values > 0, ids, vectors.shape[1])
     return jnp.concatenate([values, ids.astype(jnp.float32)], axis=1)

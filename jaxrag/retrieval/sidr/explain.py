@@ -1,8 +1,7 @@
-"""What a match of SiDR is made of: the tokens of the vocabulary, and what each added to the score.
+"""Explains a match of SiDR by the tokens of the vocabulary and their shares of the score.
 
 Every score of SiDR is a sum over tokens of a weight in the question times a weight in the passage
-(`jaxrag.retrieval.sidr.semi_parametric`), so its terms tell why a passage was found. Few systems
-can be read like this: the weights may be on tokens that neither text holds.
+(`jaxrag.retrieval.sidr.semi_parametric`). Weights may be on tokens that neither text contains.
 """
 
 from __future__ import annotations
@@ -13,20 +12,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxrag.retrieval import buckets
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.types import Passage
 
 
 class Term(NamedTuple):
-    """A token's part in a score.
+    """A token's term in a score.
 
     Attributes:
       token: as the tokenizer writes it.
-      query, passage: its weights, whose product it adds.
-      share: the product over the score.
-      in_query, in_passage: whether the texts hold it, as far as they are read.
+      query, passage: its weights, whose product is the term.
+      share: the term divided by the score.
+      in_query, in_passage: whether the texts, cut to their lengths, contain it.
     """
 
     token: str
@@ -43,7 +41,7 @@ class Match(NamedTuple):
     Attributes:
       question, passage: the texts.
       score: the sum of all terms.
-      terms: those above 0, largest first; of equal ones the first of the vocabulary.
+      terms: those above 0, largest first; equal ones by token id.
     """
 
     question: str
@@ -55,8 +53,8 @@ class Match(NamedTuple):
 def explain(index: SidrIndex, question: str, rows: Sequence[int]) -> list[Match]:
     """The terms of the scores by which ``index`` orders the passages at ``rows`` for a question.
 
-    Weights are those that the search compares: of late search the vectors of both texts, of beta
-    the passage's tokens, of alpha the question's, and where vectors are stored what is stored.
+    Weights are those that the search multiplies: in late search the vectors of both texts, in beta
+    search the passage's tokens, in alpha search the question's, and stored vectors as stored.
     """
     encoder = index.encoder
     ask = encoder.token_vectors if index.search == "alpha" else encoder.embed
@@ -64,8 +62,7 @@ def explain(index: SidrIndex, question: str, rows: Sequence[int]) -> list[Match]
     asked = encoder.token_vectors([question])[0] > 0
     passages = index.passages.get(list(rows))
     weights = _passage_weights(index, passages, rows)
-    texts = [encoder.passage_text(passage) for passage in passages]
-    held = weights > 0 if index.search == "beta" else _tokens(encoder, texts)
+    held = weights > 0 if index.search == "beta" else encoder.passage_bags(passages)
     return [
         _match(encoder, question, passage, query, weights[i], asked, held[i])
         for i, passage in enumerate(passages)
@@ -75,7 +72,7 @@ def explain(index: SidrIndex, question: str, rows: Sequence[int]) -> list[Match]
 def _passage_weights(
     index: SidrIndex, passages: Sequence[Passage], rows: Sequence[int]
 ) -> Float[np.ndarray, "n v"]:
-    """What the search holds of the passages, float64."""
+    """Passage weights as the search uses them, float64."""
     dense = np.zeros((len(passages), index.encoder.dimension + 1))
     if index.search == "beta":
         for line, ids in zip(dense, index.index.tokens(rows), strict=True):  # type: ignore[union-attr]
@@ -86,17 +83,7 @@ def _passage_weights(
     else:
         ids, values = index.index.vectors(rows)  # type: ignore[union-attr]
         np.put_along_axis(dense, ids.astype(np.int64), values, axis=1)
-    return dense[:, :-1]  # entries that are none lie in the last column
-
-
-def _tokens(encoder: SidrEncoder, texts: Sequence[str]) -> Bool[np.ndarray, "n v"]:
-    """Which tokens the network reads in passages' texts."""
-    held = np.zeros((len(texts), encoder.dimension), np.bool_)
-    first = encoder.module.first
-    read = buckets.tokenize(encoder.tokenizer, texts, limit=encoder.passage_length)
-    for line, text in zip(held, read, strict=True):
-        line[[i - first for i in text.ids if i >= first]] = True
-    return held
+    return dense[:, :-1]  # padding is in the last column
 
 
 def _match(

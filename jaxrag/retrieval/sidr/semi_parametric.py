@@ -1,4 +1,4 @@
-"""SiDR's four searches, over tokens and over vectors.
+"""SiDR's four searches, of token sets and of vectors.
 
 docs/methods.md, "R3: the four searches". A question is E(q), or the set of its tokens T(q); a
 passage E(d) or T(d):
@@ -12,7 +12,7 @@ beta          E(q) . T(d)                                 tokens of all passages
 late          the m best of beta, ordered by E(q) . E(d)  tokens of all passages
 ============  ==========================================  ======================
 
-Tokens never change, so beta and late search go on with one index while the network is trained.
+Token sets do not change, so beta and late search use one index while the network is trained.
 """
 
 from __future__ import annotations
@@ -37,19 +37,29 @@ if TYPE_CHECKING:
 Search = Literal["late", "beta", "alpha", "parametric"]
 
 
+def check_search(search: str, m: int) -> None:
+    """InputError for an unknown search, or ``m`` below 1."""
+    if search not in ("late", "beta", "alpha", "parametric"):
+        raise InputError(f"search is {search!r}; allowed are late, beta, alpha and parametric.")
+    if m < 1:
+        raise InputError(f"m is {m}; late search reranks at least one passage.")
+
+
 @dataclasses.dataclass(frozen=True)
 class SidrIndex:
     """A corpus searched with SiDR; a `jaxrag.retrieval.retriever.TextRetriever`.
 
     Attributes:
-      encoder: of questions, and for late search of passages.
+      identity: canonical JSON of the search, the encoder and the index.
+      encoder: of questions, and in late search of passages.
       passages: the corpus.
-      index: its tokens for "late" and "beta", its vectors for "alpha" and "parametric".
-      search: which of the four.
-      m: passages that late search orders anew.
-      vectors: those already embedded.
+      index: of token sets for "late" and "beta", of vectors for "alpha" and "parametric".
+      search: the search.
+      m: number of passages that late search reranks.
+      vectors: cache of passages' vectors, for late search.
     """
 
+    identity: str
     encoder: SidrEncoder
     passages: Passages
     index: BagOfTokens | SparseIndex
@@ -67,40 +77,31 @@ class SidrIndex:
         search: Search = "late",
         m: int = 20,
     ) -> SidrIndex:
-        """Puts the parts together.
+        """Checks that search and index go together.
 
         Raises:
-          InputError: a search that the index is not for, or ``m`` below 1.
+          InputError: a search that needs the other index, or ``m`` below 1.
         """
-        if search not in ("late", "beta", "alpha", "parametric"):
-            raise InputError(f"search is {search!r}; there are late, beta, alpha and parametric.")
+        check_search(search, m)
         if (search in ("late", "beta")) != isinstance(index, BagOfTokens):
             raise InputError(f"{search} search does not go with a {type(index).__name__}.")
-        if m < 1:
-            raise InputError(f"m is {m}; late search orders at least one passage.")
-        return cls(encoder, passages, index, search, m, PassageVectors(encoder, passages))
+        deep = {"m": m} if search == "late" else {}
+        about = {"search": search, "encoder": encoder.identity, **deep}
+        identity = canonical({"sidr": about, "index": index.identity})
+        return cls(identity, encoder, passages, index, search, m, PassageVectors(encoder, passages))
 
     def with_encoder(self, encoder: SidrEncoder, *, m: int | None = None) -> SidrIndex:
-        """The same with another encoder, or another ``m``.
+        """The index with another encoder, or another ``m``.
 
         Raises:
-          InputError: the index holds vectors, which are those of the encoder that made them.
+          InputError: the index holds vectors of its own encoder.
         """
         if not isinstance(self.index, BagOfTokens):
             raise InputError(f"{self.search} search goes with the encoder that made its vectors.")
         return self.make(encoder, self.passages, self.index, search=self.search, m=m or self.m)
 
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of the search, the encoder and the index."""
-        deep = {"m": self.m} if self.search == "late" else {}
-        about = {"search": self.search, "encoder": self.encoder.identity, **deep}
-        return canonical({"sidr": about, "index": self.index.identity})
-
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
         """The ``k`` best passages of each question.
-
-        Late search gives at most ``m``: the others were not compared.
 
         Raises:
           InputError: ``k`` below 1, or above ``m`` in late search.
@@ -109,8 +110,8 @@ class SidrIndex:
             return self.index.search(self.encoder.token_vectors(texts), k)
         if self.search == "late" and not 1 <= k <= self.m:
             raise InputError(
-                f"{k} passages are asked for, but late search orders {self.m}: raise m, or ask for "
-                "fewer, and for one at least."
+                f"{k} passages are requested, but late search reranks {self.m}: raise m, or "
+                f"request 1 to {self.m}."
             )
         queries = self.encoder.embed(texts)
         if self.search != "late":
@@ -119,12 +120,12 @@ class SidrIndex:
 
 
 class PassageVectors:
-    """E(d) of passages of a corpus, embedded when first asked for and then kept.
+    """Cache of E(d) of passages of a corpus, embedded on first use.
 
     Args:
-      encoder: makes them.
+      encoder: of passages.
       passages: the corpus.
-      limit: how many are kept, those asked for last; each takes 8 bytes for each entry.
+      limit: most vectors kept, the least recently used go first; 8 bytes an entry.
     """
 
     def __init__(self, encoder: SidrEncoder, passages: Passages, *, limit: int = 100_000) -> None:
@@ -137,7 +138,7 @@ class PassageVectors:
     def scores(
         self, queries: Float[np.ndarray, "q v"], rows: Sequence[Sequence[int]]
     ) -> list[Float[np.ndarray, " m"]]:
-        """E(q) . E(d) of each query with each of its passages, float32, summed in float64."""
+        """E(q) . E(d) of each query with each of its passages, summed in float64, as float32."""
         self._fetch(sorted({row for some in rows for row in some}))
         found = []
         for query, some in zip(queries, rows, strict=True):

@@ -1,4 +1,4 @@
-"""SiDR, the retriever of R3, as an index."""
+"""Settings of SiDR, the retriever of R3."""
 
 from __future__ import annotations
 
@@ -15,33 +15,31 @@ from jaxrag.models.bert.sidr import (
 )
 from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
-from jaxrag.retrieval.corpus.manifest import check_files, read_manifest
+from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import index_directory
 from jaxrag.retrieval.sidr import bag_of_tokens, sparse
-from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr.bag_of_tokens import BagTokenizer
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
-from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex
+from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex, check_search
 from jaxrag.types import InputError
-
-_SEARCHES = ("late", "beta", "alpha", "parametric")
 
 
 @dataclasses.dataclass(frozen=True)
 class Sidr:
-    """SiDR, see `jaxrag.retrieval.sidr.semi_parametric`; like BM25 it is asked with texts.
+    """SiDR, see `jaxrag.retrieval.sidr.semi_parametric`; like BM25 it is searched with texts.
 
     Attributes:
       checkpoint: a trained SiDR (a directory of one tower, or of two), or a BERT as in `Local`,
         which is SiDR before its training.
       search: "late", "beta", "alpha" or "parametric".
-      m: passages that late search orders; no more can be asked for.
-      top: entries that a vector keeps; those of the text's own tokens stay besides, but for the
-        index of "alpha" and "parametric" (so does the released code).
+      m: number of passages that late search reranks, and so the most it returns.
+      top: entries that a vector keeps, besides those of the text's own tokens; the index of "alpha"
+        and "parametric" has no others, as in the released code.
       query_length, passage_length: tokens that texts are cut to before they are embedded.
       shared: whether a BERT becomes one tower or two (before training they are the same).
-      scale: what the weights of a BERT's last norm begin with; below 1 for one whose logits over
-        the vocabulary are large.
+      scale: initial weights of a BERT's last norm; below 1 if its logits over the vocabulary are
+        large.
       bag_length: tokens that passages are cut to in the index of "late" and "beta".
       dtype: as in `Local`.
     """
@@ -60,10 +58,7 @@ class Sidr:
     gives_vectors = False
 
     def __post_init__(self) -> None:
-        if self.search not in _SEARCHES:
-            raise InputError(f"search is {self.search!r}; there are {', '.join(_SEARCHES)}.")
-        if self.m < 1:
-            raise InputError(f"m is {self.m}; late search orders at least one passage.")
+        check_search(self.search, self.m)
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
@@ -86,7 +81,7 @@ class Sidr:
         return SidrIndex.make(encoder, passages, index, search=self.search, m=self.m)
 
     def encoder(self) -> SidrEncoder:
-        """Reads the checkpoint onto the devices."""
+        """Loads the checkpoint onto the devices."""
         return SidrEncoder.load(
             str(self.located()),
             top=self.top,
@@ -98,10 +93,10 @@ class Sidr:
         )
 
     def directory(self, passages: Passages, cache: Path) -> Path:
-        """Where the index of a corpus is kept.
+        """Where the index of a corpus is stored.
 
-        That of tokens serves every checkpoint with this tokenizer, so a model through all of its
-        training.
+        The index of token sets serves every checkpoint with its tokenizer, so a model throughout
+        its training.
         """
         path = self.located()
         if self._over_tokens:
@@ -115,31 +110,21 @@ class Sidr:
         return index_directory(cache, what, passages.identity)
 
     def state(self, passages: Passages, cache: Path) -> str:
-        """What is there, told without building it."""
-        directory = self.directory(passages, cache)
-        if not directory.exists():
-            return "not built yet"
+        """Whether the index is built."""
         kind = bag_of_tokens.KIND if self._over_tokens else sparse.KIND
-        try:
-            manifest = read_manifest(directory, kind)
-            if not manifest.complete:
-                return f"unfinished, {len(manifest.files)} of its files are there; the run goes on"
-            check_files(directory, manifest, verify=None)
-        except InputError as error:
-            return str(error)
-        return "built"
+        return state_of(self.directory(passages, cache), kind)
 
     def dimension(self) -> None:
         """No vectors are built."""
 
     def located(self) -> Path:
-        """Where the checkpoint is.
+        """Directory of the checkpoint.
 
         Raises:
-          InputError: none is named, or there is none.
+          InputError: no checkpoint is named, or it does not exist.
         """
         if not self.checkpoint:
-            raise InputError("no SiDR is named: give --config.index.checkpoint=DIRECTORY.")
+            raise InputError("no SiDR is named: set --config.index.checkpoint=DIRECTORY.")
         path = Path(self.checkpoint).expanduser()
         return path if has_towers(path) else locate(self.checkpoint)
 

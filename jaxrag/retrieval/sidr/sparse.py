@@ -2,27 +2,30 @@
 
 Rows of token ids (uint16) and values (float16), 4 bytes an entry: 3 KB a passage with SiDR's 768,
 so 64 GB for 21 million; the index of token sets (`jaxrag.retrieval.sidr.bag_of_tokens`) takes a
-twentieth and no network. Asked with E(q) it is SiDR's parametric search, with T(q) its alpha.
+twentieth and no network. Searched with E(q) it is SiDR's parametric search, with T(q) its alpha
+search. Devices find candidates in float32; their scores are computed in float64, and a query is
+searched again for more candidates until no other passage can reach its k-th best.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
-from jaxtyping import Float, UInt16
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Float, Int, UInt16
 
 from jaxrag.core.hashing import canonical
-from jaxrag.retrieval.corpus.builds import build_shards, check_sizes
-from jaxrag.retrieval.corpus.manifest import File, Manifest, open_manifest
-from jaxrag.retrieval.corpus.shards import write_shard
-from jaxrag.retrieval.sidr.bag_search import check_weights
-from jaxrag.retrieval.sidr.sparse_search import SparseSearch
+from jaxrag.functional import sparse
+from jaxrag.retrieval.corpus.builds import ShardedRows, build_arrays
+from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
+from jaxrag.retrieval.retriever import RankedRows
+from jaxrag.retrieval.sidr.token_search import check_weights
 from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
@@ -30,47 +33,68 @@ if TYPE_CHECKING:
 
 KIND = "sparse"
 Encode = Callable[[Sequence[Passage]], tuple[UInt16[np.ndarray, "n l"], Float[np.ndarray, "n l"]]]
-"""Token ids and weights of passages, in any order; entries with weight 0 are none."""
+"""Token ids and weights of passages, in any order; entries with weight 0 are padding."""
+
+_BLOCK = 32  # queries searched together
+_SPARE = 4  # candidates beyond k, to detect rounding at the k-th place
+_MOST = 1 << 13  # candidates of a query; with more near-ties every passage is scored
+_CELLS = 1 << 20  # entries scored at once in float64
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseIndex:
-    """The sparse vectors of a corpus; made by :meth:`open`."""
+    """The sparse vectors of a corpus; made by :meth:`open`.
 
-    directory: Path
+    On one CPU device, ``parts`` are the memory-mapped files themselves; else one array of all rows,
+    sharded over ``mesh``.
+    """
+
+    identity: str
     manifest: Manifest
-    searcher: SparseSearch
+    rows: ShardedRows
+    mesh: Mesh
+    parts: tuple[Any, ...]
+    mapped: bool
 
     @classmethod
     def open(
         cls,
         directory: str | Path,
         passages: Passages,
-        identity: str,
+        encoder: str,
         *,
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> SparseIndex:
-        """Opens what `build_sparse` wrote.
+        """Opens what `build_sparse` wrote from the same corpus.
 
         Args:
-          directory: where it lies.
-          passages: the corpus it was made from.
-          identity: of the encoder it was made with.
+          directory: of the index.
+          passages: the corpus.
+          encoder: identity of the encoder it was made with.
           devices: JAX devices that search, by default all of this process.
-          verify: whether to read everything and compare hashes; None does so up to 1 GiB.
+          verify: whether to compare hashes of all files; None does so up to 1 GiB.
 
         Raises:
           InputError: no index there, or it is incomplete, damaged, or made from something else.
         """
         directory = Path(directory).absolute()
-        manifest = open_manifest(directory, KIND, _source(passages, identity), verify=verify)
-        files = tuple(
-            np.load(directory / file.name, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-            for file in sorted(manifest.files)
-        )
-        searcher = SparseSearch.of(files, manifest.settings["length"], devices)
-        return cls(directory, manifest, searcher)
+        source = source_of(passages, encoder=encoder)
+        manifest = open_manifest(directory, KIND, source, verify=verify)
+        rows = ShardedRows.open(directory, manifest)
+        devices = list(devices or jax.local_devices())
+        mesh = Mesh(np.asarray(devices), ("rows",))
+        if mapped := len(devices) == 1 and devices[0].platform == "cpu":
+            # an aligned memory map is not copied
+            parts = tuple(jax.device_put(file, devices[0]) for file in rows.files)
+        else:
+            parts = (_shard(rows, mesh),)
+        identity = {
+            "sparse": source["encoder"],
+            "passages": passages.identity,
+            "content": manifest.content,
+        }
+        return cls(canonical(identity), manifest, rows, mesh, parts, mapped)
 
     def __len__(self) -> int:
         return self.manifest.settings["passages"]["count"]
@@ -81,31 +105,20 @@ class SparseIndex:
         return self.manifest.settings["vocabulary"]
 
     @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines results: encoder, passages, content."""
-        settings = self.manifest.settings
-        return canonical(
-            {
-                "sparse": settings["encoder"],
-                "passages": settings["passages"]["identity"],
-                "content": self.manifest.content,
-            }
-        )
+    def length(self) -> int:
+        """Entries of a passage."""
+        return self.manifest.settings["length"]
 
-    def vectors(self, rows: Sequence[int]) -> tuple[UInt16[np.ndarray, "n l"], Any]:
-        """Ids and values (float16 [n l]) of some rows; entries with value 0 are none.
+    def vectors(
+        self, rows: Sequence[int] | np.ndarray
+    ) -> tuple[UInt16[np.ndarray, "n l"], Float[np.ndarray, "n l"]]:
+        """Token ids and values (float16) of the given rows; entries with value 0 are padding.
 
         Raises:
-          InputError: a row that is none of the corpus.
+          InputError: a row out of range.
         """
-        wanted = np.asarray(rows, np.int64)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
-            raise InputError(
-                f"rows {wanted.min()} to {wanted.max()} were asked for, but {self.directory} holds "
-                f"rows 0 to {len(self) - 1}"
-            )
-        ids, bits = np.split(self.searcher.entries(wanted), 2, axis=1)
-        return ids, np.ascontiguousarray(bits).view(np.float16)
+        ids, bits = np.split(self.rows.take(rows), 2, axis=1)
+        return ids, bits.view(np.float16)
 
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
@@ -117,8 +130,96 @@ class SparseIndex:
         Raises:
           InputError: queries of the wrong shape, not finite or negative, or ``k`` below 1.
         """
-        queries = check_weights(queries, k, self.vocabulary)
-        return self.searcher.search(queries, min(k, len(self)))
+        queries, k = check_weights(queries, k, self.vocabulary), min(k, len(self))
+        padded = np.pad(queries, ((0, 0), (0, 1)))
+        rankings = []
+        for start in range(0, len(queries), _BLOCK):
+            rankings += self._search(padded[start : start + _BLOCK], k, k + _SPARE)
+        return rankings
+
+    def _search(self, queries: Float[np.ndarray, "q w"], k: int, wanted: int) -> list[Ranking]:
+        if wanted > max(_MOST, 2 * k):
+            return [self._search_all(query[None], k) for query in queries]
+        candidates, last = self._candidates(queries, min(wanted, len(self)))
+        ranked = self._rank(queries, candidates)
+        best = ranked.rankings(k)
+        if wanted < len(self):
+            unsure = np.flatnonzero(self._upper_bound(last) >= ranked.scores[:, k - 1])
+            again = self._search(queries[unsure], k, 8 * wanted) if unsure.size else []
+            for at, ranking in zip(unsure, again, strict=True):
+                best[at] = ranking
+        return best
+
+    def _upper_bound(self, score: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
+        """Upper bound of a passage's float64 score, given its float32 score.
+
+        Terms are not negative, so the relative error of a sum of l products is below (l + 2) 2^-24,
+        of which twice is allowed for; and each product may have underflowed below 1e-37.
+        """
+        error = 2 * (self.length + 2) * 2.0**-24
+        return score.astype(np.float64) * (1 + error) + self.length * 1e-37
+
+    def _candidates(
+        self, queries: Float[np.ndarray, "q w"], wanted: int
+    ) -> tuple[Int[np.ndarray, "q m"], Float[np.ndarray, " q"]]:
+        """The devices' best rows, and the score of the last."""
+        size = 1 if len(queries) == 1 else _BLOCK
+        table = sparse.weight_table(np.pad(queries[:, :-1], ((0, size - len(queries)), (0, 0))))
+        found = []
+        if self.mapped:
+            table, first = jax.device_put(table, self.mesh.devices[0]), 0
+            for part in self.parts:
+                count = min(len(part), len(self) - first)
+                found.append(sparse.search(part, table, k=wanted, count=count, offset=first))
+                first += len(part)
+        else:
+            arguments = {"k": wanted, "count": len(self), "mesh": self.mesh, "axis": "rows"}
+            found.append(sparse.sharded_search(self.parts[0], table, **arguments))
+        scores, rows = (np.concatenate(x, axis=1)[: len(queries)] for x in zip(*found, strict=True))
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :wanted]
+        rows, scores = (np.take_along_axis(x, order, axis=1) for x in (rows, scores))
+        return rows, scores[:, -1]
+
+    def _rank(
+        self, queries: Float[np.ndarray, "q w"], candidates: Int[np.ndarray, "q m"]
+    ) -> RankedRows:
+        """Scores candidates in float64, entry by entry, and sorts them."""
+        scores = np.empty(candidates.shape)
+        step = max(1, _CELLS // self.length)
+        for query, rows, into in zip(queries, candidates, scores, strict=True):
+            for start in range(0, len(rows), step):
+                ids, values = self.vectors(rows[start : start + step])
+                products = query[np.minimum(ids, len(query) - 1)].astype(np.float64) * values
+                # column by column: NumPy's own sum adds in an order that depends on the shape
+                into[start : start + step] = sum(products.T, np.zeros(len(ids)))
+        order = np.lexsort((candidates, -scores), axis=1)
+        return RankedRows(*(np.take_along_axis(x, order, axis=1) for x in (candidates, scores)))
+
+    def _search_all(self, query: Float[np.ndarray, "1 w"], k: int) -> Ranking:
+        """Scores every passage: for a query with very many ties."""
+        if not query.any():
+            return Ranking(tuple(range(k)), (0.0,) * k)
+        best = np.empty((1, 0), np.int64)
+        for start in range(0, len(self), _MOST):
+            rows = np.arange(start, min(start + _MOST, len(self)))[None]
+            best = self._rank(query, np.concatenate([best, rows], axis=1)).rows[:, :k]
+        return self._rank(query, best).rankings(k)[0]
+
+
+def _shard(rows: ShardedRows, mesh: Mesh) -> Any:
+    """All rows over the devices, each of which reads its own; rows of zeros at the end."""
+    count, devices = len(rows), mesh.devices.size
+    shape = (-(-count // devices) * devices, rows.files[0].shape[1])
+
+    def read(index: Any) -> np.ndarray:
+        start, stop, _ = index[0].indices(shape[0])
+        held = np.zeros((stop - start, shape[1]), np.uint16)
+        for first in range(start, min(stop, count), _MOST):
+            some = rows.take(range(first, min(first + _MOST, stop, count)))
+            held[first - start : first - start + len(some)] = some
+        return held
+
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, P("rows")), read)
 
 
 def build_sparse(
@@ -132,66 +233,46 @@ def build_sparse(
     shard_rows: int = 1 << 16,
     chunk_rows: int | None = None,
 ) -> SparseIndex:
-    """Encodes a corpus into a sparse index on disk, or finishes one that was interrupted.
+    """Encodes a corpus into a sparse index on disk, or finishes an interrupted build.
 
-    Rows already encoded are kept, down to the last chunk that reached the disk.
+    Encoded rows are kept, up to the last chunk that reached the disk.
 
     Args:
       passages: the corpus.
-      encode: makes ids and weights [n length].
+      encode: computes ids and weights [n length].
       identity: canonical JSON of all that determines what ``encode`` gives.
       directory: made if need be.
       vocabulary: ids are below it; at most 65,535.
       length: entries of a passage.
       shard_rows: rows of one file.
-      chunk_rows: rows encoded at a time; None: what takes 5 to 10 seconds.
+      chunk_rows: rows encoded at a time; None: as many as take 5 to 10 seconds.
 
     Raises:
-      InputError: an empty corpus, entries that will not do, a directory that holds another index,
-        or a full disk.
+      InputError: an empty corpus, invalid entries, a directory that holds another index, or a full
+        disk.
     """
-    check_sizes(len(passages), shard_rows, chunk_rows)
     if not 1 <= vocabulary < 1 << 16:
         raise InputError(f"vocabulary is {vocabulary:,}; ids of 16 bits allow 1 to 65,535")
-    directory = Path(directory).absolute()
     layout = {"vocabulary": vocabulary, "length": length, "shard_rows": shard_rows}
-    settings = _source(passages, identity) | layout
-
-    def write(path: Path, rows: range, advance: Callable[[int], None]) -> File:
-        return write_shard(
-            path,
-            rows,
-            partial(_encode, passages, encode, settings),
-            dimension=2 * length,
-            dtype="uint16",
-            chunk_rows=chunk_rows,
-            advance=advance,
-        )
-
-    build_shards(
-        directory,
-        settings,
-        write,
+    build_arrays(
+        Path(directory).absolute(),
+        source_of(passages, encoder=identity) | layout,
+        lambda rows: _encode(passages, encode, rows, vocabulary=vocabulary, length=length),
         kind=KIND,
         stem="entries",
-        row_bytes=4 * length,
+        width=2 * length,
+        dtype="uint16",
+        chunk_rows=chunk_rows,
         label="encoding passages",
     )
     return SparseIndex.open(directory, passages, identity, verify=False)
 
 
-def _source(passages: Passages, identity: str) -> dict[str, Any]:
-    return {
-        "encoder": json.loads(identity),
-        "passages": {"identity": passages.identity, "count": len(passages)},
-    }
-
-
 def _encode(
-    passages: Passages, encode: Encode, settings: Mapping[str, Any], rows: range
+    passages: Passages, encode: Encode, rows: range, *, vocabulary: int, length: int
 ) -> UInt16[np.ndarray, "n 2*l"]:
     ids, weights = (np.asarray(x) for x in encode(passages.get(rows)))
-    shape = (len(rows), settings["length"])
+    shape = (len(rows), length)
     if ids.shape != shape or weights.shape != shape:
         raise InputError(
             f"the encoder gave ids of shape {ids.shape} and weights of shape {weights.shape} "
@@ -199,13 +280,12 @@ def _encode(
         )
     with np.errstate(over="ignore"):
         stored = weights.astype(np.float16)
-    good = np.isfinite(stored) & (stored >= 0) & ((stored == 0) | (ids < settings["vocabulary"]))
+    good = np.isfinite(stored) & (stored >= 0) & ((stored == 0) | (ids < vocabulary))
     good &= (ids >= 0) & (ids < 1 << 16)
     if not good.all():
         row = rows[int(np.flatnonzero(~good.all(axis=1))[0])]
         raise InputError(
             f"passage {passages[row].id!r} (row {row}) has a weight that is negative or not finite "
-            f"in float16, or a token id beyond the vocabulary of {settings['vocabulary']:,}; check "
-            "the encoder"
+            f"in float16, or a token id beyond the vocabulary of {vocabulary:,}; check the encoder"
         )
     return np.concatenate([ids.astype(np.uint16), stored.view(np.uint16)], axis=1)

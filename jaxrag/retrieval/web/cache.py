@@ -1,7 +1,7 @@
-"""What web searches found, kept with its date, so that a run can be repeated without the web.
+"""Stored web searches with their dates, so that a run can be repeated offline.
 
-A `jaxrag.core.store.Store` of its own, so `jaxrag store verify` and `rescue` work on the file.
-The web changes: searches belong to an edition, which begins at some time, and a run is about one.
+The file is a `jaxrag.core.store.Store`, so `jaxrag store verify` and `rescue` work on it. Since the
+web changes, searches belong to an edition, which begins at some time; a run uses one edition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EDITION, _SEARCH, _PASSAGE = "web-edition", "web-search", "web-passage"
 
 
 class StoredSearch(NamedTuple):
-    """A stored search: the rows of its passages, best first, and when the web was asked (UTC)."""
+    """A stored search: rows of its passages, best first, and the time of the request (UTC)."""
 
     rows: tuple[int, ...]
     asked: str
@@ -39,7 +39,7 @@ class WebCache:
     """The searches of one engine, for one thread; several processes may share the file.
 
     Raises:
-      InputError: the file is no store, is damaged, cannot be written or its disk is full.
+      InputError: the file is not a store, is damaged or not writable, or its disk is full.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,38 +48,38 @@ class WebCache:
         weakref.finalize(self, _close, self._store)
 
     def editions(self, source: str) -> list[str]:
-        """When the editions of these settings began, oldest first."""
+        """Times at which the editions of these settings began, oldest first."""
         began: list[str] = []
         while value := self._get(_EDITION, source, str(len(began))):
             began.append(str(value["began"]))
         return began
 
     def edition(self, source: str, *, fresh_after_days: int, offline: bool) -> str:
-        """The edition that a run is about: the newest, or a new one where that is too old.
+        """The edition of a run: the newest, or a new one if that is too old.
 
         Args:
-          source: canonical JSON of what determines what is found.
+          source: canonical JSON of what determines results.
           fresh_after_days: age from which a new edition begins; 0 is never.
           offline: whether no new one may begin.
 
         Raises:
-          InputError: offline, and there is none.
+          InputError: offline, and there is no edition.
         """
         editions, time = self.editions(source), now()
         if offline and not editions:
             raise InputError(
                 f"{self.path} holds no searches with these settings ({source}), and the run is "
-                "offline: run it once with offline=False, or bring the file of such a run here."
+                "offline: run it once with offline=False, or copy the file of such a run there."
             )
         if editions and (offline or not _is_old(editions[-1], fresh_after_days, time)):
             return editions[-1]
         self._put(_EDITION, source, {str(len(editions)): {"began": time.isoformat()}})
-        return self.editions(source)[-1]  # which another process may just have begun
+        return self.editions(source)[-1]  # another process may have begun one at the same time
 
     def searches(
         self, source: str, edition: str, queries: Sequence[str]
     ) -> dict[str, StoredSearch]:
-        """Those of the queries that were asked in an edition, with what they found."""
+        """The stored searches of an edition among the queries."""
         keys = {query: entry_key(_SEARCH, canonical([source, edition]), query) for query in queries}
         held = self._store.get(list(set(keys.values())))
         found = {}
@@ -90,10 +90,10 @@ class WebCache:
         return found
 
     def keep(self, source: str, edition: str, query: str, pages: Sequence[WebPage]) -> StoredSearch:
-        """Stores what a search found; what another process stored before is kept and returned.
+        """Stores a search, unless another process has stored it before; returns what is stored.
 
         Raises:
-          SearchRefusedError: a page has the row of another one.
+          SearchRefusedError: two pages have the same row.
         """
         rows = [row_of(page) for page in pages]
         values = {str(row): list(page) for row, page in zip(rows, pages, strict=True)}
@@ -111,7 +111,7 @@ class WebCache:
         """The pages of these rows, in the given order.
 
         Raises:
-          KeyError: a row is not here.
+          KeyError: an unknown row.
         """
         keys = [entry_key(_PASSAGE, "", str(row)) for row in rows]
         held = self._store.get(list(set(keys)))
@@ -121,7 +121,7 @@ class WebCache:
         return [page_from(json.loads(held[key])) for key in keys]
 
     def counts(self) -> tuple[int, int]:
-        """How many searches and how many passages the file holds."""
+        """Numbers of stored searches and passages."""
         held = self._store.producers()
         searches, passages = (
             sum(one.entries for one in held if one.operation == kind)

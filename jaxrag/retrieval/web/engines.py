@@ -1,4 +1,4 @@
-"""Two search engines on the web: Brave's API, and SearXNG, which anyone can host."""
+"""Clients of two web search engines: Brave's API, and SearXNG, which anyone can host."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jaxrag.types import InputError
 BRAVE = "https://api.search.brave.com"
 BRAVE_MOST = 20  # results of one request
 BRAVE_CHARACTERS, BRAVE_WORDS = 400, 50  # of a query, at most
-_QUERY = {400, 413, 414, 422}  # status codes that blame the one query
-_SEARXNG_PAGES = 5  # most pages of results that one search asks for
+_QUERY = {400, 413, 414, 422}  # status codes of an invalid query
+_SEARXNG_PAGES = 5  # most pages of results of one search
 _KEY = "the engine does not accept the key; check it, and its subscription."
 _FORMATS = (
     "a SearXNG instance answers JSON only where its settings.yml lists it: search: formats: "
@@ -24,11 +24,11 @@ _FORMATS = (
 
 
 class BraveClient:
-    """Brave's web search, ``GET /res/v1/web/search`` (api.search.brave.com).
+    """Client of Brave's web search, ``GET /res/v1/web/search`` (api.search.brave.com).
 
     Args:
-      url: its address, or that of a stand-in.
-      key: the subscription's token; it appears nowhere but in the request's header.
+      url: address of the API.
+      key: the subscription's token; sent in the request's header and shown nowhere.
       rate, timeout, patience: see `jaxrag.core.http.HttpClient`.
     """
 
@@ -48,7 +48,7 @@ class BraveClient:
         )
 
     def search(self, query: str, count: int) -> list[WebPage]:
-        """See `SearchClient`; a longer query is asked with its first 50 words, 400 characters."""
+        """See `SearchClient`; the query is cut to 50 words and 400 characters."""
         parameters = {"q": shortened(query), "count": str(count)}
         pages = self._server.request(
             "GET", "/res/v1/web/search", parameters=parameters, read=_brave_pages
@@ -57,7 +57,7 @@ class BraveClient:
 
 
 def shortened(query: str) -> str:
-    """The words of a query that Brave takes: the first 50, and at most 400 characters."""
+    """The part of a query that Brave accepts: the first 50 words, at most 400 characters."""
     words = query.split()[:BRAVE_WORDS]
     while len(words) > 1 and len(" ".join(words)) > BRAVE_CHARACTERS:
         words.pop()
@@ -65,14 +65,14 @@ def shortened(query: str) -> str:
 
 
 def _refusal(status: int, message: str) -> Exception:
-    """The error for a refused search: of the one query, or `SearchRefusedError` for all of them."""
+    """The error for a refused search: InputError for one query, else `SearchRefusedError`."""
     if status in _QUERY:
-        return InputError(f"{message}: it refuses this query; others may be answered.")
+        return InputError(f"{message}: the engine refuses this query; others may be answered.")
     return SearchRefusedError(f"{message}: check the key and the address.")
 
 
 def _brave_refusal(status: int, text: str, message: str) -> Exception:
-    """Brave answers 422 to an invalid key, as it does to an invalid query."""
+    """Brave answers 422 to an invalid key as well as to an invalid query."""
     token = "SUBSCRIPTION_TOKEN" in text or "x-subscription-token" in text.lower()
     if status in (401, 402, 403) or (status == 422 and token):
         return SearchRefusedError(f"{message}: {_KEY}")
@@ -80,7 +80,7 @@ def _brave_refusal(status: int, text: str, message: str) -> Exception:
 
 
 def _brave_pause(response: httpx.Response) -> float | None:
-    """Seconds to wait by Retry-After and by Brave's headers: the longer, None without any.
+    """Seconds to wait: the longer of Retry-After and Brave's headers; None without any.
 
     X-RateLimit-Remaining lists the requests left in each window (second, month), X-RateLimit-Reset
     the seconds until the window ends.
@@ -100,7 +100,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def _brave_pages(answer: Mapping[str, Any]) -> list[WebPage]:
-    """Where nothing is found, the answer has no "web"; what it always has is its query."""
+    """The results; an answer without any has no "web", but always its query."""
     web = answer.get("web")
     if web is None and "query" in answer:
         return []
@@ -116,13 +116,14 @@ def _brave_pages(answer: Mapping[str, Any]) -> list[WebPage]:
 
 
 class SearxngClient:
-    """A SearXNG instance, ``GET /search?format=json`` (docs.searxng.org/dev/search_api).
+    """Client of a SearXNG instance, ``GET /search?format=json`` (docs.searxng.org/dev/search_api).
 
-    Its order is kept; its scores count how many engines agree and say nothing across queries.
+    Its scores count agreeing engines and are not comparable between queries, so only its order is
+    used.
 
     Args:
       url: the instance's address.
-      key: sent as bearer token, for an instance behind a proxy that wants one; "" sends none.
+      key: bearer token, for an instance behind a proxy that needs one; "" sends none.
       rate, timeout, patience: see `jaxrag.core.http.HttpClient`.
     """
 
@@ -141,7 +142,7 @@ class SearxngClient:
         )
 
     def search(self, query: str, count: int) -> list[WebPage]:
-        """See `SearchClient`; the instance decides how many a page holds, so several are asked."""
+        """See `SearchClient`; requests pages of results until there are enough."""
         found: list[WebPage] = []
         for number in range(1, _SEARXNG_PAGES + 1):
             parameters = {"q": query, "format": "json", "pageno": str(number)}
@@ -161,7 +162,7 @@ def _searxng_refusal(status: int, text: str, message: str) -> Exception:
 
 
 def _first_pages(answer: Mapping[str, Any]) -> list[WebPage]:
-    """The first page of results; where no engine answered, an empty one is no finding."""
+    """The first page of results; an empty one is an error if engines did not respond."""
     pages = _searxng_pages(answer)
     silent = answer.get("unresponsive_engines")
     if not pages and silent:
@@ -177,7 +178,7 @@ def _searxng_pages(answer: Mapping[str, Any]) -> list[WebPage]:
 
 
 def _objects(results: object, answer: Mapping[str, Any], where: str) -> Iterator[Mapping[str, Any]]:
-    """The results that are objects; an answer without a list of them is none."""
+    """The results that are objects; TransientError for an answer without a list."""
     if not isinstance(results, list):
         raise TransientError(f"the answer has no list {where!r}: it has {sorted(answer)}")
     return (result for result in results if isinstance(result, Mapping))

@@ -1,37 +1,175 @@
-"""Web search as a retriever: snippets are the passages, and what was found is kept.
+"""Web search as a retriever: snippets are the passages, and results are stored.
 
-The corpus is what searches have found so far. Rankings are as the engine gave them; the score of
-the passage at place i is 1 / i, for engines tell no scores that mean anything.
+The corpus is what searches have found so far. Rankings are the engine's; the score of the i-th
+passage is 1 / i, since engines give no meaningful scores.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import operator
+import os
 import queue
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
+from pathlib import Path
+from typing import Literal, cast
 
 from jaxrag.core.hashing import canonical
+from jaxrag.core.http import check_address
 from jaxrag.engines.scheduler import Workers
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.web import engines as web_engines
 from jaxrag.retrieval.web.cache import StoredSearch, WebCache
 from jaxrag.retrieval.web.pages import SearchClient, SearchRefusedError, WebPage, passage_of, row_in
 from jaxrag.types import EngineDown, InputError, Passage, Ranking
 
 _log = logging.getLogger("jaxrag")
-_NAMED = 5  # queries that a message quotes
-_TOLD = 100  # queries between two lines of the log
+_NUMERICS = "jaxrag-web-1"  # part of the identity; raise it when passages change
+_MOST = {"brave": web_engines.BRAVE_MOST, "searxng": 100}  # results of a search
+_NAMED = 5  # queries quoted in a message
+_LOGGED = 100  # queries between two lines of the log
+
+
+@dataclasses.dataclass(frozen=True)
+class Web:
+    """Settings of a web search engine as an index, which has no vectors.
+
+    The data set's own corpus is not searched. No request is sent before a method searches, and no
+    query is sent twice.
+
+    Attributes:
+      engine: "brave" (its API, which needs a key) or "searxng" (any instance of it).
+      url: the instance's address; "" is Brave's own.
+      key_variable: the environment variable that holds the key; "" is BRAVE_API_KEY for Brave and
+        none for SearXNG. The key is never recorded.
+      count: requested results of a search, and so the most that a method can use.
+      rate: most requests a second; Brave's free plan allows 1.
+      concurrency: most simultaneous requests.
+      timeout: seconds until a request fails.
+      patience: seconds for which a search is retried before the run stops.
+      offline: whether only stored searches are used, and no request is sent.
+      fresh_after_days: age in days from which stored searches are no longer used and a new edition
+        begins; 0 is never.
+    """
+
+    engine: Literal["brave", "searxng"] = "brave"
+    url: str = ""
+    key_variable: str = ""
+    count: int = 10
+    rate: float = 1.0
+    concurrency: int = 4
+    timeout: float = 20.0
+    patience: float = 120.0
+    offline: bool = False
+    fresh_after_days: int = 0
+
+    gives_vectors = False
+    checkpoints = ()
+
+    def __post_init__(self) -> None:
+        if self.engine not in _MOST:
+            raise InputError(f"engine is {self.engine!r}; allowed are {', '.join(_MOST)}.")
+        if not 1 <= self.count <= _MOST[self.engine]:
+            raise InputError(
+                f"count is {self.count}; {self.engine} allows 1 to {_MOST[self.engine]}."
+            )
+        if min(self.rate, self.timeout) <= 0 or self.patience < 0:
+            raise InputError(
+                f"rate is {self.rate}, timeout {self.timeout} and patience {self.patience}: they "
+                "must be above 0, above 0 and at least 0."
+            )
+        if self.concurrency < 1 or self.fresh_after_days < 0:
+            raise InputError(
+                f"concurrency is {self.concurrency} and fresh_after_days {self.fresh_after_days}: "
+                "they must be at least 1 and at least 0."
+            )
+        if not self.url and self.engine == "searxng":
+            raise InputError("no SearXNG instance is named: set url, such as http://localhost:8888")
+        check_address(self._url)
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return {"brave": "Brave", "searxng": "SearXNG"}[self.engine]
+
+    def open(self, passages: Passages, cache: Path) -> TextRetriever:
+        """Opens the file of searches; sends no request yet.
+
+        Raises:
+          InputError: no key, offline without any stored search, or an invalid file.
+        """
+        client = None if self.offline else self._client()
+        stored = WebCache(self.directory(passages, cache))
+        edition = stored.edition(
+            self._source, fresh_after_days=self.fresh_after_days, offline=self.offline
+        )
+        index = WebIndex(
+            client,
+            stored,
+            source=self._source,
+            edition=edition,
+            count=self.count,
+            concurrency=self.concurrency,
+        )
+        return cast(TextRetriever, index)  # its passages have the methods of a corpus, but grow
+
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """The file of searches; one for each engine."""
+        return cache / "web" / f"{self.engine}.sqlite"
+
+    def state(self, passages: Passages, cache: Path) -> str:
+        """How many searches are stored."""
+        path = self.directory(passages, cache)
+        if not path.is_file():
+            return "not searched, but the web; no search is stored yet"
+        try:
+            searches, stored = WebCache(path).counts()
+        except InputError as error:
+            return str(error)
+        return f"not searched, but the web; {searches:,} searches, {stored:,} passages stored"
+
+    def dimension(self) -> None:
+        """No vectors are built."""
+
+    @property
+    def _url(self) -> str:
+        return (self.url or web_engines.BRAVE).rstrip("/")
+
+    @property
+    def _source(self) -> str:
+        shown = {"engine": self.engine, "url": self._url, "count": self.count}
+        return canonical({"numerics": _NUMERICS, **shown})
+
+    def _client(self) -> SearchClient:
+        options = {"rate": self.rate, "timeout": self.timeout, "patience": self.patience}
+        variable = self.key_variable or ("BRAVE_API_KEY" if self.engine == "brave" else "")
+        key = os.environ.get(variable, "").strip() if variable else ""
+        if variable and not key:
+            raise InputError(
+                f"the environment variable {variable} holds no key for {self.name}: set it, or "
+                "set offline=True to search only what is stored."
+            )
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise InputError(
+                f"the value of {variable} is not a key: it has spaces or invalid characters."
+            )
+        if self.engine == "brave":
+            return web_engines.BraveClient(self._url, key=key, **options)
+        return web_engines.SearxngClient(self._url, key=key, **options)
 
 
 class WebPassages:
-    """The passages that searches found, by row (see `web_pages.row_of`) and by id."""
+    """The passages that searches found, by row (see `jaxrag.retrieval.web.pages`) and by id."""
 
     def __init__(self, cache: WebCache, identity: str) -> None:
         self._cache, self.identity = cache, identity
 
     def __len__(self) -> int:
-        """How many were found so far, in whatever edition."""
+        """Number of passages found so far, in all editions."""
         return self._cache.counts()[1]
 
     def __getitem__(self, row: int) -> Passage:
@@ -49,11 +187,11 @@ class WebPassages:
         except KeyError as error:
             raise SearchRefusedError(
                 f"{self._cache.path} has no passage {error}, which an earlier search found: it is "
-                "not the file of that search. Bring that one back, or give the run a new store."
+                "not the file of that search. Restore that file, or give the run a new store."
             ) from None
 
     def row_of(self, passage_id: str) -> int:
-        """The row of the passage with this id; KeyError where there is none."""
+        """The row of the passage with this id; KeyError if there is none."""
         self.find([passage_id])
         return row_in(passage_id)
 
@@ -73,15 +211,15 @@ class WebPassages:
 class WebIndex:
     """A `TextRetriever` over a search engine on the web.
 
-    A query is asked once in an edition; after that its results come from the file.
+    A query is sent once in an edition; after that its results come from the file.
 
     Args:
-      client: the engine; None asks nobody, so that only stored searches are answered.
-      cache: where searches are kept.
-      source: canonical JSON of what determines what is found: engine, address, results asked for.
-      edition: when the searches of this run began (see `WebCache.edition`).
-      count: results that are asked for, and so the most that ``k`` can be.
-      concurrency: most requests under way at once.
+      client: the engine; None uses stored searches only.
+      cache: the stored searches.
+      source: canonical JSON of what determines results: engine, address, count.
+      edition: when the edition of this run began (see `WebCache.edition`).
+      count: requested results, and so the largest ``k``.
+      concurrency: most simultaneous requests.
     """
 
     def __init__(
@@ -101,20 +239,20 @@ class WebIndex:
         self.passages = WebPassages(cache, self.identity)
 
     def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
-        """The engine's first ``k`` results for each query; fewer, or none, where it has no more.
+        """The engine's first ``k`` results for each query; fewer if it has no more.
 
-        A blank query finds nothing and asks nobody. What comes back is stored at once, so whatever
-        stops a call, nothing is asked twice.
+        A blank query finds nothing and is not sent. Results are stored as they arrive, so that an
+        interrupted call sends no query twice.
 
         Raises:
-          InputError: ``k`` is below 1 or above what is asked for, or the engine refuses a query.
-          SearchRefusedError: the engine refuses everything, or the run is offline and has queries
+          InputError: ``k`` is below 1 or above the count, or the engine refuses a query.
+          SearchRefusedError: the engine refuses all queries, or the run is offline and has queries
             that are not stored.
           EngineDown: the engine does not answer.
         """
         if not 1 <= k <= self._count:
             raise InputError(
-                f"k is {k}, and a search asks for {self._count} results: it must be 1 to "
+                f"k is {k}, but a search requests {self._count} results: k must be 1 to "
                 f"{self._count}; raise the index's count."
             )
         queries = [" ".join(text.split()) for text in texts]
@@ -122,12 +260,12 @@ class WebIndex:
         found = self._cache.searches(self._source, self._edition, wanted)
         unknown = [query for query in wanted if query not in found]
         self._check(unknown)
-        found |= self._ask(unknown)
+        found |= self._send(unknown)
         found[""] = StoredSearch((), "")
         return [_ranking(found[query].rows[:k]) for query in queries]
 
     def _check(self, unknown: Sequence[str]) -> None:
-        for query in unknown:  # asked again by a scheduler that looks for the query at fault
+        for query in unknown:  # repeated by a scheduler that looks for the query at fault
             if query in self._refused:
                 raise InputError(self._refused[query])
         if unknown and self._client is None:
@@ -138,8 +276,8 @@ class WebIndex:
                 "offline=False to ask the engine."
             )
 
-    def _ask(self, queries: Sequence[str]) -> dict[str, StoredSearch]:
-        """Asks the engine side by side; what came back is stored before an error is raised."""
+    def _send(self, queries: Sequence[str]) -> dict[str, StoredSearch]:
+        """Sends queries concurrently; stores what arrived before an error is raised."""
         if not queries or self._client is None:
             return {}
         workers, found = Workers(min(self._concurrency, len(queries))), {}
@@ -150,20 +288,20 @@ class WebIndex:
         errors: list[Exception] = []
         try:
             for number in range(1, len(queries) + 1):
-                self._land(*done.get(), found, errors)
-                if errors and isinstance(errors[-1], EngineDown):  # no other would fare better
+                self._store(*done.get(), found, errors)
+                if errors and isinstance(errors[-1], EngineDown):  # all others would fail too
                     workers.close()
-                if not number % _TOLD:
+                if not number % _LOGGED:
                     _log.info("web search: %d of %d queries", number, len(queries))
         finally:
             workers.close()
-            while not done.empty():  # came back while this was interrupted
-                self._land(*done.get(), found, errors)
+            while not done.empty():  # arrived during an interruption
+                self._store(*done.get(), found, errors)
         if errors:
             raise next((error for error in errors if isinstance(error, EngineDown)), errors[0])
         return found
 
-    def _land(
+    def _store(
         self,
         query: str,
         future: Future[list[WebPage]],
@@ -181,7 +319,7 @@ class WebIndex:
             return
         try:
             found[query] = self._cache.keep(self._source, self._edition, query, pages)
-        except InputError as error:  # a full disk, say: without this, queries would be asked again
+        except InputError as error:  # such as a full disk, after which queries would be sent again
             raise SearchRefusedError(str(error)) from error
 
 

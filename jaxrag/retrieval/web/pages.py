@@ -1,4 +1,4 @@
-"""What a web search finds: pages with snippets, and the passages that they become."""
+"""Results of web searches: pages with snippets, and their passages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ID = re.compile(rf"{_MARK}([0-9a-f]{{16}})$")
 
 
 class SearchRefusedError(EngineDown, InputError):
-    """A wrong setting, key or state for which every search would fail: it stops the run."""
+    """A wrong setting, key or state with which every search would fail: it stops the run."""
 
 
 class WebPage(NamedTuple):
@@ -31,21 +31,21 @@ class SearchClient(Protocol):
     """A search engine on the web."""
 
     def search(self, query: str, count: int) -> list[WebPage]:
-        """The engine's first ``count`` results, best first; fewer where it has no more.
+        """The engine's first ``count`` results, best first; fewer if it has no more.
 
         Raises:
           InputError: the engine refuses this query.
-          EngineDown: no query would be answered; see `jaxrag.core.http.HttpClient`.
+          EngineDown: the engine answers no query; see `jaxrag.core.http.HttpClient`.
         """
         ...
 
 
 def plain(text: object, *, tags: bool = False) -> str:
-    """A text of a result as one line; what is no text is "".
+    """A text of a result as one line; "" if it is not a string.
 
     Args:
-      text: as the engine gave it.
-      tags: whether it is HTML, whose tags are dropped and whose entities become characters.
+      text: as the engine returned it.
+      tags: whether it is HTML, whose tags are removed and whose entities are decoded.
     """
     if not isinstance(text, str):
         return ""
@@ -55,7 +55,7 @@ def plain(text: object, *, tags: bool = False) -> str:
 
 
 def usable(pages: Iterable[WebPage], count: int) -> list[WebPage]:
-    """The first ``count`` pages with an address and a text; of one address, the first."""
+    """The first ``count`` pages with an address and a text, one for each address."""
     found: dict[str, WebPage] = {}
     for page in pages:
         if page.url and (page.title or page.snippet):
@@ -64,10 +64,9 @@ def usable(pages: Iterable[WebPage], count: int) -> list[WebPage]:
 
 
 def row_of(page: WebPage) -> int:
-    """The row of a page's passage: 63 bits of the hash of its content.
+    """The row of a page's passage: 63 bits of the hash of its content, the same in every run.
 
-    So it is the same in every run, whatever was found before. Of a million passages, two share a
-    row with a probability of 5e-8.
+    Among a million passages, two share a row with a probability of 5e-8.
     """
     return int(digest(*page)[:16], 16) >> 1
 
@@ -75,17 +74,17 @@ def row_of(page: WebPage) -> int:
 def passage_of(page: WebPage) -> Passage:
     """The passage of a page.
 
-    Its id is the page's address and, as a fragment that browsers pass over, the row: engines show
-    other snippets of one page to other queries, and each is a passage.
+    Its id is the page's address with the row as a fragment, which browsers ignore: engines show
+    different snippets of one page to different queries, and each is a passage.
     """
     return Passage(f"{page.url}{_MARK}{row_of(page):016x}", page.title, page.snippet)
 
 
 def row_in(passage_id: str) -> int:
-    """The row that a passage's id tells.
+    """The row of a passage's id.
 
     Raises:
-      KeyError: it is no id of a passage from the web.
+      KeyError: not an id of a passage from the web.
     """
     if (found := _ID.search(passage_id)) is None:
         raise KeyError(passage_id)
@@ -93,8 +92,8 @@ def row_in(passage_id: str) -> int:
 
 
 def page_from(value: object) -> WebPage:
-    """A page from what `jaxrag.retrieval.web.cache` stores of it."""
+    """A page as `jaxrag.retrieval.web.cache` stores it."""
     match value:
         case [str() as url, str() as title, str() as snippet]:
             return WebPage(url, title, snippet)
-    raise InputError(f"{value!r} is no stored page: it is a list of address, title and snippet.")
+    raise InputError(f"{value!r} is not a stored page, a list of address, title and snippet.")

@@ -1,29 +1,33 @@
-"""Published passages with their vectors, read where they lie: WikiDPR's two forms.
+"""Published passages with their vectors, in WikiDPR's two formats.
 
 Parquet shards with columns ``id``, ``text``, ``title`` and ``embeddings``, as the data set wiki_dpr
-has them (config psgs_w100); or DPR's own psgs_w100.tsv with the vectors as .npy files. All of it is
-streamed. What was published as pickles is not read.
+has them (config psgs_w100), streamed with pyarrow; or DPR's own psgs_w100.tsv with the vectors as
+.npy files. Pickles are not read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxrag.retrieval.wiki_dpr.parquet import ParquetVectors
 from jaxrag.types import InputError, Passage
 
-_ENDS = 1 << 20  # bytes of a file's beginning and end that are part of its fingerprint
+_ENDS = 1 << 20  # bytes of a file's beginning and end that are fingerprinted
 _HEADER = ["id", "text", "title"]
 _IDS = "ids.npy"
+_TEXTS = ("id", "text", "title")
+_VECTORS = "embeddings"
+_BATCH = 2048  # rows decoded at a time: 6 MB of vectors of 768 float32
+_BUFFER = 1 << 20  # bytes of a column read at a time
 _FORMS = (
     "either *.parquet with the columns id, text, title and embeddings, or one *.tsv or *.tsv.gz "
     "(columns id, text, title) and *.npy files with as many rows of vectors"
@@ -35,7 +39,7 @@ class Published(Protocol):
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of passages."""
         ...
 
     @property
@@ -44,11 +48,11 @@ class Published(Protocol):
         ...
 
     def passages(self) -> Iterator[Passage]:
-        """The passages, read as they are needed; InputError where a file is not as it must be."""
+        """The passages, read lazily; InputError for an invalid file."""
         ...
 
     def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
-        """The vectors of a run of rows, float32 or float16; fastest in order.
+        """The vectors of consecutive rows, float32 or float16; fastest in order.
 
         Raises:
           InputError: a file is damaged, or a vector is missing or of another length.
@@ -57,12 +61,12 @@ class Published(Protocol):
 
 
 def open_published(folder: str | Path) -> Published:
-    """The files in a folder, whichever form they have; several are taken in the order of names.
+    """Opens the files in a folder, in either format, in the order of their names.
 
-    Numbers in names count as such: "vectors-2.npy" comes before "vectors-10.npy".
+    Numbers in names count as numbers: "vectors-2.npy" comes before "vectors-10.npy".
 
     Raises:
-      InputError: no such folder, neither form or both, or files that are no such files.
+      InputError: no such folder, neither format or both, or invalid files.
     """
     folder = Path(folder).expanduser()
     if not folder.is_dir():
@@ -81,9 +85,9 @@ def open_published(folder: str | Path) -> Published:
 
 
 def fingerprint(folder: str | Path) -> list[dict[str, Any]]:
-    """What tells the files of a folder from others: name, size, hash of their first and last MiB.
+    """Name, size and hash of the first and last MiB of each file of a folder.
 
-    Of parquet, the last holds the description of all that is in the file.
+    In parquet files, the last MiB holds the metadata of all columns.
     """
     paths = [path for path in Path(folder).expanduser().iterdir() if path.is_file()]
     return [_fingerprint(path) for path in sorted(paths, key=_order)]
@@ -99,9 +103,9 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 class NpyVectors:
-    """``Published`` of a table of passages and arrays of vectors [n d], float16 or float32.
+    """`Published` as a table of passages and arrays of vectors [n d], float16 or float32.
 
-    With an ``ids.npy`` [n] beside them, the passages' ids are compared with it.
+    If there is an ``ids.npy`` [n] beside them, the passages' ids are compared with it.
     """
 
     def __init__(self, table: Path, arrays: list[Path]) -> None:
@@ -110,12 +114,12 @@ class NpyVectors:
         self._starts = np.cumsum([0, *lengths])
         widths = {_array(path).shape[1]: path for path in arrays}
         if len(widths) > 1:
-            told = ", ".join(f"{path.name} of {width}" for width, path in widths.items())
-            raise InputError(f"the files hold vectors of different lengths: {told} numbers")
+            lengths = ", ".join(f"{path.name} of {width}" for width, path in widths.items())
+            raise InputError(f"the files hold vectors of different lengths: {lengths} numbers")
         self.count, self.dimension = int(self._starts[-1]), next(iter(widths))
 
     def passages(self) -> Iterator[Passage]:
-        """See `Published`; ends in an error where there are not as many as vectors."""
+        """See `Published`; InputError at the end if there are not as many as vectors."""
         ids, number = self._ids(), 0
         for number, (name, text, title) in enumerate(_lines(self._table), start=1):
             if number > self.count:
@@ -134,7 +138,7 @@ class NpyVectors:
             )
 
     def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
-        """See `Published`; the files are mapped into memory for the moment only."""
+        """See `Published`; the files are memory-mapped during the call only."""
         first = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
         parts = []
         for path, start in zip(self._arrays[first:], self._starts[first:], strict=False):
@@ -170,18 +174,18 @@ def _load(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path} is no array of numbers, or is cut short ({error})") from None
+        raise InputError(f"{path} is not an array of numbers, or is cut short ({error})") from None
 
 
 def _lines(table: Path) -> Iterator[list[str]]:
-    """The rows below the header of a table as DPR publishes it, quoted like CSV."""
+    """The rows below the header of a table in DPR's format, quoted like CSV."""
     opened: Any = gzip.open if table.suffix == ".gz" else open
     number = 0
     try:
         with opened(table, "rt", encoding="utf-8", newline="") as stream:
             for number, line in enumerate(csv.reader(stream, delimiter="\t"), start=1):
                 if number == 1 and line != _HEADER:
-                    raise InputError(f"the columns of {table} are {line}; wanted are {_HEADER}")
+                    raise InputError(f"the columns of {table} are {line}; they must be {_HEADER}")
                 if len(line) != len(_HEADER):
                     raise InputError(f"row {number} of {table} has {len(line)} fields, not 3")
                 if number > 1:
@@ -197,3 +201,149 @@ def _named(folder: Path, pattern: str) -> list[Path]:
 def _order(path: Path) -> list[Any]:
     parts = re.split(r"(\d+)", path.name)
     return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+
+
+class _Group(NamedTuple):
+    """A row group: its file, its number in the file, and its first row over all files."""
+
+    path: Path
+    number: int
+    start: int
+
+
+class ParquetVectors:
+    """`Published` as parquet files.
+
+    Vectors are decoded a few thousand rows at a time. Reading on from where the last call ended
+    costs nothing; any other row decodes its row group from the beginning.
+    """
+
+    def __init__(self, groups: Sequence[_Group], count: int) -> None:
+        self._groups, self.count = groups, count
+        self._at, self._rest = -1, np.zeros((0, 0), np.float32)
+        self._stream: Iterator[np.ndarray] = iter(())
+        self.dimension = next(self._batches(0)).shape[1]
+
+    @classmethod
+    def open(cls, paths: Sequence[Path]) -> ParquetVectors:
+        """Reads the files' metadata.
+
+        Raises:
+          InputError: pyarrow is not installed, a file is not parquet or cut short, or lacks a
+            column.
+        """
+        groups, count = [], 0
+        for path in paths:
+            with _reading(path), _opened(path) as file:
+                _check_columns(path, file.schema_arrow)
+                for number in range(file.metadata.num_row_groups):
+                    groups.append(_Group(path, number, count))
+                    count += file.metadata.row_group(number).num_rows
+        if not count:
+            raise InputError(f"the parquet files from {paths[0]} on have no rows")
+        return cls(groups, count)
+
+    def passages(self) -> Iterator[Passage]:
+        """See `Published`."""
+        for path in dict.fromkeys(group.path for group in self._groups):
+            with _reading(path), _opened(path) as file:
+                for batch in file.iter_batches(_BATCH, columns=list(_TEXTS)):
+                    columns = [batch.column(name).to_pylist() for name in _TEXTS]
+                    for name, text, title in zip(*columns, strict=True):
+                        if name is None or text is None:
+                            raise InputError(f"{path} has a passage without id or text: {name!r}")
+                        yield Passage(str(name), title or "", text)
+
+    def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
+        """See `Published`."""
+        if rows.start != self._at:
+            self._stream, self._rest = self._batches(rows.start), self._rest[:0]
+        parts, missing = [], len(rows)
+        while missing:
+            if not len(self._rest):
+                self._rest = next(self._stream)
+                self._check_length(self._rest)
+            parts.append(self._rest[:missing])
+            self._rest = self._rest[missing:]
+            missing -= len(parts[-1])
+        self._at = rows.stop
+        return np.concatenate(parts)
+
+    def _check_length(self, batch: np.ndarray) -> None:
+        if batch.shape[1] != self.dimension:
+            raise InputError(
+                f"vectors of {self.dimension} and of {batch.shape[1]} numbers in one corpus"
+            )
+
+    def _batches(self, row: int) -> Iterator[np.ndarray]:
+        """The vectors from a row onwards."""
+        first = max(i for i, group in enumerate(self._groups) if group.start <= row)
+        skip = row - self._groups[first].start
+        for group in self._groups[first:]:
+            with _reading(group.path), _opened(group.path) as file:
+                start = group.start
+                batches = file.iter_batches(_BATCH, row_groups=[group.number], columns=[_VECTORS])
+                for batch in batches:
+                    found = _matrix(batch.column(_VECTORS), group.path, start)
+                    start += len(found)
+                    if skip < len(found):
+                        yield found[skip:]
+                    skip = max(0, skip - len(found))
+
+
+def _parquet() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError("parquet files are read with pyarrow: pip install pyarrow") from None
+    return pyarrow.parquet
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    with _parquet().ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turns pyarrow's errors about a damaged file into an InputError that names it."""
+    _parquet()
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is not a parquet file, or is cut short or damaged ({error}); get it again"
+        ) from error
+
+
+def _check_columns(path: Path, schema: Any) -> None:
+    import pyarrow as pa
+
+    missing = [name for name in (*_TEXTS, _VECTORS) if name not in schema.names]
+    if missing:
+        raise InputError(f"{path} has no column {', '.join(missing)}; it has {schema.names}")
+    kind = schema.field(_VECTORS).type
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(is_kind(kind) for is_kind in lists) or not pa.types.is_floating(kind.value_type):
+        raise InputError(f"column {_VECTORS} of {path} is {kind}; it must be lists of floats")
+
+
+def _matrix(column: Any, path: Path, start: int) -> Float[np.ndarray, "n d"]:
+    """A column of lists of one length as a matrix; ``start`` is its first row's number."""
+    import pyarrow.compute as pc
+
+    lengths = pc.call_function("list_value_length", [column]).to_numpy(
+        zero_copy_only=False
+    )  # NaN for a missing list
+    wrong = np.flatnonzero(~(lengths == lengths[0]) | ~(lengths > 0))
+    if wrong.size:
+        raise InputError(
+            f"the vector of row {start + int(wrong[0])} ({path}) has {lengths[wrong[0]]} numbers, "
+            f"others have {lengths[0]}"
+        )
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):  # `as_stored` reports it
+        return values.reshape(len(column), -1).astype(np.float32, copy=False)

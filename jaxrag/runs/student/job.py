@@ -89,7 +89,7 @@ class TrainQueryOptimizer:
         file = locate_pairs(self.pairs)
         known, held = read_pairs(file)
         student = _begin(self, known)
-        encoder = Encoder.load(self.encoder, pooling="mean") if self.task == "queries" else None
+        encoder = Encoder.load(self.encoder) if self.task == "queries" else None
         labels = sorted({pair.target for pair in (*known, *held)}) if self.task == "labels" else ()
         judged = partial(Judge, student, task=self.task, encoder=encoder, labels=labels)
         record = {"training": recall.describe_all(self), "student": student.identity}

@@ -13,7 +13,7 @@ from jaxrag.core import jsonl
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.methods.errr.query_recall import QueryRecall
-from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs import recall
 from jaxrag.runs.loading import load_data, open_index_over
 from jaxrag.steps.searches import merged

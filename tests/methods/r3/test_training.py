@@ -16,8 +16,7 @@ from jaxrag.methods.r3.settings import R3Training, Update
 from jaxrag.methods.r3.training import BatchMaker
 from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, build_bag_of_tokens
-from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools

@@ -17,12 +17,13 @@ pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
 from configs.data import SOURCES
 from jaxrag.retrieval.bm25 import index as bm25
-from jaxrag.retrieval.bm25.index import Bm25Index
-from jaxrag.retrieval.bm25.words import Bm25Settings, split_words
+from jaxrag.retrieval.bm25.index import KIND, Bm25, Bm25Index, split_words
+from jaxrag.retrieval.corpus import builds
+from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.types import InputError, Passage
 from tests.retrieval.fakes import FakePassages
 
-PLAIN = Bm25Settings(k1=1.0, b=0.0, stopwords="none", stemmer="none")
+PLAIN = Bm25(k1=1.0, b=0.0, stopwords="none", stemmer="none")
 VARIANTS = ("lucene", "robertson", "atire")
 TEXTS = ["the cat and a cat", "a dog saw the cat", "dogs run", "bird bird bird fish", "", "dog cat"]
 
@@ -33,7 +34,7 @@ def titled(*pairs: tuple[str, str]) -> FakePassages:
     return passages
 
 
-def reference(texts: list[str], query: str, s: Bm25Settings) -> np.ndarray:
+def reference(texts: list[str], query: str, s: Bm25) -> np.ndarray:
     """Every passage's score in float64, word by word, for texts of plain words."""
     words = [text.split() for text in texts]
     count, mean = len(texts), sum(map(len, words)) / len(texts)
@@ -77,7 +78,7 @@ LINE = st.lists(WORD, max_size=9).map(" ".join)
     b=st.sampled_from([0.0, 0.4, 1.0]),
 )
 def test_scores_are_those_of_the_formula(tmp_path_factory, texts, query, variant, k1, b) -> None:
-    chosen = Bm25Settings(variant, k1, b, stopwords="none", stemmer="none")
+    chosen = Bm25(variant, k1, b, stopwords="none", stemmer="none")
     passages = FakePassages(len(texts), texts)
     index = Bm25Index.build(tmp_path_factory.mktemp("bm25"), passages, settings=chosen)
     (ranking,) = index.search_texts([query], len(texts) + 3)
@@ -125,13 +126,11 @@ def test_a_query_does_not_depend_on_its_company(tmp_path) -> None:
 def test_words() -> None:
     texts = ["The cats' running: X-15, naïve_2", "  ", "NO"]
     # "the" and "no" are Lucene's stop words; one letter is no word.
-    assert split_words(texts, Bm25Settings(stemmer="none")) == [
+    assert split_words(texts, Bm25(stemmer="none")) == [
         ["cats", "running", "15", "naïve_2"], [], []
     ]  # fmt: skip
-    assert split_words(texts, Bm25Settings())[0] == ["cat", "run", "15", "naïve_2"]
-    assert split_words(["Katzen die"], Bm25Settings(stopwords="german", stemmer="german")) == [
-        ["katz"]
-    ]
+    assert split_words(texts, Bm25())[0] == ["cat", "run", "15", "naïve_2"]
+    assert split_words(["Katzen die"], Bm25(stopwords="german", stemmer="german")) == [["katz"]]
     assert split_words(["the no"], PLAIN) == [["the", "no"]]
 
 
@@ -139,9 +138,9 @@ def test_titles_and_stems_count(tmp_path) -> None:
     passages = titled(("Zebra", "has stripes"), ("", "stripes of zebras"), ("Horse", "runs"))
     whole = Bm25Index.build(tmp_path / "a", passages).search_texts(["zebra"], 3)[0]
     assert set(whole.ids[:2]) == {0, 1} and whole.scores[1] > 0 == whole.scores[2]
-    bare = Bm25Index.build(tmp_path / "b", passages, settings=Bm25Settings(title=False))
+    bare = Bm25Index.build(tmp_path / "b", passages, settings=Bm25(title=False))
     assert bare.search_texts(["zebra"], 3)[0].scores[1] == 0
-    exact = Bm25Index.build(tmp_path / "c", passages, settings=Bm25Settings(stemmer="none"))
+    exact = Bm25Index.build(tmp_path / "c", passages, settings=Bm25(stemmer="none"))
     assert exact.search_texts(["zebra"], 3)[0].scores[1] == 0
 
 
@@ -177,7 +176,7 @@ def test_the_same_corpus_gives_the_same_files_in_every_process(tmp_path) -> None
 def test_an_index_is_built_once(tmp_path, monkeypatch) -> None:
     passages = FakePassages(len(TEXTS), TEXTS)
     first = Bm25Index.build(tmp_path, passages)
-    monkeypatch.setattr(bm25, "_write", None)
+    monkeypatch.setattr(bm25, "_indexed", None)
     again = Bm25Index.build(tmp_path, passages)
     assert again.identity == first.identity
     assert again.search_texts(["cat"], 6) == first.search_texts(["cat"], 6)
@@ -189,7 +188,7 @@ def test_identity_tells_corpora_and_settings_apart(tmp_path) -> None:
     changes = [{}, {"k1": 1.2}, {"b": 0.5}, {"variant": "atire"}, {"stemmer": "none"},
                {"stopwords": "none"}, {"title": False}]  # fmt: skip
     found = {
-        Bm25Index.build(tmp_path / str(i), passages, settings=Bm25Settings(**change)).identity
+        Bm25Index.build(tmp_path / str(i), passages, settings=Bm25(**change)).identity
         for i, change in enumerate(changes)
     }
     found.add(Bm25Index.build(tmp_path / "o", FakePassages(len(TEXTS), TEXTS, "other")).identity)
@@ -202,11 +201,11 @@ def test_an_index_of_something_else_is_refused(tmp_path) -> None:
     with pytest.raises(InputError, match=r"passages\.identity: the index has 'fake'.*'other'"):
         Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS, "other"))
     with pytest.raises(InputError, match=r"settings\.k1: the index has 0\.9, this run has 1\.2"):
-        Bm25Index.open(tmp_path, passages, settings=Bm25Settings(k1=1.2))
+        Bm25Index.open(tmp_path, passages, settings=Bm25(k1=1.2))
     with pytest.raises(InputError, match="holds no index"):
         Bm25Index.open(tmp_path / "nowhere", passages)
-    assert bm25.state(tmp_path) == "built"
-    assert bm25.state(tmp_path / "nowhere") == "not built yet"
+    assert state_of(tmp_path / "bm25", KIND) == "built"
+    assert state_of(tmp_path / "nowhere" / "bm25", KIND) == "not built yet"
 
 
 def cut(path: Path) -> None:
@@ -228,7 +227,7 @@ def test_a_damaged_index_is_refused_and_built_anew(tmp_path, harm, said, name) -
     harm(tmp_path / "bm25" / name)
     with pytest.raises(InputError, match=f"damaged.*{name}.*{said}"):
         Bm25Index.open(tmp_path, passages)
-    assert said in bm25.state(tmp_path)
+    assert said in state_of(tmp_path / "bm25", KIND)
     assert Bm25Index.build(tmp_path, passages).identity == whole.identity
     assert files(tmp_path) == before
 
@@ -239,19 +238,19 @@ def test_a_build_that_is_killed_leaves_nothing_that_counts(tmp_path, monkeypatch
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bm25.manifests, "finished", dies)
+    monkeypatch.setattr(builds, "finished", dies)
     with pytest.raises(KeyboardInterrupt):
         Bm25Index.build(tmp_path, passages)
-    assert (tmp_path / "bm25.new").exists() and bm25.state(tmp_path) == "not built yet"
+    assert (tmp_path / "bm25.new").exists() and state_of(tmp_path / "bm25", KIND) == "not built yet"
     monkeypatch.undo()
     Bm25Index.build(tmp_path, passages)
-    assert bm25.state(tmp_path) == "built" and not (tmp_path / "bm25.new").exists()
+    assert state_of(tmp_path / "bm25", KIND) == "built" and not (tmp_path / "bm25.new").exists()
 
 
 def test_a_full_disk_is_told_before_anything_is_written(tmp_path, monkeypatch) -> None:
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10))
-    with pytest.raises(InputError, match=r"bm25 needs .* GB, its disk has 0\.00 GB left"):
+    with pytest.raises(InputError, match=r"index in .* needs .* GB, its disk has 0\.00 GB left"):
         Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS))
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
@@ -270,10 +269,10 @@ def test_a_full_disk_is_told_before_anything_is_written(tmp_path, monkeypatch) -
 )
 def test_settings_that_will_not_do(tmp_path, changes, said) -> None:
     with pytest.raises(InputError, match=said):
-        Bm25Index.build(tmp_path, FakePassages(3), settings=Bm25Settings(**changes))
+        Bm25Index.build(tmp_path, FakePassages(3), settings=Bm25(**changes))
 
 
-@pytest.mark.parametrize("package, chosen", [("bm25s", PLAIN), ("PyStemmer", Bm25Settings())])
+@pytest.mark.parametrize("package, chosen", [("bm25s", PLAIN), ("PyStemmer", Bm25())])
 def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, package, chosen) -> None:
     def version(name: str) -> str:
         if name == package:

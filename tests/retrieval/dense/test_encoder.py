@@ -6,7 +6,7 @@ import pytest
 
 from jaxrag.models.checkpoint.files import fingerprint, locate, read_tensors
 from jaxrag.retrieval import buckets
-from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import BERT, CONFIGS, WORDS, XLM_ROBERTA
@@ -21,7 +21,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def minilm():
-    return Encoder.load(MINILM, max_length=128)
+    return Encoder.load(MINILM, EncoderSettings(max_length=128))
 
 
 def sentences(count, longest=28, seed=0):
@@ -34,7 +34,7 @@ def sentences(count, longest=28, seed=0):
 def test_vectors_equal_the_float64_reference(kind, pooling, tmp_path):
     config = CONFIGS[kind]
     small_bert.write(tmp_path, config, classifier=False)
-    encoder = Encoder.load(str(tmp_path), pooling=pooling)
+    encoder = Encoder.load(str(tmp_path), EncoderSettings(pooling=pooling))
     texts, tensors, tokenizer = sentences(5), read_tensors(tmp_path), small_bert.tokenizer(config)
     for text, got in zip(texts, encoder.embed(texts), strict=True):
         ids = np.array([tokenizer(text).input_ids])
@@ -72,8 +72,8 @@ def test_eight_devices_give_what_one_gives(checkpoint):
 
 
 def test_prefixes_and_titles(checkpoint):
-    encoder = Encoder.load(checkpoint, query_prefix="the ", passage_prefix="a ")
-    bare = Encoder.load(checkpoint, embed_title=False)
+    encoder = Encoder.load(checkpoint, EncoderSettings(query_prefix="the ", passage_prefix="a "))
+    bare = Encoder.load(checkpoint, EncoderSettings(embed_title=False))
     texts = [Passage("1", "Cat", "on rug"), Passage("2", "", "mat")]
     np.testing.assert_array_equal(encoder.embed(["cat"]), bare.embed(["the cat"]))
     np.testing.assert_array_equal(
@@ -83,12 +83,12 @@ def test_prefixes_and_titles(checkpoint):
 
 
 def test_length_limit_and_norms(checkpoint):
-    short = Encoder.load(checkpoint, max_length=5, normalise=False)
+    short = Encoder.load(checkpoint, EncoderSettings(max_length=5, normalise=False))
     # [CLS], three words and [SEP] are left of the second.
     one, other = short.embed(["the cat sat", "the cat sat on mat"])
     np.testing.assert_array_equal(one, other)
     assert abs(np.linalg.norm(one) - 1) > 0.1
-    unit = Encoder.load(checkpoint, max_length=5).embed(["the cat sat"])[0]
+    unit = Encoder.load(checkpoint, EncoderSettings(max_length=5)).embed(["the cat sat"])[0]
     np.testing.assert_allclose(unit, one / np.linalg.norm(one), atol=1e-6)
 
 
@@ -109,7 +109,7 @@ def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
         {"normalise": False},
         {"dtype": "bfloat16"},
     ]
-    identities = [Encoder.load(checkpoint, **setting).identity for setting in settings]
+    identities = [Encoder.load(checkpoint, EncoderSettings(**one)).identity for one in settings]
     other = small_bert.write(tmp_path, BERT, classifier=False, seed=1)
     identities.append(Encoder.load(str(other)).identity)
     assert len(set(identities)) == 9
@@ -126,19 +126,23 @@ def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
         ({"max_length": 4, "title_pair": True}, "max_length is 4; .* allows 5 to 64 tokens"),
         ({"embed_title": False, "title_pair": True}, "title_pair .* but embed_title is off"),
         ({"dtype": "float16"}, "dtype is 'float16'"),
-        ({"batch_tokens": 0}, "batch_tokens is 0"),
     ],
 )
 def test_settings_that_will_not_do(checkpoint, settings, message):
     with pytest.raises(InputError, match=message):
-        Encoder.load(checkpoint, **settings)
+        Encoder.load(checkpoint, EncoderSettings(**settings))
+
+
+def test_batches_need_a_token(checkpoint):
+    with pytest.raises(InputError, match="batch_tokens is 0"):
+        Encoder.load(checkpoint, batch_tokens=0)
 
 
 def test_positions_of_xlm_roberta_limit_its_length(tmp_path):
     path = str(small_bert.write(tmp_path, XLM_ROBERTA, classifier=False))
     assert Encoder.load(path).max_length == 60
     with pytest.raises(InputError, match="allows 3 to 60"):
-        Encoder.load(path, max_length=61)
+        Encoder.load(path, EncoderSettings(max_length=61))
 
 
 def test_minilm_puts_what_means_the_same_together(minilm):
@@ -191,9 +195,8 @@ def test_minilms_hidden_states_equal_torchs(minilm):
 
 def test_titles_as_pairs_equal_the_float64_reference(tmp_path):
     small_bert.write(tmp_path, BERT, classifier=False)
-    encoder = Encoder.load(
-        str(tmp_path), pooling="cls", title_pair=True, passage_prefix="a ", normalise=False
-    )
+    settings = EncoderSettings("cls", title_pair=True, passage_prefix="a ", normalise=False)
+    encoder = Encoder.load(str(tmp_path), settings)
     passages = [Passage("1", "Cat", "sat on mat"), Passage("2", "", "the rug"),
                 Passage("3", "bank of paris", "money"), Passage("4", "", "")]  # fmt: skip
     words = [["a", "cat", "[SEP]", "sat", "on", "mat"], ["a", "the", "rug"],
@@ -209,7 +212,7 @@ def test_titles_as_pairs_equal_the_float64_reference(tmp_path):
 
 def test_a_pair_that_is_too_long_loses_of_its_longer_part(checkpoint):
     pairs = {"title_pair": True, "normalise": False, "max_length": 7}
-    encoder = Encoder.load(checkpoint, **pairs)
+    encoder = Encoder.load(checkpoint, EncoderSettings(**pairs))
     # [CLS], [SEP] and [SEP] leave four words: one of the title, three of the text.
     long, short = Passage("1", "cat", "sat on mat of rug"), Passage("2", "cat", "sat on mat")
     one, other = encoder.embed_passages([long, short])
@@ -223,5 +226,5 @@ def test_identities_from_before_pairs_are_as_they_were(checkpoint):
         '"passage_prefix":"","pooling":"mean","query_prefix":"","weights":"%s"}}'
     )
     assert Encoder.load(checkpoint).identity == before % fingerprint(locate(checkpoint))
-    paired = json.loads(Encoder.load(checkpoint, title_pair=True).identity)
+    paired = json.loads(Encoder.load(checkpoint, EncoderSettings(title_pair=True)).identity)
     assert paired["encoder"]["title_pair"] is True

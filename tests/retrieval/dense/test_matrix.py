@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.retrieval.corpus import shards
+from jaxrag.retrieval.corpus import builds
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest
-from jaxrag.retrieval.dense.matrix import build_matrix, open_matrix
-from jaxrag.types import InputError
-from tests.retrieval.fakes import FakeEncoder, FakePassages
+from jaxrag.retrieval.dense.matrix import build_matrix, open_matrix, rank
+from jaxrag.types import InputError, Ranking
+from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, numbered
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -47,7 +47,7 @@ def test_rows_are_the_passages_vectors(count, shard_rows, chunk_rows, dtype, dat
         )
         expected = FakeEncoder().embed_passages(passages.rows).astype(dtype)
         assert matrix.shape == expected.shape
-        assert len(matrix.shards) == -(-count // shard_rows)
+        assert len(matrix.rows.files) == -(-count // shard_rows)
         assert np.array_equal(matrix[:], expected)
         rows = data.draw(st.lists(st.integers(0, count - 1)))
         assert np.array_equal(matrix.stored(rows), expected[rows])
@@ -297,7 +297,7 @@ def test_a_disk_that_fills_up_loses_one_chunk(tmp_path, monkeypatch) -> None:
 
     sizes = {"shard_rows": 10, "chunk_rows": 4}  # chunks of 4, 4, 2 | 4, 4, ...
     with monkeypatch.context() as patch, pytest.raises(InputError, match=r"disk.*full"):
-        patch.setattr(shards, "_to_disk", to_disk)
+        patch.setattr(builds, "_to_disk", to_disk)
         build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "i", **sizes)
     rest = FakeEncoder()
     build_matrix(FakePassages(30), rest, tmp_path / "i", **sizes)
@@ -320,3 +320,47 @@ def test_identity_tells_contents_apart(built, tmp_path) -> None:
     assert one.identity["encoder"] == {"model": "fake", "pooling": "mean"}
     assert one.identity != other.identity
     assert one.manifest == read_manifest(built, "matrix")
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    # exact in float16
+    vectors = np.array([[1, 0], [0, 1], [0.5, 0.5], [1, 0], [-1, 2]], np.float32)
+    return build_matrix(numbered(5), VectorEncoder(vectors), tmp_path / "i", shard_rows=2)
+
+
+def test_worked_by_hand(matrix) -> None:
+    queries = np.array([[2, 1], [0, -1]], np.float32)
+    every = np.tile(np.arange(5), (2, 1))
+    # [2, 1]: 2, 1, 1.5, 2, 0    [0, -1]: 0, -1, -0.5, 0, -2
+    found = rank(matrix, queries, every, metric="inner_product").rankings(3)
+    assert found == [Ranking((0, 3, 2), (2.0, 2.0, 1.5)), Ranking((0, 3, 2), (0.0, 0.0, -0.5))]
+    # [2, 1]: |(1, 1)|^2 = 2, |(2, 0)|^2 = 4, |(1.5, 0.5)|^2 = 2.5, 2, |(3, -1)|^2 = 10
+    (found, _) = rank(matrix, queries, every, metric="l2").rankings(9)
+    assert found == Ranking((0, 3, 2, 1, 4), (-2.0, -2.0, -2.5, -4.0, -10.0))
+
+
+def test_the_order_of_candidates_does_not_matter_and_gaps_are_left_out(matrix) -> None:
+    query = np.array([[2, 1]], np.float32)
+    found = rank(matrix, query, np.array([[3, -1, 2, 0, -1]]), metric="inner_product")
+    assert found.rankings(5) == [Ranking((0, 3, 2), (2.0, 2.0, 1.5))]
+    assert rank(matrix, query, np.array([[-1]]), metric="l2").rankings(1) == [Ranking((), ())]
+
+
+def test_no_queries(matrix) -> None:
+    none = np.empty((0, 2), np.float32)
+    assert rank(matrix, none, np.empty((0, 3), int), metric="l2").rankings(3) == []
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "l2"])
+def test_a_score_depends_on_nothing_but_its_query_and_row(tmp_path, metric) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((300, 129), np.float32)
+    matrix = build_matrix(numbered(300), VectorEncoder(vectors), tmp_path / "i")
+    queries = rng.standard_normal((37, 129), np.float32)
+    rows = np.stack([rng.permutation(300)[:21] for _ in queries])
+    together = rank(matrix, queries, rows, metric=metric)
+    for i, query in enumerate(queries):
+        alone = rank(matrix, query[None], rows[i : i + 1, ::-1], metric=metric)
+        assert np.array_equal(alone.rows[0], together.rows[i])
+        assert alone.scores[0].tobytes() == together.scores[i].tobytes()

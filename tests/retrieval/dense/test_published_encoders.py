@@ -8,11 +8,11 @@ import pytest
 
 from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
 from jaxrag.models.checkpoint.files import read_config, read_tensors, write_checkpoint
+from jaxrag.retrieval.dense.encoder import TwoTowers
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
 from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
-from jaxrag.retrieval.dense.two_towers import TwoTowers
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import BERT, random_tensors
@@ -119,9 +119,9 @@ def test_identity_names_both_towers(towers, plain):
 def test_towers_of_different_sizes_are_refused(towers, tmp_path):
     wide = write_tower(tmp_path, "question_encoder", DPR | {"hidden_size": 30})
     other = BiEncoder(towers[1], query_checkpoint=wide, max_length=64)
-    with pytest.raises(InputError, match="vectors of 30 numbers, that of passages of 24"):
+    with pytest.raises(InputError, match="vectors of 30 numbers, the passage checkpoint of 24"):
         other.load()
-    with pytest.raises(InputError, match="no two towers"):
+    with pytest.raises(InputError, match="not two towers"):
         other.describe()
 
 

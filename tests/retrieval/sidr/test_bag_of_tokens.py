@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval.corpus import builds
-from jaxrag.retrieval.sidr import bag_search, token_rows
-from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, build_bag_of_tokens
-from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr import token_search, token_tiles
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, build_bag_of_tokens
 from jaxrag.types import InputError, Passage
 from tests.retrieval.fakes import FakePassages, numbered
 
@@ -138,11 +137,11 @@ def test_little_is_scored_in_full(tmp_path, monkeypatch) -> None:
     bags = random_bags(rng, 20_000)
     index = build(tmp_path, bags)
     scored = []
-    original = token_rows.scores
+    original = token_tiles.scores
     monkeypatch.setattr(
-        token_rows, "scores", lambda *args: scored.append(len(args[2])) or original(*args)
+        token_tiles, "scores", lambda *args: scored.append(len(args[2])) or original(*args)
     )
-    monkeypatch.setattr(bag_search.BagSearch, "_everything", None)
+    monkeypatch.setattr(token_search.TokenSearch, "_search_all", None)
     queries = rng.gamma(2.0, 1.0, (1, V)).astype(np.float32)
     check(index, bags, queries, 10)
     assert 10 <= sum(scored) < 1000

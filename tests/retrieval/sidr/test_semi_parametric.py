@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.sidr.bag_of_tokens import build_bag_of_tokens
-from jaxrag.retrieval.sidr.bag_tokenizer import BagTokenizer
+from jaxrag.retrieval.sidr.bag_of_tokens import BagTokenizer, build_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import PassageVectors, SidrIndex, late
 from jaxrag.retrieval.sidr.sparse import build_sparse
@@ -218,7 +217,7 @@ def test_another_encoder_over_the_same_tokens(encoder, bags, vectors):
     [
         ("late", "vectors", "late search does not go with a SparseIndex"),
         ("parametric", "bags", "parametric search does not go with a BagOfTokens"),
-        ("gamma", "bags", "search is 'gamma'; there are late, beta"),
+        ("gamma", "bags", "search is 'gamma'; allowed are late, beta"),
     ],
 )
 def test_what_does_not_go_together(encoder, bags, vectors, search, over, said):
@@ -232,5 +231,5 @@ def test_more_than_late_search_orders_is_refused(encoder, bags):
         SidrIndex.make(encoder, Corpus(), bags, m=0)
     index = SidrIndex.make(encoder, Corpus(), bags, m=4)
     for k in (0, 5):
-        with pytest.raises(InputError, match=f"{k} passages are asked for, but late search orders"):
+        with pytest.raises(InputError, match=f"{k} passages are requested, but late"):
             index.search_texts(QUESTIONS, k)

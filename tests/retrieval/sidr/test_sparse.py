@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.functional import sparse
-from jaxrag.retrieval.sidr import sparse_search
+from jaxrag.retrieval.sidr import sparse as sparse_index
 from jaxrag.retrieval.sidr.sparse import SparseIndex, build_sparse
 from jaxrag.types import InputError
 from tests.retrieval.fakes import FakePassages, numbered
@@ -108,7 +108,7 @@ def test_float64_reference(seed, count) -> None:
 
 
 def test_more_ties_than_candidates(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(sparse_search, "_MOST", 64)
+    monkeypatch.setattr(sparse_index, "_MOST", 64)
     ids, values = entries(np.random.default_rng(0), 500)
     values[:] = 1
     ids[:] = np.arange(L)
@@ -121,7 +121,7 @@ def test_eight_devices_and_company_change_nothing(tmp_path) -> None:
     ids, values = entries(rng, 301)
     one = build(tmp_path, ids, values, shard_rows=70)
     many = SparseIndex.open(tmp_path, numbered(301), IDENTITY, devices=jax.devices())
-    assert len(many.searcher.held[0].sharding.device_set) == 8
+    assert len(many.parts[0].sharding.device_set) == 8
     queries = (10.0 ** rng.uniform(-6, 6, (40, V))).astype(np.float32)
     together = one.search(queries, 9)
     assert many.search(queries, 9) == together

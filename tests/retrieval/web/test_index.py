@@ -13,8 +13,8 @@ from jaxrag.core.store import Store
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.web import cache as web_cache
 from jaxrag.retrieval.web.cache import WebCache
+from jaxrag.retrieval.web.index import Web
 from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, row_of
-from jaxrag.retrieval.web.settings import Web
 from jaxrag.types import EngineDown, InputError, Passage, Ranking
 from tests.retrieval.web.fake_search import KEY, brave_error, serving
 
@@ -78,7 +78,7 @@ def test_offline_needs_no_key_but_a_search(tmp_path, monkeypatch) -> None:
     with pytest.raises(InputError, match=r"holds no searches with these settings.*offline=False"):
         Web(offline=True).open(None, tmp_path)
     monkeypatch.setenv("MY_KEY", "two words")
-    with pytest.raises(InputError, match="what MY_KEY holds is no key") as caught:
+    with pytest.raises(InputError, match="value of MY_KEY is not a key") as caught:
         Web(key_variable="MY_KEY").open(None, tmp_path)
     assert "two words" not in str(caught.value)
 
@@ -93,7 +93,7 @@ def test_blank_queries_ask_nobody(tmp_path) -> None:
 @pytest.mark.parametrize("k", [0, -1, 5])
 def test_k(tmp_path, k) -> None:
     with serving() as server:
-        with pytest.raises(InputError, match=rf"k is {k}, and a search asks for 4"):
+        with pytest.raises(InputError, match=rf"k is {k}, but a search requests 4"):
             opened(tmp_path, server).search_texts(["rome"], k)
         assert server.asked == []
 
@@ -328,9 +328,9 @@ def test_the_plan_is_told_without_asking(tmp_path) -> None:
 @pytest.mark.parametrize(
     "wrong, said",
     [
-        ({"engine": "google"}, "engine is 'google'; there are brave, searxng"),
+        ({"engine": "google"}, "engine is 'google'; allowed are brave, searxng"),
         ({"engine": "searxng"}, "no SearXNG instance is named"),
-        ({"count": 21}, "count is 21; brave takes 1 to 20"),
+        ({"count": 21}, "count is 21; brave allows 1 to 20"),
         ({"count": 0}, "count is 0"),
         ({"rate": 0.0}, "rate is 0.0"),
         ({"patience": -1.0}, "patience -1.0"),

@@ -137,7 +137,7 @@ def test_figures_of_queries_and_of_labels(tmp_path: Path) -> None:
 
     pairs = [TextPair("a", "find a", "a cat; a rug **"), TextPair("b", "find b", "paris **"),
              TextPair("c", "find c", "rome **")]  # fmt: skip
-    encoder = Encoder.load(settings.encoder, pooling="mean")
+    encoder = Encoder.load(settings.encoder)
     judge: Any = Judge(student, pairs, task="queries", encoder=encoder)
     found = judge(student.params, Says(" a cat; a rug **\n", "a cat **", " ;; **")).columns
     assert found["exact"].tolist() == [1, 0, 0] and found["parsed"].tolist() == [1, 1, 0]

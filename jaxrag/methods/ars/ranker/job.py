@@ -42,7 +42,7 @@ from jaxrag.methods.ars.ranker.label_file import (
 from jaxrag.methods.ars.ranker.settings import RankerTraining
 from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, write_ranker
 from jaxrag.models.checkpoint.files import locate
-from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, trained
@@ -127,7 +127,7 @@ class TrainRanker:
         if source:
             record["source"] = source
         with job_directory(workdir, record) as directory:
-            encoder = Encoder.load(self.checkpoint, pooling="mean", dtype=self.dtype or None)
+            encoder = Encoder.load(self.checkpoint, EncoderSettings(dtype=self.dtype or None))
             references = {
                 "cosine": evaluation.cosines(encoder, examples),
                 "random": evaluation.random_orders(examples, seed=self.split_seed),

@@ -21,7 +21,7 @@ from jaxrag.methods.errr.ppo import figures as ppo_figures
 from jaxrag.methods.errr.ppo import job
 from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
-from jaxrag.retrieval.bm25.settings import Bm25
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import Run

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.retrieval.corpus import shards
-from jaxrag.retrieval.corpus.shards import write_shard
+from jaxrag.retrieval.corpus import builds
+from jaxrag.retrieval.corpus.builds import write_shard
 
 VECTORS = np.random.default_rng(0).standard_normal((64, 3)).astype(np.float16)
 
@@ -33,7 +33,7 @@ def write(
         path,
         rows,
         make,
-        dimension=3,
+        width=3,
         dtype="float16",
         chunk_rows=chunk_rows,
         advance=advanced.append,
@@ -69,7 +69,7 @@ def test_a_finished_file_that_nobody_took_note_of_is_kept(tmp_path) -> None:
     path = tmp_path / "part.npy"
     write(path, range(40), chunk_rows=8)
     assert write(path, range(40), chunk_rows=8) == []
-    shards.journal_of(path).unlink()  # without it, the file is of unknown origin
+    builds.journal_of(path).unlink()  # without it, the file is of unknown origin
     assert len(write(path, range(40), chunk_rows=8)) == 40
 
 
@@ -111,17 +111,17 @@ def test_an_unfinished_shard_of_another_shape_is_not_used(tmp_path) -> None:
 
 def test_chunks_grow_while_they_are_quick(tmp_path, monkeypatch) -> None:
     clock = iter(range(0, 1000, 2))  # each look at the clock takes 2 seconds
-    monkeypatch.setattr(shards.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(shards, "_FIRST", 4)
-    monkeypatch.setattr(shards, "_MOST", 16)
+    monkeypatch.setattr(builds.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(builds, "_FIRST", 4)
+    monkeypatch.setattr(builds, "_MOST", 16)
     sizes = []
-    arguments = {"dimension": 3, "dtype": "float16", "chunk_rows": None, "advance": sizes.append}
+    arguments = {"width": 3, "dtype": "float16", "chunk_rows": None, "advance": sizes.append}
     made = write_shard(
         tmp_path / "x.npy", range(64), lambda r: VECTORS[r.start : r.stop], **arguments
     )
     assert made.bytes == 128 + 64 * 3 * 2
     assert sizes == [0, 4, 8, 16, 16, 16, 4]
-    monkeypatch.setattr(shards, "_SECONDS", 1.0)
+    monkeypatch.setattr(builds, "_SECONDS", 1.0)
     sizes.clear()
     write_shard(tmp_path / "y.npy", range(12), lambda r: VECTORS[r.start : r.stop], **arguments)
     assert sizes == [0, 4, 4, 4]

@@ -1,4 +1,8 @@
-"""Exact search of token sets: bounds by the devices, scores in float64, and proof of the rest."""
+"""Exact search of token sets: upper bounds on the devices, then float64 scores on the host.
+
+The devices bound every passage's score and keep the best two of each block. The blocks with the
+best bounds are scored, until no other block's bound reaches the k-th best score.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +20,23 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from jaxrag.functional import bag_of_tokens as kernel
 from jaxrag.functional.bag_of_tokens import BLOCK, LEVELS, Blocks, Part, Selected
-from jaxrag.retrieval.rescoring import check_query
-from jaxrag.retrieval.sidr.token_rows import Found, TokenFile, every_score
+from jaxrag.retrieval.retriever import check_queries
+from jaxrag.retrieval.sidr.token_tiles import BestPassages, TokenFile, every_score
 from jaxrag.types import InputError, Ranking
 
-_SIZES = (1, 32, 64)  # queries that a table serves; of 2 to 4 each gets its own
-_ALONE = 4
-_MOST = 1 << 13  # blocks looked into, before every passage of the corpus is scored
-_ABOVE = 1 + 2.0**-40  # a bound's and a score's roundings in float64 are far smaller
-_TINY = 1e-30  # queries below it are out of float32's reach
+_SIZES = (1, 32, 64)  # queries of a table
+_ALONE = 4  # up to so many queries are searched one by one
+_MOST = 1 << 13  # most blocks of a query; with more ties every passage is scored
+_ABOVE = 1 + 2.0**-40  # more than the rounding of bounds and scores in float64
+_TINY = 1e-30  # queries with smaller weights are out of float32's range
 
 
 @dataclasses.dataclass(frozen=True)
-class BagSearch:
+class TokenSearch:
     """Files of tiles on the devices.
 
-    ``parts`` are, on one CPU device, the mapped files themselves; else one `Part` of all files,
-    spread over ``mesh``.
+    On one CPU device, ``parts`` are the memory-mapped files themselves; else one `Part` of all
+    files, sharded over ``mesh``.
     """
 
     files: tuple[TokenFile, ...]
@@ -41,19 +45,19 @@ class BagSearch:
     mapped: bool
 
     @classmethod
-    def of(cls, files: tuple[TokenFile, ...], devices: Sequence[Any] | None) -> BagSearch:
+    def make(cls, files: tuple[TokenFile, ...], devices: Sequence[Any] | None) -> TokenSearch:
         """Puts the files on the devices, by default all of this process."""
         devices = list(devices or jax.local_devices())
         mesh = Mesh(np.asarray(devices), ("rows",))
         if len(devices) == 1 and devices[0].platform == "cpu":
-            put = partial(jax.device_put, device=devices[0])  # a map that is aligned is not copied
+            put = partial(jax.device_put, device=devices[0])  # no copy if aligned
             parts = tuple(Part(*map(put, _part(file))) for file in files)
             return cls(files, mesh, parts, mapped=True)
-        return cls(files, mesh, (_spread(files, mesh),), mapped=False)
+        return cls(files, mesh, (_shard(files, mesh),), mapped=False)
 
     @property
     def span(self) -> int:
-        """Columns of a file, those beyond its passages included."""
+        """Columns of a file, padding included."""
         return self.files[0].tiles * self.files[0].tile
 
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
@@ -79,7 +83,7 @@ class BagSearch:
             found |= {int(left[i]): rankings[i] for i in np.flatnonzero(sure)}
             left = left[~sure]
             wanted *= 8
-        return [found.get(i) or self._everything(padded[i], k) for i in range(len(queries))]
+        return [found.get(i) or self._search_all(padded[i], k) for i in range(len(queries))]
 
     def _bounds(self, table: UInt8[Any, "65536 ..."]) -> Blocks:
         if not self.mapped:
@@ -100,50 +104,50 @@ class BagSearch:
         levels: Float[np.ndarray, "q 1"],
         k: int,
     ) -> tuple[list[Ranking], Bool[np.ndarray, " q"]]:
-        """The best of the selected blocks, and which queries can have no better passage.
+        """The best of the selected blocks, and the queries that can have no better passage.
 
-        The last block selected bounds all that were not; it is not looked into itself.
+        The last selected block only serves as the bound of all other blocks.
         """
-        places = self._places(selected.blocks[:, :-1], selected.lanes[:, :-1])
+        columns = self._columns(selected.blocks[:, :-1], selected.lanes[:, :-1])
         bounds, seconds = selected.bounds * levels, selected.seconds * levels
         real = selected.blocks[:, :-1] >= 0
-        early = real & (np.arange(places.shape[1]) < k)
-        best = Found(self.files, queries, span=self.span, k=k)
+        early = real & (np.arange(columns.shape[1]) < k)
+        best = BestPassages(self.files, queries, span=self.span, k=k)
         every = np.arange(len(queries))[:, None]
-        best.add(every, places, where=early)
+        best.add(every, columns, where=early)
         kth = best.kth[:, None]
-        best.add(every, places, where=real & ~early & (bounds[:, :-1] >= kth))
+        best.add(every, columns, where=real & ~early & (bounds[:, :-1] >= kth))
         kth = best.kth[:, None]
-        rivals = real & (selected.seconds[:, :-1] >= 0) & (seconds[:, :-1] >= kth)
-        of, at = np.nonzero(rivals)
+        second = real & (selected.seconds[:, :-1] >= 0) & (seconds[:, :-1] >= kth)
+        of, at = np.nonzero(second)
         block, lane = (x[of, at][:, None] for x in (selected.blocks, selected.lanes))
-        beside = self._places(block, np.arange(BLOCK))
+        beside = self._columns(block, np.arange(BLOCK))
         best.add(of[:, None], beside, where=(np.arange(BLOCK) != lane) & self._holds(beside))
         rest = np.where(selected.blocks[:, -1] < 0, -np.inf, bounds[:, -1])
         return best.rankings(), rest < best.kth
 
-    def _places(
+    def _columns(
         self, blocks: Int[np.ndarray, "q m"], lanes: Int[np.ndarray, "*q m"]
     ) -> Int[np.ndarray, "q m"]:
-        """Columns, counted over all tiles, of lanes of blocks."""
+        """Columns, counted over all files, of lanes of blocks."""
         apart = self.files[0].tile // BLOCK
         tile, rest = np.divmod(blocks.astype(np.int64), apart)
         return (tile * BLOCK + lanes) * apart + rest
 
-    def _holds(self, places: Int[np.ndarray, "q m"]) -> Bool[np.ndarray, "q m"]:
-        """Whether there is a passage."""
+    def _holds(self, columns: Int[np.ndarray, "q m"]) -> Bool[np.ndarray, "q m"]:
+        """Whether a column has a passage."""
         counts = np.array([file.count for file in self.files])
-        file, column = np.divmod(places, self.span)
+        file, column = np.divmod(columns, self.span)
         return column < counts[file]
 
-    def _everything(self, query: Float[np.ndarray, " v"], k: int) -> Ranking:
-        """Every passage scored: for a query with more ties than blocks are looked into."""
+    def _search_all(self, query: Float[np.ndarray, " v"], k: int) -> Ranking:
+        """Scores every passage: for a query with very many ties."""
         if not query.any():
             return Ranking(tuple(range(k)), (0.0,) * k)
         best = np.empty(0), np.empty(0, np.int64)
         for file in self.files:
-            here = every_score(file, query)
-            score, row = (np.concatenate(both) for both in zip(best, here, strict=True))
+            scored = every_score(file, query)
+            score, row = (np.concatenate(both) for both in zip(best, scored, strict=True))
             order = np.lexsort((row, -score))[:k]
             best = score[order], row[order]
         return Ranking(tuple(best[1].tolist()), tuple(best[0].tolist()))
@@ -152,12 +156,12 @@ class BagSearch:
 def check_weights(
     queries: Float[np.ndarray, "q v"], k: int, vocabulary: int
 ) -> Float[np.ndarray, "q v"]:
-    """The queries as float32; InputError where they or ``k`` cannot be searched with."""
-    queries = check_query(queries, k, vocabulary)
+    """The queries as float32; InputError for invalid queries or ``k``."""
+    queries = check_queries(queries, k, vocabulary)
     if (queries < 0).any():
         bad = int(np.flatnonzero((queries < 0).any(axis=1))[0])
         raise InputError(
-            f"query {bad} has a negative weight; weights of tokens are at least 0, as SiDR's are"
+            f"query {bad} has a negative weight; token weights must be at least 0, as SiDR's are"
         )
     return queries
 
@@ -165,7 +169,7 @@ def check_weights(
 def _table(
     queries: Float[np.ndarray, "q v"], largest: Float[np.ndarray, " q"]
 ) -> UInt8[Any, "65536 ..."]:
-    """The queries' levels, with zeros up to the next size, so that few programs serve all calls."""
+    """The queries' levels, padded to the next size, so that few programs are compiled."""
     size = next(size for size in _SIZES if size >= len(queries))
     inverse = np.zeros(size, np.float32)
     reached = np.flatnonzero(largest >= _TINY)
@@ -179,28 +183,28 @@ def _part(file: TokenFile) -> Part:
     return Part(*arrays)
 
 
-def _spread(files: Sequence[TokenFile], mesh: Mesh) -> Part:
-    """All files as one `Part`, [p ...], of which each device reads its own."""
+def _shard(files: Sequence[TokenFile], mesh: Mesh) -> Part:
+    """All files as one `Part` [p ...]; each device reads its shard."""
     devices = mesh.devices.size
     number = -(-len(files) // devices) * devices
     height, tiles, tile = max(len(f.slots) for f in files), files[0].tiles, files[0].tile
     sharding = NamedSharding(mesh, P("rows"))
 
-    def spread(shape: tuple[int, ...], dtype: Any, of: Any) -> Any:
-        def here(index: Any) -> np.ndarray:
+    def sharded(shape: tuple[int, ...], dtype: Any, array_of: Any) -> Any:
+        def read(index: Any) -> np.ndarray:
             numbers = range(*index[0].indices(number))
             held = np.zeros((len(numbers), *shape), dtype)
             for place, at in enumerate(numbers):
                 if at < len(files):
-                    value = of(files[at])
+                    value = array_of(files[at])
                     held[(place, *map(slice, value.shape))] = value
             return held
 
-        return jax.make_array_from_callback((number, *shape), sharding, here)
+        return jax.make_array_from_callback((number, *shape), sharding, read)
 
     return Part(
-        spread((height, tile), np.uint16, lambda file: file.slots),
-        spread((tiles,), np.int32, lambda file: file.starts),
-        spread((tiles,), np.int32, lambda file: file.widths),
-        spread((), np.int32, lambda file: np.asarray(file.count)),
+        sharded((height, tile), np.uint16, lambda file: file.slots),
+        sharded((tiles,), np.int32, lambda file: file.starts),
+        sharded((tiles,), np.int32, lambda file: file.widths),
+        sharded((), np.int32, lambda file: np.asarray(file.count)),
     )

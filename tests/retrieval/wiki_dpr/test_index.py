@@ -12,10 +12,13 @@ from jaxrag.retrieval.corpus.manifest import read_manifest
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.settings import BiEncoder
-from jaxrag.retrieval.wiki_dpr import published as wiki_dpr
-from jaxrag.retrieval.wiki_dpr import settings as settings_module
-from jaxrag.retrieval.wiki_dpr.published import PublishedIndex, PublishedVectors, import_published
-from jaxrag.retrieval.wiki_dpr.settings import WikiDpr
+from jaxrag.retrieval.wiki_dpr import index as wiki_dpr
+from jaxrag.retrieval.wiki_dpr.index import (
+    PublishedIndex,
+    PublishedVectors,
+    WikiDpr,
+    import_published,
+)
 from jaxrag.retrieval.wiki_dpr.sources import fingerprint, open_published
 from jaxrag.types import InputError, Passage
 from tests.retrieval.fakes import VectorEncoder
@@ -277,7 +280,7 @@ def test_a_column_of_another_type(tmp_path, kind) -> None:
     whole = table(texts_of(5), vectors_of(5)).drop_columns(["embeddings"])
     whole = whole.append_column("embeddings", pa.nulls(5, kind))
     pq.write_table(whole, tmp_path / "source" / "a.parquet")
-    refused(tmp_path, "wanted are lists of floats")
+    refused(tmp_path, "it must be lists of floats")
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.999])
@@ -318,9 +321,9 @@ def test_arrays_that_are_none(tmp_path) -> None:
     path = tmp_path / "source" / "vectors-10.npy"
     data = path.read_bytes()
     path.write_bytes(data[:-1])
-    refused(tmp_path, "vectors-10.npy is no array of numbers, or is cut short")
+    refused(tmp_path, "vectors-10.npy is not an array of numbers, or is cut short")
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    refused(tmp_path, "vectors-10.npy is no array of numbers")  # pickles are not read
+    refused(tmp_path, "vectors-10.npy is not an array of numbers")  # pickles are not read
     for wrong in (np.zeros((3, D), np.int8), np.zeros(3, np.float32), np.zeros((0, D), "f")):
         np.save(path, wrong)
         refused(tmp_path, "vectors are float16 or float32")
@@ -433,7 +436,7 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     monkeypatch.setattr(BiEncoder, "load", lambda self: queries)
     settings = WikiDpr(exact=exact, metric="inner_product")
     assert "not imported yet" in settings.state(None, tmp_path)
-    with pytest.raises(InputError, match=r"no sound import: its passages are not there\. Name"):
+    with pytest.raises(InputError, match=r"no complete import: its passages are not there\. Give"):
         settings.open(None, tmp_path)
     with_source = WikiDpr(str(tmp_path / "source"), exact=exact, metric="inner_product")
     index = with_source.open(None, tmp_path)
@@ -447,7 +450,7 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     shard = tmp_path / "wiki_dpr" / "vectors" / "vectors-00000.npy"
     shard.write_bytes(shard.read_bytes()[:-2])
     assert "vectors-00000.npy has" in settings.state(None, tmp_path)
-    with pytest.raises(InputError, match=r"no sound import: the index is damaged.*source=FOLDER"):
+    with pytest.raises(InputError, match=r"no complete import: the index is damaged.*source="):
         settings.open(None, tmp_path)
     repaired = WikiDpr(str(tmp_path / "gone"), exact=exact, metric="inner_product")
     assert repaired.open(None, tmp_path).identity == index.identity
@@ -460,7 +463,7 @@ def test_without_pyarrow(tmp_path, monkeypatch) -> None:
 
 
 def test_the_question_encoder_is_dprs(tmp_path) -> None:
-    encoder = settings_module.dpr_questions()
+    encoder = wiki_dpr.dpr_questions()
     assert (encoder.pooling, encoder.normalise, encoder.query_checkpoint) == ("cls", False, "")
     assert "question_encoder" in encoder.checkpoint and WikiDpr().encoder == encoder
     with pytest.raises(InputError, match="metric must be"):

@@ -1,15 +1,15 @@
-"""Sets of tokens on disk: files of tiles, as the search kernel reads them.
+"""Token sets on disk: files of tiles, as the search kernel reads them, and exact scores of them.
 
-A file holds the passages of some rows as one array of uint16, [rows of it, tile]:
+A file holds the passages of some rows as one uint16 array [s tile]:
 
 * the widths of its tiles, in its first row;
-* a row for each tile: which passage, counted from the file's first, each column is;
+* a row for each tile: the passage of each column, counted from the file's first;
 * the tiles, each ``width`` rows of token ids (see `jaxrag.functional.bag_of_tokens`).
 
-Within a file passages are sorted by their number of tokens, so that hardly a column is filled up:
-a passage of 72 tokens takes about 72 + 4 ids and its number, 2 bytes each, where rows of one width
+Within a file passages are sorted by their number of tokens, so that there is little padding: a
+passage of 72 tokens takes about 72 + 4 ids and its number, 2 bytes each, where rows of one width
 would take the longest passage's 110. That is as small as ids packed without gaps and pointers to
-them, and a memory map of it is what the processor reads, so nothing is unpacked and nothing copied.
+them, and the processor reads the memory map itself, without unpacking or copying.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from jaxrag.retrieval.corpus.manifest import File, finished
 from jaxrag.types import Ranking
 
 MOST_ROWS = 1 << 16
-"""Passages of a file at most: their numbers in it are uint16."""
+"""Most passages of a file: their numbers in it are uint16."""
 
 _TILE = 4096
 _PAIRS = 1 << 10  # passages scored at once
-_EVEN = 64  # heights of files are multiples of this, so that few programs serve all of them
+_EVEN = 64  # heights of files are multiples of this, so that few programs are compiled
 
 
 def tile_size(rows: int) -> int:
-    """Columns of a tile in files of so many passages: up to 16 tiles in a file."""
+    """Columns of a tile in files of ``rows`` passages, for at most 16 tiles in a file."""
     return min(_TILE, max(32, 1 << (-(-rows // 16) - 1).bit_length()))
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenFile:
-    """A file of tiles: ``count`` passages, the first of them row ``first`` of the corpus."""
+    """A file of tiles: ``count`` passages, beginning with row ``first`` of the corpus."""
 
     array: np.ndarray
     first: int
@@ -76,22 +76,22 @@ class TokenFile:
 
     @property
     def order(self) -> np.ndarray:
-        """Which passage, counted from the file's first, each column is."""
+        """The passage of each column, counted from the file's first."""
         return self.array[1 : 1 + self.tiles].reshape(-1)[: self.count]
 
     def tokens(self, columns: Int[np.ndarray, " m"]) -> np.ndarray:
-        """Ids [m w] of some columns' passages, ascending, filled up with ``PAD``."""
+        """Token ids [m w] of some columns' passages, ascending, padded with ``PAD``."""
         tile, column = np.divmod(columns, self.tile)
         widths = self.widths[tile][:, None]
         steps = np.arange(widths.max(initial=0))
         first = self.starts[tile].astype(np.int64) * self.tile + column
         ids = np.take(self.slots.reshape(-1), first[:, None] + steps * self.tile, mode="clip")
-        ids[steps >= widths] = PAD  # what lies beyond is another tile's
+        ids[steps >= widths] = PAD  # beyond the width lies another tile
         return ids
 
 
 def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
-    """Writes the file of these passages' token ids, all or nothing."""
+    """Writes the file of these passages' token ids, atomically."""
     lengths = np.fromiter(map(len, passages), np.int64, len(passages))
     order = np.argsort(lengths, kind="stable")
     tiles = [order[start : start + tile] for start in range(0, len(order), tile)]
@@ -115,31 +115,31 @@ def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
 def scores(
     files: Sequence[TokenFile],
     queries: Float[np.ndarray, "q v"],
-    of: Int[np.ndarray, " m"],
-    places: Int[np.ndarray, " m"],
+    query_of: Int[np.ndarray, " m"],
+    columns: Int[np.ndarray, " m"],
     span: int,
 ) -> tuple[Float[np.ndarray, " m"], Int[np.ndarray, " m"]]:
-    """Scores (float64) and corpus rows of pairs of a query and a place.
+    """Scores (float64) and corpus rows of pairs of a query and a passage.
 
-    A score is summed token by token in ascending order, whatever it is scored beside.
+    A score is summed token by token in ascending order, independently of the other pairs.
 
     Args:
       files: of the index.
       queries: float32 weights, with a column of zeros at the end.
-      of: each pair's query.
-      places: each pair's column, counted over files of ``span`` columns each.
-      span: see ``places``.
+      query_of: each pair's query.
+      columns: each pair's passage, as its column counted over all files.
+      span: columns of a file.
     """
     flat, vocabulary = queries.reshape(-1), queries.shape[1] - 1
-    found, rows = np.empty(len(of)), np.empty(len(of), np.int64)
-    order = np.argsort(places)  # neighbours are of one length, and lie together in memory
-    cuts = np.searchsorted(places[order], span * np.arange(1, len(files)))
+    found, rows = np.empty(len(columns)), np.empty(len(columns), np.int64)
+    order = np.argsort(columns)  # neighbours have one length and lie together in memory
+    cuts = np.searchsorted(columns[order], span * np.arange(1, len(files)))
     for file, pairs in zip(files, np.split(order, cuts), strict=True):
         for start in range(0, len(pairs), _PAIRS):
             some = pairs[start : start + _PAIRS]
-            column = places[some] % span
+            column = columns[some] % span
             ids = np.minimum(file.tokens(column), vocabulary)
-            at = of[some][:, None] * (vocabulary + 1) + ids
+            at = query_of[some][:, None] * (vocabulary + 1) + ids
             found[some] = _sum(np.take(flat, at, mode="clip"))
             rows[some] = file.first + file.order[column].astype(np.int64)
     return found, rows
@@ -156,8 +156,8 @@ def every_score(
     return np.concatenate(found)[: file.count], file.first + file.order.astype(np.int64)
 
 
-class Found:
-    """The ``k`` best of the passages scored for each query, best first."""
+class BestPassages:
+    """The ``k`` best of the passages scored so far for each query, best first."""
 
     def __init__(
         self,
@@ -168,32 +168,32 @@ class Found:
         k: int,
     ) -> None:
         self.files, self.queries, self.span, self.k = files, queries, span, k
-        self.of = np.empty(0, np.int64)
+        self.query_of = np.empty(0, np.int64)
         self.scores = np.empty(0)
         self.rows = np.empty(0, np.int64)
 
     def add(
         self,
-        of: Int[np.ndarray, "q 1"],
-        places: Int[np.ndarray, "q m"],
+        query_of: Int[np.ndarray, "q 1"],
+        columns: Int[np.ndarray, "q m"],
         *,
         where: Bool[np.ndarray, "q m"],
     ) -> None:
-        """Scores the passages at these places for the queries ``of``."""
-        of, places = np.broadcast_to(of, where.shape)[where], places[where]
-        found, rows = scores(self.files, self.queries, of, places, self.span)
-        kept = found >= self.kth[of]
-        of = np.concatenate([self.of, of[kept]])
+        """Scores the passages of these columns for the queries ``query_of``."""
+        new, columns = np.broadcast_to(query_of, where.shape)[where], columns[where]
+        found, rows = scores(self.files, self.queries, new, columns, self.span)
+        kept = found >= self.kth[new]
+        of = np.concatenate([self.query_of, new[kept]])
         found = np.concatenate([self.scores, found[kept]])
         rows = np.concatenate([self.rows, rows[kept]])
         order = np.lexsort((rows, -found, of))
         starts = np.searchsorted(of[order], np.arange(len(self.queries)))
         order = order[np.arange(len(order)) - starts[of[order]] < self.k]
-        self.of, self.scores, self.rows = of[order], found[order], rows[order]
+        self.query_of, self.scores, self.rows = of[order], found[order], rows[order]
 
     @property
     def _starts(self) -> Int[np.ndarray, " p"]:
-        return np.searchsorted(self.of, np.arange(len(self.queries) + 1))
+        return np.searchsorted(self.query_of, np.arange(len(self.queries) + 1))
 
     @property
     def kth(self) -> Float[np.ndarray, " q"]:
@@ -213,6 +213,6 @@ class Found:
 
 
 def _sum(weights: Float[np.ndarray, "m w"]) -> Float[np.ndarray, " m"]:
-    # Running sums add one by one; NumPy's own sum does so in an order that depends on the shape.
+    # A running sum adds one by one; NumPy's own sum in an order that depends on the shape.
     padded = np.pad(weights, ((0, 0), (1, 0)))
     return np.cumsum(padded, axis=1, dtype=np.float64)[:, -1]

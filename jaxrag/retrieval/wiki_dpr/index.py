@@ -1,0 +1,304 @@
+"""Published passage vectors as an index: imported once, searched with their own query encoder.
+
+WikiDPR (Karpukhin et al. 2020): 21,015,300 passages of at most 100 words of the Wikipedia of 20
+December 2018, each with a vector of 768 numbers made by DPR's passage encoder. Only questions are
+encoded here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.core.durable_files import exclusive_directory
+from jaxrag.core.hashing import canonical
+from jaxrag.core.progress import progress
+from jaxrag.retrieval.corpus import manifest as manifests
+from jaxrag.retrieval.corpus.manifest import (
+    Manifest,
+    check_settings,
+    read_manifest,
+    source_of,
+    state_of,
+)
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import (
+    KIND,
+    Metric,
+    StoredType,
+    as_stored,
+    build_vectors,
+    check_metric,
+)
+from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
+from jaxrag.retrieval.dense.settings import BiEncoder
+from jaxrag.retrieval.retriever import Retriever, TextEncoder
+from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published
+from jaxrag.types import InputError, Passage, Ranking
+
+PASSAGES, VECTORS = "passages", "vectors"
+_IMPORT = "published vectors"
+_CHUNK = 8192  # rows converted at a time, and so the most that an interruption loses
+
+
+def dpr_questions(
+    checkpoint: str = "hub:facebook/dpr-question_encoder-single-nq-base",
+) -> BiEncoder:
+    """DPR's encoder of questions, for passages whose vectors were published."""
+    return BiEncoder(checkpoint, pooling="cls", max_length=256, normalise=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class WikiDpr:
+    """WikiDPR, or other passages published with their vectors.
+
+    The data set's own corpus is not searched.
+
+    Attributes:
+      source: folder of the published files; needed until they are imported.
+      path: directory of the import; "" is "wiki_dpr" in the cache.
+      encoder: of questions; the one that matches the vectors.
+      metric: "l2", as in ERRR, or "inner_product", for which DPR was trained.
+      exact: whether every passage is scored for every query; otherwise ScaNN searches.
+      leaves, leaves_to_search: as in `Scann`.
+      dtype: stored precision of the vectors.
+      verify: whether to compare the hashes of all vectors when the index is opened; damaged files
+        are imported again if ``source`` is given.
+    """
+
+    source: str = ""
+    path: str = ""
+    encoder: BiEncoder = dpr_questions()
+    metric: Metric = "l2"
+    exact: bool = False
+    leaves: int = 0
+    leaves_to_search: int = 0
+    dtype: StoredType = "float16"
+    verify: bool = False
+
+    gives_vectors = True
+    checkpoints = ()  # its encoder names neither directory nor state
+
+    def __post_init__(self) -> None:
+        check_metric(self.metric)
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"WikiDPR, {'exact' if self.exact else 'ScaNN'}"
+
+    def open(self, passages: Passages, cache: Path) -> Retriever:
+        """Opens the index, importing and training on first use.
+
+        Raises:
+          InputError: nothing is imported and no ``source`` given; see `import_published`.
+        """
+        directory, encoder = self.directory(passages, cache), self.encoder.load()
+        if why := trouble(directory, verify=self.verify or None):
+            if not self.source:
+                raise InputError(
+                    f"{directory} holds no complete import: {why}. Give the folder of the "
+                    "published files: --config.index.source=FOLDER."
+                )
+            import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
+        return PublishedIndex(self._index(directory, encoder), encoder)
+
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the import is stored."""
+        return Path(self.path).expanduser() if self.path else cache / "wiki_dpr"
+
+    def state(self, passages: Passages, cache: Path) -> str:
+        """Whether the vectors are imported."""
+        directory = self.directory(passages, cache) / VECTORS
+        state = state_of(directory, KIND, verify=False)
+        if state != "built":
+            state = "not imported yet" if state == "not built yet" else state
+            return f"not searched, but published ones: {state}"
+        count = read_manifest(directory, KIND).settings["passages"]["count"]
+        return f"not searched, but {count:,} that are imported"
+
+    def dimension(self) -> None:
+        """Vectors are imported, not built."""
+
+    def _index(self, directory: Path, questions: TextEncoder) -> Retriever:
+        passages = Passages.open(directory / PASSAGES)
+        encoder, where = PublishedVectors.of(directory, questions), directory / VECTORS
+        if self.exact:
+            return ExactIndex.open(where, encoder, passages, metric=self.metric, verify=False)
+        return ScannIndex.build(
+            where,
+            encoder,
+            passages,
+            settings=ScannSettings(metric=self.metric, leaves=self.leaves or None),
+            leaves_to_search=self.leaves_to_search or None,
+            verify=False,
+        )
+
+
+def import_published(
+    source: str | Path,
+    directory: str | Path,
+    *,
+    dimension: int,
+    dtype: StoredType = "float16",
+    shard_rows: int = 50_000,
+    chunk_rows: int = _CHUNK,
+) -> None:
+    """Imports passages and vectors, or finishes an interrupted import.
+
+    The passages go to ``directory/passages`` (all or nothing), then the vectors to
+    ``directory/vectors``, a matrix as `build_matrix` writes it, shard by shard; undamaged files are
+    kept. Everything is streamed: memory holds a chunk of vectors and, while the passages are
+    written, about 20 bytes for each. The sources are not needed afterwards.
+
+    Args:
+      source: folder of the published files, see `open_published`.
+      directory: made if need be.
+      dimension: length of the query encoder's vectors.
+      dtype: stored precision; float16 rounds by up to 2^-11 of a number's size.
+      shard_rows: rows of one file.
+      chunk_rows: rows converted at a time.
+
+    Raises:
+      InputError: invalid files (see `open_published`), a vector that is not finite or of another
+        length, a directory with something else, or a full disk.
+    """
+    directory = Path(directory).expanduser().absolute()
+    published = open_published(source)
+    if published.dimension != dimension:
+        raise InputError(
+            f"the vectors in {source} have {published.dimension} numbers, and the encoder of "
+            f"questions makes {dimension}: they are of different models"
+        )
+    described = {"published": fingerprint(source), "count": published.count}
+    with exclusive_directory(directory):
+        _begin(directory, described)
+        passages = _passages(published, directory / PASSAGES)
+        layout = {"dimension": dimension, "dtype": dtype, "shard_rows": shard_rows}
+
+        def convert(rows: range) -> np.ndarray:
+            hint = "get its file again, or import in float32"
+            return as_stored(published.vectors(rows), dtype, rows, passages, hint=hint)
+
+        build_vectors(
+            directory / VECTORS,
+            source_of(passages, encoder=canonical(described)) | layout,
+            convert,
+            chunk_rows=chunk_rows,
+            label="importing vectors",
+        )
+
+
+def trouble(directory: Path, *, verify: bool | None) -> str | None:
+    """Why an import cannot be opened, or None.
+
+    ``verify`` compares hashes of all vectors; None does so up to 1 GiB.
+    """
+    if not is_complete(directory / PASSAGES):
+        return "its passages are not there"
+    state = state_of(directory / VECTORS, KIND, verify=verify)
+    return None if state == "built" else state
+
+
+def _begin(directory: Path, described: dict[str, Any]) -> None:
+    """Records what is imported, or refuses to resume with something else."""
+    if (directory / manifests.NAME).exists():
+        check_settings(directory, read_manifest(directory, _IMPORT).settings, described)
+    elif any(path.name != ".lock" for path in directory.iterdir()):
+        raise InputError(f"{directory} holds something else; give a directory for the import")
+    else:
+        Manifest(_IMPORT, described).write(directory)
+
+
+def _passages(published: Published, directory: Path) -> Passages:
+    if is_complete(directory):
+        return Passages.open(directory)
+    with progress(published.count, "importing passages") as advance:
+
+        def counted() -> Iterator[Passage]:
+            for number, passage in enumerate(published.passages(), start=1):
+                yield passage
+                if not number % 1000:
+                    advance(1000)
+
+        return write_passages(directory, counted())
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedVectors:
+    """Stands for the passage encoder of imported vectors, which is not available.
+
+    Attributes:
+      identity: canonical JSON of what was imported.
+      dimension: length of a vector.
+      queries: the matching encoder of questions.
+    """
+
+    identity: str
+    dimension: int
+    queries: TextEncoder
+
+    @classmethod
+    def of(cls, directory: Path, queries: TextEncoder) -> PublishedVectors:
+        """Of a finished import.
+
+        Raises:
+          InputError: there is none, or its vectors are not as long as those of ``queries``.
+        """
+        settings = read_manifest(directory / VECTORS, KIND).settings
+        dimension = settings["dimension"]
+        if dimension != queries.dimension:
+            raise InputError(
+                f"the vectors in {directory} have {dimension} numbers, and the encoder of "
+                f"questions makes {queries.dimension}: they are of different models"
+            )
+        return cls(canonical(settings["encoder"]), dimension, queries)
+
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of questions."""
+        return self.queries.embed(texts)
+
+    def embed_passages(self, passages: Sequence[Passage]) -> Float[np.ndarray, "n d"]:
+        """Not possible: passages were encoded elsewhere.
+
+        Raises:
+          InputError: always.
+        """
+        raise InputError(
+            "the passage encoder is not available, since their vectors were imported: other "
+            "passages need an index with an encoder, such as Exact(dpr())"
+        )
+
+
+class PublishedIndex:
+    """A `Retriever` over imported vectors: an index of them, and the encoder of questions."""
+
+    def __init__(self, index: Retriever, encoder: TextEncoder) -> None:
+        self.index, self.encoder = index, encoder
+        parts = {"index": index, "questions": encoder}
+        self.identity = canonical({name: json.loads(p.identity) for name, p in parts.items()})
+
+    @property
+    def passages(self) -> Passages:
+        """The imported passages."""
+        return self.index.passages
+
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of questions, float32."""
+        return self.encoder.embed(texts)
+
+    def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
+        """See `Retriever`."""
+        return self.index.search(vectors, k)
+
+    def vectors(self, rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
+        """Imported vectors, float32."""
+        return self.index.vectors(rows)
