@@ -119,14 +119,14 @@ def test_the_index_of_vectors_leaves_the_texts_own_tokens_out(small: Run) -> Non
 
 def test_what_will_not_do_is_told(small: Run, tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"search": "gamma"}, "search is 'gamma'; there are late, beta"),
+        ({"search": "gamma"}, "search is 'gamma'; allowed are late, beta"),
         ({"m": 0}, "m is 0"),
     ]
     for changes, said in cases:
         with pytest.raises(InputError, match=said):
             Sidr(**changes)
     nameless = dataclasses.replace(small, index=Sidr(""))
-    with pytest.raises(InputError, match=r"give --config\.index.checkpoint=DIRECTORY"):
+    with pytest.raises(InputError, match=r"set --config\.index.checkpoint=DIRECTORY"):
         plan(nameless)
     with pytest.raises(InputError, match="allows 3 to 64 tokens"):
         execute(searching(small, "late", passage_length=65), tmp_path / "run")
