@@ -1,22 +1,24 @@
-"""DRAGIN (Su et al. 2024): retrieves where the model is unsure of a word that the text depends on.
+"""DRAGIN (Su et al. 2024): retrieves at an uncertain word that the following text depends on.
 
-An answer that reasons is written. Each of its tokens has a score (RIND): the entropy of the
-prediction that it was drawn from, times the most attention that a later token pays to it, times 0
-for stopwords. At the first score above ``theta`` the text is cut before the word; the words that
-this token pays most attention to, among those of the question and of the text so far, become the
-query (QFS), in the order in which they stand; the text is written on from the passages found, which
-stay until others replace them. It ends with a text that needs nothing, or after ``max_retrievals``.
+1. Write an answer with its reasoning.
+2. Score each token (RIND): the entropy of its distribution, times the greatest attention that a
+   later token pays to it, times 0 for stopwords.
+3. If no score exceeds ``theta``, this is the end of the answer.
+4. Otherwise cut the text before the first such word. The query (QFS) is made of the words of the
+   question and of the text so far that this token pays most attention to, in their order.
+5. Continue the text from the passages found, which stay until others replace them; go to 2. After
+   ``max_retrievals`` searches, the text is not scored any more.
 
-What is our reading. Attentions are the last layer's, of whatever the model reads, mean over heads;
-the released code lets it read the generated text alone for RIND, and question and text for QFS,
-takes maxima before the mean over heads and counts a token's attention to itself. The paper's scores
-are taken as they are; the released code divides the attention received by the sentence's mean
-(``fidelity="released"``), to which its thresholds belong. There a hit drops its whole sentence and
-one sentence is written from passages before the model goes on without any; here, as in the paper,
-the text is cut at the word. As there, the first sentence from new passages is not scored: or the
-same word would be cut again and again. The query there is made of content words by part of speech
-(spaCy); here of distinct words that are no stopwords, by a list of ours, and a word's attention is
-the sum over its tokens wherever it stands.
+Our readings of the paper. Attention is the last layer's, mean over heads, over all that the model
+reads; the released code feeds the generated text alone for RIND, and question and text for QFS,
+takes maxima before the mean over heads, and counts a token's attention to itself. The paper's
+scores are used as they are; the released code divides the attention received by the mean of the
+sentence (``fidelity="released"``), to which its thresholds belong. It drops the whole sentence at a
+hit, and writes one sentence from passages before it continues without any; here, as in the paper,
+the text is cut at the word. As released, the first sentence from new passages is not scored, or the
+same word would be cut again and again. Its query has content words by part of speech (spaCy); ours
+has distinct words that are not in a list of stopwords, and a word's attention is the sum over all
+its tokens.
 
 Source: docs/methods.md, "DRAGIN".
 """
@@ -25,14 +27,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple
 
-from jaxrag.core.checks import check_limits
-from jaxrag.data import question_kinds
-from jaxrag.methods.inspecting.dragin_attention import Trigger, context, find_trigger, query_of
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxrag.core.checks import check_choices, check_limits
+from jaxrag.engines.local.inspection import Inspection
+from jaxrag.functional import dragin
 from jaxrag.steps import asking as steps
-from jaxrag.steps import loops, prompts
+from jaxrag.steps import kinds, loops, prompts
 from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.inspection_tool import Word, distinct, words_of, words_of_tokens
 from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.tools import Tools
@@ -46,14 +54,14 @@ class Config:
     """As released for HotpotQA and Llama-2-7b-chat, but for ``max_retrievals``, which is ours.
 
     Attributes:
-      theta: the score from which on it retrieves.
-      fidelity: whether the attention received is taken as it is ("paper") or by the mean of its
-        sentence ("released"); ``theta`` depends on it.
+      theta: retrieve at a score above it.
+      fidelity: "released" divides the attention received by the mean of its sentence; ``theta``
+        depends on it.
       query_words: most words of a query.
       candidates, select: which passages, for each query.
       reader: prompts and decoding; its ``answer_tokens`` are not used.
       tokens: most new tokens of a generation.
-      max_retrievals: most searches; what is written after the last is not scored.
+      max_retrievals: most searches; text after the last is not scored.
     """
 
     name = "dragin"
@@ -71,22 +79,19 @@ class Config:
         check_limits(
             query_words=self.query_words, tokens=self.tokens, max_retrievals=self.max_retrievals
         )
-        if self.fidelity not in get_args(Fidelity) or not self.theta >= 0:
-            raise InputError(
-                f"fidelity is {self.fidelity!r} and theta {self.theta}: allowed are "
-                f"{', '.join(get_args(Fidelity))}, and scores of 0 or more."
-            )
+        check_choices(self, fidelity=Fidelity)
+        if not self.theta >= 0:
+            raise InputError(f"theta is {self.theta}; scores are 0 or more.")
 
     @property
     def needs(self) -> Needs:
-        """Entropies and attentions are inside the model."""
+        """Entropies and attentions, and what its parts need."""
         found = needs_of(candidates=self.candidates, select=self.select, reader=self.reader)
         return found | Needs(inspection=True)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Writes and retrieves until nothing is needed."""
-        if question_kinds.role_of(question) == "multiple_choice" and question.answers:
-            question_kinds.gold_option(question)  # an answer that is no choice could never be met
+        """Writes and retrieves until no word needs passages."""
+        kinds.task_of(question)  # refuses a question whose gold answer is none of its choices
         trace: steps.Trace = {"generations": []}
         said: list[steps.Reply] = []
         rows: tuple[int, ...] | None = None
@@ -97,7 +102,7 @@ class Config:
             trigger = None
             if reply.text and left:
                 seen = await tools.inspection.look(prompt, reply.raw)
-                trigger = find_trigger(
+                trigger = _find_trigger(
                     seen,
                     len(reply.raw),
                     self.theta,
@@ -109,12 +114,30 @@ class Config:
                 said.append(reply)
                 break
             said.append(_cut(reply, trigger))
-            words = context(seen, loops.told(question), _so_far(said[:-1]).strip(), trigger)
-            query = query_of(seen, words, trigger, self.query_words)
-            rows = await _retrieve(question, query, tools, self, trace, record)
+            words = _context(seen, loops.told(question), loops.so_far(said[:-1]).strip(), trigger)
+            query = _query(seen, words, trigger, self.query_words)
+            path = f"generation {len(trace['generations'])}"
+            rows, ids = await loops.retrieve_by(query, path, question, tools, self, trace)
+            record |= {"query": query, "ids": ids}
         reply = loops.conclude(question, said, self.reader, trace)
         _record_gate(trace, self)
         return Answer(question.id, reply.text, trace)
+
+
+class Trigger(NamedTuple):
+    """Where a text is cut, and why.
+
+    Attributes:
+      word: the first word that is cut off.
+      start: the first character of the continuation that contains it.
+      kept: number of tokens of that continuation before it.
+      token: index in the continuation of the token whose score is too high.
+    """
+
+    word: Word
+    start: int
+    kept: int
+    token: int
 
 
 async def _write(
@@ -125,10 +148,10 @@ async def _write(
     config: Config,
     record: dict[str, Any],
 ) -> tuple[Prompt, steps.Reply]:
-    """The rest of the answer as the model sees it now, and what it was asked."""
+    """The prompt, and the rest of the answer as the model writes it now."""
     reader = dataclasses.replace(config.reader, answer_tokens=config.tokens)
     role = "complete_direct" if rows is None else "complete"
-    told = {"question": loops.told(question), "so_far": _so_far(said)}
+    told = {"question": loops.told(question), "so_far": loops.so_far(said)}
     if rows is not None:
         passages = tools.retriever.passages(rows)
         told["passages"] = steps.show_passages(
@@ -140,13 +163,8 @@ async def _write(
     return prompt, reply
 
 
-def _so_far(said: Sequence[steps.Reply]) -> str:
-    """What has been written, a blank before each part."""
-    return "".join(f" {reply.text}" for reply in said if reply.text)
-
-
 def _cut(reply: steps.Reply, trigger: Trigger) -> steps.Reply:
-    """The reply before the word."""
+    """The reply before the trigger."""
     text, made = reply.raw[: trigger.word.start - trigger.start].strip(), reply.generation
     made = dataclasses.replace(
         made,
@@ -158,27 +176,8 @@ def _cut(reply: steps.Reply, trigger: Trigger) -> steps.Reply:
     return reply._replace(text=text, raw=text, generation=made)
 
 
-async def _retrieve(
-    question: Question,
-    query: str,
-    tools: Tools,
-    config: Config,
-    trace: steps.Trace,
-    record: dict[str, Any],
-) -> tuple[int, ...]:
-    """Passages for a query, or for the question where it is empty."""
-    found: steps.Trace = {}
-    asked = dataclasses.replace(question, text=query or question.text)
-    rows = await steps.retrieve(asked, tools, config, found)
-    path = f"generation {len(trace['generations'])}"
-    searches = [{**search, "path": path} for search in found["searches"]]
-    trace.setdefault("searches", []).extend(searches)
-    record |= {"query": query, "ids": found["selected"]["ids"]}
-    return rows
-
-
 def _record_gate(trace: steps.Trace, config: Config) -> None:
-    """What was decided, over all generations, and the passages that were read."""
+    """Writes the decision over all generations, and the passages read, into the trace."""
     highest = [one["highest"] for one in trace["generations"] if "highest" in one]
     ids = [passage for one in trace["generations"] for passage in one.get("ids", ())]
     trace["gate"] = {
@@ -191,3 +190,122 @@ def _record_gate(trace: steps.Trace, config: Config) -> None:
     }
     if ids:
         trace["selected"] = {"ids": list(dict.fromkeys(ids))}
+
+
+def _width(count: int) -> int:
+    """A power of two: few programs."""
+    return max(16, 1 << max(count - 1, 0).bit_length())
+
+
+def _padded(array: np.ndarray, *shape: int) -> np.ndarray:
+    found = np.zeros(shape, array.dtype)
+    found[tuple(map(slice, array.shape))] = array
+    return found
+
+
+@jax.jit
+def _scores(
+    entropies: Float[Array, " t"],
+    attention: Float[Array, "t t"],
+    content: Bool[Array, " t"],
+    sentences: Int[Array, " t"],
+    where: Bool[Array, " t"],
+    relative: Bool[Array, ""],
+) -> tuple[Float[Array, " t"], Float[Array, " t"]]:
+    """RIND of each token of a continuation, and the attention it received."""
+    received = dragin.received(attention, where=where)
+    shared = dragin.relative(received, sentences, where=where)
+    received = jnp.where(relative, shared, received)
+    return dragin.rind(entropies, received, content), received
+
+
+def _find_trigger(
+    seen: Inspection,
+    length: int,
+    theta: float,
+    record: dict[str, Any],
+    *,
+    relative: bool,
+    informed: bool,
+) -> Trigger | None:
+    """The first word with a token whose RIND exceeds ``theta``, or None.
+
+    Args:
+      seen: entropies and attention over prompt and continuation.
+      length: characters of the continuation.
+      theta: the threshold.
+      record: gets the highest score and the trigger.
+      relative: divide the attention received by the mean of its sentence.
+      informed: do not score the first sentence.
+    """
+    start = len(seen.text) - length
+    words, t = words_of(seen.text, start), len(seen.logprobs)
+    own = words_of_tokens(seen, words)[len(seen.spans) - t :]
+    if own.max(initial=-1) < 0:
+        return None
+    content = np.array([at >= 0 and words[at].content for at in own])
+    # a blank between sentences belongs to the first
+    sentences = np.maximum.accumulate([words[at].sentence if at >= 0 else 0 for at in own])
+    width = _width(t)
+    scores, received = _scores(
+        _padded(seen.entropies, width),
+        _padded(seen.attention[:, len(seen.spans) - t :], width, width),
+        _padded(content, width),
+        _padded(np.unique(sentences, return_inverse=True)[1].astype(np.int32), width),
+        np.arange(width) < t,
+        np.bool_(relative),
+    )
+    allowed = content & (sentences > 0) if informed else content
+    scored = np.where(allowed, np.asarray(scores)[:t], 0.0)
+    record["highest"] = float(scored.max())
+    first = dragin.first_above(jnp.asarray(scored), theta, where=jnp.asarray(allowed))
+    token = int(first)
+    if token < 0:
+        return None
+    word = words[own[token]]
+    record["trigger"] = {
+        "word": word.text,
+        "score": float(scored[token]),
+        "entropy": float(seen.entropies[token]),
+        "received": float(received[token]),
+    }
+    return Trigger(word, start, int(np.argmax(own == own[token])), token)
+
+
+def _context(seen: Inspection, question: str, so_far: str, trigger: Trigger) -> list[Word]:
+    """The content words of the question and of the text before the trigger."""
+    end, found = trigger.start, list[Word]()
+    for part in (so_far, question):
+        at = seen.text.rfind(part, 0, end) if part else -1
+        if at >= 0:
+            found, end = [*words_of(seen.text, at, at + len(part)), *found], at
+    found += words_of(seen.text, trigger.start, trigger.word.start)
+    return [one for one in found if one.content]
+
+
+@jax.jit
+def _heaviest(
+    attention: Float[Array, " t"],
+    words: Int[Array, " t"],
+    where: Bool[Array, " w"],
+    n: Int[Array, ""],
+) -> Bool[Array, " w"]:
+    weights = dragin.word_weights(attention, words, count=len(where))
+    return dragin.heaviest(weights, n, where=where)
+
+
+def _query(seen: Inspection, words: Sequence[Word], trigger: Trigger, count: int) -> str:
+    """The ``count`` words that the trigger pays most attention to, in their order; "" for none."""
+    if not words:
+        return ""
+    same = distinct(words)
+    own = words_of_tokens(seen, words)
+    own = np.where(own >= 0, same[own], -1)
+    tokens, width = _width(len(own)), _width(len(words))
+    numbers = np.full(tokens, -1, np.int32)
+    numbers[: len(own)] = own
+    where = np.zeros(width, np.bool_)
+    where[: len(words)] = same == np.arange(len(words))  # the first of each
+    attention = _padded(seen.attention[trigger.token], tokens)
+    kept = np.asarray(_heaviest(attention, numbers, where, np.int32(count)))
+    return " ".join(word.bare for word, keep in zip(words, kept, strict=False) if keep)

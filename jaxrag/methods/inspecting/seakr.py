@@ -1,19 +1,21 @@
-"""SeaKR (Yao et al. 2024): retrieves where the model's own samples lie apart in its hidden states.
+"""SeaKR (Yao et al. 2024): retrieves if sampled answers differ in the model's hidden states.
 
-An answer is reasoned out step by step, a sentence each. For every step ``samples`` others are drawn
-besides the greedy one, and its uncertainty is that of their states at the end token, in the middle
-layer (`jaxrag.functional.seakr`). A step above ``threshold``, or an empty one, is replaced: its
-sure words become the query, each passage found (beside those kept so far) is tried for the step
-anew, and the passage of the least uncertain step is kept with it. Steps end where one states the
-answer, nothing new is found, or a limit is reached. Then the answer is read twice, from the steps
-alone and from the passages alone, and the less uncertain reading is taken.
+1. Write the next reasoning step, a sentence, greedily; draw ``samples`` others. The step's
+   uncertainty is that of their hidden states at the end token, in the middle layer
+   (`jaxrag.functional.seakr`).
+2. If it exceeds ``threshold``, or the step is empty, search by the step's confident words. Write
+   the step again from each new passage (beside those kept so far); keep the passage and the step of
+   the least uncertainty.
+3. Stop if the step states the answer, no new passage is found, or a limit is reached.
+4. Read the answer twice, from the steps alone and from the passages alone; take the less uncertain
+   reading.
 
-What is our reading: "the hidden state" is the residual stream after the layer (the released code
-takes what the layer's MLP adds to it, so that its threshold of -6 is of smaller states), samples
-are drawn from all tokens at temperature 1 (there from the 50 most probable ones up to 0.9), and an
-answer that states none is asked for by the words that lead to it, at the uncertainty of the text
-before them. As there, words of the question and of the step before are sure whatever the model
-thinks, and stopwords are left out (there by part of speech, here by our list).
+Our readings of the paper. "The hidden state" is the residual stream after the layer (the released
+code takes the output of the layer's MLP, so its threshold of -6 refers to smaller states). Samples
+are drawn from all tokens at temperature 1 (released: from the 50 most probable ones up to 0.9). An
+answer that states none is asked for with the words that lead to it, at the uncertainty of the text
+before them. As released, words of the question and of the previous step are always confident, and
+stopwords are left out (released: by part of speech; here: by a list of ours).
 
 Source: docs/methods.md, "SeaKR".
 """
@@ -21,30 +23,30 @@ Source: docs/methods.md, "SeaKR".
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.core.checks import check_limits
-from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import seakr
-from jaxrag.methods.inspecting.seakr_samples import Said, say
 from jaxrag.steps import asking as steps
-from jaxrag.steps import loops
+from jaxrag.steps import kinds, loops, prompts
 from jaxrag.steps.candidates import search
 from jaxrag.steps.inspection_tool import words_of, words_of_tokens
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.tools import Tools
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.text.stated_answer import stated_answer
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import Answer, InputError, Prompt, Question
 
 _CUE = " So the answer is"
+
+_uncertainty = jax.jit(seakr.uncertainty)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +54,12 @@ class Config:
     """As released for HotpotQA and Llama-2-7b-chat.
 
     Attributes:
-      threshold: uncertainty above which a step is looked up.
-      samples: answers drawn to measure it.
-      layer: whose hidden states, from 0; -1 is the middle one.
+      threshold: uncertainty above which a step retrieves.
+      samples: texts drawn to measure it.
+      layer: of the hidden states, from 0; -1 is the middle one.
       alpha: of `jaxrag.functional.seakr.uncertainty`.
-      sure: the probability from which on a word is part of the query.
-      k: passages of each search, every one tried.
+      sure: least probability of a confident word.
+      k: passages of each search; each is tried.
       max_steps, max_passages: most sentences, and most passages kept.
       reader: prompts and decoding; its ``answer_tokens`` are not used.
       tokens: most new tokens of a step, and of an answer.
@@ -87,13 +89,12 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Hidden states are inside the model."""
+        """An index and hidden states."""
         return Needs(search=True, inspection=True) | self.reader.needs
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Reasons step by step, then reads the answer from steps and from passages."""
-        if question_kinds.role_of(question) == "multiple_choice" and question.answers:
-            question_kinds.gold_option(question)  # an answer that is no choice could never be met
+        """Reasons step by step, then reads the answer from the steps and from the passages."""
+        kinds.task_of(question)  # refuses a question whose gold answer is none of its choices
         trace: steps.Trace = {"steps": []}
         notes = _Notes()
         while len(notes.said) < self.max_steps and len(notes.rows) < self.max_passages:
@@ -111,23 +112,36 @@ class Config:
 
 @dataclasses.dataclass
 class _Notes:
-    """Where a question stands: its steps, the passages kept, the queries asked."""
+    """The state of a question: its steps, the passages kept, the queries used."""
 
-    said: list[Said] = dataclasses.field(default_factory=list)
+    said: list[Sampled] = dataclasses.field(default_factory=list)
     rows: list[int] = dataclasses.field(default_factory=list)
     queries: set[str] = dataclasses.field(default_factory=set)
 
     @property
     def so_far(self) -> str:
         """The steps, a blank before each."""
-        return "".join(f" {one.reply.text}" for one in self.said if one.reply.text)
+        return loops.so_far([one.reply for one in self.said])
+
+
+class Sampled(NamedTuple):
+    """The greedy text for a prompt, and its uncertainty by samples."""
+
+    reply: steps.Reply
+    prompt: Prompt
+    uncertainty: float
+
+    def record(self) -> dict[str, Any]:
+        """Text and uncertainty as plain JSON."""
+        finite = math.isfinite(self.uncertainty)
+        return {"text": self.reply.text, "uncertainty": self.uncertainty if finite else None}
 
 
 async def _step(
     question: Question, notes: _Notes, tools: Tools, config: Config, trace: steps.Trace
 ) -> bool:
-    """One more step, from new passages where it is uncertain; False where nothing new is found."""
-    said = await say("continue", question, notes.so_far, notes.rows, tools, config)
+    """Adds a step, from new passages if it is uncertain; False if no new passage is found."""
+    said = await _say("continue", question, notes.so_far, notes.rows, tools, config)
     retrieve = not said.reply.text or said.uncertainty > config.threshold
     record: dict[str, Any] = {**said.record(), "retrieve": retrieve}
     trace["steps"].append(record)
@@ -142,12 +156,63 @@ async def _step(
     return True
 
 
-async def _query(
-    question: Question, said: Said, notes: _Notes, tools: Tools, config: Config
-) -> str:
-    """The step's words that the model is sure of, or that the question or the last step has.
+async def _say(
+    role: str,
+    question: Question,
+    so_far: str,
+    evidence: Sequence[int] | str,
+    tools: Tools,
+    config: Config,
+    *,
+    measured: bool = True,
+) -> Sampled:
+    """The greedy text of a role's prompt and, where ``measured``, its uncertainty.
 
-    Those of the question where there are none.
+    ``evidence`` are rows of passages, or a rationale in their place.
+    """
+    role = role if evidence else f"{role}_direct"
+    reader = dataclasses.replace(config.reader, answer_tokens=config.tokens)
+    told = {"question": loops.told(question), "so_far": so_far}
+    if evidence:
+        shown = evidence if isinstance(evidence, str) else tools.retriever.passages(evidence)
+        told["passages"] = steps.show_passages(
+            question, shown, tools.llm, reader, {}, role=role, **told
+        )
+    template = prompts.load(reader.prompts).role(role)
+    prompt = template.prompt(**told)
+    draws = [
+        tools.llm.generate(
+            prompt, max_new_tokens=config.tokens, temperature=1.0, stop=template.stop, seed=seed
+        )
+        for seed in range(1, config.samples + 1)
+    ]
+    reply, *drawn = await gather(
+        steps.ask(role, question, tools.llm, reader, **told), *(draws if measured else ())
+    )
+    if role.startswith("continue"):
+        reply = reply._replace(text=loops.with_full_stop(reply.text))
+    texts = [one.text for one in drawn if one.text.strip()]
+    return Sampled(reply, prompt, await _measure(prompt, texts, tools, config))
+
+
+async def _measure(prompt: Prompt, texts: Sequence[str], tools: Tools, config: Config) -> float:
+    """The uncertainty of a prompt by its samples that are not blank; infinite without any."""
+    if not texts:
+        return math.inf
+    layer = None if config.layer < 0 else config.layer
+    ends = await gather(*(tools.inspection.state(prompt, text, layer=layer) for text in texts))
+    states = np.zeros((config.samples, len(ends[0].state)), np.float32)
+    states[: len(ends)] = [end.state for end in ends]
+    where = np.arange(config.samples) < len(ends)
+    return float(_uncertainty(states, where=where, alpha=np.float32(config.alpha)))
+
+
+async def _query(
+    question: Question, said: Sampled, notes: _Notes, tools: Tools, config: Config
+) -> str:
+    """The step's confident words and those that occur in the question or the last step.
+
+    If there are none, the question's.
     """
     plain = [word.bare for word in words_of(question.text) if word.content]
     if not said.reply.text:
@@ -175,8 +240,8 @@ async def _retrieve(
     tools: Tools,
     config: Config,
     trace: steps.Trace,
-) -> Said | None:
-    """The least uncertain step of those that each new passage gives; None where none is new."""
+) -> Sampled | None:
+    """The least uncertain of the steps from each new passage; None if no passage is new."""
     if query in notes.queries:
         return None
     notes.queries.add(query)
@@ -187,7 +252,7 @@ async def _retrieve(
         return None
     tried = await gather(
         *(
-            say("continue", question, notes.so_far, [*notes.rows, row], tools, config)
+            _say("continue", question, notes.so_far, [*notes.rows, row], tools, config)
             for row in rows
         )
     )
@@ -204,7 +269,7 @@ async def _retrieve(
 async def _read(
     question: Question, notes: _Notes, tools: Tools, config: Config, trace: steps.Trace
 ) -> steps.Reply:
-    """The less uncertain of what the steps and what the passages say the answer is."""
+    """The less uncertain of the answers read from the steps and from the passages."""
     lines = (one for said in notes.said for one in sentences(said.reply.text))
     rationale = "\n".join(line for line in lines if stated_answer(line) is None)
     readings = await gather(
@@ -213,7 +278,7 @@ async def _read(
     names = ("steps", "passages")
     valid = [_valid(one.reply.text) for one in readings]
     scores = [one.uncertainty for one in readings]
-    # as released: of two that are as uncertain, that of the passages
+    # as released: of two equally uncertain ones, that of the passages
     order = [1, 0] if valid[0] == valid[1] else [valid.index(True)]
     chosen = min(order, key=scores.__getitem__)
     trace["readings"] = {name: one.record() for name, one in zip(names, readings, strict=True)} | {
@@ -224,33 +289,26 @@ async def _read(
 
 async def _stated(
     question: Question, evidence: Sequence[int] | str, tools: Tools, config: Config
-) -> Said:
-    """An answer from passages, or from a rationale that stands for them, that says what it is."""
-    said = await say("complete", question, "", evidence, tools, config)
+) -> Sampled:
+    """A stated answer from passages, or from a rationale in their place."""
+    said = await _say("complete", question, "", evidence, tools, config)
     if stated_answer(said.reply.text) is not None:
         return said
     so_far = f"{f' {said.reply.text}' if said.reply.text else ''}{_CUE}"
-    forced = await say("complete", question, so_far, evidence, tools, config, measured=False)
+    forced = await _say("complete", question, so_far, evidence, tools, config, measured=False)
     text = f"{so_far} {forced.reply.text}".strip()
-    parts = (said.reply.generation, forced.reply.generation)
-    made = dataclasses.replace(
-        parts[1],
-        text=text,
-        tokens=tuple(itertools.chain(*(part.tokens for part in parts))),
-        logprobs=tuple(itertools.chain(*(part.logprobs for part in parts))),
-        prompt_tokens=sum(part.prompt_tokens for part in parts),
-    )
+    made = loops.joined(text, [said.reply.generation, forced.reply.generation])
     return said._replace(reply=said.reply._replace(text=text, raw=text, generation=made))
 
 
 def _valid(text: str) -> bool:
-    """Whether a text says what the answer is, and not that it is unknown."""
+    """Whether a text states an answer other than unknown."""
     stated = stated_answer(text)
     return stated is not None and "unknown" not in stated.lower()
 
 
 def _record_gate(trace: steps.Trace, config: Config) -> None:
-    """What was decided, over all steps."""
+    """Writes the decision over all steps into the trace."""
     found = [one["uncertainty"] for one in trace["steps"] if one["uncertainty"] is not None]
     asked = sum(one["retrieve"] for one in trace["steps"])
     trace["gate"] = {

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from jaxrag.methods.inspecting.dragin_attention import _chosen, _scores
-from jaxrag.methods.inspecting.seakr_samples import _uncertainty
+from jaxrag.methods.inspecting.dragin import _heaviest, _scores
+from jaxrag.methods.inspecting.seakr import _uncertainty
 
 
 def _of(dtype, *shape):
@@ -19,7 +19,7 @@ def _scores_case():
 
 def _chosen_case():
     arrays = (_of(jnp.float32, 32), _of(jnp.int32, 32), _of(jnp.bool_, 16), _of(jnp.int32))
-    return _chosen, arrays, {}
+    return _heaviest, arrays, {}
 
 
 def _uncertainty_case():
@@ -28,7 +28,7 @@ def _uncertainty_case():
 
 
 CASES = {
-    "jaxrag.methods.inspecting.dragin_attention._scores": _scores_case,
-    "jaxrag.methods.inspecting.dragin_attention._chosen": _chosen_case,
-    "jaxrag.methods.inspecting.seakr_samples._uncertainty": _uncertainty_case,
+    "jaxrag.methods.inspecting.dragin._scores": _scores_case,
+    "jaxrag.methods.inspecting.dragin._heaviest": _chosen_case,
+    "jaxrag.methods.inspecting.seakr._uncertainty": _uncertainty_case,
 }

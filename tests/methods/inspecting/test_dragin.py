@@ -206,8 +206,8 @@ def test_it_ends_whatever_is_said(first, second, seed) -> None:
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    for changes, said in [({"tokens": 0}, "tokens is 0"), ({"theta": -1.0}, "theta -1.0"),
-                          ({"theta": float("nan")}, "theta nan"),
+    for changes, said in [({"tokens": 0}, "tokens is 0"), ({"theta": -1.0}, "theta is -1.0"),
+                          ({"theta": float("nan")}, "theta is nan"),
                           ({"fidelity": "mine"}, "fidelity is 'mine'"),
                           ({"max_retrievals": 0}, "max_retrievals is 0")]:  # fmt: skip
         with pytest.raises(InputError, match=said):
