@@ -186,7 +186,10 @@ def approximate_kl(
     Estimator k3 of Schulman (2020), "Approximating KL divergence".
     """
     log_ratio = jnp.where(where, logprobs - old, 0.0)
-    return masked_mean(jnp.expm1(log_ratio) - log_ratio, where=where)
+    small = jnp.abs(log_ratio) < 0.05
+    x = jnp.where(small, log_ratio, 0.0)
+    series = jnp.square(x) * (1 / 2 + x * (1 / 6 + x / 24))  # the difference would cancel
+    return masked_mean(jnp.where(small, series, jnp.expm1(log_ratio) - log_ratio), where=where)
 
 
 def clip_fraction(

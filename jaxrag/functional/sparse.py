@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, UInt16
 
-from jaxrag.functional.topk import TopK, merge_topk, topk
+from jaxrag.functional.topk import TopK, merge_devices, merge_scores, no_results
 
 _CHUNK = 4096
 _STEP = 8  # entries per iteration of the loop over entries
@@ -53,7 +53,6 @@ def search(
     """
     n, q = entries.shape[0], table.shape[1]
     chunk = min(chunk, max(n, 1))
-    found = TopK(jnp.full((q, k), -jnp.inf), jnp.full((q, k), -1, jnp.int32))
 
     def add(step: Array, found: TopK) -> TopK:
         # The last chunk overlaps the one before, whose rows are excluded.
@@ -61,11 +60,10 @@ def search(
         rows = start + jnp.arange(chunk)
         scores = _scores(lax.dynamic_slice_in_dim(entries, start, chunk), table)
         kept = (rows >= step * chunk) & (rows < count)
-        new = jax.vmap(partial(topk, k=k), in_axes=1)(jnp.where(kept[:, None], scores, -jnp.inf))
-        new = new._replace(rows=new.rows + start + offset)  # merging marks padding again
-        return jax.vmap(partial(merge_topk, k=k))(found, new)
+        scores = jnp.where(kept[:, None], scores, -jnp.inf).T
+        return merge_scores(found, scores, first_row=start + offset, k=k)
 
-    return lax.fori_loop(0, -(-n // chunk), add, found)
+    return lax.fori_loop(0, -(-n // chunk), add, no_results(q, k))
 
 
 def _scores(entries: UInt16[Array, "n 2*l"], table: Float[Array, "65536 q"]) -> Float[Array, "n q"]:
@@ -101,9 +99,7 @@ def sharded_search(
     ) -> TopK:
         first = lax.axis_index(axis) * entries.shape[0]
         found = search(entries, table, k=k, count=count - first, offset=first)
-        gathered = lax.all_gather(found, axis, axis=1, tiled=True)
-        empty = TopK(jnp.full((k,), -jnp.inf), jnp.full((k,), -1, jnp.int32))
-        return jax.vmap(lambda found: merge_topk(empty, found, k=k))(gathered)
+        return merge_devices(found, axis, k=k)
 
     # check_vma cannot infer that the merged result is replicated.
     sharded = jax.shard_map(

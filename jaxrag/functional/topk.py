@@ -62,6 +62,26 @@ def merge_topk(first: TopK, second: TopK, *, k: int) -> TopK:
     return _best(scores, jnp.concatenate([first.rows, second.rows]), k)
 
 
+def no_results(q: int, k: int) -> TopK:
+    """The top-k of q queries before any row is scored."""
+    return TopK(jnp.full((q, k), -jnp.inf), jnp.full((q, k), -1, jnp.int32))
+
+
+def merge_scores(
+    found: TopK, scores: Float[Array, "q n"], *, first_row: int | Int[Array, ""], k: int
+) -> TopK:
+    """`merge_topk` of each query's results with the scores of n more rows, from ``first_row``."""
+    new = jax.vmap(partial(topk, k=k))(scores)
+    new = new._replace(rows=new.rows + first_row)  # merging marks padding again
+    return jax.vmap(partial(merge_topk, k=k))(found, new)
+
+
+def merge_devices(found: TopK, axis: str, *, k: int) -> TopK:
+    """The ``k`` best results of all devices of a mesh axis, which hold ascending rows."""
+    gathered = lax.all_gather(found, axis, axis=1, tiled=True)
+    return jax.vmap(partial(_best, k=k))(gathered.scores, gathered.rows)
+
+
 @partial(jax.jit, static_argnames=("k", "chunk"))
 def search(
     matrix: Float[Array, "n d"],
@@ -96,11 +116,9 @@ def search(
         scores = _inner_products(queries, lax.dynamic_slice_in_dim(matrix, start, size))
         if bias is not None:
             scores += lax.dynamic_slice_in_dim(bias, start, size)
-        new = jax.vmap(partial(topk, k=k))(scores)
-        new = new._replace(rows=new.rows + (start + offset))  # merging marks padding again
-        return jax.vmap(partial(merge_topk, k=k))(found, new)
+        return merge_scores(found, scores, first_row=start + offset, k=k)
 
-    found = TopK(jnp.full((q, k), -jnp.inf), jnp.full((q, k), -1, jnp.int32))
+    found = no_results(q, k)
     if steps:
         found = lax.fori_loop(0, steps, lambda i, found: best(found, i * chunk, chunk), found)
     return best(found, steps * chunk, n - steps * chunk)
@@ -156,8 +174,7 @@ def sharded_search(
     ) -> TopK:
         first = lax.axis_index(axis) * matrix.shape[0]
         found = search(matrix, queries, k=k, bias=bias, offset=first, chunk=chunk)
-        gathered = lax.all_gather(found, axis, axis=1, tiled=True)
-        return jax.vmap(partial(_best, k=k))(gathered.scores, gathered.rows)
+        return merge_devices(found, axis, k=k)
 
     # check_vma cannot infer that the merged result is replicated.
     sharded = jax.shard_map(

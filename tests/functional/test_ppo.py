@@ -170,6 +170,13 @@ def test_divergences_by_hand() -> None:
         0.153426, abs=1e-6
     )
     assert float(ppo.approximate_kl(logprobs, logprobs, where=where)) == 0.0
+    # e^x - 1 - x = x^2 / 2 + x^3 / 6 + ...: of 1e-4 it is 5.00016667e-9
+    tiny = ppo.approximate_kl(jnp.full(3, 1e-4), old, where=TRUE)
+    assert float(tiny) == pytest.approx(5.00016667e-9, rel=1e-6)
+    for x in (-0.06, -0.04, 0.04, 0.06):  # on both sides of where the series ends
+        exact = math.expm1(x) - x
+        found = ppo.approximate_kl(jnp.full(3, x), old, where=TRUE)
+        assert float(found) == pytest.approx(exact, rel=1e-5)
     # one of the two lies beyond 1.5; at exactly 0.5 away it is not beyond
     assert float(ppo.clip_fraction(logprobs, old, clip=0.5, where=where)) == 0.5
     edge = jnp.log(jnp.array([1.5, 0.5, 1.0]))
