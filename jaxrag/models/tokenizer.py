@@ -20,7 +20,7 @@ from tokenizers import (
     trainers,
 )
 
-# transformers says on import that it has no PyTorch; tokenizers are all that is wanted of it.
+# transformers, used only for tokenizers, would warn on import that there is no PyTorch
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -29,8 +29,8 @@ from jaxrag.types import InputError
 
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
-# How the named families cut text before merging: contractions, words with at most one leading
-# sign, digits (Llama 3 in threes, Qwen one by one), runs of signs, line ends, blanks.
+# Pre-tokenization of Llama 3 and Qwen: contractions, words with at most one leading punctuation
+# mark, digits (Llama 3: groups of up to three), punctuation, line ends, blanks.
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -38,11 +38,11 @@ _SPLIT = (
 
 
 def learn_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE vocabulary learned from texts: any text can be written in it.
+    """Trains a byte-level BPE vocabulary, which can represent any text.
 
     Args:
-      texts: what merges are learned from; the same texts in the same order give the same ones.
-      size: most tokens, of which 258 are the bytes, the padding and the end of a text.
+      texts: the corpus; the same texts in the same order give the same merges.
+      size: maximum number of tokens, including 256 bytes, a padding and an end token.
 
     Raises:
       InputError: there are no texts, or the size is below 258.
@@ -51,23 +51,23 @@ def learn_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if size < len(alphabet) + len(special):
         raise InputError(
-            f"A vocabulary of {size} is asked for; bytes and special tokens alone are "
-            f"{len(alphabet) + len(special)}."
+            f"The vocabulary's size is {size}; it must be at least {len(alphabet) + len(special)}, "
+            "the number of bytes and special tokens."
         )
     texts = list(texts)
     if not any(text.strip() for text in texts):
-        raise InputError("There are no texts that a vocabulary could be learned from.")
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
-    made.decoder = decoders.ByteLevel()  # pyright: ignore
+        raise InputError("There are no texts to learn a vocabulary from.")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
+    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         special_tokens=list(special.values()),
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    made.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=made, **special)
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
@@ -75,19 +75,19 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
 
     Args:
       path: a Hugging Face directory, or a GGUF file with byte-level BPE (``gpt2`` vocabularies, as
-        Llama 3, SmolLM and Qwen have).
+        in Llama 3, SmolLM and Qwen).
 
     Raises:
-      InputError: if there is none, or one of an unknown kind.
+      InputError: there is no tokenizer, or its type is not supported.
     """
     path = Path(path)
     if path.is_file():
         return _from_gguf(path)
     if not path.is_dir():
-        raise InputError(f"No checkpoint at {path}, so no tokenizer.")
+        raise InputError(f"No checkpoint at {path}.")
     names = ("tokenizer.json", "vocab.txt", "tokenizer.model", "sentencepiece.bpe.model")
     if not any((path / name).exists() for name in names):
-        raise InputError(f"{path} holds no tokenizer: one of {', '.join(names)} is wanted.")
+        raise InputError(f"{path} holds no tokenizer: one of {', '.join(names)} is required.")
     try:
         return AutoTokenizer.from_pretrained(path, local_files_only=True)
     except Exception as error:  # tokenizers raises bare Exceptions for malformed files
@@ -100,8 +100,8 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerFast:
     kind = values.get("tokenizer.ggml.model")
     if kind != "gpt2":
         raise InputError(
-            f"{path} has a tokenizer of kind {kind!r}; of GGUF files only 'gpt2' (byte-level BPE) "
-            "is read. Use the model's safetensors directory."
+            f"{path} has a tokenizer of type {kind!r}; in GGUF files only 'gpt2' (byte-level BPE) "
+            "is supported. Use the model's safetensors directory."
         )
     tokens = _array(reader, "tokenizer.ggml.tokens", path)
     types = _array(reader, "tokenizer.ggml.token_type", path)
@@ -120,7 +120,12 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerFast:
     if "bos_token" in special and values.get(
         "tokenizer.ggml.add_bos_token", values.get("tokenizer.ggml.pre") == "llama-bpe"
     ):
-        _begin_with(backend, special["bos_token"])
+        bos = special["bos_token"]
+        backend.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+            single=f"{bos} $A",
+            pair=f"{bos} $A {bos} $B",
+            special_tokens=[(bos, backend.token_to_id(bos))],
+        )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         chat_template=values.get("tokenizer.chat_template"),
@@ -136,7 +141,7 @@ def _array(reader: gguf.GGUFReader, name: str, path: Path) -> list[Any]:
 
 
 def _byte_level_bpe(path: Path, family: str, tokens: list[str], merges: list[str]) -> Tokenizer:
-    """A byte-level BPE that cuts text as the named family does."""
+    """A byte-level BPE with the pre-tokenization of the named family."""
     gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     cuts: dict[str, list[Any]] = {
@@ -147,7 +152,7 @@ def _byte_level_bpe(path: Path, family: str, tokens: list[str], merges: list[str
     }
     if family not in cuts:
         raise InputError(
-            f"{path} cuts text as {family!r} does (tokenizer.ggml.pre); known are "
+            f"{path} has the pre-tokenization {family!r} (tokenizer.ggml.pre); supported are "
             f"{', '.join(cuts)}. Use the model's safetensors directory."
         )
     pairs = [tuple(merge.split(" ")) for merge in merges]
@@ -171,17 +176,9 @@ def _byte_level_bpe(path: Path, family: str, tokens: list[str], merges: list[str
 
 
 def _special_tokens(values: dict[str, Any], tokens: list[str]) -> dict[str, str]:
-    """The tokens by role; roles that the file leaves out, or that no token has, are left out."""
+    """The special tokens by role, for those roles that the file assigns to a token."""
     roles = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     ids = {role: values.get(f"tokenizer.ggml.{key}_token_id") for role, key in roles.items()}
     return {
         f"{role}_token": tokens[i] for role, i in ids.items() if i is not None and i < len(tokens)
     }
-
-
-def _begin_with(backend: Tokenizer, token: str) -> None:
-    backend.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
-        single=f"{token} $A",
-        pair=f"{token} $A {token} $B",
-        special_tokens=[(token, backend.token_to_id(token))],
-    )

@@ -112,7 +112,7 @@ def test_wordpiece_of_the_demonstration_encoder():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"pre": "tekken"}, "'tekken'.*known are gpt-2, smollm, llama-bpe, qwen2")],
+    [({"pre": "tekken"}, "'tekken'.*supported are gpt-2, smollm, llama-bpe, qwen2")],
 )
 def test_unknown_kinds_in_a_gguf(settings, message, tmp_path):
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""Any checkpoint that we read, as a Hugging Face directory that other programs read."""
+"""Exports a checkpoint, such as a GGUF file, to a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ _ARCHITECTURES = {
 
 
 def as_directory(path: Path, cache: Path) -> Path:
-    """A Hugging Face directory of a decoder: ``path`` itself if it is one, else written once.
+    """A Hugging Face directory of a decoder: ``path`` itself, or an export cached in ``cache``.
 
-    A GGUF file's weights are written in full precision, under a name that holds their fingerprint,
-    so that another file never gets this one's directory.
+    A GGUF file is exported with float32 weights to a directory named by its fingerprint.
 
     Raises:
-      InputError: for a network that we have no name for, or a full disk.
+      InputError: the architecture is not supported, or the disk is full.
     """
     if path.is_dir():
         return path
@@ -33,13 +32,13 @@ def as_directory(path: Path, cache: Path) -> Path:
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    # written beside and renamed: what has the name is whole
+    # renamed when complete
     partial = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
         export(path, partial)
         partial.rename(target)
     except OSError as error:
-        if not target.exists():  # another process may have been first
+        if not target.exists():  # unless another process was faster
             raise InputError(f"{target} cannot be written: {error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -52,7 +51,8 @@ def export(path: Path, directory: Path) -> None:
     architecture = _ARCHITECTURES.get(str(config.get("model_type")))
     if architecture is None:
         raise InputError(
-            f"{path} is of type {config.get('model_type')!r}; we write {sorted(_ARCHITECTURES)}."
+            f"{path} has model_type {config.get('model_type')!r}; supported are "
+            f"{', '.join(_ARCHITECTURES)}."
         )
     tokenizer = load_tokenizer(path)
     write_checkpoint(

@@ -1,7 +1,7 @@
-"""Checkpoints: where they lie, what they say, and whether they fit.
+"""Finds, reads, checks and writes checkpoints.
 
 A checkpoint is a Hugging Face directory (config.json and safetensors, single or sharded) or a GGUF
-file. Both give the same config keys and the same tensor names. Pickled weights are never read.
+file, read with the same config keys and tensor names. Pickled weights are never read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WINDOW, _WINDOWS = 1 << 20, 1024
 
 
 class Tensors(Mapping[str, np.ndarray]):
-    """Tensors by name, each read from disk when it is asked for."""
+    """Tensors by name, each read from disk on access."""
 
     def __init__(self, readers: Mapping[str, Callable[[], np.ndarray]]):
         self._readers = dict(readers)
@@ -39,7 +39,7 @@ class Tensors(Mapping[str, np.ndarray]):
         return self._readers[name]()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._readers  # Mapping's own would read the tensor
+        return name in self._readers  # Mapping's would read the tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._readers)
@@ -52,13 +52,13 @@ def locate(spec: str, *, weights: bool = True) -> Path:
     """The directory or GGUF file that a model specification names.
 
     Args:
-      spec: a path; ``package:NAME`` for weights inside an installed pip package, which is found
-        without importing it; or ``hub:ORG/NAME[@REVISION]``, which downloads from the Hugging Face
-        hub (the only one that uses the network).
-      weights: whether the weights are wanted; of a model on the hub only the rest comes otherwise.
+      spec: a path; ``package:NAME``, weights inside an installed pip package, which is not
+        imported; or ``hub:ORG/NAME[@REVISION]``, downloaded from the Hugging Face hub (the only
+        one that uses the network).
+      weights: whether to download the weights, too, of a model on the hub.
 
     Raises:
-      InputError: if there is no checkpoint there.
+      InputError: there is no checkpoint.
     """
     kind, _, name = spec.partition(":")
     if kind == "package":
@@ -96,7 +96,7 @@ def _in_package(name: str) -> Path:
     )
     if len(checkpoints) != 1:
         listed = ", ".join(map(str, checkpoints)) or "none"
-        raise InputError(f"Wanted one checkpoint inside package {name!r}, found: {listed}.")
+        raise InputError(f"Package {name!r} must hold one checkpoint, found: {listed}.")
     return checkpoints[0]
 
 
@@ -110,29 +110,29 @@ def _from_hub(name: str, weights: bool) -> Path:
             revision=revision or None,
             allow_patterns=list(_HUB_FILES if weights else _HUB_FILES[1:]),
         )
-    except (OSError, ValueError) as error:  # the hub's errors are kinds of these two
-        raise InputError(f"Could not get {name!r} from the Hugging Face hub: {error}") from error
+    except (OSError, ValueError) as error:  # base classes of the hub's errors
+        raise InputError(f"Cannot download {name!r} from the Hugging Face hub: {error}") from error
     return Path(path)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The checkpoint's config.json, or what a GGUF file's metadata amounts to."""
+    """The checkpoint's config.json, or its equivalent from a GGUF file's metadata."""
     path = Path(path)
     return config_from_gguf(path) if path.is_file() else read_json(path / "config.json")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that must hold an object; InputError names file and line otherwise."""
+    """The object in a JSON file; InputError, with file and line, if there is none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path} is missing; is {path.parent} a whole checkpoint?") from None
+        raise InputError(f"{path} is missing; is the checkpoint {path.parent} complete?") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from error
     except (UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
-        raise InputError(f"{path} holds a JSON {type(value).__name__}; an object is wanted.")
+        raise InputError(f"{path} holds a JSON {type(value).__name__}; it must be an object.")
     return value
 
 
@@ -140,7 +140,7 @@ def read_tensors(path: Path) -> Tensors:
     """All tensors of a checkpoint under their Hugging Face names, read on demand.
 
     Raises:
-      InputError: if a file is missing, cut short or corrupt, naming it.
+      InputError: a file is missing, truncated or corrupt.
     """
     path = Path(path)
     if path.is_file():
@@ -162,10 +162,10 @@ def _open_safetensors(path: Path) -> dict[str, Callable[[], np.ndarray]]:
     try:
         file = safe_open(path, framework="np")
     except FileNotFoundError:
-        raise InputError(f"{path} is missing; the checkpoint is not whole.") from None
+        raise InputError(f"{path} is missing; the checkpoint is incomplete.") from None
     except (SafetensorError, OSError) as error:
         raise InputError(
-            f"{path} is cut short or not safetensors ({error}); get it again."
+            f"{path} is truncated or not safetensors ({error}); download it again."
         ) from error
     return {name: lambda name=name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
@@ -177,32 +177,30 @@ def check_parameters(
     source: str | Path,
     ignore: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Picks the parameters that a network has, or says everything that is wrong.
+    """Selects a network's parameters from a checkpoint and checks their shapes.
 
     Args:
-      tensors: what the checkpoint holds, by name.
-      shapes: what the network wants, by the same names.
+      tensors: the checkpoint's, by name.
+      shapes: the network's, by the same names.
       source: the checkpoint, for the message.
-      ignore: regular expressions of surplus names that do no harm (buffers, unused heads).
+      ignore: regular expressions of further names that are allowed (buffers, unused heads).
 
     Returns:
       One array for each name in ``shapes``.
 
     Raises:
-      InputError: listing all missing, surplus and misshapen parameters at once.
+      InputError: listing all missing, surplus and misshapen parameters.
     """
     found = {name: np.asarray(tensors[name]) for name in shapes if name in tensors}
     problems = [f"missing: {name} {tuple(shapes[name])}" for name in shapes if name not in found]
     problems += [
-        f"misshapen: {name} has {array.shape}, wanted {tuple(shapes[name])}"
+        f"misshapen: {name} has {array.shape}, expected {tuple(shapes[name])}"
         for name, array in found.items()
         if array.shape != tuple(shapes[name])
     ]
-    harmless = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
+    allowed = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
     problems += [
-        f"surplus: {name}"
-        for name in tensors
-        if name not in shapes and not harmless.fullmatch(name)
+        f"surplus: {name}" for name in tensors if name not in shapes and not allowed.fullmatch(name)
     ]
     if problems:
         listed = "\n  ".join(problems)
@@ -211,17 +209,17 @@ def check_parameters(
 
 
 def fingerprint(path: Path) -> str:
-    """A SHA-256 hex digest that stands for a checkpoint's weights, config and tokenizer.
+    """SHA-256 hex digest of a checkpoint's weights, config and tokenizer.
 
-    Files up to 1 GiB are hashed whole; of larger ones the length, both ends and 1 MiB windows
-    spread evenly between them (1 GiB in all), so that a 70B model takes seconds. A change that
-    touches only bytes between the windows of such a file goes unseen.
+    Files up to 1 GiB are hashed completely; of larger ones the length and evenly spaced windows of
+    1 MiB, 1 GiB in all, so that a 70B model takes seconds. A change between the windows is not
+    detected.
     """
     path = Path(path)
-    wanted = {suffix[1:] for suffix in _HUB_FILES}
-    files = [path] if path.is_file() else [f for f in path.iterdir() if f.suffix in wanted]
+    suffixes = {suffix[1:] for suffix in _HUB_FILES}
+    files = [path] if path.is_file() else [f for f in path.iterdir() if f.suffix in suffixes]
     if not files:
-        raise InputError(f"{path} holds no files of a checkpoint.")
+        raise InputError(f"{path} holds no checkpoint.")
     whole = hashlib.sha256()
     for file in sorted(files):
         size = file.stat().st_size
@@ -267,13 +265,13 @@ def write_checkpoint(
     *,
     shards: int = 1,
 ) -> Path:
-    """Writes a checkpoint that Hugging Face and :func:`read_tensors` read.
+    """Writes a checkpoint for Hugging Face and `read_tensors`.
 
     Args:
-      directory: made if absent.
-      config: what config.json is to hold, ``model_type`` included.
-      tensors: the parameters under their Hugging Face names.
-      shards: the number of files to spread them over.
+      directory: created if missing.
+      config: content of config.json, ``model_type`` included.
+      tensors: the parameters by their Hugging Face names.
+      shards: the number of files.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)

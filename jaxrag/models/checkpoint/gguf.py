@@ -1,8 +1,7 @@
-"""GGUF files, as llama.cpp writes them, seen as Hugging Face checkpoints.
+"""Reads GGUF files, written by llama.cpp, as Hugging Face checkpoints.
 
-The metadata becomes the dictionary of a config.json and the tensors get their Hugging Face names
-and layout, so that nothing downstream knows which of the two a model came from. Names and layout:
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+The metadata is converted to a config.json and the tensors to Hugging Face's names and layout.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from jaxrag.types import InputError
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
-# What reading past the end of a cut or overwritten file raises inside the gguf package.
+# Errors of the gguf package for truncated or corrupt files.
 _BROKEN = (ValueError, KeyError, IndexError, OverflowError, MemoryError, struct.error, OSError)
 
 _GLOBAL_NAMES = {
@@ -46,25 +45,25 @@ _LAYER_NAMES = {
 
 
 def open_gguf(path: Path) -> gguf.GGUFReader:
-    """Opens a GGUF file; raises InputError if it is cut short or not GGUF."""
+    """Opens a GGUF file; InputError if it is truncated or not GGUF."""
     status = path.stat()
     return _open(path, status.st_mtime_ns, status.st_size)
 
 
-@functools.lru_cache(maxsize=1)  # config, tensors and tokenizer each want it, and it takes a second
+@functools.lru_cache(maxsize=1)  # takes a second, for config, tensors and tokenizer each
 def _open(path: Path, modified: int, size: int) -> gguf.GGUFReader:
     del modified, size  # part of the cache's key only
     try:
         return gguf.GGUFReader(path)
     except _BROKEN as error:
         raise InputError(
-            f"{path} is not a whole GGUF file ({type(error).__name__}: {error}); "
-            "it may be cut short: get it again."
+            f"{path} is truncated or not a GGUF file ({type(error).__name__}: {error}); "
+            "download it again."
         ) from error
 
 
 def metadata(reader: gguf.GGUFReader) -> dict[str, Any]:
-    """The key-value pairs of the file that are no arrays (a vocabulary takes a second to list)."""
+    """The scalar key-value pairs of the file (listing the arrays takes a second)."""
     return {
         name: field.contents()
         for name, field in reader.fields.items()
@@ -73,13 +72,13 @@ def metadata(reader: gguf.GGUFReader) -> dict[str, Any]:
 
 
 def config_from_gguf(path: Path) -> dict[str, Any]:
-    """The config.json that the file's metadata amounts to."""
+    """The equivalent of config.json from the file's metadata."""
     reader = open_gguf(path)
     values = metadata(reader)
     arch = values.get("general.architecture")
     if arch not in ARCHITECTURES:
         allowed = ", ".join(ARCHITECTURES)
-        raise InputError(f"{path} has general.architecture {arch!r}; read are {allowed}.")
+        raise InputError(f"{path} has general.architecture {arch!r}; supported are {allowed}.")
 
     def get(key: str) -> Any:
         if (name := f"{arch}.{key}") not in values:
@@ -113,7 +112,7 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
 
 
 def _shortest(value: float) -> float:
-    """The decimal that was meant: GGUF stores float32, so 1e-5 comes back as 9.99999974e-06."""
+    """The shortest decimal of a float32: GGUF returns 1e-5 as 9.99999974e-06."""
     return float(str(np.float32(value)))
 
 
@@ -135,11 +134,10 @@ def _rope_scaling(
 def _llama3_scaling(
     path: Path, factors: np.ndarray, values: dict[str, Any], arch: str
 ) -> dict[str, Any]:
-    """Llama 3's settings from the frequency divisors that they were turned into.
+    """Llama 3's rope settings, from the frequency divisors in the file.
 
-    The file holds only the divisors. Every released Llama 3 checkpoint has low_freq_factor 1,
-    high_freq_factor 4 and 8192 original positions, and the greatest divisor is the factor; divisors
-    that these do not reproduce are refused rather than approximated.
+    All released Llama 3 checkpoints have low_freq_factor 1, high_freq_factor 4 and 8192 original
+    positions; the largest divisor is the factor. Divisors that do not match these are refused.
     """
     settings = {
         "rope_type": "llama3",
@@ -154,14 +152,14 @@ def _llama3_scaling(
     expected = 1.0 / ((1.0 - smooth) / settings["factor"] + smooth)
     if not np.allclose(factors, expected, rtol=1e-4):
         raise InputError(
-            f"{path} scales its rotary frequencies in a way that is not Llama 3's; use the "
-            "model's safetensors checkpoint, whose config.json names the settings."
+            f"{path}: the scaling of its rotary frequencies is not Llama 3's; use the model's "
+            "safetensors checkpoint, whose config.json has the settings."
         )
     return settings
 
 
 def readers_from_gguf(path: Path) -> dict[str, Callable[[], np.ndarray]]:
-    """For each Hugging Face name, a function that dequantises that tensor."""
+    """A function for each tensor, by its Hugging Face name, that dequantises it."""
     config = config_from_gguf(path)
     return {
         hf_name(tensor.name, path): _reader(tensor, config, path)
@@ -178,7 +176,9 @@ def hf_name(name: str, path: Path) -> str:
             return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.{kind}"
     elif stem in _GLOBAL_NAMES:
         return f"{_GLOBAL_NAMES[stem]}.{kind}"
-    raise InputError(f"{path} holds a tensor {name!r} that none of {ARCHITECTURES} has.")
+    raise InputError(
+        f"{path} holds a tensor {name!r}, which is not known in {', '.join(ARCHITECTURES)}."
+    )
 
 
 def _reader(
@@ -201,11 +201,10 @@ def _reader(
 
 
 def _unpermute(array: np.ndarray, heads: int) -> np.ndarray:
-    """Brings each head's rows back from llama.cpp's order to Hugging Face's.
+    """Reorders each head's rows from llama.cpp's layout to Hugging Face's.
 
-    llama.cpp rotates neighbouring pairs (2i, 2i+1), Hugging Face the halves (i, i + d/2), so for
-    the llama architecture its converter interleaves the two halves; Qwen files are left as they
-    are.
+    llama.cpp rotates neighbouring pairs (2i, 2i+1), Hugging Face the halves (i, i + d/2), so its
+    converter interleaves the halves of llama models (but not of Qwen).
     """
     split = array.reshape(heads, -1, 2, *array.shape[1:])
     return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(array.shape)

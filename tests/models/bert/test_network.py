@@ -126,7 +126,7 @@ def test_misfits_are_all_named_at_once(tmp_path):
     for part in (
         str(tmp_path),
         "missing: embeddings.LayerNorm.bias (24,)",
-        "misshapen: encoder.layer.0.output.dense.weight has (24, 41), wanted (24, 40)",
+        "misshapen: encoder.layer.0.output.dense.weight has (24, 41), expected (24, 40)",
         "surplus: encoder.layer.9.output.dense.bias",
     ):
         assert part in str(error.value)

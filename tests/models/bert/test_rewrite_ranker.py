@@ -137,7 +137,7 @@ def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
 def test_files_cut_short_are_told(trained: Path) -> None:
     file = trained / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(InputError, match="cut short or not safetensors"):
+    with pytest.raises(InputError, match="truncated or not safetensors"):
         load_ranker(trained, dtype=FLOAT32)
     (trained / "config.json").write_text("{")
     with pytest.raises(InputError, match="not JSON"):

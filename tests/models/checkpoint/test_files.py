@@ -53,7 +53,7 @@ def test_fit_names_everything_that_is_wrong():
     assert str(error.value).splitlines() == [
         "the model does not fit the network its config describes:",
         "  missing: new.bias (7,)",
-        "  misshapen: a.weight has (3, 4), wanted (4, 3)",
+        "  misshapen: a.weight has (3, 4), expected (4, 3)",
         "  surplus: b.weight",
         "  surplus: d.ids",  # a pattern is for the whole name
     ]
@@ -94,7 +94,7 @@ def test_weights_in_a_package_are_found_without_importing_it(tmp_path, monkeypat
     assert locate("package:some_weights") == package / "deep" / "model"
     assert "some_weights" not in sys.modules
     (package / "second.gguf").write_bytes(b"")
-    with pytest.raises(InputError, match="Wanted one checkpoint"):
+    with pytest.raises(InputError, match="must hold one checkpoint"):
         locate("package:some_weights")
 
 
@@ -136,7 +136,7 @@ def test_json_errors_name_file_and_line(tmp_path):
         read_config(tmp_path)
     for content, message in [
         ('{"a": 1,\n"b" 2}', r"config\.json, line 2: not JSON"),
-        ("[1]", "holds a JSON list; an object is wanted"),
+        ("[1]", "holds a JSON list; it must be an object"),
     ]:
         file.write_text(content)
         with pytest.raises(InputError, match=message):
@@ -152,7 +152,7 @@ def test_cut_safetensors_are_refused(kept, tmp_path):
     file = tmp_path / "model.safetensors"
     data = file.read_bytes()
     file.write_bytes(data[: int(kept * len(data))])
-    with pytest.raises(InputError, match=r"model\.safetensors is cut short"):
+    with pytest.raises(InputError, match=r"model\.safetensors is truncated"):
         read_tensors(tmp_path)
 
 

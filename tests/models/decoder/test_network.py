@@ -14,6 +14,7 @@ from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
 from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.parameters import flatten
 from jaxrag.types import InputError
 from tests.models.decoder.reference import BASE, CONFIGS, LLAMA3, random_tensors, reference_logits
 
@@ -120,7 +121,11 @@ def test_tied_checkpoints_may_hold_the_copy(tmp_path: Path) -> None:
     tensors = checkpoint(tmp_path, CONFIGS["qwen3"])
     copy = {"lm_head.weight": tensors["model.embed_tokens.weight"]}
     write_checkpoint(tmp_path, CONFIGS["qwen3"], {**tensors, **copy})
-    load(tmp_path)
+    _, params = load(tmp_path)
+    read = flatten(params)
+    assert read.keys() == tensors.keys()
+    for name, array in tensors.items():
+        np.testing.assert_array_equal(read[name], array)
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused_with_all_that_is_wrong(tmp_path: Path) -> None:

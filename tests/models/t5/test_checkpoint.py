@@ -195,7 +195,7 @@ def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
     small_t5.write(tmp_path, CONFIGS["1.0"])
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(InputError, match=r"model\.safetensors is cut short"):
+    with pytest.raises(InputError, match=r"model\.safetensors is truncated"):
         load_t5(tmp_path, dtype=FLOAT32)
 
 

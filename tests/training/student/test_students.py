@@ -222,7 +222,10 @@ def test_a_new_t5_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
         ids = student.tokenizer.encode(text, add_special_tokens=False)
         assert student.tokenizer.decode(ids) == text
     assert len(student.tokenizer.encode(texts[0])) < len(texts[0]) / 1.5
-    for wrong, told in (({"vocabulary": 200}, "alone are 258"), ({"vocabulary": -1}, "or more")):
+    for wrong, told in (
+        ({"vocabulary": 200}, "must be at least 258"),
+        ({"vocabulary": -1}, "or more"),
+    ):
         with pytest.raises(InputError, match=told):
             sizes = NewT5(**{**vars(sizes), **wrong})
             new_t5(sizes, max_source=40, max_target=30, texts=texts)
