@@ -83,9 +83,8 @@ from jaxrag.methods.baselines import few_shot
 from jaxrag.methods.r3 import r3
 from jaxrag.runs.job import Job
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.candidates import OnePath, Search
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.searches import Search
 from jaxrag.types import InputError
 
 _SMALL: dict[str, Any] = {

@@ -84,9 +84,8 @@ from jaxrag.runs.run import Run
 from jaxrag.runs.student.downstream import Downstream
 from jaxrag.runs.student.job import TrainQueryOptimizer
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.candidates import OnePath, Search
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.searches import Search
 from jaxrag.training.ppo.settings import KlControl, PPOTraining
 from jaxrag.training.student.settings import StudentTraining
 from jaxrag.training.student.student import NewT5

@@ -1,21 +1,62 @@
-"""What every language model of jaxrag can do."""
+"""The interface of language models."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Required, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 
-from jaxrag.types import Generation, Prompt
+from jaxrag.types import Generation, InputError, Prompt
+
+
+class DecodingKeywords(TypedDict, total=False):
+    """Keyword arguments of `LanguageModel.generate`; see `DecodingOptions`."""
+
+    max_new_tokens: Required[int]
+    temperature: float
+    stop: Sequence[str]
+    seed: int | Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingOptions:
+    """How the generations of one call are decoded.
+
+    Attributes:
+      max_new_tokens: limit of each generation, at least 1.
+      temperature: 0 is greedy decoding; above 0, tokens are sampled.
+      stop: strings that end a generation; its text is cut before the first of them.
+      seed: of the samples: one for all prompts, or one for each.
+
+    Raises:
+      InputError: a number is out of range.
+    """
+
+    max_new_tokens: int
+    temperature: float = 0.0
+    stop: Sequence[str] = ()
+    seed: int | Sequence[int] = 0
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1 or self.temperature < 0:
+            raise InputError(
+                f"max_new_tokens is {self.max_new_tokens} and temperature {self.temperature}: "
+                "at least 1 and at least 0 are allowed."
+            )
+
+    def seeds(self, count: int) -> list[int]:
+        """The seed of each of ``count`` prompts."""
+        return [self.seed] * count if isinstance(self.seed, int) else list(self.seed)
 
 
 class LanguageModel(Protocol):
-    """A model that generates and scores text, many prompts a call.
+    """A model that generates and scores text, many prompts per call.
 
-    A result depends only on its own prompt and the settings, never on the other prompts of the
+    A result depends on its own prompt, options and seed only, not on the other prompts of the
     call or their order.
     """
 
@@ -30,52 +71,29 @@ class LanguageModel(Protocol):
         ...
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        seed: int = 0,
+        self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
     ) -> list[Generation]:
-        """Continues each prompt; ``temperature`` 0 is greedy."""
+        """Continues each prompt; options as in `DecodingOptions`.
+
+        Raises:
+          InputError: a prompt is empty or leaves no room for ``max_new_tokens``, or an option is
+            out of range; before anything is computed.
+        """
         ...
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
-        """Natural-log probability of each token of each continuation, float32 [t]."""
-        ...
+        """Natural-log probability of each token of each continuation, float32 [t].
 
-
-@runtime_checkable
-class DrawingModel(LanguageModel, Protocol):
-    """A model that reads a prompt once for several texts that are drawn from it."""
-
-    def draw(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[int],
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        stop: Sequence[str] = (),
-    ) -> list[Generation]:
-        """Continues each prompt with its own seed, to what `generate` makes with that seed."""
+        Prompt and continuation are tokenised separately, see `PromptEncoder.with_continuation`.
+        """
         ...
 
 
 @runtime_checkable
 class StreamingModel(LanguageModel, Protocol):
-    """A model that takes prompts one by one while it works on others, such as a server."""
+    """A model that batches by itself and takes prompts one by one, such as a server."""
 
-    def submit(
-        self,
-        prompt: Prompt,
-        *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        seed: int = 0,
-    ) -> Future[Generation]:
+    def submit(self, prompt: Prompt, **options: Unpack[DecodingKeywords]) -> Future[Generation]:
         """Continues one prompt in the background."""
         ...
 
@@ -89,17 +107,17 @@ class ModelSettings(Protocol):
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name in tables."""
         ...
 
     @property
     def checkpoint(self) -> str | None:
-        """The weights that are loaded, "" where none are named; None for a server's."""
+        """The weights to load, "" where none are named; None for a server's."""
         ...
 
     @property
     def dtype(self) -> str:
-        """What the weights are loaded in; "" is the default of the device."""
+        """Data type of the weights; "" is the device's default."""
         ...
 
     def load(self, cache: Path) -> LanguageModel:

@@ -1,12 +1,12 @@
 """Runs methods written for one question over thousands of questions in large batches.
 
 A method is a coroutine that awaits `Request`s. The scheduler advances every live question until
-all of them wait, answers what the store holds, and then sends the largest kind of pending request
-to its engine as one call. The rule has no clock and no randomness: the same inputs give the same
-batches. What ``vmap`` does for an equation, the scheduler does for a method.
+all of them wait, takes results from the store where they are known, and sends the largest group of
+pending requests to its engine as one call. The rule uses neither clock nor randomness: the same
+inputs give the same batches. It is to methods what ``vmap`` is to equations.
 
-An engine that batches by itself (vLLM, a server) gets each request at once instead; `Workers` and
-`RequestsInFlight` keep track of those.
+An engine that batches by itself (vLLM's server, a cloud API) gets each request at once instead;
+`Workers` and `RequestsInFlight` keep track of those.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from jaxrag.types import EngineDown
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operation:
-    """One kind of request: an engine's function with its settings.
+    """One kind of request: a function of an engine with its settings.
 
     Attributes:
-      name: what is done, such as "generate".
-      identity: canonical JSON of the engine and settings; with ``key`` it determines the result.
+      name: such as "generate".
+      identity: canonical JSON of engine and settings; with ``key`` it determines the result.
       run: computes the results of a list of payloads.
       key: canonical text of a payload.
-      encode, decode: a result to bytes and back; every reader gets an object of its own.
-      cost: what one request counts for, such as ``{"llm_calls": 1}``.
-      size: sort key that brings payloads of like cost together.
-      batch: most payloads sent in one call, and so the most that a kill can lose.
-      submit: for an engine that batches by itself: starts one payload and gives its future. Such
-        requests go out at once, and ``run`` is not called.
+      encode, decode: a result to bytes and back; every caller gets an object of its own.
+      cost: counts of one request, such as ``{"llm_calls": 1}``, from payload and result.
+      size: sort key that groups payloads of similar cost.
+      batch: limit of payloads in one call, and so of what a kill can lose.
+      submit: for an engine that batches by itself: starts one payload. Such requests are sent at
+        once, and ``run`` is not called.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Request(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Requests or coroutines that are awaited side by side; made by `gather`."""
+    """Requests or coroutines that run concurrently; made by `gather`."""
 
     parts: tuple[Awaitable[Any], ...]
 
@@ -75,15 +75,12 @@ class Gather(NamedTuple):
 
 
 def gather(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
-    """Awaits several requests or coroutines side by side; results in their order."""
+    """Awaits several requests or coroutines concurrently; results in their order."""
     return Gather(parts)
 
 
 class Workers:
-    """A pool of threads that do not keep the process alive, unlike those of the standard library.
-
-    So Ctrl-C ends a run at once, however long the answers that it waits for may take.
-    """
+    """A pool of daemon threads: unlike the standard library's, Ctrl-C ends a run at once."""
 
     def __init__(self, count: int) -> None:
         self._count, self._threads = count, 0
@@ -100,7 +97,7 @@ class Workers:
         return future
 
     def close(self) -> None:
-        """Cancels what has not begun, and lets the threads end."""
+        """Cancels queued calls and ends the threads."""
         with contextlib.suppress(queue.Empty):
             while item := self._queue.get_nowait():
                 item[0].cancel()
@@ -119,9 +116,9 @@ class Workers:
 
 
 class Completed(NamedTuple):
-    """A request that has come back, with a value or an error.
+    """A request that has returned a value or an error.
 
-    ``seconds``: its share of the time since something came back last.
+    ``seconds`` is its share of the time since the last return.
     """
 
     key: bytes
@@ -133,7 +130,7 @@ class Completed(NamedTuple):
 
 
 class RequestsInFlight:
-    """Requests under way, each known by its key."""
+    """Submitted requests, by key."""
 
     def __init__(self) -> None:
         self._flying: dict[bytes, tuple[Operation, Any]] = {}
@@ -144,24 +141,24 @@ class RequestsInFlight:
         return len(self._flying)
 
     def find(self, key: bytes) -> Any:
-        """What waits for the request with this key, or None."""
+        """The pending entry of the request with this key, or None."""
         return self._flying[key][1] if key in self._flying else None
 
     def start(self, key: bytes, operation: Operation, pending: Any) -> None:
-        """Sends a request off."""
+        """Submits a request."""
         assert operation.submit is not None
         if not self._flying:
             self._last = time.perf_counter()
         self._flying[key] = (operation, pending)
         try:
             future = operation.submit(pending.payload)
-        except Exception as error:  # refused at the door: as if it had come back with that
+        except Exception as error:  # refused at once: treated as a returned error
             future = Future()
             future.set_exception(error)
         future.add_done_callback(lambda done: self._done.put((key, done)))
 
     def collect(self, *, wait: bool) -> list[Completed]:
-        """All that has come back; with ``wait``, at least one."""
+        """All requests that have returned; with ``wait``, at least one."""
         arrived = [self._done.get()] if wait and self._flying else []
         while not self._done.empty():
             arrived.append(self._done.get())
@@ -180,11 +177,11 @@ class RequestsInFlight:
         return landed
 
 
-class Outcome(NamedTuple):
-    """How one question ended: a value or an error, and what it cost.
+class QuestionOutcome(NamedTuple):
+    """How one question ended: with a value or an error, and its cost.
 
     ``cost`` counts every request as if nothing had been stored, so it is the same in a resumed
-    run; ``seconds`` (its share of engine time) and ``store_hits`` tell what this run really did.
+    run; ``seconds`` (its share of engine time) and ``store_hits`` are of this run.
     """
 
     id: Any
@@ -196,7 +193,7 @@ class Outcome(NamedTuple):
 
 
 class _LiveQuestion:
-    """Book-keeping of one live question."""
+    """Cost so far of one live question."""
 
     def __init__(self, id: Any) -> None:
         self.id = id
@@ -230,7 +227,7 @@ class _Coroutine:
 
     @property
     def abandoned(self) -> bool:
-        """Whether a sibling's failure has made this branch pointless."""
+        """Whether a sibling branch has failed, so that the result is not needed."""
         branches = self.branches
         while branches is not None:
             if branches.failed:
@@ -249,11 +246,11 @@ async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
 
 
 class Scheduler:
-    """Runs coroutines, one a question, over shared engines; see the module's text.
+    """Runs coroutines, one per question, over shared engines; see the module's docstring.
 
     Args:
-      store: where results are looked up and kept.
-      live: most questions in progress at once.
+      store: of results.
+      live: limit of questions in progress.
       on_batch: called after each engine call with the operation's name and the batch's size.
     """
 
@@ -269,12 +266,12 @@ class Scheduler:
         self._fresh: dict[bytes, tuple[Operation, _Pending]] = {}
         self._groups: dict[tuple[str, str], dict[bytes, _Pending]] = {}
         self._operations: dict[tuple[str, str], Operation] = {}
-        self._finished: list[Outcome] = []
+        self._finished: list[QuestionOutcome] = []
         self._flight = RequestsInFlight()
 
     def run(
         self, questions: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[QuestionOutcome]:
         """Yields each question's outcome as it ends.
 
         Args:
@@ -282,11 +279,11 @@ class Scheduler:
         """
         try:
             yield from self._run(iter(questions))
-        finally:  # what never started must still be closed, or Python warns
+        finally:  # coroutines that never started must be closed, or Python warns
             for task, _, _ in self._ready:
                 task.coroutine.close()
 
-    def _run(self, waiting: Iterator[Any]) -> Iterator[Outcome]:
+    def _run(self, waiting: Iterator[Any]) -> Iterator[QuestionOutcome]:
         alive = 0
         while True:
             alive += self._admit(waiting, self.live - alive)
@@ -294,7 +291,7 @@ class Scheduler:
             finished, self._finished = self._finished, []
             alive -= len(finished)
             yield from finished
-            if finished:  # room for others
+            if finished:  # admit others first
                 continue
             if self._groups:
                 self._send_largest()
@@ -318,7 +315,7 @@ class Scheduler:
         return admitted
 
     def _advance(self) -> None:
-        """Advances all tasks that can go on, until each waits for an engine."""
+        """Advances all ready tasks until each waits for an engine."""
         while self._ready:
             while self._ready:
                 self._step(*self._ready.popleft())
@@ -372,7 +369,7 @@ class Scheduler:
         if branches is None:
             cost = dict(sorted(question.cost.items()))
             self._finished.append(
-                Outcome(question.id, value, error, cost, question.seconds, question.hits)
+                QuestionOutcome(question.id, value, error, cost, question.seconds, question.hits)
             )
         elif error is not None:
             branches.failed = True
@@ -384,7 +381,7 @@ class Scheduler:
                 self._ready.append((branches.parent, branches.results, None))
 
     def _look_up(self) -> None:
-        """Answers fresh requests from the store and queues the others for their engine."""
+        """Answers new requests from the store and queues the others for their engine."""
         fresh, self._fresh = self._fresh, {}
         found = self.store.get(list(fresh)) if fresh else {}
         for key, (operation, pending) in fresh.items():
@@ -416,7 +413,7 @@ class Scheduler:
             self._send(operation, items[start : start + operation.batch])
 
     def _send(self, operation: Operation, items: list[tuple[bytes, _Pending]]) -> None:
-        """Runs one batch; a batch that fails is halved until the request at fault stands alone."""
+        """Runs one batch; a failing batch is halved until the faulty request is isolated."""
         started = time.perf_counter()
         try:
             values = operation.run([pending.payload for _, pending in items])
@@ -445,7 +442,7 @@ class Scheduler:
             self._answer(operation, pending, encoded[key], seconds=seconds, hit=False)
 
     def _land(self, landed: list[Completed]) -> None:
-        """Keeps and hands on what has come back from engines that batch by themselves."""
+        """Stores and delivers returned requests of engines that batch by themselves."""
         encoded: dict[bytes, bytes] = {}
         for key, operation, pending, value, error, _ in landed:
             try:
@@ -466,5 +463,5 @@ class Scheduler:
                 one.operation, one.pending, encoded[one.key], seconds=one.seconds, hit=False
             )
         for one in landed:
-            if isinstance(one.error, EngineDown):  # what came back beside it has been kept
+            if isinstance(one.error, EngineDown):  # the others have been stored
                 raise one.error

@@ -1,8 +1,8 @@
-"""Any OpenAI-compatible server as a language model: `vllm serve`, SGLang, a cloud's API.
+"""Any OpenAI-compatible server as a language model: `vllm serve`, SGLang, a cloud API.
 
-Two ways to ask. "completions" sends the tokens of our own chat template, so prompts are the same to
-the byte as with the other engines, and can score texts; it needs the model's tokenizer here. "chat"
-sends messages and leaves the template to the server.
+With the model's tokenizer at hand, prompts are sent as tokens to the completions endpoint: the same
+tokens as for the other engines, and texts can be scored. Without it, prompts are sent as messages
+to the chat endpoint, and the server applies its template.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.http import HttpClient
+from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
-    check_sampling,
     end_tokens,
     parse_template_options,
     prompt_number,
@@ -29,165 +29,152 @@ from jaxrag.engines.prompts import (
 from jaxrag.engines.scheduler import Workers
 from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.types import Generation, InputError, Message, Prompt
+from jaxrag.types import Generation, InputError, Prompt
 
-UNLIMITED = 1 << 30  # max_length where the server reports none
-_UNKNOWN = -1  # a token whose number the server does not tell
+_NUMERICS = "jaxrag-server-1"  # part of the identity; raise it when results change
+_START = 60.0  # seconds for a server's first response; later ``patience`` counts
+_UNLIMITED = 1 << 30  # max_length where the server reports none
+_UNKNOWN = -1  # a token whose id the server does not return
 
 
 class ServerModel:
-    """A `LanguageModel` behind HTTP; answers arrive one by one (see `submit`)."""
+    """A `LanguageModel` behind HTTP; `Server.load` makes one.
 
-    gives_logprobs = True
+    Attributes:
+      identity: canonical JSON of what determines results, as far as the client can know. It does
+        not contain the servers' addresses: a run may be continued with other servers.
+      gives_logprobs: whether the servers return log-probabilities.
+      tokenizer, max_length: of the model; None where unknown.
+    """
 
     def __init__(
         self,
         http: HttpClient,
-        *,
-        model: str,
+        settings: Server,
         encode: PromptEncoder | None,
-        ends: Sequence[int],
-        logprobs: bool,
-        identity: str,
-        concurrency: int,
-        template_options: Mapping[str, Any],
-    ) -> None:
-        self._http, self._model, self._encode = http, model, encode
-        self._ends, self._identity = tuple(ends), identity
-        self._workers = Workers(concurrency)
-        limit = encode.max_length if encode else UNLIMITED
-        self.tokenizer = encode.tokenizer if encode else None
-        self.max_length = limit if limit < UNLIMITED else None
-        self.gives_logprobs, self._template_options = logprobs, dict(template_options)
-
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of what determines results, as far as it can be known from here.
-
-        The servers' addresses are no part of it: the same run may go on with others.
-        """
-        return self._identity
-
-    def submit(
-        self,
-        prompt: Prompt,
         *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        seed: int = 0,
-    ) -> Future[Generation]:
-        """Continues one prompt in the background; temperature 0 is greedy."""
-        check_sampling(max_new_tokens, temperature)
-        body: dict[str, Any] = {
-            "model": self._model,
-            "max_tokens": max_new_tokens,
-            "temperature": temperature,
-            "stop": list(stop) or None,
-        }
-        if self._encode is None:
-            return self._workers.submit(self._chat, prompt, body, seed)
-        return self._workers.submit(self._complete, self._encode, prompt, body, seed)
+        ends: Sequence[int],
+        identity: str,
+    ) -> None:
+        self._http, self._settings, self._encode = http, settings, encode
+        self._ends, self.identity = tuple(ends), identity
+        self._workers = Workers(settings.concurrency)
+        limit = encode.max_length if encode else _UNLIMITED
+        self.tokenizer = encode.tokenizer if encode else None
+        self.max_length = limit if limit < _UNLIMITED else None
+        self.gives_logprobs = settings.logprobs
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        seed: int = 0,
+        self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
     ) -> list[Generation]:
-        """Continues each prompt."""
+        """See `LanguageModel.generate`; all prompts are sent at once, up to the concurrency."""
+        seeds = DecodingOptions(**options).seeds(len(prompts))
         futures = [
-            self.submit(
-                prompt,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                stop=stop,
-                seed=seed,
-            )
-            for prompt in prompts
+            self.submit(prompt, **{**options, "seed": seed})
+            for prompt, seed in zip(prompts, seeds, strict=True)
         ]
         return [future.result() for future in futures]
 
+    def submit(self, prompt: Prompt, **options: Unpack[DecodingKeywords]) -> Future[Generation]:
+        """Continues one prompt in the background."""
+        decoding = DecodingOptions(**options)
+        if self._encode is None:
+            return self._workers.submit(self._chat, prompt, decoding)
+        return self._workers.submit(self._complete, self._encode, prompt, decoding)
+
+    def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
+        """See `LanguageModel.logprob`."""
+        pairs = zip(prompts, continuations, strict=True)
+        return [future.result() for future in [self.submit_logprob(*pair) for pair in pairs]]
+
     def submit_logprob(self, prompt: Prompt, continuation: str) -> Future[np.ndarray]:
-        """Scores one continuation in the background; see `logprob`.
+        """Scores one continuation in the background.
 
         Raises:
-          InputError: the model is asked by messages, which no server scores.
+          InputError: the chat endpoint is used, which scores no texts.
         """
         if self._encode is None:
             raise InputError(
                 "A chat endpoint scores no texts: name the model's checkpoint as `tokenizer`, so "
-                "that the completions endpoint is asked."
+                "that the completions endpoint is used."
             )
         return self._workers.submit(self._score, self._encode, prompt, continuation)
 
-    def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
-        """Natural-log probability of each token of each continuation, float32 [t]."""
-        pairs = zip(prompts, continuations, strict=True)
-        return [future.result() for future in [self.submit_logprob(*pair) for pair in pairs]]
-
     def close(self) -> None:
-        """Drops what is queued and closes all connections."""
+        """Drops queued requests and closes all connections."""
         self._workers.close()
         self._http.close()
 
+    def _body(self, decoding: DecodingOptions, prompt: Any) -> dict[str, Any]:
+        """The part of a request that both endpoints share."""
+        body: dict[str, Any] = {
+            "model": self._settings.model,
+            "max_tokens": decoding.max_new_tokens,
+            "temperature": decoding.temperature,
+            "stop": list(decoding.stop) or None,
+        }
+        if decoding.temperature:
+            number = prompt_number(list(canonical(prompt).encode()))
+            body["seed"] = (decoding.seeds(1)[0] ^ number) & 0x7FFFFFFF
+        return body
+
     def _complete(
-        self, encode: PromptEncoder, prompt: Prompt, body: dict[str, Any], seed: int
+        self, encode: PromptEncoder, prompt: Prompt, decoding: DecodingOptions
     ) -> Generation:
-        tokens = encode(prompt, room=body["max_tokens"])
-        more = {"prompt": tokens, "return_token_ids": True, **_draw(body, seed, tokens)}
+        tokens = encode(prompt, room=decoding.max_new_tokens)
+        body = {**self._body(decoding, tokens), "prompt": tokens, "return_token_ids": True}
         if self.gives_logprobs:
-            more["logprobs"] = 0
-        answer = self._http.request("POST", "/completions", body=body | more)
-        choice = _only_choice(answer)
+            body["logprobs"] = 0
+        response = self._http.request("POST", "/completions", body=body)
+        choice = _only_choice(response)
         made, table = choice.get("token_ids"), choice.get("logprobs") or {}
         logprobs = table.get("token_logprobs") or []
         if made is None:
             text, names = str(choice.get("text", "")), table.get("tokens") or []
-            return self._from_text(choice, text, names, logprobs, answer, body["stop"] or ())
+            return self._from_text(response, text, names, logprobs, decoding.stop)
         self._check(logprobs, len(made))
-        reader = AnswerReader(encode.tokenizer, ends=self._ends, stop=body["stop"] or ())
+        reader = AnswerReader(encode.tokenizer, ends=self._ends, stop=decoding.stop)
         found = reader.read(made, logprobs or [0.0] * len(made), prompt_tokens=len(tokens))
-        return found if self.gives_logprobs else _without_logprobs(found)
+        return found if self.gives_logprobs else dataclasses.replace(found, logprobs=())
 
-    def _chat(self, prompt: Prompt, body: dict[str, Any], seed: int) -> Generation:
+    def _chat(self, prompt: Prompt, decoding: DecodingOptions) -> Generation:
         if isinstance(prompt, str):
             raise InputError(
                 "A chat endpoint takes messages, and this prompt is plain text: name the model's "
-                "checkpoint as `tokenizer`, so that the completions endpoint is asked."
+                "checkpoint as `tokenizer`, so that the completions endpoint is used."
             )
         messages = [{"role": m.role, "content": m.content} for m in prompt]
-        more = {"messages": messages, "logprobs": self.gives_logprobs, **_draw(body, seed, prompt)}
-        if self._template_options:
-            more["chat_template_kwargs"] = self._template_options
-        answer = self._http.request("POST", "/chat/completions", body=body | more)
-        choice = _only_choice(answer)
+        body = {
+            **self._body(decoding, prompt),
+            "messages": messages,
+            "logprobs": self.gives_logprobs,
+        }
+        if options := parse_template_options(self._settings.template_options):
+            body["chat_template_kwargs"] = options
+        response = self._http.request("POST", "/chat/completions", body=body)
+        choice = _only_choice(response)
         rows = (choice.get("logprobs") or {}).get("content") or []
         text = (choice.get("message") or {}).get("content") or ""
         names, logprobs = [row.get("token") for row in rows], [row["logprob"] for row in rows]
-        return self._from_text(choice, text, names, logprobs, answer, body["stop"] or ())
+        return self._from_text(response, text, names, logprobs, decoding.stop)
 
     def _from_text(
         self,
-        choice: Mapping[str, Any],
+        response: Mapping[str, Any],
         text: str,
         names: Sequence[str],
         logprobs: Sequence[float],
-        answer: Mapping[str, Any],
         stops: Sequence[str],
     ) -> Generation:
-        """A generation of a server that tells no token numbers.
+        """A generation from a response without token ids.
 
-        Some servers list the end token, others do not; it is there if the tokens before the last
+        Some servers list the end token, others do not; it is listed if the tokens before the last
         make up the whole text. Uncertainty counts the last token only if it is part of the answer.
         """
-        usage = answer.get("usage") or {}
+        usage = response.get("usage") or {}
         count = len(logprobs) or int(usage.get("completion_tokens") or 0)
         self._check(logprobs, count)
-        reason = "length" if choice.get("finish_reason") == "length" else "stop"
+        reason = "length" if _only_choice(response).get("finish_reason") == "length" else "stop"
         met = names and any(stop in names[-1] for stop in stops)
         if reason == "stop" and names and not met and "".join(names[:-1]) == text:
             reason = "end"
@@ -203,7 +190,7 @@ class ServerModel:
         if self.gives_logprobs and len(logprobs) != count:
             raise InputError(
                 f"The server gave {len(logprobs)} log-probabilities for {count} tokens. If it "
-                "gives none, set logprobs=False; methods that decide by them will refuse."
+                "gives none, set logprobs=False; methods that need them will refuse to run."
             )
 
     def _score(self, encode: PromptEncoder, prompt: Prompt, text: str) -> np.ndarray:
@@ -211,7 +198,7 @@ class ServerModel:
         if not added:
             return np.zeros(0, np.float32)
         body = {
-            "model": self._model,
+            "model": self._settings.model,
             "prompt": tokens + added,
             "max_tokens": 0,
             "temperature": 0.0,
@@ -225,29 +212,11 @@ class ServerModel:
         return np.array(values[len(tokens) : len(tokens) + len(added)], np.float32)
 
 
-def _only_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    choices = answer.get("choices")
+def _only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = response.get("choices")
     if not isinstance(choices, list) or len(choices) != 1:
-        raise InputError(f"The server's answer has no single choice: {str(answer)[:200]}")
+        raise InputError(f"The server's response has no single choice: {str(response)[:200]}")
     return choices[0]
-
-
-def _draw(
-    body: Mapping[str, Any], seed: int, prompt: Sequence[int] | tuple[Message, ...]
-) -> dict[str, int]:
-    """The seed of a prompt's draws; greedy answers need none."""
-    if not body["temperature"]:
-        return {}
-    numbers = list(canonical(prompt).encode())
-    return {"seed": (seed ^ prompt_number(numbers)) & 0x7FFFFFFF}
-
-
-def _without_logprobs(found: Generation) -> Generation:
-    return Generation(found.text, found.tokens, (), found.finish_reason, found.prompt_tokens)
-
-
-_NUMERICS = "jaxrag-server-1"  # part of the identity; raise it when results change
-_START = 60.0  # seconds that a server may take to answer first; later ``patience`` counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,10 +235,10 @@ class Server:
         refuse to run.
       max_length: limit of prompt and answer together, in tokens; 0 means what the servers report.
       concurrency: limit of open requests, over all servers.
-      timeout: seconds until one attempt of a request is given up.
-      patience: seconds without an answer to a request after which the run stops.
+      timeout: seconds until an attempt of a request is given up.
+      patience: seconds without a response to a request after which the run stops.
       key_variable: the environment variable with the servers' key; without one, no key is sent.
-      template_options: as in `Local`; a chat endpoint gets them as "chat_template_kwargs".
+      template_options: as in `Local`; sent to a chat endpoint as "chat_template_kwargs".
     """
 
     model: str = ""
@@ -289,7 +258,7 @@ class Server:
 
     @property
     def name(self) -> str:
-        """The model, for tables."""
+        """Name in tables."""
         return f"{short_name(self.model)}, server"
 
     def load(self, cache: Path) -> ServerModel:
@@ -320,21 +289,12 @@ class Server:
         if self.tokenizer:
             path = locate(self.tokenizer, weights=False)
             own = load_tokenizer(path)
-            limit = self.max_length or reported.get("max_model_len") or UNLIMITED
+            limit = self.max_length or reported.get("max_model_len") or _UNLIMITED
             encode = PromptEncoder(own, template_options=options, max_length=limit)
             ends = end_tokens(path, own)
             identity["chat_template"] = digest(str(own.chat_template))
             identity["vocabulary"] = digest(canonical(own.get_vocab()))
-        return ServerModel(
-            http,
-            model=self.model,
-            encode=encode,
-            ends=ends,
-            logprobs=self.logprobs,
-            identity=canonical(identity),
-            concurrency=self.concurrency,
-            template_options=options,
-        )
+        return ServerModel(http, self, encode, ends=ends, identity=canonical(identity))
 
     def _client(self) -> HttpClient:
         key = os.environ.get(self.key_variable)

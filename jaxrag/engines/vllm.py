@@ -1,26 +1,25 @@
 """vLLM inside this process: GPUs, TPUs or CPUs, whatever the installed vLLM was built for.
 
-vLLM batches by itself; what it gets are the tokens of our own chat template, and what it gives is
-read by the same code as the local engine's, so that the two differ in arithmetic only.
+vLLM batches by itself. It gets tokens (of the same chat template as the local engine's), and its
+tokens are turned into text by the same code, so that the two engines differ in arithmetic only.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from jaxrag.core.hashing import canonical, digest
+from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
-    check_sampling,
     end_tokens,
     parse_template_options,
     prompt_number,
@@ -37,7 +36,7 @@ def vllm_library() -> Any:
     Raises:
       InputError: it is not installed, or does not load.
     """
-    # vLLM would report its use to a server of its makers; no run of ours does what nobody asked
+    # otherwise vLLM reports its use to its makers
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")
     try:
@@ -50,7 +49,11 @@ def vllm_library() -> Any:
 
 
 class VllmModel:
-    """A `LanguageModel` over vLLM's offline engine; `Vllm.load` makes one."""
+    """A `LanguageModel` over vLLM's offline engine; `Vllm.load` makes one.
+
+    Attributes:
+      identity: canonical JSON of all that determines results, except the order of vLLM's batches.
+    """
 
     gives_logprobs = True
 
@@ -64,70 +67,53 @@ class VllmModel:
         lora: Any = None,
     ) -> None:
         self._engine, self._encode, self._lora = engine, encode, lora
-        self._ends, self._identity = tuple(ends), identity
+        self._ends, self.identity = tuple(ends), identity
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
         self._scores_rows = bool(
             getattr(engine.llm_engine.vllm_config, "use_v2_model_runner", False)
         )
 
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines results, but for the order of vLLM's batches."""
-        return self._identity
-
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        seed: int = 0,
+        self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
     ) -> list[Generation]:
-        """Continues each prompt; ``temperature`` 0 is greedy.
-
-        Raises:
-          InputError: for a prompt that is empty or leaves no room for ``max_new_tokens``; before
-            anything is computed.
-        """
-        check_sampling(max_new_tokens, temperature)
-        asked = [self._encode(prompt, room=max_new_tokens) for prompt in prompts]
+        """See `LanguageModel.generate`."""
+        decoding = DecodingOptions(**options)
+        encoded = [self._encode(prompt, room=decoding.max_new_tokens) for prompt in prompts]
         params = [
-            self._params(
-                max_tokens=max_new_tokens,
-                temperature=temperature,
-                stop=list(stop),
+            vllm_library().SamplingParams(
+                max_tokens=decoding.max_new_tokens,
+                temperature=decoding.temperature,
+                stop=list(decoding.stop),
                 stop_token_ids=list(self._ends),
-                seed=(seed ^ prompt_number(tokens)) & 0x7FFFFFFF if temperature else None,
-                logprobs=0,  # of the token that was chosen, and no others
+                seed=(seed ^ prompt_number(row)) & 0x7FFFFFFF if decoding.temperature else None,
+                logprobs=0,  # of the chosen token only
             )
-            for tokens in asked
+            for row, seed in zip(encoded, decoding.seeds(len(prompts)), strict=True)
         ]
-        reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
+        reader = AnswerReader(self.tokenizer, ends=self._ends, stop=decoding.stop)
         found = []
-        for tokens, result in zip(asked, self._run(asked, params), strict=True):
+        for row, result in zip(encoded, self._run(encoded, params), strict=True):
             made = result.outputs[0]
             logprobs = _chosen(made.logprobs, made.token_ids)
-            found.append(reader.read(list(made.token_ids), logprobs, prompt_tokens=len(tokens)))
+            found.append(reader.read(list(made.token_ids), logprobs, prompt_tokens=len(row)))
         return found
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
-        """Natural-log probability of each token of each continuation, float32 [t].
+        """See `LanguageModel.logprob`.
 
-        How they are tokenised: see `PromptEncoder.with_continuation`. Where vLLM can (its second
-        model runner), only the continuation's rows are scored.
+        vLLM's second model runner scores only the tokens of the continuation; the first, all.
         """
         pairs = [
             self._encode.with_continuation(*pair)
             for pair in zip(prompts, continuations, strict=True)
         ]
         scores = [np.zeros(0, np.float32) for _ in pairs]
-        asked = [i for i, (_, added) in enumerate(pairs) if added]
+        nonempty = [i for i, (_, added) in enumerate(pairs) if added]
         results = self._run(
-            [pairs[i][0] + pairs[i][1] for i in asked],
-            [self._scoring(*pairs[i]) for i in asked],
+            [pairs[i][0] + pairs[i][1] for i in nonempty],
+            [self._scoring(*pairs[i]) for i in nonempty],
         )
-        for i, result in zip(asked, results, strict=True):
+        for i, result in zip(nonempty, results, strict=True):
             tokens, added = pairs[i]
             if self._scores_rows:
                 values = np.asarray(result.prompt_token_id_logprobs)[:, 0]
@@ -145,20 +131,19 @@ class VllmModel:
                 "prompt_logprob_token_ids": [[token] for token in added],
             }
         # vLLM makes at least one token
-        return self._params(max_tokens=1, temperature=0.0, detokenize=False, **rows)
+        return vllm_library().SamplingParams(
+            max_tokens=1, temperature=0.0, detokenize=False, **rows
+        )
 
-    def _params(self, **settings: Any) -> Any:
-        return vllm_library().SamplingParams(**settings)
-
-    def _run(self, asked: Sequence[list[int]], params: Sequence[Any]) -> list[Any]:
-        if not asked:
+    def _run(self, encoded: Sequence[list[int]], params: Sequence[Any]) -> list[Any]:
+        if not encoded:
             return []
-        prompts = [{"prompt_token_ids": tokens} for tokens in asked]
+        prompts = [{"prompt_token_ids": tokens} for tokens in encoded]
         return self._engine.generate(prompts, list(params), use_tqdm=False, lora_request=self._lora)
 
 
 def _chosen(rows: Sequence[Mapping[int, Any]], tokens: Sequence[int]) -> list[float]:
-    """The log-probability of each token in vLLM's table for its place."""
+    """The log-probability of each token in vLLM's table for its position."""
     return [float(row[token].logprob) for row, token in zip(rows, tokens, strict=True)]
 
 
@@ -200,7 +185,7 @@ class Vllm:
 
     @property
     def name(self) -> str:
-        """The checkpoint, for tables."""
+        """Name in tables."""
         return f"{short_name(self.checkpoint)}, vLLM"
 
     def load(self, cache: Path) -> VllmModel:

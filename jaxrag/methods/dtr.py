@@ -63,7 +63,7 @@ class Config:
 
     gate: steps.Gate = UncertaintyGate()
     candidates: steps.Candidates = DualPath(n=5)
-    select: steps.Selector = AIS(k=3)
+    select: steps.PassageSelector = AIS(k=3)
     reader: steps.Reader = steps.Reader(prompts="dtr")
 
     @property

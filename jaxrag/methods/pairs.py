@@ -92,7 +92,7 @@ class Config:
 
     gate: steps.Gate = AgreementGate()
     candidates: steps.Candidates = DualPath(n=5)
-    select: steps.Selector = AIS(k=3)
+    select: steps.PassageSelector = AIS(k=3)
     reader: steps.Reader = steps.Reader(prompts="pairs")
 
     @property

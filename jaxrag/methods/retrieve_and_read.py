@@ -60,7 +60,7 @@ class Config:
     name: str = "standard_rag"
     gate: steps.Gate | None = None
     candidates: steps.Candidates | None = OnePath(n=3)
-    select: steps.Selector = Top(k=3)
+    select: steps.PassageSelector = Top(k=3)
     reader: steps.Reader = steps.Reader(prompts="dtr")
     pseudo: PseudoRole = "pseudo_context"
 

@@ -14,12 +14,13 @@ import functools
 import itertools
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.store import Store
+from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.steps.inspection_tool import InspectionTool
@@ -168,15 +169,11 @@ class _Model:
         self._world = world
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        seed: int = 0,
+        self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
     ) -> list[Generation]:
-        return [self._reply((prompt, seed), max_new_tokens) for prompt in prompts]
+        decoding = DecodingOptions(**options)
+        pairs = zip(prompts, decoding.seeds(len(prompts)), strict=True)
+        return [self._reply(pair, decoding.max_new_tokens) for pair in pairs]
 
     def _reply(self, asked: object, max_new_tokens: int) -> Generation:
         number, count = self._world.draw(asked), min(_TOKENS, max_new_tokens)

@@ -24,8 +24,7 @@ from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.inspection import InspectableModel
 from jaxrag.engines.prompts import encoder_of
-from jaxrag.engines.scheduler import Outcome as Ended
-from jaxrag.engines.scheduler import Scheduler
+from jaxrag.engines.scheduler import QuestionOutcome, Scheduler
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.report.tables import terminal_table
@@ -331,23 +330,25 @@ def _answer_all(
     _log.info("finished", extra={"fields": tally.fields()})
 
 
-def _timing(one: Ended) -> dict[str, Any]:
+def _timing(one: QuestionOutcome) -> dict[str, Any]:
     return {"question_id": one.id.id, "seconds": one.seconds, "store_hits": one.store_hits}
 
 
-def _lines(batch: Sequence[Ended], dataset: Dataset, passages: Passages) -> list[dict[str, Any]]:
+def _lines(
+    batch: Sequence[QuestionOutcome], dataset: Dataset, passages: Passages
+) -> list[dict[str, Any]]:
     """Lines of answers.jsonl; the first passage of each question is read from disk in one call."""
     first = {name for one in batch for name in _selected(one)[:1]}
     known = {passage.id: passage for passage in passages.find(sorted(first))}
     return [_line(one, dataset, known) for one in batch]
 
 
-def _selected(ended: Ended) -> Sequence[str]:
+def _selected(ended: QuestionOutcome) -> Sequence[str]:
     trace = {} if ended.error is not None else ended.value.trace
     return trace.get("selected", {}).get("ids", ())
 
 
-def _line(ended: Ended, dataset: Dataset, known: Mapping[str, Passage]) -> dict[str, Any]:
+def _line(ended: QuestionOutcome, dataset: Dataset, known: Mapping[str, Passage]) -> dict[str, Any]:
     question: Question = ended.id
     line: dict[str, Any] = {
         "question_id": question.id,

@@ -80,7 +80,7 @@ class Decision(NamedTuple):
     pseudo_context: str | None = None
 
 
-class Pool(NamedTuple):
+class CandidatePool(NamedTuple):
     """Candidate passages: rows in the corpus without duplicates, and their order's scores."""
 
     rows: tuple[int, ...]
@@ -109,16 +109,18 @@ class UsesPseudo(Protocol):
 class Candidates(MethodPart, UsesPseudo, Protocol):
     """Finds candidate passages by the query and, where ``uses_pseudo``, by a pseudo-context."""
 
-    def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> Awaitable[Pool]:
+    def __call__(
+        self, query: str, pseudo: str, tools: Tools, trace: Trace
+    ) -> Awaitable[CandidatePool]:
         """Searches."""
         ...
 
 
-class Selector(MethodPart, UsesPseudo, Protocol):
+class PassageSelector(MethodPart, UsesPseudo, Protocol):
     """Picks the passages (rows, best first) that the reader gets."""
 
     def __call__(
-        self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
+        self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
     ) -> Awaitable[tuple[int, ...]]:
         """Selects."""
         ...
@@ -142,7 +144,7 @@ class Retrieval(Finding, Protocol):
     """The part of a method's config that says how evidence is found and read."""
 
     @property
-    def select(self) -> Selector:
+    def select(self) -> PassageSelector:
         """Which of them are read."""
         ...
 
@@ -318,7 +320,9 @@ def record_selected(
     trace["selected"] = {"ids": ids} if scores is None else {"ids": ids, "scores": list(scores)}
 
 
-async def find_candidates(question: Question, tools: Tools, config: Finding, trace: Trace) -> Pool:
+async def find_candidates(
+    question: Question, tools: Tools, config: Finding, trace: Trace
+) -> CandidatePool:
     """The candidates of a question, for methods that choose among them in a way of their own."""
     pseudo = await pseudo_context_for((config.candidates,), question, tools, config.reader, trace)
     return await config.candidates(question.text, pseudo, tools, trace)

@@ -1,29 +1,34 @@
-"""Candidates: which passages come into question, by which searches."""
+"""Candidates: searches for the passages that a selector chooses from."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import zip_longest
+from typing import Literal, get_args
 
 from jaxrag.engines.scheduler import gather
-from jaxrag.steps.asking import Pool, Trace
+from jaxrag.steps.asking import CandidatePool, Trace
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Ranking
 
 
 async def search(path: str, text: str, k: int, tools: Tools, trace: Trace) -> Ranking:
-    """The ``k`` best passages for a text; ``trace["searches"]`` gets one entry more."""
+    """The ``k`` best passages for a text, recorded in ``trace["searches"]``."""
     ranking = await tools.retriever.search(text, k)
-    ids = [passage.id for passage in tools.retriever.passages(ranking.ids)]
-    trace.setdefault("searches", []).append(
-        {"path": path, "query": text, "ids": ids, "scores": list(ranking.scores)}
-    )
+    trace.setdefault("searches", []).append(_search_record(path, text, ranking, tools))
     return ranking
 
 
+def _search_record(path: str, query: str, ranking: Ranking, tools: Tools) -> Trace:
+    ids = [passage.id for passage in tools.retriever.passages(ranking.ids)]
+    return {"path": path, "query": query, "ids": ids, "scores": list(ranking.scores)}
+
+
 async def _both(query: str, pseudo: str, k: int, tools: Tools, trace: Trace) -> list[Ranking]:
-    """Searches by query and by pseudo-context side by side."""
+    """Searches by query and by pseudo-context concurrently."""
     found = await gather(search("q", query, k, tools, trace), search("p", pseudo, k, tools, trace))
     trace["searches"].sort(key=lambda search: search["path"], reverse=True)  # q before p, always
     return found
@@ -41,7 +46,7 @@ class OnePath:
     Attributes:
       n: how many.
       by: "query"; "pseudo" (HyDE, PAIRS w/o DPR (p)); "expanded" (Q2D, CoT: ``copies`` of the
-        query, then the text that the model wrote).
+        query followed by the pseudo-context).
       copies: of the query, for "expanded" (the papers give no number; Query2doc uses 5).
     """
 
@@ -61,10 +66,10 @@ class OnePath:
 
     @property
     def uses_pseudo(self) -> bool:
-        """Whether the model must write a text first."""
+        """Whether a pseudo-context must be written first."""
         return self.by != "query"
 
-    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> Pool:
+    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> CandidatePool:
         """Searches once."""
         text = {
             "query": query,
@@ -73,7 +78,7 @@ class OnePath:
         }[self.by]
         path = {"query": "q", "pseudo": "p", "expanded": "q+p"}[self.by]
         ranking = await search(path, text, self.n, tools, trace)
-        return Pool(ranking.ids, ranking.scores)
+        return CandidatePool(ranking.ids, ranking.scores)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,39 +87,36 @@ class DualPath:
 
     Source: docs/methods.md, "PAIRS: dual-path retrieval".
 
-    A passage found twice counts once, so the pool holds ``n`` to ``2n``.
+    A passage found twice counts once, so there are ``n`` to ``2n`` candidates.
     """
 
     needs = Needs(search=True)
+    uses_pseudo = True
 
     n: int = 5
 
     def __post_init__(self) -> None:
         _check("candidates.n", self.n)
 
-    @property
-    def uses_pseudo(self) -> bool:
-        """It searches or scores by the pseudo-context."""
-        return True
-
-    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> Pool:
-        """Searches twice and joins."""
+    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> CandidatePool:
+        """Searches by both texts."""
         by_q, by_p = await _both(query, pseudo, self.n, tools, trace)
         scores = dict(zip(by_p.ids, by_p.scores, strict=True))
         scores |= dict(zip(by_q.ids, by_q.scores, strict=True))
         rows = tuple(dict.fromkeys(by_q.ids + by_p.ids))
-        return Pool(rows, tuple(scores[row] for row in rows))
+        return CandidatePool(rows, tuple(scores[row] for row in rows))
 
 
 @dataclasses.dataclass(frozen=True)
 class FixedMix:
     """A fixed number from each path and no scoring (PAIRS and DTR, w/o AIS: 2q+1p, 1q+2p).
 
-    A passage of the p path that the q path already gave is replaced by p's next one; the papers
-    do not say.
+    A passage of the p path that the q path already has is replaced by p's next one; the papers do
+    not specify this.
     """
 
     needs = Needs(search=True)
+    uses_pseudo = True
 
     from_query: int = 2
     from_pseudo: int = 1
@@ -123,17 +125,96 @@ class FixedMix:
         _check("candidates.from_query", self.from_query)
         _check("candidates.from_pseudo", self.from_pseudo)
 
-    @property
-    def uses_pseudo(self) -> bool:
-        """It searches or scores by the pseudo-context."""
-        return True
-
-    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> Pool:
-        """Searches twice, deep enough to replace duplicates."""
+    async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> CandidatePool:
+        """Searches by both texts, deep enough to replace duplicates."""
         depth = self.from_query + self.from_pseudo
         by_q, by_p = await _both(query, pseudo, depth, tools, trace)
         first = list(zip(by_q.ids, by_q.scores, strict=True))[: self.from_query]
         taken = {row for row, _ in first}
         rest = [hit for hit in zip(by_p.ids, by_p.scores, strict=True) if hit[0] not in taken]
         hits = first + rest[: self.from_pseudo]
-        return Pool(tuple(row for row, _ in hits), tuple(score for _, score in hits))
+        return CandidatePool(tuple(row for row, _ in hits), tuple(score for _, score in hits))
+
+
+Merge = Literal["fusion", "round_robin", "concatenate"]
+
+_DAMPING = 60  # Cormack et al. (2009)
+
+
+def check_merge(merge: Merge) -> None:
+    """InputError for an unknown policy."""
+    if merge not in get_args(Merge):
+        raise InputError(f"merge is {merge!r}; allowed: {', '.join(get_args(Merge))}.")
+
+
+def merged(rankings: Sequence[Ranking], merge: Merge) -> CandidatePool:
+    """The union of several rankings, best first, each passage once.
+
+    Args:
+      rankings: the most important one first.
+      merge: "concatenate" takes all of the first ranking, then the new ones of the second, and so
+        on; "round_robin" the first of each ranking, then the second of each; "fusion" orders by
+        the sum of 1 / (60 + rank) over the rankings that contain a passage (reciprocal rank
+        fusion, Cormack et al. 2009), and equal sums by "round_robin".
+
+    Returns:
+      Rows with scores: the sums of "fusion", else 1 / rank.
+    """
+    turns = zip_longest(*(ranking.ids for ranking in rankings))
+    in_turn = tuple(dict.fromkeys(row for turn in turns for row in turn if row is not None))
+    if merge == "fusion":
+        sums = dict.fromkeys(in_turn, Fraction(0))  # exact: rounding would order equal sums
+        for ranking in rankings:
+            for place, row in enumerate(ranking.ids, start=1):
+                sums[row] += Fraction(1, _DAMPING + place)
+        rows = tuple(sorted(in_turn, key=lambda row: -sums[row]))
+        return CandidatePool(rows, tuple(float(sums[row]) for row in rows))
+    in_line = tuple(dict.fromkeys(row for ranking in rankings for row in ranking.ids))
+    rows = in_line if merge == "concatenate" else in_turn
+    return CandidatePool(rows, tuple(1 / place for place in range(1, len(rows) + 1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """Search by several queries written for a question.
+
+    Attributes:
+      m: passages per query.
+      merge: policy of `merged` (neither ARS-RAG nor ERRR specifies one).
+      read: limit of passages for the reader, best first; 0 is none.
+    """
+
+    m: int = 5
+    merge: Merge = "fusion"
+    read: int = 0
+
+    def __post_init__(self) -> None:
+        check_merge(self.merge)
+        if self.m < 1 or self.read < 0:
+            raise InputError(
+                f"search.m is {self.m} and search.read {self.read}: at least 1 and at least 0 "
+                "are allowed."
+            )
+
+    async def of(self, text: str, tools: Tools) -> Ranking:
+        """The passages of one query."""
+        return await tools.retriever.search(text, self.m)
+
+    async def of_all(self, texts: Sequence[str], tools: Tools) -> list[Ranking]:
+        """The passages of each query."""
+        return await gather(*(self.of(text, tools) for text in texts))
+
+    def merged(self, rankings: Sequence[Ranking]) -> CandidatePool:
+        """The passages for the reader, best first."""
+        rows, scores = merged(rankings, self.merge)
+        return CandidatePool(rows[: self.read or None], scores[: self.read or None])
+
+
+def record_searches(
+    texts: Sequence[str], rankings: Sequence[Ranking], tools: Tools, trace: Trace
+) -> None:
+    """Records the searches of several queries in ``trace["searches"]``."""
+    pairs = enumerate(zip(texts, rankings, strict=True), start=1)
+    trace["searches"] = [
+        _search_record(f"r{number}", text, ranking, tools) for number, (text, ranking) in pairs
+    ]

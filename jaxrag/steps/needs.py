@@ -1,7 +1,7 @@
-"""What a method is to a run: a name, what it needs, and the answer to a question.
+"""Protocols of a method and its helpers: a name, what it needs of the run, and `answer`.
 
 A method's Config holds the settings of the models that it uses beside the run's own (a judge, a
-trained ranker) and says under which of its fields they are. The run loads what is named there, so a
+trained ranker), and its `needs` name the fields that hold them. The run loads these helpers, so a
 method with a trained model of its own touches no file but its own.
 """
 
@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.steps.tools import LanguageModelTool, RerankerTool
-from jaxrag.types import Answer, Question
+from jaxrag.types import Answer, InputError, Question
 
 if TYPE_CHECKING:
     from jaxrag.steps.tools import Tools
 
 
 class LoadedRun(NamedTuple):
-    """What of a run is loaded before its helpers.
+    """The parts of a run that are loaded before its helpers.
 
     Attributes:
       method: the Config that uses the helpers.
       llm: the run's language model.
       retriever: its index; None for a method that does not search.
-      load_model: loads another language model, once for all who want it.
-      cache: directory of what is kept between runs.
+      load_model: loads another language model, once per settings.
+      cache: directory of files kept between runs.
     """
 
     method: Method
@@ -40,23 +40,23 @@ class LoadedRun(NamedTuple):
 
 
 class Trial(Protocol):
-    """Gives the models of one trial of `jaxrag.runs.calls`, which behave by drawn numbers."""
+    """Random stand-ins for models, by which `jaxrag.runs.calls` counts a run's calls."""
 
     def draw(self, *parts: object) -> int:
-        """A number, from 0, that this trial and the parts determine."""
+        """A random number, at least 0, determined by this trial and ``parts``."""
         ...
 
     def language_model(self) -> LanguageModelTool:
-        """A language model that writes drawn texts with drawn log-probabilities."""
+        """A language model with random texts and log-probabilities."""
         ...
 
     def reranker(self) -> RerankerTool:
-        """A reranker with drawn scores."""
+        """A reranker with random scores."""
         ...
 
 
 class HelperTool(Protocol):
-    """A loaded helper, as the method gets it."""
+    """A loaded helper as the method uses it."""
 
     @property
     def identity(self) -> str:
@@ -72,14 +72,14 @@ class Helper(Protocol[Tool]):
 
     @property
     def name(self) -> str:
-        """For tables and plans."""
+        """Name in tables and plans."""
         ...
 
     def check(self, field: str) -> None:
-        """Refuses a missing checkpoint without loading anything.
+        """Checks that the checkpoint exists, without loading it.
 
         Args:
-          field: where these settings are on the command line, as "config.method.order.ranker".
+          field: command-line name of these settings, as "config.method.order.ranker".
 
         Raises:
           InputError: it is missing; the message names the setting.
@@ -87,17 +87,21 @@ class Helper(Protocol[Tool]):
         ...
 
     def load(self, loaded: LoadedRun) -> Tool:
-        """Loads what the method gets from `Tools.helper`."""
+        """Loads the tool that `Tools.helper` returns.
+
+        Raises:
+          InputError: it cannot be loaded, or does not fit the run.
+        """
         ...
 
     def stand_in(self, trial: Trial) -> Tool:
-        """The same, behaving by drawn numbers: to count the calls of a run before it starts."""
+        """A tool with random results, to count the calls of a run before it starts."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a method, or a part of one, requires of the run that it is used in.
+    """Requirements of a method, or of a part of one.
 
     Attributes:
       search: an index.
@@ -105,7 +109,7 @@ class Needs:
       reranker: a reranker.
       logprobs: log-probabilities of the tokens that the language model writes.
       inspection: the language model's attentions and hidden states.
-      prompt_length: the language model's tokenizer and most tokens, to cut passages to what fits.
+      prompt_length: the language model's tokenizer and length limit, to truncate passages.
       helpers: settings of other models, by the dotted field of the Config that holds them.
     """
 
@@ -139,7 +143,7 @@ class MethodPart(Protocol):
 
 
 def needs_of(**parts: MethodPart) -> Needs:
-    """What parts of a Config need together; keywords are the fields that hold them."""
+    """Combined needs of parts of a Config; keywords are the fields that hold them."""
     found = Needs()
     for field, part in parts.items():
         helpers = {f"{field}.{name}": helper for name, helper in part.needs.helpers.items()}
@@ -152,9 +156,66 @@ class Method(MethodPart, Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in records and tables, and looked up by among the papers' numbers."""
+        """Name in records and tables, and key of the papers' numbers."""
         ...
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answers one question."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelHelper:
+    """Another language model as a method's helper: a judge, a writer of queries, a classifier.
+
+    Attributes:
+      model: its settings.
+      logprobs: whether its log-probabilities are used.
+    """
+
+    model: ModelSettings
+    # not compared, so that two parts of a method share one model
+    logprobs: bool = dataclasses.field(default=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Name in tables and plans."""
+        return self.model.name
+
+    def check(self, field: str) -> None:
+        """InputError if no checkpoint is named."""
+        if self.model.checkpoint == "":
+            raise InputError(
+                f"This method uses a trained model, and {field} names none: give "
+                f"--{field}.checkpoint=DIRECTORY."
+            )
+
+    def load(self, loaded: LoadedRun) -> LanguageModelTool:
+        """Loads the model.
+
+        Raises:
+          InputError: it cannot be loaded, or gives no log-probabilities where they are used.
+        """
+        model = loaded.load_model(self.model)
+        if self.logprobs and not model.gives_logprobs:
+            raise InputError(
+                f"This method compares log-probabilities of {self.name}, which gives none: choose "
+                "another model."
+            )
+        return LanguageModelTool(model)
+
+    def stand_in(self, trial: Trial) -> LanguageModelTool:
+        """A model that writes random texts."""
+        return trial.language_model()
+
+
+def model_needs(field: str, model: ModelSettings | None, *, logprobs: bool = False) -> Needs:
+    """Needs of a part whose ``field`` holds a language model; None is the run's own."""
+    if model is None:
+        return Needs(logprobs=logprobs)
+    return Needs(helpers={field: ModelHelper(model, logprobs)})
+
+
+def model_tool(model: ModelSettings | None, tools: Tools) -> LanguageModelTool:
+    """The language model declared by `model_needs`."""
+    return tools.llm if model is None else tools.helper(ModelHelper(model))

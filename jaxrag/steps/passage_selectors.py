@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import ais
-from jaxrag.steps.asking import Pool, Trace
+from jaxrag.steps.asking import CandidatePool, Trace
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError
@@ -26,7 +26,7 @@ def _check_k(k: int) -> None:
 def record_choice(
     trace: Trace,
     tools: Tools,
-    pool: Pool,
+    pool: CandidatePool,
     columns: Mapping[str, Sequence[float]],
     kept: Sequence[int],
 ) -> None:
@@ -68,7 +68,7 @@ class Top:
         return False
 
     async def __call__(
-        self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
+        self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:
         """Cuts the pool."""
         kept = pool.rows[: self.k]
@@ -107,7 +107,7 @@ class AIS:
         return True
 
     async def __call__(
-        self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
+        self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:
         """Scores every candidate from its stored vector."""
         q, p = await gather(tools.retriever.embed(query), tools.retriever.embed(pseudo))
@@ -155,7 +155,7 @@ class Rerank:
         return self.with_pseudo
 
     async def __call__(
-        self, query: str, pseudo: str, pool: Pool, tools: Tools, trace: Trace
+        self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:
         """Scores every candidate; ties keep the pool's order."""
         passages = tools.retriever.passages(pool.rows)

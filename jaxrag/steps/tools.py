@@ -1,7 +1,7 @@
-"""What a method uses: the run's language model, index and reranker, and the method's own helpers.
+"""Tools of a method: the run's language model, index and reranker, and the method's own helpers.
 
-Each call for one question becomes a `Request`, which the scheduler batches with those of the other
-questions and answers from the store where it can.
+Each call becomes a `Request`, which the scheduler batches with those of other questions and answers
+from the store where it can.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import dataclasses
 import functools
 import io
 import json
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from jaxrag.core.hashing import canonical
-from jaxrag.engines.language_model import DrawingModel, LanguageModel, StreamingModel
+from jaxrag.engines.language_model import LanguageModel, StreamingModel
 from jaxrag.engines.prompts import PromptEncoder, encoder_of
 from jaxrag.engines.scheduler import Operation, Request, gather
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LanguageModelTool:
-    """A language model, asked one prompt at a time."""
+    """A language model, called with one prompt at a time."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -39,7 +38,7 @@ class LanguageModelTool:
 
     @property
     def identity(self) -> str:
-        """The model's."""
+        """The model's identity."""
         return self._model.identity
 
     def generate(
@@ -51,9 +50,9 @@ class LanguageModelTool:
         stop: Sequence[str] = (),
         seed: int = 0,
     ) -> Request:
-        """Awaits to the prompt's `Generation`."""
-        given = seed if temperature == 0 else None  # those of all seeds go to the model together
-        operation = self._operation(max_new_tokens, temperature, tuple(stop), given)
+        """Awaits to the prompt's `Generation`; see `DecodingOptions`."""
+        shared = seed if temperature == 0 else None  # samples of all seeds share one operation
+        operation = self._operation(max_new_tokens, temperature, tuple(stop), shared)
         return Request(operation, (prompt, seed))
 
     def logprob(self, prompt: Prompt, continuation: str) -> Request:
@@ -61,16 +60,16 @@ class LanguageModelTool:
         return Request(self._scoring, (prompt, continuation))
 
     def room(self, prompt: Prompt, *, max_new_tokens: int) -> int:
-        """Tokens left in the model beside a prompt and its answer; below 0, how many are too many.
+        """Free tokens beside a prompt and its answer; negative if they do not fit.
 
-        It is at hand at once: nothing is awaited, computed or stored.
+        Computed at once, without a request.
 
         Raises:
-          InputError: the model does not tell its tokenizer and its most tokens (some servers), or
-            the prompt is none for it.
+          InputError: the model's tokenizer or limit is unknown (some servers), or it does not
+            accept the prompt.
         """
         if self._encoder is None:
-            raise InputError("The model does not tell its tokenizer and its most tokens.")
+            raise InputError("The tokenizer and the length limit of the model are unknown.")
         return self._encoder.left(prompt, room=max_new_tokens)
 
     @functools.cached_property
@@ -80,28 +79,31 @@ class LanguageModelTool:
     def _make_operation(
         self, max_new_tokens: int, temperature: float, stop: tuple[str, ...], seed: int | None
     ) -> Operation:
-        """Of payloads (prompt, seed): of one ``seed``, or of any where that is None."""
-        settings: dict[str, Any] = {
+        """Generation for payloads (prompt, seed); ``seed`` is None where payloads differ in it."""
+        model = self._model
+        options: dict[str, Any] = {
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
             "stop": stop,
         }
-        named = settings if seed is None else {**settings, "seed": seed}
+        named = options if seed is None else {**options, "seed": seed}
         return Operation(
             name="generate",
-            identity=canonical({"model": self._model.identity, **named}),
-            run=lambda asked: _generate(self._model, asked, settings),
-            key=lambda asked: canonical(asked if seed is None else asked[0]),
-            encode=_encode_generation,
+            identity=canonical({"model": model.identity, **named}),
+            run=lambda pairs: model.generate(
+                [p for p, _ in pairs], **options, seed=[s for _, s in pairs]
+            ),
+            key=lambda pair: canonical(pair if seed is None else pair[0]),
+            encode=lambda generation: canonical(dataclasses.asdict(generation)).encode(),
             decode=_decode_generation,
-            cost=lambda asked, generation: {
+            cost=lambda pair, generation: {
                 "llm_calls": 1,
                 "prompt_tokens": generation.prompt_tokens,
                 "new_tokens": len(generation.tokens),
             },
-            size=lambda asked: _prompt_size(asked[0]),
-            submit=(lambda asked: model.submit(asked[0], seed=asked[1], **settings))
-            if isinstance(model := self._model, StreamingModel)
+            size=lambda pair: prompt_size(pair[0]),
+            submit=(lambda pair: model.submit(pair[0], **options, seed=pair[1]))
+            if isinstance(model, StreamingModel)
             else None,
         )
 
@@ -115,37 +117,17 @@ class LanguageModelTool:
             encode=encode_array,
             decode=decode_array,
             cost=lambda pair, array: {"llm_scores": 1, "scored_tokens": len(array)},
-            size=lambda pair: _prompt_size(pair[0]) + len(pair[1]),
+            size=lambda pair: prompt_size(*pair),
             submit=(lambda pair: model.submit_logprob(*pair))
             if isinstance(model := self._model, StreamingModel)
             else None,
         )
 
 
-def _generate(
-    model: LanguageModel, asked: Sequence[tuple[Prompt, int]], settings: dict[str, Any]
-) -> list[Generation]:
-    """Continues each prompt with its seed: those of several together if the model can draw."""
-    by_seed: dict[int, list[int]] = defaultdict(list)
-    for number, (_, seed) in enumerate(asked):
-        by_seed[seed].append(number)
-    if len(by_seed) > 1 and isinstance(model, DrawingModel):
-        prompts, seeds = zip(*asked, strict=True)
-        return model.draw(prompts, seeds, **settings)
-    found: dict[int, Generation] = {}
-    for seed, numbers in by_seed.items():
-        prompts = [asked[number][0] for number in numbers]
-        generations = model.generate(prompts, seed=seed, **settings)
-        found |= zip(numbers, generations, strict=True)
-    return [found[number] for number in range(len(asked))]
-
-
-def _prompt_size(prompt: Prompt) -> int:
-    return len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
-
-
-def _encode_generation(generation: Generation) -> bytes:
-    return canonical(dataclasses.asdict(generation)).encode()
+def prompt_size(prompt: Prompt, continuation: str = "") -> int:
+    """Characters of a prompt and what follows it, by which requests are sorted into batches."""
+    shown = len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
+    return shown + len(continuation)
 
 
 def _decode_generation(data: bytes) -> Generation:
@@ -155,14 +137,14 @@ def _decode_generation(data: bytes) -> Generation:
 
 
 def encode_array(array: np.ndarray) -> bytes:
-    """An array as the store keeps it, float32."""
+    """An array in the store's format, float32."""
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(array, np.float32), allow_pickle=False)
     return buffer.getvalue()
 
 
 def decode_array(data: bytes) -> np.ndarray:
-    """What `encode_array` wrote."""
+    """The inverse of `encode_array`."""
     return np.load(io.BytesIO(data), allow_pickle=False)
 
 

@@ -80,6 +80,12 @@ def test_results_do_not_depend_on_the_batch(model: Seq2SeqModel, settings: dict[
     assert model.generate(PROMPTS[6:7] * 3, max_new_tokens=10, **settings) == whole[6:7] * 3
 
 
+def test_each_prompt_may_have_a_seed_of_its_own(model: Seq2SeqModel) -> None:
+    settings: dict[str, Any] = {"max_new_tokens": 6, "temperature": 1.4}
+    alone = [model.generate([p], seed=n, **settings)[0] for n, p in enumerate(PROMPTS)]
+    assert model.generate(PROMPTS, seed=range(len(PROMPTS)), **settings) == alone
+
+
 @pytest.mark.slow
 def test_beam_search_does_not_depend_on_the_batch_and_finds_likelier_answers(
     directory: Path, answers: list[Generation]

@@ -29,7 +29,7 @@ from jaxrag.retrieval.dense.settings import BiEncoder, Exact
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.searches import Search
+from jaxrag.steps.candidates import Search
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 from tests.models.bert import small_bert

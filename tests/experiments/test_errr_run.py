@@ -16,7 +16,7 @@ from jaxrag.methods.errr.queries import Prompted, Trained
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.searches import Search
+from jaxrag.steps.candidates import Search
 from jaxrag.types import InputError
 from tests.experiments.small_run import PROMPTS, write_small_run
 from tests.methods.errr.test_query_pairs import MORE

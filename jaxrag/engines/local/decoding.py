@@ -1,4 +1,4 @@
-"""From prompts to answers: rows of the decoder's cache, given to the next prompt as answers end."""
+"""Decoding by continuous batching: rows of the cache go to the next prompt as answers end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from jaxrag.models.sampling import TokenSampling
 
 
 class AnswerDraw(NamedTuple):
-    """An answer that is wanted: of which prompt, and drawn with which seed."""
+    """A requested answer: its prompt, and the seed of its samples."""
 
     job: PrefillJob
     seed: int
@@ -40,13 +40,14 @@ class AnswerDraw(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DecodingRequest:
-    """What is wanted of all prompts of a call.
+    """Options of a call.
 
     Attributes:
-      count: most new tokens.
-      temperature: how tokens are chosen; 0 is greedy.
-      ends: tokens that end an answer, or at which `stopped` may become true, [v].
-      stopped: whether an answer has ended, from its tokens so far; end tokens aside.
+      count: limit of new tokens.
+      temperature: 0 is greedy decoding.
+      ends: mask [v] of tokens at which an answer may end: end tokens, and those at which
+        ``stopped`` may become true.
+      stopped: whether an answer has met a stop string, from its tokens so far.
     """
 
     count: int
@@ -57,7 +58,7 @@ class DecodingRequest:
 
 @dataclasses.dataclass
 class _Answer:
-    """An answer that is being written, in one row."""
+    """An answer in progress, in one row."""
 
     number: int
     tokens: list[int]
@@ -65,20 +66,19 @@ class _Answer:
 
 
 Finished = tuple[int, list[int], list[float]]
-"""The number of an answer, the tokens made and their log-probabilities; they may run on after its
-end."""
+"""Index of an answer, its tokens and log-probabilities; they may go on after its end."""
 
 
 class AnswerRows:
-    """Answers whose caches have the same number of slots.
+    """Decodes answers whose caches have the same number of slots.
 
     Args:
       prefill: reads the prompts.
-      end_tokens: what ends an answer.
-      empty: makes a cache for so many rows.
-      caches: those at hand, by rows.
-      request: what is wanted.
-      sizes: how many rows there may be, ascending.
+      empty: makes a cache of so many rows.
+      caches: existing caches by number of rows.
+      request: options of the call.
+      end_tokens: tokens that end an answer.
+      sizes: allowed numbers of rows, ascending.
     """
 
     def __init__(
@@ -97,17 +97,16 @@ class AnswerRows:
     def run(
         self, draws: Sequence[AnswerDraw], numbers: Sequence[Sequence[int]], reading: PrefillGroup
     ) -> Iterator[Finished]:
-        """Writes the answers that are drawn from what is read.
+        """Decodes the answers to the prompts of ``reading``.
 
         Args:
           draws: all answers of the call.
-          numbers: of each prompt, which they are.
+          numbers: for each prompt, the indices of its answers in ``draws``.
           reading: the prompts.
         """
         self._open(sum(len(numbers[i]) for i in reading.numbers))
-        read: deque[tuple[PrefilledRow, int]] = (
-            deque()
-        )  # what waits for a row, of the last step of reading
+        # answers that wait for a row, their prompts having been read in the last prefill step
+        read: deque[tuple[PrefilledRow, int]] = deque()
         step: PrefillStep | None = None
         while read or not reading.over or len(self._unused()) < len(self._answers):
             last = not read and reading.over
@@ -128,7 +127,7 @@ class AnswerRows:
             yield from self._leave()
 
     def _size(self, answers: int) -> int:
-        """The fewest rows that hold so many answers, or the most there are."""
+        """The smallest allowed number of rows for so many answers, or the largest."""
         return next((size for size in self._sizes if size >= answers), self._sizes[-1])
 
     def _open(self, answers: int) -> None:
@@ -137,10 +136,10 @@ class AnswerRows:
             self.caches[size] = self._empty(size)
         self._answers: list[_Answer | None] = [None] * size
         self._token, self._position, self._made = np.zeros((3, size), np.int32)
-        self._numbers, self._seeds = np.zeros((2, size), np.uint32)  # what a row's draws depend on
+        self._numbers, self._seeds = np.zeros((2, size), np.uint32)
 
     def _shrink(self) -> None:
-        """Goes on in fewer rows, if those suffice for all answers that are left."""
+        """Moves the remaining answers to fewer rows if they fit."""
         now = len(self._answers)
         size = self._size(now - len(self._unused()))
         if size == now:
@@ -165,7 +164,7 @@ class AnswerRows:
         step: PrefillStep,
         read: Sequence[tuple[PrefilledRow, int]],
     ) -> None:
-        """Gives unused rows to answers whose prompts have been read, each with its first token."""
+        """Assigns unused rows to answers whose prompts have been read, with their first tokens."""
         size = self._prefill.rows
         chunk, last, sources, rows = np.zeros((4, size), np.int32)
         numbers, seeds = np.zeros((2, size), np.uint32)
@@ -195,7 +194,7 @@ class AnswerRows:
             self._numbers[row], self._seeds[row] = numbers[i], seeds[i]
 
     def _step(self, wanted: int) -> None:
-        """Goes on with all answers, until ``wanted`` rows are unused or for some steps."""
+        """Decodes up to `STEPS` tokens of all answers, fewer once ``wanted`` rows are unused."""
         put = self._prefill.put
         unused = np.array([answer is None for answer in self._answers])
         limits = DecodingLimits(
@@ -237,19 +236,19 @@ class AnswerRows:
 
 
 class Decoding:
-    """Writes answers in a fixed number of rows (continuous batching; Yu et al., 2022, Orca).
+    """Decodes in a fixed number of rows (continuous batching; Yu et al., 2022, Orca).
 
-    Rows whose answers have ended are given to the next prompts, as soon as those are read. A prompt
-    is read once for all answers that are drawn from it. Once no more than ``tail`` answers remain,
-    they go on in as many rows, which CPUs are faster with.
+    Rows whose answers have ended go to the next prompts as soon as those are read. A prompt is read
+    once for all of its answers. The last ``tail`` answers continue in that many rows, which is
+    faster on CPUs.
 
     Args:
       prefill: reads the prompts.
-      rows: answers that are written at once, a multiple of the rows of prefill.
-      tail: at most ``rows``; fewer only where a row's bits do not depend on how many there are
-        (see `jaxrag.engines.local.shape_invariance`).
-      end_tokens: what ends an answer.
-      cache_bytes: caches may take that much; longer ones have fewer rows, by halves.
+      rows: answers decoded at once, a multiple of the rows of prefill.
+      tail: at most ``rows``; less only where a row's bits do not depend on the number of rows (see
+        `jaxrag.engines.local.shape_invariance`).
+      end_tokens: tokens that end an answer.
+      cache_bytes: memory of a cache; longer caches have fewer rows, by halves.
     """
 
     def __init__(
@@ -263,15 +262,15 @@ class Decoding:
     ) -> None:
         self._prefill, self._rows, self._tail = prefill, rows, tail
         self._cache_bytes, self._end_tokens = cache_bytes, frozenset(end_tokens)
-        self._free: tuple[int, dict[int, Cache]] = (0, {})  # of the last answers, by rows
+        self._free: tuple[int, dict[int, Cache]] = (0, {})  # slots, and the caches by rows
 
     def run(self, draws: Sequence[AnswerDraw], request: DecodingRequest) -> Iterator[Finished]:
-        """Writes each answer; the first to end comes first."""
+        """Yields each answer as it ends."""
         same = group_equal(draw.job for draw in draws)
         numbers = list(same.values())
         for slots, reading in self._prefill.readings(list(same)):
             caches = self._free[1] if self._free[0] == slots else {}
-            self._free = (0, {})  # caches of other slots are let go of before new ones are made
+            self._free = (0, {})  # frees caches of other sizes before new ones are made
             answers = AnswerRows(
                 self._prefill,
                 functools.partial(self._prefill.empty, slots=slots),
@@ -284,11 +283,11 @@ class Decoding:
             self._free = (slots, answers.caches)
 
     def sizes(self, slots: int) -> tuple[int, ...]:
-        """How many rows there may be, ascending: for the last answers, and for all."""
+        """Allowed numbers of rows, ascending: for the last answers, and for all."""
         return tuple(sorted({min(self._tail, self.rows(slots)), self.rows(slots)}))
 
     def rows(self, slots: int) -> int:
-        """How many answers with so many slots are written at once; nothing else decides it."""
+        """Answers decoded at once, determined by their number of slots alone."""
         config, rows = self._prefill.decoder.config, self._rows
         width = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
         each = width * slots * np.dtype(self._prefill.decoder.dtype).itemsize

@@ -1,4 +1,4 @@
-"""A language model that runs in this process: our decoder on whatever devices JAX has."""
+"""A language model that runs in this process: a decoder on whatever devices JAX has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -16,8 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.core.progress import progress
-from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions, LanguageModel
 from jaxrag.engines.local.decoding import AnswerDraw, Decoding, DecodingRequest
 from jaxrag.engines.local.inspection import Inspection, continuation_width, inspections, read_pair
 from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob, Sizes
@@ -26,7 +25,6 @@ from jaxrag.engines.local.shape_invariance import tail_rows, wide_chunk
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
-    check_sampling,
     end_tokens,
     parse_template_options,
 )
@@ -38,28 +36,28 @@ from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
 _log = logging.getLogger("jaxrag")
-_NUMERICS = "jaxrag-local-5"  # goes into the identity; raise it when results change
+_NUMERICS = "jaxrag-local-5"  # part of the identity; raise it when results change
 
 
 def use_compile_cache(directory: str | Path) -> None:
-    """Keeps compiled programs in ``directory``, so that the next process need not compile them.
-
-    Where the user has told JAX of another, by JAX_COMPILATION_CACHE_DIR, they are kept there.
-    """
+    """Caches compiled programs in ``directory``; JAX_COMPILATION_CACHE_DIR takes precedence."""
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return
     directory = str(Path(directory).absolute())
     if jax.config.jax_compilation_cache_dir != directory:  # pyright: ignore[reportAttributeAccessIssue]
-        compilation_cache.reset_cache()  # JAX would go on with the directory it used first
+        compilation_cache.reset_cache()  # JAX would stay with its first directory
     jax.config.update("jax_compilation_cache_dir", directory)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 class LocalModel:
-    """A `LanguageModel` over a Llama, Qwen2, Qwen2.5 or Qwen3 checkpoint.
+    """A `LanguageModel` over a Llama, Qwen2, Qwen2.5 or Qwen3 checkpoint; `load` makes one.
 
-    On one device a prompt's result is the same to the bit whatever else is in the call. Make one
-    with `load`.
+    On one device a prompt's result is bit-identical whatever else is in the call.
+
+    Attributes:
+      identity: canonical JSON of all that determines results.
+      tokenizer, max_length: the checkpoint's, and the limit of prompt and answer in tokens.
     """
 
     gives_logprobs = True
@@ -74,34 +72,24 @@ class LocalModel:
         sizes: Sizes,
     ) -> None:
         self._network, self._encode = network, encode
-        self._ends, self._identity = tuple(ends), identity
+        self._ends, self.identity = tuple(ends), identity
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
         self._resize(sizes)
 
     def _resize(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        tail, wide = self._shapes(sizes)
-        self._prefill = Prefill(
-            self._network, rows=sizes.prefill_rows, chunk=sizes.chunk, wide=wide
-        )
-        self._decoding = Decoding(
-            self._prefill,
-            rows=sizes.decode_rows,
-            tail=tail,
-            end_tokens=self._ends,
-            cache_bytes=sizes.cache_bytes,
-        )
-
-    def _shapes(self, sizes: Sizes) -> tuple[int, int]:
-        """Rows for the last answers (see `Decoding`), tokens of the last prompts (`Prefill`)."""
-        few, rows, chunk, _ = dataclasses.astuple(sizes)
+        few, rows, chunk, cache_bytes = dataclasses.astuple(sizes)
         decoder, params, mesh, _ = self._network
-        if jax.default_backend() != "cpu" or mesh or decoder.stacked:
-            return rows, chunk  # not tried there, where more rows cost little more time
-        wide = sizes.wide
-        return (
-            tail_rows(decoder, params, rows, few) if 2 <= few < rows else rows,
-            wide_chunk(decoder, params, few, chunk, wide) if wide > chunk else chunk,
+        tail, wide = rows, chunk
+        if jax.default_backend() == "cpu" and not mesh and not decoder.stacked:
+            # elsewhere it is not tested: more rows cost little more time there
+            if 2 <= few < rows:
+                tail = tail_rows(decoder, params, rows, few)
+            if sizes.wide > chunk:
+                wide = wide_chunk(decoder, params, few, chunk, sizes.wide)
+        self._prefill = Prefill(self._network, rows=few, chunk=chunk, wide=wide)
+        self._decoding = Decoding(
+            self._prefill, rows=rows, tail=tail, end_tokens=self._ends, cache_bytes=cache_bytes
         )
 
     @classmethod
@@ -123,25 +111,25 @@ class LocalModel:
         """Loads a checkpoint.
 
         Args:
-          spec: what `jaxrag.models.checkpoint.files.locate` takes: a path, ``package:NAME`` or
-            ``hub:ORG/NAME``.
+          spec: a path, ``package:NAME`` or ``hub:ORG/NAME``; see
+            `jaxrag.models.checkpoint.files.locate`.
           dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
-          mesh: devices to spread over, with axes "data" (rows) and/or "model" (parameters).
-          prefill_rows: prompts that are read at once; by default 8 on CPUs, 16 elsewhere.
-          decode_rows: answers that are written at once, a multiple of that (a step of decoding
-            costs little more for more rows); by default 32 on CPUs, 128 elsewhere.
-          chunk: tokens of each prompt in one step of prefill; prompts are padded to a multiple. By
+          mesh: devices to shard over, with axes "data" (rows) and/or "model" (parameters).
+          prefill_rows: prompts read at once; by default 8 on CPUs, 16 elsewhere.
+          decode_rows: answers decoded at once, a multiple of ``prefill_rows`` (a step costs little
+            more for more rows); by default 32 on CPUs, 128 elsewhere.
+          chunk: tokens of each prompt per prefill step; prompts are padded to a multiple. By
             default 32 on CPUs, 128 elsewhere.
           stacked: whether one layer is compiled for all; by default everywhere but on CPUs.
-          max_length: most tokens of prompt and answer together; by default what the model allows.
-          cache_bytes: keys and values of the answers that are being written may take that much;
-            longer prompts have fewer rows at once. By default 1 GiB on CPUs, 8 GiB elsewhere.
-          shared_bytes: memory for the beginnings that prompts share; 0 computes every prompt whole.
-          template_options: handed to the chat template, such as ``{"enable_thinking": False}`` for
-            Qwen3.
+          max_length: limit of prompt and answer together in tokens; by default the model's own.
+          cache_bytes: memory for keys and values of the answers being decoded; longer prompts get
+            fewer rows. By default 1 GiB on CPUs, 8 GiB elsewhere.
+          shared_bytes: memory for shared prefixes of prompts; 0 computes every prompt whole.
+          template_options: arguments of the chat template, such as ``{"enable_thinking": False}``
+            for Qwen3.
 
         Raises:
-          InputError: if there is no checkpoint, or it is not one of a decoder that we have.
+          InputError: there is no checkpoint, or its architecture is not supported.
         """
         path, precision = locate(str(spec)), compute_dtype(dtype)
         mesh = automatic_mesh(mesh) if mesh else None
@@ -159,7 +147,7 @@ class LocalModel:
             "backend": jax.default_backend(),
             "chat_template": digest(str(tokenizer.chat_template)),
             "template_options": options,
-            # these change no more than the last bits, but a store's results are to be exact
+            # these change only the last bits, but stored results must be exact
             "sizes": list(dataclasses.astuple(sizes)),
             "stacked": stacked,
             "mesh": dict(mesh.shape) if mesh else None,
@@ -174,54 +162,21 @@ class LocalModel:
             sizes=sizes,
         )
 
-    @property
-    def identity(self) -> str:
-        """Canonical JSON of all that determines results."""
-        return self._identity
-
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_new_tokens: int,
-        temperature: float = 0.0,
-        stop: Sequence[str] = (),
-        seed: int = 0,
+        self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
     ) -> list[Generation]:
-        """Continues each prompt; ``temperature`` 0 is greedy.
-
-        Raises:
-          InputError: for a prompt that is empty or leaves no room for ``max_new_tokens``; before
-            anything is computed.
-        """
-        seeds = [seed] * len(prompts)
-        return self.draw(
-            prompts, seeds, max_new_tokens=max_new_tokens, temperature=temperature, stop=stop
-        )
-
-    def draw(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[int],
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        stop: Sequence[str] = (),
-    ) -> list[Generation]:
-        """As `generate`, each prompt with its own seed; equal prompts are read once.
-
-        Raises:
-          InputError: as `generate`.
-        """
-        check_sampling(max_new_tokens, temperature)
-        draws = []
-        for prompt, seed in zip(prompts, seeds, strict=True):
-            tokens = self._encode(prompt, room=max_new_tokens)
-            slots = self._sizes.slots(len(tokens), max_new_tokens)
+        """See `LanguageModel.generate`; a prompt with several seeds is read once."""
+        decoding, draws = DecodingOptions(**options), []
+        for prompt, seed in zip(prompts, decoding.seeds(len(prompts)), strict=True):
+            tokens = self._encode(prompt, room=decoding.max_new_tokens)
+            slots = self._sizes.slots(len(tokens), decoding.max_new_tokens)
             draws.append(AnswerDraw(PrefillJob(tuple(tokens), len(tokens) - 1, slots), seed))
-        reader = AnswerReader(self.tokenizer, ends=self._ends, stop=stop)
+        reader = AnswerReader(self.tokenizer, ends=self._ends, stop=decoding.stop)
         request = DecodingRequest(
-            max_new_tokens, temperature, self._endings(tuple(stop)), reader.stopped
+            decoding.max_new_tokens,
+            decoding.temperature,
+            self._endings(tuple(decoding.stop)),
+            reader.stopped,
         )
 
         def answer(draws: Sequence[AnswerDraw]) -> Iterator[tuple[int, Generation]]:
@@ -231,9 +186,9 @@ class LocalModel:
         return self._all(draws, answer)
 
     def _all(self, jobs: Sequence[Any], run: Callable[..., Iterator[tuple[int, Any]]]) -> list[Any]:
-        """What ``run`` makes of each job; where the device's memory runs out, in smaller batches.
+        """Results of ``run`` for each job, in smaller batches once the device's memory runs out.
 
-        Those change no more than the last bits of what had not been computed yet.
+        Smaller batches change only the last bits of results not yet computed.
         """
         results: dict[int, Any] = {}
         while missing := [i for i in range(len(jobs)) if i not in results]:
@@ -256,28 +211,12 @@ class LocalModel:
                 self._resize(sizes)
         return [results[i] for i in range(len(jobs))]
 
-    def warm_up(self, longest: int, *, max_new_tokens: int) -> None:
-        """Compiles all programs for prompts up to ``longest`` tokens, with a progress line."""
-        nothing = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
-        request = DecodingRequest(min(2, max_new_tokens), 0.0, nothing, lambda tokens: False)
-        classes = list(self._sizes.classes(min(longest, self.max_length - 1), max_new_tokens))
-        with progress(len(classes), "compiling") as advance:
-            for length, slots in classes:
-                for token, rows in enumerate((1, *self._decoding.sizes(slots))):
-                    begin = (token,) * (length - 1)  # none held from before
-                    jobs = [PrefillJob((*begin, last), length - 1, slots) for last in range(rows)]
-                    list(self._decoding.run([AnswerDraw(job, 0) for job in jobs], request))
-                advance(1)
-
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
-        """Natural-log probability of each token of each continuation, float32 [t].
-
-        How they are tokenised: see `PromptEncoder.with_continuation`.
-        """
+        """See `LanguageModel.logprob`."""
         jobs = []
         for prompt, text in zip(prompts, continuations, strict=True):
             tokens, added = self._encode.with_continuation(prompt, text)
-            # the last token's own hidden state predicts what is not asked for
+            # the last token's hidden state predicts what follows the continuation
             whole = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
             slots = self._sizes.slots(len(whole), 0)
             jobs.append(
@@ -294,22 +233,13 @@ class LocalModel:
         layer: int | None = None,
         ended: bool = False,
     ) -> list[Inspection]:
-        """Attentions, entropies and a hidden state of each continuation, see `Inspection`.
-
-        Args:
-          prompts, continuations: as in `logprob`.
-          layer: whose state is wanted, from 0; by default the middle one, L // 2 - 1 of L.
-          ended: whether the end token follows each continuation.
-
-        Raises:
-          InputError: a pair does not fit, or there is no such layer.
-        """
+        """See `InspectableModel.inspect`."""
         layers = self._network.decoder.config.num_hidden_layers
         layer = max(layers // 2 - 1, 0) if layer is None else layer
         if not 0 <= layer < layers:
             raise InputError(f"layer is {layer}; the model has layers 0 to {layers - 1}.")
         pairs = [
-            read_pair(self._encode, self._identity, prompt, text, ended=ended)
+            read_pair(self._encode, prompt, text, ended=ended)
             for prompt, text in zip(prompts, continuations, strict=True)
         ]
 
@@ -324,26 +254,26 @@ class LocalModel:
 
     @functools.cache  # noqa: B019  # a model lives as long as its process
     def _endings(self, stop: tuple[str, ...]) -> np.ndarray:
-        """The tokens at which an answer may end, [v]: end tokens, and those with a stop string."""
+        """Mask [v] of tokens that may end an answer: end tokens, and those with a stop string."""
         found = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
         found[list(self._ends)] = True
         if stop:
             texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
-            holds = [any(s in text for s in stop) for text in texts[: len(found)]]
-            found[: len(holds)] |= holds
+            contains = [any(s in text for s in stop) for text in texts[: len(found)]]
+            found[: len(contains)] |= contains
         return found
 
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """A checkpoint run by jaxrag's own decoder.
+    """A checkpoint run by jaxrag's own decoder, see `LocalModel`.
 
     Attributes:
       checkpoint: a directory, a GGUF file, "package:NAME" or "hub:ORG/NAME[@REVISION]".
       dtype: "" means float32 on CPUs and bfloat16 on accelerators.
       max_length: limit of prompt and answer together, in tokens; 0 means the model's own.
       rows: answers decoded at once; 0 chooses for the device.
-      cache_gib: memory for keys and values of these answers; 0 chooses for the device.
+      cache_gib: memory for keys and values of these answers in GiB; 0 chooses for the device.
       data_parallel: devices over which the rows are split.
       tensor_parallel: devices over which each copy of the parameters is split.
       template_options: JSON object for the chat template, such as '{"enable_thinking": false}'.
@@ -360,7 +290,7 @@ class Local:
 
     @property
     def name(self) -> str:
-        """The checkpoint, for tables."""
+        """Name in tables."""
         return short_name(self.checkpoint)
 
     def load(self, cache: Path) -> LanguageModel:

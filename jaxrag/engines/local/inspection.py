@@ -1,14 +1,12 @@
-"""The local engine looked into: what its decoder attended to, how sure it was, its hidden states.
+"""Attentions, entropies and hidden states of the local engine's decoder.
 
-Prompts go through `jaxrag.engines.local.prefill` as for any other result, one computed for all of
-its continuations; the continuations then run through `jaxrag.models.decoder.inspection` in as many
-rows. Shapes depend on a pair's own length alone, so on one device its result is the same to the
-bit whatever else is in the call.
+Prompts go through `jaxrag.engines.local.prefill`, each once for all of its continuations; the
+continuations then run through `jaxrag.models.decoder.inspection`. Shapes depend on a pair's own
+length only, so on one device its result is bit-identical whatever else is in the call.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -16,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.engines.local.prefill import Prefill, PrefillJob, group_equal
-from jaxrag.engines.prompts import PromptEncoder
+from jaxrag.engines.prompts import PromptEncoder, render_chat
 from jaxrag.models.cache import Cache, place
 from jaxrag.models.decoder.inspection import inspect, predict
 from jaxrag.types import InputError, Prompt
@@ -25,17 +23,17 @@ _PREDICTED = 64  # tokens whose probabilities are computed in one call
 
 
 class Inspection(NamedTuple):
-    """What is seen of a prompt of p tokens and a continuation of t tokens.
+    """What the decoder computed for a prompt of p tokens and a continuation of t tokens.
 
     Attributes:
-      text: both, as the model reads them.
-      spans: first character of each of the p + t tokens, and the one after its last; of bytes that
-        are a part of a character, that character's.
+      text: prompt and continuation as the model reads them.
+      spans: start and end of each of the p + t tokens in ``text``, in characters; of a token that
+        is a part of a character, that character's.
       entropies: of the predictions of the continuation's tokens, in nats, float32.
-      logprobs: natural-log probability of each of its tokens, float32.
-      attention: of the last layer, mean over heads, from each of its tokens to all p + t tokens; a
-        row sums to 1 and is 0 after its own token. float32.
-      state: the residual stream at the last token, after the wanted layer, float32.
+      logprobs: natural-log probability of each of the continuation's tokens, float32.
+      attention: weights of the last layer, mean over heads, from each of the continuation's tokens
+        to all p + t tokens; rows sum to 1, and are 0 after their own token. float32.
+      state: the residual stream at the last token, after the requested layer, float32.
     """
 
     text: str
@@ -48,7 +46,7 @@ class Inspection(NamedTuple):
 
 @runtime_checkable
 class InspectableModel(Protocol):
-    """A language model whose inside can be looked at; of the engines here, the local one."""
+    """A language model that returns attentions and hidden states; only the local engine does."""
 
     @property
     def identity(self) -> str:
@@ -63,12 +61,21 @@ class InspectableModel(Protocol):
         layer: int | None = None,
         ended: bool = False,
     ) -> list[Inspection]:
-        """Looks into the model while it reads each continuation."""
+        """Attentions, entropies and a hidden state of each continuation, see `Inspection`.
+
+        Args:
+          prompts, continuations: as in `LanguageModel.logprob`.
+          layer: of the hidden state, from 0; by default the middle one, L // 2 - 1 of L.
+          ended: whether the end token follows each continuation.
+
+        Raises:
+          InputError: a pair does not fit, or there is no such layer.
+        """
         ...
 
 
 class InspectionPair(NamedTuple):
-    """A prompt and a continuation in tokens, with the text and its spans as in `Inspection`."""
+    """Tokens of a prompt and a continuation; text and spans as in `Inspection`."""
 
     text: str
     spans: Int[np.ndarray, "n 2"]
@@ -77,54 +84,37 @@ class InspectionPair(NamedTuple):
 
 
 def read_pair(
-    encode: PromptEncoder, identity: str, prompt: Prompt, continuation: str, *, ended: bool
+    encode: PromptEncoder, prompt: Prompt, continuation: str, *, ended: bool
 ) -> InspectionPair:
-    """Tokens of a prompt and what follows it, tokenised apart as for log-probabilities.
-
-    Args:
-      encode: the model's.
-      identity: the model's, which tells its chat template's options.
-      prompt, continuation: the texts.
-      ended: whether the end token follows.
+    """Tokenises a prompt and a continuation separately, as for log-probabilities.
 
     Raises:
-      InputError: they do not fit, or there is no end token.
+      InputError: they do not fit, or the end token is requested and there is none.
     """
     tokenizer = encode.tokenizer
     if ended and tokenizer.eos_token is None:
-        raise InputError("The tokenizer names no end token (eos_token), after which to look.")
+        raise InputError("The tokenizer names no end token (eos_token), whose state is needed.")
     continuation += str(tokenizer.eos_token) if ended else ""
     tokens, added = encode.with_continuation(prompt, continuation)
     chat = not isinstance(prompt, str)
-    text = _rendered(tokenizer, prompt, identity) if chat else prompt
+    text = render_chat(tokenizer, prompt, encode.template_options) if chat else prompt
     first = tokenizer(text, add_special_tokens=not chat, return_offsets_mapping=True)
     last = tokenizer(continuation, add_special_tokens=False, return_offsets_mapping=True)
     shifted = ((a + len(text), b + len(text)) for a, b in last["offset_mapping"])
-    spans = [*first["offset_mapping"], *shifted]
-    found = np.array(spans, np.int32).reshape(-1, 2)
-    return InspectionPair(text + continuation, found, tuple(tokens), tuple(added))
-
-
-def _rendered(tokenizer: Any, prompt: Prompt, identity: str) -> str:
-    """A chat as the model reads it; that its template takes it has been seen."""
-    messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
-    options = json.loads(identity).get("template_options", {})
-    text = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True, **options
-    )
-    return str(text)
+    spans = np.array([*first["offset_mapping"], *shifted], np.int32).reshape(-1, 2)
+    return InspectionPair(text + continuation, spans, tuple(tokens), tuple(added))
 
 
 def inspections(
     prefill: Prefill, pairs: Sequence[InspectionPair], slots: Sequence[int], layer: int
 ) -> Iterator[tuple[int, Inspection]]:
-    """Looks into the model at each pair; yields its number and what was seen.
+    """Yields the index and the `Inspection` of each pair, as they are done.
 
     Args:
       prefill: of the model.
-      pairs: what is read.
+      pairs: prompts and continuations.
       slots: of each pair's cache: room for its prompt and `continuation_width` tokens after it.
-      layer: whose states are wanted, from 0.
+      layer: of the hidden states, from 0.
     """
     same = group_equal(
         PrefillJob(pair.prompt, len(pair.prompt) - 1, n)
@@ -145,12 +135,12 @@ def inspections(
 
 
 def continuation_width(pair: InspectionPair, chunk: int) -> int:
-    """Tokens that are run after all but the prompt's last one: its last and the continuation."""
+    """Padded number of tokens after the prefilled ones: the prompt's last and the continuation."""
     return -(-(len(pair.added) + 1) // chunk) * chunk
 
 
 class _InspectionRows:
-    """Pairs whose prompts have been read, as many as prefill has rows, and their caches."""
+    """Pairs whose prompts have been prefilled, and their caches."""
 
     def __init__(self, prefill: Prefill, pairs: Sequence[InspectionPair], layer: int) -> None:
         self.numbers: list[int] = []
@@ -158,7 +148,7 @@ class _InspectionRows:
         self._cache: Cache | None = None
 
     def enter(self, cache: Cache, done: Sequence[tuple[int, int]]) -> None:
-        """Copies rows of prompts that have been read: for each, which row, and whose pair's."""
+        """Copies the caches of prefilled prompts; ``done`` has their rows and pair indices."""
         if self._cache is None:
             slots = cache[0][1].shape[-2]
             self._cache = self._prefill.empty(self._prefill.rows, slots)
@@ -169,7 +159,7 @@ class _InspectionRows:
         self.numbers += [number for _, number in done]
 
     def run(self) -> Iterator[tuple[int, Inspection]]:
-        """Reads the continuations, and makes room for others."""
+        """Runs the continuations, and frees all rows."""
         numbers, self.numbers = self.numbers, []
         if not numbers:
             return
@@ -190,9 +180,9 @@ class _InspectionRows:
     def _chunk(
         self, pairs: Sequence[InspectionPair], tokens: np.ndarray, starts: np.ndarray, at: int
     ) -> dict[int, _InspectedRow]:
-        """Runs the tokens from ``at`` on; what is seen of each row that has tokens there."""
+        """Runs a chunk that begins at ``at``; results by row, of rows with tokens in it."""
         prefill, put = self._prefill, self._prefill.put
-        assert self._cache is not None, "prompts are entered first"
+        assert self._cache is not None, "no prompts have been entered"
         inside, self._cache = inspect(
             prefill.decoder, prefill.params, self._cache, put(tokens), put(starts + at), self._layer
         )
@@ -212,7 +202,7 @@ class _InspectionRows:
     def _predicted(
         self, pairs: Sequence[InspectionPair], hidden: Any, at: int, lengths: dict[int, int]
     ) -> dict[int, np.ndarray]:
-        """Log-probabilities and entropies [2 t] of the tokens that a chunk's states predict."""
+        """By row, log-probabilities and entropies [2 t] of the tokens that a chunk predicts."""
         counts = {row: min(n, len(pairs[row].added) - at) for row, n in lengths.items()}
         wanted = [(row, i) for row, count in counts.items() for i in range(count)]
         found = {row: np.zeros((2, count), np.float32) for row, count in counts.items()}
@@ -229,7 +219,7 @@ class _InspectionRows:
 
 
 class _InspectedRow(NamedTuple):
-    """What a chunk shows of a row."""
+    """Results of one row in a chunk."""
 
     attention: np.ndarray
     state: np.ndarray
@@ -238,7 +228,7 @@ class _InspectedRow(NamedTuple):
 
 
 def _joined(pair: InspectionPair, parts: Sequence[_InspectedRow]) -> Inspection:
-    """The chunks together; the first row of attention is of the prompt's last token."""
+    """Concatenates chunks, without the attention of the prompt's last token."""
     attention = np.concatenate([part.attention for part in parts])[1:]
     logprobs = np.concatenate([part.logprobs for part in parts])
     entropies = np.concatenate([part.entropies for part in parts])

@@ -1,13 +1,12 @@
-"""Prompts through the decoder in a few rows, beginnings that they share computed once.
+"""Prefill: prompts through the decoder, shared prefixes computed once.
 
-A row's keys and values at a chunk depend on nothing but the tokens up to it (see
-:mod:`jaxrag.models.decoder.decoding`). So each row may be at a place of its own, and takes the
-next prompt as soon as it has read one; it keeps what the two begin alike with, and what many
-prompts begin with, such as the demonstrations of a method, is computed for one and copied to the
-others. There are always the same number of rows, because the order in which a matrix product sums
-may change with its size; so the bits are those of computing everything, and who shared with whom
-leaves no trace. Where few prompts are left, one is read with as many tokens as all rows have
-otherwise, if a trial has shown that this changes no bit either
+A row's keys and values of a chunk depend only on the tokens up to its end (see
+:mod:`jaxrag.models.decoder.decoding`). So each row may be at a position of its own and takes the
+next prompt as soon as it has read one. It keeps the prefix that both share, and prefixes of many
+prompts, such as a method's demonstrations, are computed once and copied. The number of rows is
+fixed, because the summation order of a matrix product may change with its shape; so results are
+bit-identical to computing every prompt whole. Where few prompts are left, one is read at a time
+with as many tokens as all rows have otherwise, if a test has shown that this changes no bit
 (:mod:`jaxrag.engines.local.shape_invariance`).
 """
 
@@ -34,7 +33,7 @@ from jaxrag.types import InputError
 
 _SLOTS = 128  # caches have a multiple of this many slots
 UNIT = 256
-"""Caches of prefill have a multiple of this many; each number is a program."""
+"""Prefill caches have a multiple of this many slots; each number is a compiled program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +41,10 @@ class Sizes:
     """Shapes of the local engine's programs.
 
     Attributes:
-      prefill_rows: prompts that are read at once.
-      decode_rows: answers that are written at once, a multiple of that.
-      chunk: tokens of each prompt in one step of prefill.
-      cache_bytes: most memory for keys and values of the answers that are being written.
+      prefill_rows: prompts read at once.
+      decode_rows: answers decoded at once, a multiple of ``prefill_rows``.
+      chunk: tokens of each prompt per prefill step.
+      cache_bytes: memory for keys and values of the answers being decoded.
     """
 
     prefill_rows: int
@@ -57,10 +56,10 @@ class Sizes:
     def choose(
         cls, prefill: int | None, decode: int | None, chunk: int | None, cache: int | None
     ) -> Sizes:
-        """Those given; the others by the device's kind.
+        """The given sizes, with defaults for the kind of device.
 
         Raises:
-          InputError: they do not go together.
+          InputError: they are out of range or no multiples.
         """
         if jax.default_backend() == "cpu":
             sizes = cls(prefill or 8, decode or 32, chunk or 32, cache or 1 << 30)
@@ -69,39 +68,27 @@ class Sizes:
         if min(dataclasses.astuple(sizes)) < 1 or sizes.decode_rows % sizes.prefill_rows:
             raise InputError(
                 f"prefill_rows is {sizes.prefill_rows}, decode_rows {sizes.decode_rows}, chunk "
-                f"{sizes.chunk} and cache_bytes {sizes.cache_bytes}: all are to be at least 1, and "
+                f"{sizes.chunk} and cache_bytes {sizes.cache_bytes}: all must be at least 1, and "
                 "decode_rows a multiple of prefill_rows."
             )
         return sizes
 
     @property
     def wide(self) -> int:
-        """Tokens of one prompt for about the work of a step of prefill; a multiple of the chunk."""
+        """Tokens of one prompt that take about as long as a prefill step; a multiple of chunk."""
         return min(self.prefill_rows * self.chunk, UNIT) // self.chunk * self.chunk
 
     def slots(self, length: int, new: int) -> int:
-        """A cache for ``length`` tokens and ``new`` ones, by a rule that looks at this row only.
+        """Cache slots for ``length`` tokens and ``new`` ones, determined by these alone.
 
-        Longer ones come in coarser sizes, since each is another program to compile.
+        Longer caches come in coarser sizes, since each size is a program to compile.
         """
         needed = max(-(-length // self.chunk) * self.chunk, length + new)
         unit = max(_SLOTS, (1 << (needed - 1).bit_length()) // 4)
         return -(-needed // unit) * unit
 
-    def classes(self, longest: int, new: int) -> Iterator[tuple[int, int]]:
-        """For each cache that prompts up to ``longest`` tokens need: longest prompt, and slots."""
-        length, last = 1, self.slots(longest, new)
-        while length <= longest:
-            slots = self.slots(length, new)
-            while length < longest and self.slots(length + 1, new) == slots:
-                length += 1
-            yield length, slots
-            if slots == last:
-                return
-            length += 1
-
     def smaller(self) -> Sizes | None:
-        """With half the answers at once, then half the prompts; None where nothing is left."""
+        """Half the answers at once, then half the prompts; None if neither can be halved."""
         if self.decode_rows % (2 * self.prefill_rows) == 0:
             return dataclasses.replace(self, decode_rows=self.decode_rows // 2)
         if self.prefill_rows % 2 == 0:
@@ -119,7 +106,7 @@ class PrefillJob(NamedTuple):
     Attributes:
       tokens: its ids.
       wanted: the first position whose hidden state is needed.
-      slots: that are wanted of its cache; sequences that run together have the same number.
+      slots: of its cache; sequences that run together have the same number.
     """
 
     tokens: tuple[int, ...]
@@ -128,7 +115,7 @@ class PrefillJob(NamedTuple):
 
 
 def group_equal(jobs: Iterable[PrefillJob]) -> dict[PrefillJob, list[int]]:
-    """The different jobs, each with its places among ``jobs``: what is to be read once."""
+    """The distinct jobs, each with its indices in ``jobs``."""
     places: dict[PrefillJob, list[int]] = {}
     for place, job in enumerate(jobs):
         places.setdefault(job, []).append(place)
@@ -136,11 +123,11 @@ def group_equal(jobs: Iterable[PrefillJob]) -> dict[PrefillJob, list[int]]:
 
 
 class PrefilledRow(NamedTuple):
-    """A row that was read on in one step.
+    """What one step read of a job.
 
     Attributes:
-      number: which job it is.
-      row: where.
+      number: index of the job.
+      row: of the cache.
       start: position of the step's first token.
       end: position after its last one.
       done: whether the job has been read to its end.
@@ -157,10 +144,10 @@ class PrefillStep(NamedTuple):
     """One call of the network.
 
     Attributes:
-      rows: those that were read on.
+      rows: the rows that advanced.
       hidden: hidden states of the chunks of rows from ``first`` on, [b t d].
-      first: a row.
-      cache: keys and values of all rows, of use until the next step is prepared.
+      first: index of the first row in ``hidden``.
+      cache: keys and values of all rows, valid until the next step is prepared.
     """
 
     rows: Sequence[PrefilledRow]
@@ -173,12 +160,12 @@ _Key = tuple[int, tuple[int, ...]]  # the cache's slots and all tokens up to a c
 
 
 class DecoderNetwork(NamedTuple):
-    """A decoder as it runs.
+    """A decoder and where it runs.
 
     Attributes:
       decoder, params: the network.
-      mesh: devices that ``params`` lie on; None is one device.
-      shared_bytes: how much of shared beginnings is kept from call to call; 0 shares nothing.
+      mesh: devices that ``params`` are sharded over; None is one device.
+      shared_bytes: memory for shared prefixes kept between calls; 0 shares nothing.
     """
 
     decoder: Decoder
@@ -189,7 +176,7 @@ class DecoderNetwork(NamedTuple):
 
 @dataclasses.dataclass
 class _PrefillRows:
-    """The rows of prefill: a cache, and the tokens that it holds of each."""
+    """A prefill cache and the tokens that it holds for each row."""
 
     slots: int
     cache: Cache
@@ -200,11 +187,10 @@ class Prefill:
     """Runs sequences in ``rows`` rows, ``chunk`` tokens of each in one call.
 
     Args:
-      network: what runs them.
-      rows, chunk: as said.
-      wide: tokens of one sequence in a call in which it is alone, of about the same cost, and of
-        the same bits (see `jaxrag.engines.local.shape_invariance`); or else ``chunk``, and there
-        are no such calls.
+      network: the decoder.
+      rows, chunk: sequences per call, and tokens of each.
+      wide: tokens per call of a single sequence, with the same bits (see
+        `jaxrag.engines.local.shape_invariance`); ``chunk`` if there are no such calls.
     """
 
     def __init__(self, network: DecoderNetwork, *, rows: int, chunk: int, wide: int) -> None:
@@ -212,23 +198,23 @@ class Prefill:
         self.rows, self.chunk, self.wide = rows, chunk, wide
         self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
         self._compiled: set[int] = set()
-        self._free: _PrefillRows | None = None  # of the last sequences, for the next ones
+        self._free: _PrefillRows | None = None  # reused by the next call
 
     def put(self, array: np.ndarray) -> jax.Array:
-        """An array with one row for each of the batch, where the batch lies."""
+        """Moves an array with one entry per row to the devices."""
         if self._mesh is None:
             return jnp.asarray(array)
         return jax.device_put(array, divisible_sharding(P("data"), array.shape, self._mesh))
 
     def readings(self, jobs: Sequence[PrefillJob]) -> Iterator[tuple[int, PrefillGroup]]:
-        """The jobs by slots; read those of one number of slots to their ends before the next."""
+        """The jobs by number of slots; each group must be read to its end before the next."""
         given = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
         order = sorted(range(len(jobs)), key=lambda i: (jobs[i].slots, jobs[i].tokens))
         for slots, numbers in itertools.groupby(order, key=lambda i: jobs[i].slots):
             yield slots, PrefillGroup(self, jobs, list(numbers), given)
 
     def take(self, slots: int) -> _PrefillRows:
-        """Rows for sequences of so many slots; to be given back when they are read."""
+        """Rows for sequences of so many slots; see `give_back`."""
         slots = _up(slots)
         rows, self._free = self._free, None
         if rows is not None and rows.slots == slots:
@@ -239,11 +225,11 @@ class Prefill:
         return _PrefillRows(slots, self.empty(self.rows, slots), [()] * self.rows)
 
     def give_back(self, rows: _PrefillRows) -> None:
-        """Keeps the rows for the next sequences of as many slots."""
+        """Keeps rows for the next sequences with as many slots."""
         self._free = rows
 
     def empty(self, rows: int, slots: int) -> Cache:
-        """A cache with nothing in it."""
+        """An empty cache."""
         config, stacked, device = self.decoder.config, self.decoder.stacked, None
         if self._mesh is not None:
             spec, shape = P("data", "model"), (rows, config.num_key_value_heads)
@@ -254,7 +240,7 @@ class Prefill:
         return empty_cache(config, rows, slots, dtype, stacked=stacked, device=device)
 
     def kept(self, rows: _PrefillRows, row: int, tokens: tuple[int, ...], most: int) -> int:
-        """How many chunks of the tokens, at most ``most``, a row holds already."""
+        """Number of leading chunks of the tokens, at most ``most``, that a row holds."""
         if not self._shared_bytes:
             return 0
         held, chunks = rows.held[row], 0
@@ -266,7 +252,7 @@ class Prefill:
         return chunks
 
     def fill(self, rows: _PrefillRows, row: int, job: PrefillJob, chunks: range) -> None:
-        """Copies chunks of a beginning that is at hand into a row."""
+        """Copies chunks of a stored prefix into a row."""
         for i in chunks:
             block, start = self._blocks[self._key(job, i)], np.int32(i * self.chunk)
             rows.cache = copy_in(rows.cache, block, np.int32(row), start)
@@ -275,7 +261,11 @@ class Prefill:
         return _up(job.slots), job.tokens[: (chunk + 1) * self.chunk]
 
     def _share(self, jobs: Sequence[PrefillJob]) -> list[int]:
-        """For each job, how many of its first chunks are at hand, once those worth it are made."""
+        """Computes and stores prefixes of more jobs than rows.
+
+        Returns:
+          For each job, the number of its leading chunks that are stored.
+        """
         self._forget()
         keys = [[self._key(job, i) for i in range(job.wanted // self.chunk)] for job in jobs]
         counts = Counter(itertools.chain.from_iterable(keys))
@@ -287,11 +277,11 @@ class Prefill:
             [PrefillJob(tokens, len(tokens) - 1, slots) for slots, tokens in missing - inner]
         )
         for key in itertools.chain.from_iterable(map(reversed, leading)):
-            self._blocks.move_to_end(key)  # the first chunk last: it is of use without the others
+            self._blocks.move_to_end(key)  # the first chunk last: it is useful alone
         return [len(row) for row in leading]
 
     def _make(self, sources: list[PrefillJob]) -> None:
-        """Runs beginnings and keeps each of their chunks."""
+        """Runs prefixes and stores each of their chunks."""
         order = sorted(range(len(sources)), key=lambda i: (sources[i].slots, sources[i].tokens))
         for _, numbers in itertools.groupby(order, key=lambda i: sources[i].slots):
             reading = PrefillGroup(self, sources, list(numbers), [0] * len(sources))
@@ -308,20 +298,20 @@ class Prefill:
                 self._blocks[key] = copy_out(cache, np.int32(row), start, length=self.chunk)
 
     def _forget(self) -> None:
-        """Drops the beginnings that were not used for longest, down to the allowed memory."""
+        """Drops the least recently used prefixes, down to the allowed memory."""
         held = sum(block.nbytes for block in self._blocks.values())
         while held > self._shared_bytes:
             held -= self._blocks.popitem(last=False)[1].nbytes
 
 
 class PrefillGroup:
-    """Sequences of one number of slots on their way through the rows of prefill.
+    """Sequences with the same number of slots, read in the rows of `Prefill`.
 
     Args:
-      prefill: whose rows.
+      prefill: runs them.
       jobs: all sequences of the call.
-      numbers: those of them that are read here, in this order; ones that begin alike side by side.
-      given: how many chunks of each job are at hand.
+      numbers: indices of the sequences of this group, in this order; common prefixes side by side.
+      given: number of stored leading chunks of each job.
     """
 
     def __init__(
@@ -335,18 +325,18 @@ class PrefillGroup:
         self._prefill, self._jobs, self._given = prefill, jobs, given
         self._rows = prefill.take(jobs[numbers[0]].slots)
         self._waiting = deque(numbers)
-        self._at: dict[int, tuple[int, int]] = {}  # row: number of its job, and its next position
+        self._at: dict[int, tuple[int, int]] = {}  # row: index of its job, next position
 
     @property
     def over(self) -> bool:
-        """Whether all has been read."""
+        """Whether all sequences have been read."""
         return not self._at and not self._waiting
 
     def prepare(self) -> list[int]:
-        """Gives free rows to what waits; of several, the one that holds most of it already.
+        """Assigns free rows to waiting sequences, preferring the row with the longest prefix.
 
         Returns:
-          The numbers of the sequences that the next step will bring to their ends.
+          Indices of the sequences that the next step will finish.
         """
         prefill, chunk = self._prefill, self._prefill.chunk
         free = [row for row in range(prefill.rows) if row not in self._at]
@@ -365,7 +355,7 @@ class PrefillGroup:
         return [self._at[row][0] for row, n in left.items() if n <= chunk]
 
     def step(self) -> PrefillStep:
-        """Reads each row on by a chunk."""
+        """Runs a chunk of each row, or more of a single one."""
         self.prepare()
         step = self._read_one() if self._alone() else self._read_all()
         for read in step.rows:
@@ -376,7 +366,7 @@ class PrefillGroup:
         return step
 
     def _alone(self) -> bool:
-        """Whether one row after the other takes fewer calls than all rows side by side."""
+        """Whether one row after the other takes fewer calls than all rows at once."""
         wide, chunk = self._prefill.wide, self._prefill.chunk
         if self._waiting or wide == chunk:
             return False
@@ -384,10 +374,10 @@ class PrefillGroup:
         return sum(-(-n // wide) for n in left) < max(-(-n // chunk) for n in left)
 
     def _read_one(self) -> PrefillStep:
-        """Reads one row on, with as many tokens as all rows have otherwise."""
+        """Runs the first row only, with as many tokens as all rows have otherwise."""
         rows, prefill = self._rows, self._prefill
         row, (number, at) = min(self._at.items())
-        start = min(at, rows.slots - prefill.wide)  # some again rather than beyond the cache's end
+        start = min(at, rows.slots - prefill.wide)  # reads tokens again at the cache's end
         read, part = self._advance(row, number, start, prefill.wide)
         tokens = np.zeros(prefill.wide, np.int32)
         tokens[: len(part)] = part
@@ -414,7 +404,7 @@ class PrefillGroup:
     def _advance(
         self, row: int, number: int, start: int, count: int
     ) -> tuple[PrefilledRow, tuple[int, ...]]:
-        """Notes that ``count`` tokens of a row are read, or those there are; and which."""
+        """Records that up to ``count`` tokens of a row are read, and returns them."""
         whole = self._jobs[number].tokens
         part = whole[start : start + count]
         end = start + len(part)

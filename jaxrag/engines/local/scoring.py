@@ -1,4 +1,4 @@
-"""Log-probabilities of given continuations, from prompts that are read once each."""
+"""Log-probabilities of given continuations; each prompt is read once."""
 
 from __future__ import annotations
 
@@ -7,74 +7,70 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.engines.local.prefill import Prefill, PrefillJob, PrefillStep
+from jaxrag.engines.local.prefill import Prefill, PrefillJob, PrefillStep, group_equal
 from jaxrag.models.decoder.decoding import score
 
 _TOGETHER = 64  # tokens scored in one call
-
-Continuation = tuple[Int[np.ndarray, " t"], Float[np.ndarray, " t"]]
-"""Tokens, and where their log-probabilities go."""
 
 
 def scored(
     prefill: Prefill, jobs: Sequence[tuple[PrefillJob, Int[np.ndarray, " t"]]]
 ) -> Iterator[tuple[int, Float[np.ndarray, " t"]]]:
-    """The number of each job, as they are done, and its log-probabilities.
+    """Yields the index and the log-probabilities of each job, as they are done.
 
-    Jobs that read the same are read once: such are continuations of one token to one prompt, the
-    words of a judgement for instance.
+    Equal prefill jobs are read once, such as continuations of one token to one prompt.
 
     Args:
-      prefill: what reads.
-      jobs: what is read, all but the continuation's last token, and the continuation; ``wanted`` is
-        the position before its first token.
+      prefill: of the model.
+      jobs: what is read (prompt and continuation without its last token) and the continuation;
+        ``wanted`` is the position before the continuation.
     """
     values = [np.zeros(len(tokens), np.float32) for _, tokens in jobs]
-    same: dict[PrefillJob, list[int]] = {}
-    for number, (job, tokens) in enumerate(jobs):
-        if len(tokens):
-            same.setdefault(job, []).append(number)
-        else:
-            yield number, values[number]
-    asked, numbers = list(same), list(same.values())
-    wanted = [[(jobs[number][1], values[number]) for number in some] for some in numbers]
-    for _, reading in prefill.readings(asked):
+    yield from ((i, values[i]) for i, (_, tokens) in enumerate(jobs) if not len(tokens))
+    nonempty = [i for i, (_, tokens) in enumerate(jobs) if len(tokens)]
+    same = group_equal(jobs[i][0] for i in nonempty)
+    distinct = list(same)
+    numbers = [[nonempty[place] for place in places] for places in same.values()]
+    targets = [[(jobs[i][1], values[i]) for i in some] for some in numbers]
+    for _, reading in prefill.readings(distinct):
         while not reading.over:
             step = reading.step()
-            _put_in(prefill, step, asked, wanted)
+            _score_step(prefill, step, distinct, targets)
             for read in step.rows:
                 if read.done:
-                    yield from ((number, values[number]) for number in numbers[read.number])
+                    yield from ((i, values[i]) for i in numbers[read.number])
 
 
-def _put_in(
+def _score_step(
     prefill: Prefill,
     step: PrefillStep,
-    asked: Sequence[PrefillJob],
-    wanted: Sequence[Sequence[Continuation]],
+    jobs: Sequence[PrefillJob],
+    targets: Sequence[Sequence[tuple[Int[np.ndarray, " t"], Float[np.ndarray, " t"]]]],
 ) -> None:
-    """The log-probabilities that a step's hidden states give; only those tokens' logits are made.
+    """Fills in the log-probabilities that a step's hidden states predict.
+
+    Only the logits of the requested tokens are computed.
 
     Args:
-      prefill: whose network it is.
+      prefill: of the model.
       step: hidden states of some rows.
-      asked: what is read.
-      wanted: of each of it.
+      jobs: what is read.
+      targets: for each job, its continuations and the arrays for their log-probabilities.
     """
-    found: list[tuple[int, int, int, np.ndarray, int]] = []  # row, place in the step, token, where
+    found: list[tuple[int, int, int, np.ndarray, int]] = []  # row, position, token, array, index
     for read in step.rows:
-        first = asked[read.number].wanted
+        first = jobs[read.number].wanted
         found += (
             (read.row - step.first, at - read.start, int(tokens[at - first]), values, at - first)
-            for tokens, values in wanted[read.number]
+            for tokens, values in targets[read.number]
             for at in range(max(first, read.start), read.end)
         )
     for start in range(0, len(found), _TOGETHER):
         part = found[start : start + _TOGETHER]
-        rows, places, tokens = np.zeros((3, _TOGETHER), np.int32)
-        rows[: len(part)], places[: len(part)] = [one[0] for one in part], [one[1] for one in part]
-        tokens[: len(part)] = [one[2] for one in part]
-        hidden = step.hidden[rows, places]
+        rows, positions, tokens = np.zeros((3, _TOGETHER), np.int32)
+        for i, (row, position, token, _, _) in enumerate(part):
+            rows[i], positions[i], tokens[i] = row, position, token
+        hidden = step.hidden[rows, positions]
         logprobs = np.asarray(score(prefill.decoder, prefill.params, hidden, tokens))
         for (*_, values, at), value in zip(part, logprobs, strict=False):
             values[at] = value

@@ -1,8 +1,8 @@
-"""Whether a row's bits are the same in programs of other shapes, by trying it out.
+"""Tests whether a row's results are bit-identical in programs of other shapes.
 
-On CPUs they mostly are for models of a real size; nothing promises it, so it is tried on the
-model's first layer and its output layer. Where it holds, few answers can be written in few rows,
-and the last prompts be read one after the other with no row idle.
+For models of a real size they mostly are on CPUs, but nothing guarantees it, so the model's first
+and output layers are tested. Where it holds, the last answers can be decoded in fewer rows, and the
+last prompts read one after the other without idle rows.
 """
 
 from __future__ import annotations
@@ -31,12 +31,9 @@ _SLOTS = 128
 
 
 def tail_rows(decoder: Decoder, params: dict[str, Any], rows: int, few: int) -> int:
-    """``few`` if that many rows give the same bits as ``rows`` and its halves; else ``rows``.
+    """``few`` if so many decoding rows give the bits of ``rows`` and its halves; else ``rows``.
 
-    Args:
-      decoder: its layers are not stacked.
-      params: its parameters, on one device.
-      rows, few: of decoding.
+    The decoder's layers are not stacked, and its parameters are on one device.
     """
     counts = {rows}
     while min(counts) % 2 == 0 and min(counts) // 2 >= few:
@@ -46,18 +43,15 @@ def tail_rows(decoder: Decoder, params: dict[str, Any], rows: int, few: int) -> 
 
 
 def wide_chunk(decoder: Decoder, params: dict[str, Any], rows: int, chunk: int, wide: int) -> int:
-    """``wide`` if as many tokens of one row have the bits of ``chunk`` in ``rows``; else ``chunk``.
+    """``wide`` if prefilling so many tokens of one row gives the bits of ``rows``; else ``chunk``.
 
-    Args:
-      decoder, params: as for `tail_rows`.
-      rows, chunk: of prefill.
-      wide: a multiple of ``chunk``.
+    ``rows`` are prefilled by ``chunk`` tokens each; ``wide`` is a multiple of ``chunk``.
     """
     one, params = _first_layer(decoder, params)
     random = np.random.default_rng(0)
     tokens = random.integers(0, decoder.config.vocab_size, wide).astype(np.int32)
     cache, parts = empty_cache(one.config, rows, 2 * wide, one.dtype), []
-    for start in range(0, wide, chunk):  # in the last row, amid others that are somewhere else
+    for start in range(0, wide, chunk):  # in the last row, the others being elsewhere
         batch = random.integers(0, decoder.config.vocab_size, (rows, chunk)).astype(np.int32)
         batch[-1], starts = tokens[start : start + chunk], np.full(rows, wide, np.int32)
         starts[-1] = start
@@ -82,7 +76,7 @@ def _first_layer(decoder: Decoder, params: dict[str, Any]) -> tuple[Decoder, dic
 
 
 def _same_in_decoding(one: Decoder, params: dict[str, Any], counts: Sequence[int]) -> bool:
-    """Whether some steps of decoding are equal in all these numbers of rows, given ascending."""
+    """Whether decoding steps are bit-identical in all these numbers of rows, given ascending."""
     config, rows, random = one.config, counts[-1], np.random.default_rng(0)
     token = random.integers(0, config.vocab_size, rows).astype(np.int32)
     position = random.integers(_SLOTS // 4, _SLOTS - STEPS, rows).astype(np.int32)

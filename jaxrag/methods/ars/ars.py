@@ -20,8 +20,8 @@ from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.methods.ars.strategies import Chosen, Ranked, RewriteCount, RewriteOrder
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
+from jaxrag.steps.candidates import Search, record_searches
 from jaxrag.steps.needs import Needs, needs_of
-from jaxrag.steps.searches import Search, record_searches
 from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, Question
 

@@ -17,8 +17,7 @@ import numpy as np
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import prompts
-from jaxrag.steps.model_helper import model_needs, model_tool
-from jaxrag.steps.needs import Needs
+from jaxrag.steps.needs import Needs, model_needs, model_tool
 from jaxrag.steps.tasks import continuation
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Passage, Prompt, Question, Ranking

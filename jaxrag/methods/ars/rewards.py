@@ -36,8 +36,8 @@ from jaxrag.runs.run import open_index
 from jaxrag.runs.table_job import TableJob
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
+from jaxrag.steps.candidates import Search, record_searches
 from jaxrag.steps.needs import Needs, needs_of
-from jaxrag.steps.searches import Search, record_searches
 from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question, Ranking
 

@@ -89,7 +89,7 @@ class Config:
 
 
 def _drawn(
-    question: Question, pool: steps.Pool, tools: Tools, config: Config, trace: steps.Trace
+    question: Question, pool: steps.CandidatePool, tools: Tools, config: Config, trace: steps.Trace
 ) -> tuple[int, ...]:
     """Rows of the drawn passages; the trace tells how probable their order was.
 

@@ -14,10 +14,9 @@ from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts, tasks
-from jaxrag.steps.asking import Pool, Reader, Trace
-from jaxrag.steps.model_helper import ModelHelper
-from jaxrag.steps.needs import MethodPart, Needs
-from jaxrag.steps.searches import Search, record_searches
+from jaxrag.steps.asking import CandidatePool, Reader, Trace
+from jaxrag.steps.candidates import Search, record_searches
+from jaxrag.steps.needs import MethodPart, ModelHelper, Needs
 from jaxrag.steps.tools import Tools
 from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries
 from jaxrag.types import Answer, Generation, InputError, Question
@@ -184,7 +183,7 @@ async def search_for(
     trace: Trace,
     *,
     itself: bool,
-) -> Pool:
+) -> CandidatePool:
     """Searches for several queries side by side and merges what is found.
 
     Args:

@@ -20,7 +20,7 @@ from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, locate_file
 from jaxrag.runs.loading import load_data, open_index_over
 from jaxrag.runs.student.job import HELD_OUT
-from jaxrag.steps.searches import Merge, check_merge, merged
+from jaxrag.steps.candidates import Merge, check_merge, merged
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question, Ranking
 
@@ -43,7 +43,7 @@ class QueryRecall:
       data: holds the pairs' questions; those without gold passages are left out.
       depths: the k of recall@k. Each query finds the greatest k, and of several queries'
         results, merged, the first k count: no writer gets more passages than another.
-      merge: how, see `jaxrag.steps.searches`.
+      merge: how, see `jaxrag.steps.candidates`.
       most: queries of a question that are searched for.
       cache: where data sets and indexes are kept.
     """

@@ -13,8 +13,8 @@ import dataclasses
 from jaxrag.methods.errr import queries
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
+from jaxrag.steps.candidates import Search
 from jaxrag.steps.needs import Needs, needs_of
-from jaxrag.steps.searches import Search
 from jaxrag.steps.tools import Tools
 from jaxrag.types import Answer, InputError, Question
 

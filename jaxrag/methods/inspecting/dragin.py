@@ -70,7 +70,7 @@ class Config:
     fidelity: Fidelity = "released"
     query_words: int = 35
     candidates: steps.Candidates = OnePath(n=3)
-    select: steps.Selector = Top(k=3)
+    select: steps.PassageSelector = Top(k=3)
     reader: steps.Reader = steps.Reader(prompts="inspecting")
     tokens: int = 100
     max_retrievals: int = 5

@@ -22,8 +22,7 @@ from jaxrag.methods.iterative import ircot
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.model_helper import ModelHelper
-from jaxrag.steps.needs import Needs, needs_of
+from jaxrag.steps.needs import ModelHelper, Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import Answer, InputError, Question
@@ -49,7 +48,7 @@ class Strategies:
     """
 
     candidates: steps.Candidates = OnePath(n=4)
-    select: steps.Selector = Top(k=4)
+    select: steps.PassageSelector = Top(k=4)
     loop: ircot.Interleaving = ircot.Interleaving()
     answer_from: ircot.AnswerFrom = "reasoning"
     reader: steps.Reader = steps.Reader(prompts="iterative")

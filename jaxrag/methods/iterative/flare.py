@@ -81,7 +81,7 @@ class Config:
 
     gate: LookAhead = LookAhead()
     candidates: steps.Candidates = OnePath(n=2)
-    select: steps.Selector = Top(k=2)
+    select: steps.PassageSelector = Top(k=2)
     reader: steps.Reader = steps.Reader(prompts="baselines")
     sentence_tokens: int = 64
     max_sentences: int = 8

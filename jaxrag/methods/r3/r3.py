@@ -32,7 +32,7 @@ class Config:
     name = "r3"
 
     candidates: steps.Candidates = OnePath(n=1)
-    select: steps.Selector = Top(k=1)
+    select: steps.PassageSelector = Top(k=1)
     reader: steps.Reader = steps.Reader(prompts="r3", answer_tokens=100)
     closed_tokens: int = 20
     by: kinds.By = "text"

@@ -93,7 +93,7 @@ class Config:
     w_use: float = 0.5
     w_seq: float = 1.0
     candidates: steps.Candidates = OnePath(n=5)
-    select: steps.Selector = Top(k=5)
+    select: steps.PassageSelector = Top(k=5)
     beam: int = 2
     depth: int = 7
     segment_tokens: int = 64

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from jaxrag.core.store import Store
-from jaxrag.engines.language_model import DrawingModel
 from jaxrag.engines.local import engine as local
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.scheduler import Scheduler, gather
@@ -15,6 +14,7 @@ from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation
 from tests.engines.local.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS
+from tests.scripted import ScriptedModel
 
 SETTINGS: dict[str, Any] = {"max_new_tokens": 20, "temperature": 1.5, "stop": tuple("}#M|I")}
 
@@ -26,12 +26,12 @@ def by_seed(model: LocalModel, seeds: Sequence[int]) -> dict[int, list[Generatio
 
 def test_each_is_what_its_seed_alone_draws(model: LocalModel, read: list[int]) -> None:
     """Of more texts than there are rows, too; 2^32 + 1 is 1 to the generator of numbers."""
-    assert isinstance(model, DrawingModel)
     seeds = [*range(15), (1 << 32) + 1]
     alone = by_seed(model, seeds)
     del read[:]
     asked = [(prompt, seed) for seed in seeds for prompt in range(3)]
-    found = model.draw([CHATS[i] for i, _ in asked], [seed for _, seed in asked], **SETTINGS)
+    prompts, each = [CHATS[i] for i, _ in asked], [seed for _, seed in asked]
+    found = model.generate(prompts, seed=each, **SETTINGS)
     assert read == [3]
     for (prompt, seed), one in zip(asked, found, strict=True):
         assert one == alone[seed][prompt]
@@ -60,7 +60,7 @@ def test_rows_change_no_text(
     del used[:]
     prompts = [CHATS[0]] * 5 + [CHATS[1]] + [CHATS[2]] * 4
     seeds = [2, 4, 0, 1, 3, 2, 4, 3, 2, 1]  # two are long, and not in the first rows
-    found = small.draw(prompts, seeds, **SETTINGS)
+    found = small.generate(prompts, seed=seeds, **SETTINGS)
     wanted = [alone[seed][CHATS.index(p)] for p, seed in zip(prompts, seeds, strict=True)]
     assert [one.tokens for one in found] == [one.tokens for one in wanted]
     assert set(used) == set(rows[1:])
@@ -77,33 +77,12 @@ def test_greedy_texts_of_a_prompt_are_one(model: LocalModel, read: list[int]) ->
     assert read == [1] and found[0] == found[1] == found[2]
 
 
-class Told:
-    """A model that cannot draw; it says its prompt and seed."""
-
-    identity = "told"
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[list[str], int]] = []
-
-    def generate(self, prompts: Sequence[str], *, seed: int, **_: Any) -> list[Generation]:
-        self.calls.append((list(prompts), seed))
-        return [Generation(f"{p} {seed}", (seed,), (0.0,), "stop", 1) for p in prompts]
-
-    def logprob(self, prompts: Any, continuations: Any) -> Any:
-        raise NotImplementedError
-
-
-class Drawing(Told):
-    """The same, all seeds in one call."""
-
-    def draw(self, prompts: Sequence[str], seeds: Sequence[int], **_: Any) -> list[Generation]:
-        self.calls.append((list(prompts), -1))
-        return [Told.generate(self, [p], seed=s)[0] for p, s in zip(prompts, seeds, strict=True)]
-
-
-@pytest.mark.parametrize("kind", [Told, Drawing])
-def test_the_texts_of_a_question_go_to_the_model_together(kind: type[Told], tmp_path: Path) -> None:
-    model = kind()
+def test_the_texts_of_a_question_go_to_the_model_together(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda prompt, settings: f"{prompt} {settings['seed']}")
+    calls, generate = [], model.generate
+    model.generate = lambda prompts, **settings: (
+        calls.append((prompts, settings["seed"])) or generate(prompts, **settings)
+    )
     llm = LanguageModelTool(model)
 
     async def ask(prompt: str) -> list[str]:
@@ -118,10 +97,6 @@ def test_the_texts_of_a_question_go_to_the_model_together(kind: type[Told], tmp_
     store = Store(tmp_path / "store.sqlite")
     wanted = {name: [f"{name} {seed}" for seed in (3, 1, 2, 7)] for name in ("a", "b")}
     assert run(store) == wanted
-    together = [call for call in model.calls if len(call[0]) > 1]
-    drawn = [(["a", "b"], seed) for seed in (3, 1, 2)]
-    drawn = [(["a", "a", "a", "b", "b", "b"], -1)] if kind is Drawing else drawn
-    assert together == [*drawn, (["a", "b"], 7)]
-    before = len(model.calls)
-    assert run(store) == wanted and len(model.calls) == before  # all from the store
+    assert calls == [(["a"] * 3 + ["b"] * 3, [3, 1, 2] * 2), (["a", "b"], [7, 7])]
+    assert run(store) == wanted and len(calls) == 2  # all from the store
     store.close()

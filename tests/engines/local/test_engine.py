@@ -1,6 +1,5 @@
 """The local engine on a tiny random model: what it computes and what must not matter."""
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -394,19 +393,6 @@ def test_long_prompts_have_fewer_rows(directory: Path) -> None:
     assert model._decoding.rows(128) > model._decoding.rows(512)
 
 
-@pytest.mark.slow
-def test_warming_up_compiles_what_prompts_of_that_length_take(directory: Path) -> None:
-    from jaxrag.models.decoder import decoding
-
-    model = LocalModel.load(directory, prefill_rows=3, decode_rows=24)
-    model.warm_up(300, max_new_tokens=12)
-    programs = decoding.decode._cache_size(), decoding.extend._cache_size()
-    model.generate(["a" * 20, "a" * 150, "b" * 300], max_new_tokens=12)
-    assert (decoding.decode._cache_size(), decoding.extend._cache_size()) == programs
-    model.generate(["a" * 400], max_new_tokens=12)
-    assert decoding.decode._cache_size() == programs[0] + 1
-
-
 @given(
     length=st.integers(1, 9000), new=st.integers(0, 600), chunk=st.sampled_from([1, 16, 32, 128])
 )
@@ -415,7 +401,3 @@ def test_caches_hold_what_they_must_and_not_much_more(length: int, new: int, chu
     slots = sizes.slots(length, new)
     assert slots >= max(-(-length // chunk) * chunk, length + new)
     assert slots <= 1.5 * (length + chunk + new) + 128
-    classes = list(sizes.classes(min(length, 700), new))
-    assert classes[-1][0] == min(length, 700)
-    for (most, size), (_, following) in itertools.pairwise(classes):
-        assert sizes.slots(most, new) == size < following == sizes.slots(most + 1, new)

@@ -10,7 +10,7 @@ from jaxrag.methods.errr import errr, errr_pairs
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput, Trained
 from jaxrag.runs.calls import bounds
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.searches import Search
+from jaxrag.steps.candidates import Search
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import InputError, Question
 from tests.retrieval.fakes import FakePassages

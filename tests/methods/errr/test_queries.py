@@ -11,8 +11,8 @@ from jaxrag.methods.errr import errr, queries
 from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Trained
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
-from jaxrag.steps.model_helper import ModelHelper
-from jaxrag.steps.searches import Search
+from jaxrag.steps.candidates import Search
+from jaxrag.steps.needs import ModelHelper
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import Generation, InputError, Question

@@ -16,7 +16,7 @@ from jaxrag.methods.errr.query_recall import QueryRecall
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.runs import recall
 from jaxrag.runs.loading import load_data, open_index_over
-from jaxrag.steps.searches import merged
+from jaxrag.steps.candidates import merged
 from jaxrag.types import InputError, Question
 
 DATA = Factbook(countries=3)

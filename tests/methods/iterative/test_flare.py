@@ -124,7 +124,7 @@ def test_the_whole_sentence_where_words_cannot_be_left_out(probabilities, masked
 def test_masking_needs_the_tokenizer():
     model = Writer([("It lies in Oslo", [0.5] * 5, "stop")])
     model.tokenizer = None
-    with pytest.raises(InputError, match="does not tell its tokenizer"):
+    with pytest.raises(InputError, match="length limit of the model are unknown"):
         answer(model, beta=0.4)
     whole = Writer([("It lies in Oslo", [0.5] * 5, "stop")], [("answer is x.", [0.9], "end")])
     whole.tokenizer = None

@@ -88,5 +88,5 @@ def test_another_model_is_no_checkpoint(checkpoint: Path, tmp_path: Path) -> Non
     reflection.check_vocabulary(LanguageModelTool(one))
     one.tokenizer = TOKENIZER
     one.max_length = None
-    with pytest.raises(InputError, match="does not tell its tokenizer"):
+    with pytest.raises(InputError, match="length limit of the model are unknown"):
         answered(one)

@@ -18,8 +18,7 @@ from jaxrag.runs.run import Run
 from jaxrag.runs.student import downstream, job
 from jaxrag.runs.student.figures import Judge, similarity
 from jaxrag.runs.student.pairs import locate_pairs, read_pairs
-from jaxrag.steps.model_helper import ModelHelper
-from jaxrag.steps.needs import Needs
+from jaxrag.steps.needs import ModelHelper, Needs
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.training import grad_cache
 from jaxrag.training.student.checkpoint import load_student

@@ -301,7 +301,7 @@ def test_room_is_what_the_engine_will_find(one_a_byte):
     assert tool.room("abc", max_new_tokens=7) == 40
     chat = (Message("user", "Hi"),)
     assert tool.room(chat, max_new_tokens=40) == 10 - len("user\nHi\nassistant\n") - 3  # below 0
-    with pytest.raises(InputError, match="does not tell its tokenizer"):
+    with pytest.raises(InputError, match="length limit of the model are unknown"):
         LanguageModelTool(ScriptedModel({})).room("abc", max_new_tokens=7)
 
 

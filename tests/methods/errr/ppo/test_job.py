@@ -26,7 +26,7 @@ from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
-from jaxrag.steps.searches import Search
+from jaxrag.steps.candidates import Search
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.training.ppo.settings import PPOTraining
 from jaxrag.training.student.checkpoint import load_student, new_t5, write_student

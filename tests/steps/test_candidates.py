@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrag.steps.searches import check_merge, merged
+from jaxrag.steps.candidates import check_merge, merged
 from jaxrag.types import InputError, Ranking
 
 FIRST, SECOND = Ranking((1, 2, 3), (0.9, 0.8, 0.7)), Ranking((3, 1, 4), (0.5, 0.4, 0.3))
