@@ -60,10 +60,9 @@ class ScriptedModel:
         return "\n".join(message.content for message in prompt[-1 if self.last_turn else 0 :])
 
     def _one(self, shown, settings):
-        number = len(self.prompts)
+        reply = self.reply(shown, settings, len(self.prompts))
         self.prompts.append(shown)
         self.settings.append(settings)
-        reply = self.reply(shown, settings, number)
         reply = reply if isinstance(reply, tuple) else (reply,)
         text, probabilities, reason = reply + ("", [0.5], "length")[len(reply) :]
         logprobs = tuple(math.log(p) for p in probabilities)

@@ -49,7 +49,8 @@ def test_results_come_back_from_the_store_as_they_were(tmp_path) -> None:
         for a, b in zip(one, other, strict=True):
             np.testing.assert_array_equal(a, b)
             assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
-    other = Transparent(lambda prompt, seed: "", identity='{"model":"another"}')
+    other = Transparent(lambda prompt, seed: "")
+    other.identity = '{"model":"another"}'
     ask(InspectionTool(other), store)
     assert other.looked
     store.close()

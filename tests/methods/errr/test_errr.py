@@ -30,11 +30,8 @@ def last(prompt):
 class Reads(ScriptedModel):
     """Looks only at what follows the demonstrations."""
 
-    def _one(self, prompt):
-        whole = prompt
-        found = super()._one(last(prompt))
-        self.prompts[-1] = whole
-        return found
+    def reply(self, shown, settings, number):
+        return super().reply(last(shown), settings, number)
 
 
 SCRIPT = {"Queries:": "first; second **", "Background:": KNOWN, "Title": "Rome **"}

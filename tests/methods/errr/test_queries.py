@@ -15,7 +15,7 @@ from jaxrag.steps.candidates import Search
 from jaxrag.steps.needs import ModelHelper
 from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.text.query_lists import parse_queries
-from jaxrag.types import Generation, InputError, Question
+from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of
 
 PASSAGES = {"a": 0, "b": 20, "c": 50, "d": 80, "e": 90}
@@ -92,12 +92,8 @@ def test_a_torn_query_goes_only_without_an_end():
 
 
 def test_an_end_that_stopped_the_model_is_no_tear():
-    class Stops(ScriptedModel):
-        def _one(self, prompt):
-            found = super()._one(prompt)
-            return Generation(found.text, found.tokens, found.logprobs, "stop", 1)
-
-    found, _, _ = written(Prompted(context=False), llm=Stops({"": "first; second "}))
+    stops = ScriptedModel(("first; second ", [0.5], "stop"))
+    found, _, _ = written(Prompted(context=False), llm=stops)
     assert found == ("first", "second")
 
 

@@ -89,7 +89,7 @@ def test_em_f1_and_hit_by_hand() -> None:
 
 def test_gold_passages_are_told_without_the_reader() -> None:
     class Silent(Reads):
-        def _one(self, prompt: Any) -> Any:
+        def reply(self, *_: Any) -> Any:
             raise AssertionError("the reader was asked")
 
     worth = Worth(exact_match=0.0, f1=0.0, hit=1.0, gold=True)
@@ -118,13 +118,13 @@ def test_the_questions_themselves() -> None:
 
 def test_nothing_is_paid_for_twice_even_where_one_fails() -> None:
     class Fails(Reads):
-        def _one(self, prompt: Any) -> Any:
-            if "else" in prompt.rpartition("\n\n")[2]:
+        def reply(self, shown: str, *rest: Any) -> Any:
+            if "else" in shown.rpartition("\n\n")[2]:
                 raise ValueError("no answer to that")
-            return super()._one(prompt)
+            return super().reply(shown, *rest)
 
     store, llm = Store(None), Reads({"Title": "Rome **"})
-    fails = Fails(llm.script)
+    fails = Fails(llm.said)
     with pytest.raises(InputError, match=r"Question q2: .*no answer to that"):
         rewards(Worth(), fails, store)([QUESTION, OTHER], [wrote("first **")] * 2)
     paid = len(fails.prompts)
