@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ HELPER = '''
 import dataclasses
 import json
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 
 from jaxrag.core.hashing import canonical
@@ -94,6 +96,7 @@ METHOD = '''
 import dataclasses
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from jaxrag.steps.asking import Reader, answer_directly, answer_from_passages
@@ -146,7 +149,7 @@ PACKAGE = "a_method_from_elsewhere"
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: Any) -> str:
+def config(tmp_path: Path, monkeypatch: Any) -> Iterator[str]:
     """The config file in the folder of the new method."""
     small = tmp_path / "small"
     small.mkdir()
