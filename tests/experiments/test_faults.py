@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -220,9 +221,15 @@ def test_two_runs_on_one_store(small: Small, tmp_path: Path) -> None:
     text = small.config.read_text()
     config = tmp_path / "config.py"
     config.write_text(text.replace('HERE + "/cache"', repr(str(tmp_path / "cache"))))
-    processes = [start(config, tmp_path / name) for name in ("one", "two")]
-    codes = [process.wait(300) for process in processes]
-    assert codes == [0, 0], [(tmp_path / f"{name}.log").read_text() for name in ("one", "two")]
+    process = start(config, tmp_path / "one")
+    log = tmp_path / "cache" / "data.lock"
+    deadline = time.monotonic() + 300
+    while not log.exists() and process.poll() is None:  # both are then at work
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    code, errors = run(config, tmp_path / "two", tmp_path / "cache")
+    assert code == 0, errors
+    assert process.wait(300) == 0, (tmp_path / "one.log").read_text()
     for name in ("one", "two"):
         assert (tmp_path / name / "answers.jsonl").read_bytes() == small.answers
     with contextlib.redirect_stdout(io.StringIO()):

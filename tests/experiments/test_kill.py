@@ -1,4 +1,7 @@
-"""A run killed at random moments and resumed ends as one that was never interrupted."""
+"""A run killed at random moments and resumed ends as one that was never interrupted.
+
+What is killed is a process of its own; what runs to its end does so in this process.
+"""
 
 import json
 import os
@@ -12,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.run import main
 from tests.experiments.small_run import write_small_run
 
+QUESTIONS = 40
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -30,7 +35,7 @@ def start(config, workdir):
 
 
 def finish(config, workdir):
-    assert start(config, workdir).wait(300) == 0, workdir.with_suffix(".log").read_text()
+    assert main(["run", f"--config={config}", f"--workdir={workdir}"]) == 0
 
 
 def entries(here):
@@ -55,7 +60,7 @@ def drop_store(here):
 def uninterrupted(tmp_path_factory):
     """The config, the answers of an uninterrupted run, and what its store then holds."""
     here = tmp_path_factory.mktemp("small")
-    config = write_small_run(here)
+    config = write_small_run(here, questions=QUESTIONS)
     finish(config, here / "whole")
     return config, (here / "whole" / "answers.jsonl").read_bytes(), entries(here)
 
@@ -115,4 +120,4 @@ def test_a_stopped_run_ends_in_seconds_and_goes_on(uninterrupted, number, code):
     messages = [line["message"] for line in log]
     assert messages.count("started") == 2
     assert messages[-1] == "finished"
-    assert log[0]["questions"] == 60
+    assert log[0]["questions"] == QUESTIONS

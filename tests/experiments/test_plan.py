@@ -2,9 +2,10 @@
 
 import dataclasses
 import json
+import shutil
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,24 @@ def config(tmp_path_factory: Any) -> Path:
     return write_small_run(tmp_path_factory.mktemp("plan"), questions=20)
 
 
+class Executed(NamedTuple):
+    """A run, its directory, and its plan of before."""
+
+    run: Run
+    workdir: Path
+    before: Plan
+
+
+@pytest.fixture(scope="module")
+def executed(config: Path) -> Executed:
+    run, workdir = load(str(config)), config.parent / "run"
+    before = plan(run, workdir)
+    assert before.index is not None and before.index.directory is not None
+    assert not before.index.directory.exists()
+    execute(run, workdir)
+    return Executed(run, workdir, before)
+
+
 def refuse(*_: Any, **__: Any) -> None:
     raise AssertionError("a dry run did what it must not")
 
@@ -68,32 +87,30 @@ def test_a_dry_run_loads_asks_and_writes_nothing(
         assert part in told
 
 
-def test_the_run_does_what_the_plan_said(config: Path, tmp_path: Path) -> None:
-    run = dataclasses.replace(load(str(config)), cache=str(tmp_path / "cache"))
-    before = plan(run, tmp_path / "run")
+def test_the_run_does_what_the_plan_said(executed: Executed) -> None:
+    run, workdir, before = executed
     assert before.index is not None and before.index.directory is not None
     assert (before.answered, before.entries, before.index.state) == (0, None, "not built yet")
-    assert not before.index.directory.exists()
-    execute(run, tmp_path / "run")
     (vectors,) = before.index.directory.glob("*.npy")
     assert np.load(vectors).nbytes == before.index.bytes == 40 * 24 * 2
-    records = read_run(tmp_path / "run").records
+    records = read_run(workdir).records
     for calls in before.calls:
         made = [record["cost"].get(calls.kind, 0) for record in records]
         assert calls.least <= min(made) and max(made) <= calls.most
-    after = plan(run, tmp_path / "run")
+    after = plan(run, workdir)
     assert after.index is not None
     assert (after.answered, after.index.state) == (20, "built")
     assert after.entries is not None and after.entries > 20
     assert after.calls == before.calls
     changed = dataclasses.replace(run, method=dataclasses.replace(run.method, gate=Always()))
     with pytest.raises(InputError, match=r"other settings:\n  method\.gate"):
-        plan(changed, tmp_path / "run")
+        plan(changed, workdir)
 
 
-def test_an_unfinished_index_is_told_from_a_built_one(config: Path, tmp_path: Path) -> None:
-    run = dataclasses.replace(load(str(config)), cache=str(tmp_path / "cache"))
-    execute(dataclasses.replace(run, limit=1), tmp_path / "run")
+def test_an_unfinished_index_is_told_from_a_built_one(executed: Executed, tmp_path: Path) -> None:
+    for part in ("data", "indexes"):
+        shutil.copytree(Path(executed.run.cache) / part, tmp_path / "cache" / part)
+    run = dataclasses.replace(executed.run, cache=str(tmp_path / "cache"))
 
     def state(run: Run) -> str:
         found = plan(run).index
@@ -252,7 +269,9 @@ def get_config():
 """
 
 
-def test_the_readme_s_method_runs_from_one_file(config: Path, tmp_path: Path) -> None:
+def test_the_readme_s_method_runs_from_one_file(
+    config: Path, executed: Executed, tmp_path: Path
+) -> None:
     file = tmp_path / "twice.py"
     file.write_text(OWN.format(config=str(config)))
     run = load(str(file))
