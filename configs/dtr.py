@@ -13,7 +13,7 @@ Methods:
   searches by the question alone, ``dtr_wo_ais_2q1p`` and ``dtr_wo_ais_1q2p`` read two passages of
   one search and one of the other.
 - the baselines of the table, as in `configs.baselines`: ``no_retrieval``, ``standard_rag``,
-  ``hyde``, ``q2d``, ``cot``, ``llm_judge``; ``rerank`` and ``dpr_ais`` of PAIRS, too.
+  ``hyde``, ``q2d``, ``cot``, ``llm_judge``; and ``pairs``, ``rerank`` and ``dpr_ais`` of PAIRS.
 
 Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``,
 and ``paper-`` before the last three; see `configs.data`.
@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from configs import pairs
 from configs.baselines import SINGLE_SEARCH, entries
-from configs.pairs import FIXED_MIXES
 from configs.parts import PAIRS, SMALL, K, job_of
 from jaxrag.methods import dtr
 from jaxrag.methods.dtr import UncertaintyGate
@@ -42,7 +42,7 @@ def _methods(full: dtr.Config, k: int) -> dict[str, dtr.Config]:
     changes = {
         "wo_ugt": {"gate": Always()},
         "wo_dpr": {"candidates": OnePath(n=k), "select": Top(k=k)},
-        **FIXED_MIXES,
+        **pairs.FIXED_MIXES,
     }
     ablations = {f"dtr_{name}": dataclasses.replace(full, **c) for name, c in changes.items()}
     return {"dtr": full, **ablations}
@@ -52,6 +52,7 @@ _SMALL = dtr.Config(UncertaintyGate(THRESHOLD), select=AIS(k=K), reader=SMALL)
 _PAPER = _methods(dtr.Config(), 3)
 METHODS = {
     **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(_SMALL, K).items()},
+    "pairs": pairs.METHODS["pairs"],
     **entries(SINGLE_SEARCH, PAIRS),
 }
 

@@ -1,0 +1,128 @@
+"""Every command in the README, the docs and the docstrings of configs and scripts can be parsed.
+
+Nothing is run: configs load with the changed settings, flags exist, files and make targets exist.
+"""
+
+import ast
+import importlib
+import re
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from experiments.configuration import parse, parse_plain
+from experiments.sweep import with_value
+from jaxrag import __main__ as command_line
+from jaxrag.runs.job import Job
+from jaxrag.runs.run import Run
+
+ROOT = Path(__file__).parent.parent.parent
+START = r"(?:python -m (?:experiments|benchmarks)\.\w|jaxrag\sstore\s|make [a-z])"
+LOOP = re.compile(r"for (\w+) in (.+?); do\n(.*?)\n\s*done", re.S)
+
+
+class Command(NamedTuple):
+    """A command and the file that has it."""
+
+    file: str
+    text: str
+
+
+def commands(text: str) -> list[str]:
+    """Commands in lines of code and between backticks; loops of the shell are unrolled."""
+    text = re.sub(r"\s*\\+\n\s*", " ", text)
+    for variable, values, body in LOOP.findall(text):
+        text += "".join(f"\n    {body.replace(f'${variable}', value)}" for value in values.split())
+    text = LOOP.sub("", text)
+    lines = re.findall(rf"^\s+({START}.*?)(?:\s+#.*|\s{{4,}}or.*)?$", text, re.M)
+    spans = re.findall(rf"(?<!`)`({START}[^`]*)`", text)
+    return [" ".join(one.split()) for one in (*lines, *spans)]
+
+
+def collected() -> list[Command]:
+    found = []
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))):
+        found += [Command(path.name, one) for one in commands(path.read_text("utf-8"))]
+    for folder in ("configs", "experiments"):
+        for path in sorted((ROOT / folder).glob("*.py")):
+            docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+            name = str(path.relative_to(ROOT))
+            found += [Command(name, one) for one in commands(docstring)]
+    return list(dict.fromkeys(found))
+
+
+def check_script(name: str, arguments: list[str]) -> None:
+    """Parses the arguments of a script in experiments/ as the script does."""
+    script: Any = importlib.import_module(f"experiments.{name}")
+    argv = [name, *arguments]
+    if name in ("run", "sweep", "explain", "index"):
+        define = getattr(script, "_define", lambda values: None)
+        job, values = parse(argv, define, kind=Job if name == "run" else Run)
+        if name == "sweep":
+            for text in values["values"].value:
+                with_value(job, values.key, text)
+    elif name == "status":
+        assert arguments and not any(one.startswith("-") for one in arguments)
+    else:
+        parse_plain(argv, script._define)
+
+
+COMMANDS = collected()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: f"{one.file}: {one.text}"[:100])
+def test_commands_are_right(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *words = shlex.split(command.text)
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
+        assert set(words) <= set(targets)
+    elif program == "jaxrag":
+        monkeypatch.setattr(command_line, "_store", lambda arguments: 0)
+        named = [word for word in words[2:] if not word.startswith("-")]  # a sentence has none
+        assert command_line.main(words if named else [*words, "PATH"]) == 0
+    else:
+        package, name = words[1].split(".")
+        if package == "experiments":
+            check_script(name, words[2:])
+        else:
+            assert (ROOT / "benchmarks" / f"{name}.py").is_file()
+
+
+def test_the_documents_name_methods_that_exist() -> None:
+    """``errr.py:react@DATA`` in tables and sentences."""
+    found = 0
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        for file, method in re.findall(r"`(?:configs/)?(\w+)\.py:(\w+)@", path.read_text("utf-8")):
+            if not method.isupper():  # as in METHOD@DATA
+                methods = importlib.import_module(f"configs.{file}").METHODS
+                assert method in methods, (path.name, method)
+                found += 1
+    assert found > 5
+
+
+def test_commands_are_found_as_they_are_written() -> None:
+    # a document whose commands are not recognised would pass by having none
+    text = """
+    python -m experiments.run --config a \\
+        --workdir w
+    for DATA in x y; do
+        python -m experiments.run --config $DATA --workdir runs/$DATA
+    done
+    make quickstart   # prints
+    make quickstart        or        python -m experiments.quickstart
+
+Then `jaxrag store
+verify PATH` and `make test`."""
+    assert set(commands(text)) == {
+        "python -m experiments.run --config a --workdir w",
+        "python -m experiments.run --config x --workdir runs/x",
+        "python -m experiments.run --config y --workdir runs/y",
+        "make quickstart",
+        "jaxrag store verify PATH",
+        "make test",
+    }
+    files = {command.file for command in COMMANDS}
+    assert {"README.md", "results.md", "training.md", "configs/dtr.py"} <= files
+    assert len(COMMANDS) > 70
