@@ -333,8 +333,9 @@ def _returns(given: Any, wanted: Any) -> bool:
 
 
 def _has_members(kind: Any, wanted: type) -> bool:
-    if getattr(wanted, "_is_protocol", False):
-        return all(_has(kind, name) for name in _members(wanted))
+    if getattr(wanted, "_is_protocol", False):  # attributes may be set by __init__, unseen here
+        members = _members(wanted).items()
+        return all(_has(kind, name) for name, member in members if inspect.isfunction(member))
     return isinstance(kind, type) and issubclass(kind, wanted)
 
 
