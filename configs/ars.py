@@ -74,7 +74,7 @@ from jaxrag.methods.ars.bandit.settings import (
 )
 from jaxrag.methods.ars.labels import MakeLabels
 from jaxrag.methods.ars.ranker.job import TrainRanker
-from jaxrag.methods.ars.ranker.settings import RankerTraining
+from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.methods.ars.relevance import RelevanceJudge
 from jaxrag.methods.ars.rewards import MakeRewards
 from jaxrag.methods.ars.rewrites import Rewriter

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -44,6 +44,8 @@ class _Checkpoint:
       transfer: use it although it was trained for another source than this run's.
     """
 
+    made_by: ClassVar[str]
+
     checkpoint: str = ""
     transfer: bool = False
 
@@ -52,11 +54,17 @@ class _Checkpoint:
         """The checkpoint, for tables."""
         return short_name(self.checkpoint)
 
-    def _check(self, how: str) -> None:
-        if not self.checkpoint:
-            raise InputError(how)
-        if not Path(self.checkpoint).is_dir():
-            raise InputError(f"{self.checkpoint} is no directory. {how}")
+    def check(self, field: str) -> None:
+        """Refuses a missing checkpoint.
+
+        Raises:
+          InputError: none is given, or it does not exist.
+        """
+        if not Path(self.checkpoint or "?").is_dir():
+            raise InputError(
+                f"{self.checkpoint + ' is no directory. ' if self.checkpoint else ''}This method "
+                f"{self.made_by.format(field=field)}."
+            )
 
     def _check_source(self, recorded: Mapping[str, Any], here: Mapping[str, Any]) -> None:
         """Refuses a checkpoint that was trained for another source than ``here``."""
@@ -79,16 +87,10 @@ class _Checkpoint:
 class RewriteRanker(_Checkpoint):
     """A ranker that `jaxrag.methods.ars.ranker.job` trained."""
 
-    def check(self, field: str) -> None:
-        """Refuses a missing checkpoint.
-
-        Raises:
-          InputError: none is given, or it does not exist.
-        """
-        self._check(
-            f"This method ranks rewrites: give --{field}.checkpoint=DIRECTORY of a ranker that "
-            "configs/ars.py:train_ranker@SIZE made, or another method.order."
-        )
+    made_by = (
+        "ranks rewrites: give --{field}.checkpoint=DIRECTORY of a ranker that "
+        "configs/ars.py:train_ranker@SIZE made, or another method.order"
+    )
 
     def load(self, loaded: LoadedRun) -> RerankerTool:
         """Reads the checkpoint onto the devices.
@@ -132,16 +134,10 @@ class _RandomBandit:
 class CountBandit(_Checkpoint):
     """A bandit that `jaxrag.methods.ars.bandit.job` trained."""
 
-    def check(self, field: str) -> None:
-        """Refuses a missing checkpoint.
-
-        Raises:
-          InputError: none is given, or it does not exist.
-        """
-        self._check(
-            f"This method chooses how many rewrites to keep: give --{field}.checkpoint=DIRECTORY "
-            "of one that configs/ars.py:train_bandit@TABLES made, or a fixed method.count."
-        )
+    made_by = (
+        "chooses how many rewrites to keep: give --{field}.checkpoint=DIRECTORY of one that "
+        "configs/ars.py:train_bandit@TABLES made, or a fixed method.count"
+    )
 
     def load(self, loaded: LoadedRun) -> BanditTool:
         """Reads the checkpoint.
@@ -173,8 +169,7 @@ def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str
       llm: the language model that rewrites.
       corpus: the passages that rewrites are searched for in.
     """
-    rewriter = describe(method.rewriter)
-    rewriter["prompts"] = method.rewriter.prompts or method.reader.prompts
+    rewriter = {**describe(method.rewriter), "prompts": method.reader.prompts}
     found = {"corpus": corpus.identity, "rewriter": rewriter, "language_model": _identity(llm)}
     return json.loads(canonical(found))
 

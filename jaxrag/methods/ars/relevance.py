@@ -10,10 +10,11 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from jaxrag.core.checks import check_choices
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import prompts
@@ -47,8 +48,7 @@ class RelevanceJudge:
     model: ModelSettings | None = None
 
     def __post_init__(self) -> None:
-        if self.by not in get_args(By):
-            raise InputError(f"judge.by is {self.by!r}; allowed: {', '.join(get_args(By))}.")
+        check_choices(self, by=By)
 
     @property
     def needs(self) -> Needs:

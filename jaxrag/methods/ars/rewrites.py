@@ -1,4 +1,4 @@
-"""Ten wordings of a question from one generation, read out of whatever the model wrote.
+"""Rewrites of a question from one generation, parsed from whatever the model wrote.
 
 ARS-RAG; docs/methods.md, "ARS-RAG: rewrites and labels" and "ARS-RAG: prompts".
 """
@@ -28,21 +28,19 @@ _QUOTES = "\"'“”‘’*` \t"
 
 @dataclasses.dataclass(frozen=True)
 class Rewriter:
-    """How wordings are asked for.
+    """How rewrites are generated.
 
     Attributes:
-      n: how many.
-      tokens: most new tokens of all of them together.
-      temperature: small models repeat themselves without one (the paper gives none).
-      seed: of the draws, where there is a temperature.
-      prompts: the set whose role "rewrite" asks; "" takes the reader's.
+      n: number of rewrites.
+      tokens: most new tokens of all rewrites together.
+      temperature: of sampling; small models repeat themselves at 0 (not in the paper).
+      seed: of sampling.
     """
 
     n: int = 10
     tokens: int = 400
     temperature: float = 0.0
     seed: int = 0
-    prompts: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n <= 99 or self.tokens < 1 or not self.temperature >= 0:
@@ -53,11 +51,11 @@ class Rewriter:
 
 
 class Rewrites(NamedTuple):
-    """The wordings of a question.
+    """The rewrites of a question.
 
     Attributes:
-      texts: as many as were asked for, in the order of the generation.
-      filled: how many of them, the last ones, the model did not give.
+      texts: ``n`` rewrites in the order of generation.
+      filled: how many of these, the last ones, are not the model's.
     """
 
     texts: tuple[str, ...]
@@ -65,19 +63,18 @@ class Rewrites(NamedTuple):
 
 
 def parse_rewrites(raw: str, question: str, n: int, *, cut: bool = False) -> Rewrites:
-    """Reads ``n`` rewrites out of a generation.
+    """Parses ``n`` rewrites from a generation.
 
-    Numbered lines are rewrites, in any usual style; where no line is numbered, every line is one,
-    but for those that end in a colon. Preambles, afterwords, quotes and empty items are left out,
-    and so is a rewrite that only differs in case, blanks or punctuation from one before it. Where
-    fewer than ``n`` are left, the question itself is added, unless it is among them, and then the
-    rewrites again from the first.
+    Numbered lines are rewrites, in any usual style; if none is numbered, all lines that do not end
+    in a colon are. Preambles, quotes and empty items are dropped, and so is a rewrite that differs
+    from an earlier one only in case, blanks or punctuation. If fewer than ``n`` remain, the list is
+    filled with the question, unless it is among them, and then with the rewrites again.
 
     Args:
       raw: the generation.
-      question: what was rewritten.
-      n: how many are wanted.
-      cut: the generation ran out of tokens, so that its last line may not be whole.
+      question: the question.
+      n: number of rewrites returned.
+      cut: the generation ran out of tokens, so its last line may be incomplete.
     """
     lines = [part for line in raw.splitlines() for part in _WITHIN.split(line) if part.strip()]
     numbered = [line for line in lines if _NUMBER.match(line)]
@@ -102,11 +99,11 @@ async def rewrite(
     rewriter: Rewriter,
     trace: steps.Trace,
 ) -> Rewrites:
-    """Asks for all rewrites of a question in one generation.
+    """Generates all rewrites of a question at once.
 
-    The trace gets them, how many were filled in, and what the model wrote where some were.
+    The trace records them, how many were filled in, and if any was, the raw generation.
     """
-    template = prompts.load(rewriter.prompts or reader.prompts).role("rewrite")
+    template = prompts.load(reader.prompts).role("rewrite")
     asked = template.prompt(question=question.text, count=str(rewriter.n))
     generation = await llm.generate(
         asked,
@@ -125,5 +122,5 @@ async def rewrite(
 
 
 def _same(text: str) -> str:
-    """What two wordings have in common that differ in case, blanks and punctuation only."""
+    """A text without case, blanks and punctuation."""
     return " ".join(re.findall(r"\w+", text.casefold()))

@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
+from jaxrag.core.checks import check_limits
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.relevance import RelevanceJudge, judge_all
 from jaxrag.steps.asking import Trace
@@ -138,8 +139,7 @@ class Fixed:
     k: int = 10
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise InputError(f"count.k is {self.k}; it must be at least 1.")
+        check_limits(k=self.k)
 
     async def __call__(self, question: Question, n: int, tools: Tools) -> int:
         """K.

@@ -80,7 +80,7 @@ def test_chats_are_asked_for_the_bare_word():
 
 
 def test_bad_settings(tmp_path):
-    with pytest.raises(InputError, match=r"judge.by is 'odds'; allowed: logprob, word"):
+    with pytest.raises(InputError, match=r"by is 'odds'; allowed: logprob, word"):
         RelevanceJudge(by="odds")
     file = tmp_path / "mine.toml"
     file.write_text('[relevance]\nuser = "{question} {passage}"\nwords = ["yes"]\n')

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrag.core import jsonl
+from jaxrag.core.checks import check_limits
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.progress import progress
 from jaxrag.evaluation.records import differences
@@ -76,11 +77,9 @@ class TrainBandit:
             raise InputError(
                 f"The policies {policies} or penalties {list(self.penalties)} hold one twice."
             )
-        if self.seeds < 1 or self.arms < 1 or self.workers < 0:
-            raise InputError(
-                f"seeds, arms and workers are {self.seeds}, {self.arms} and {self.workers}; give "
-                "at least 1, 1 and 0."
-            )
+        check_limits(seeds=self.seeds, arms=self.arms)
+        if self.workers < 0:
+            raise InputError(f"workers is {self.workers}; give 0 or more.")
 
     @property
     def schemes(self) -> tuple[RewardScheme, ...]:

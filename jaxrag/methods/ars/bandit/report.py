@@ -18,6 +18,7 @@ from jaxrag.methods.ars.bandit import figures
 from jaxrag.types import InputError
 
 CURVES, SUMMARY = "curves.jsonl", "bandit.json"
+ENDS = ("mean", "low", "high")
 SCORES = {"correct": "accuracy %", "exact_match": "EM %", "f1": "F1 %"}
 READING = (
     "All values are of the test questions under the K chosen for each after the last epoch, "
@@ -132,18 +133,13 @@ def _label(row: Mapping[str, Any]) -> str:
     return row["policy"] + (f", {row['seeds']} seeds" if row["seeds"] > 1 else "")
 
 
-def _plain(row: Mapping[str, Any], name: str, digits: int) -> str:
-    one = row["means"][name]
-    return f"{one['mean']:.{digits}f}{_ends(one, 1, digits)}"
+def _plain(row: Mapping[str, Any], name: str, digits: int, factor: int = 1) -> str:
+    mean, low, high = (f"{factor * row['means'][name][end]:.{digits}f}" for end in ENDS)
+    return f"{mean} [{low}, {high}]"
 
 
 def _percent(row: Mapping[str, Any], name: str) -> str:
-    one = row["means"][name]
-    return f"{100 * one['mean']:.1f}{_ends(one, 100, 1)}"
-
-
-def _ends(one: Mapping[str, Any], factor: float, digits: int) -> str:
-    return f" [{factor * one['low']:.{digits}f}, {factor * one['high']:.{digits}f}]"
+    return _plain(row, name, 1, 100)
 
 
 def _against(row: Mapping[str, Any]) -> str:

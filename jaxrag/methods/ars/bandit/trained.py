@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +22,7 @@ from jaxrag.models.checkpoint.files import (
     check_parameters,
     read_json,
     read_tensors,
+    replace_directory,
     write_checkpoint,
 )
 from jaxrag.types import InputError
@@ -158,16 +157,9 @@ def write_bandit(
     }
     if bandit.axes is not None:
         tensors[_AXES] = np.asarray(bandit.axes, np.float32)
-    directory = Path(directory).absolute()
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
+    with replace_directory(directory) as partial:
         write_checkpoint(partial, config, tensors)
-        shutil.rmtree(directory, ignore_errors=True)
-        partial.rename(directory)
-    except OSError as error:
-        raise InputError(f"{directory} cannot be written: {error}") from error
-    return directory
+    return Path(directory).absolute()
 
 
 def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:

@@ -37,37 +37,22 @@ class Replay(NamedTuple):
     rewards: Float[Array, "q a"]
 
 
-class Learned(NamedTuple):
-    """Results of the compiled program.
-
-    Attributes:
-      state: of the bandit after the last epoch.
-      played: mean reward while learning, by epoch.
-      train, test: mean reward of the greedy policy after each epoch, by part.
-      chosen: arms of the test questions after the last epoch, from 0.
-    """
-
-    state: Any
-    played: Float[Array, " e"]
-    train: Float[Array, " e"]
-    test: Float[Array, " e"]
-    chosen: Int[Array, " q"]
-
-
 class BanditResult(NamedTuple):
     """Result of one training.
 
     Attributes:
-      played, train, test: as in `Learned`.
+      played: mean reward while learning, by epoch.
+      train, test: mean reward of the greedy policy after each epoch, by part.
       chosen: K of every test question after the last epoch, from 1.
-      bandit: the trained networks; None for a policy without networks.
+      bandit: the trained networks, None for a policy without them; of `program`, the policy's
+        state.
     """
 
-    played: Float[np.ndarray, " e"]
-    train: Float[np.ndarray, " e"]
-    test: Float[np.ndarray, " e"]
-    chosen: Int[np.ndarray, " q"]
-    bandit: TrainedBandit | None
+    played: Float[Array, " e"] | Float[np.ndarray, " e"]
+    train: Float[Array, " e"] | Float[np.ndarray, " e"]
+    test: Float[Array, " e"] | Float[np.ndarray, " e"]
+    chosen: Int[Array, " q"] | Int[np.ndarray, " q"]
+    bandit: Any
 
 
 class Contexts(NamedTuple):
@@ -115,19 +100,19 @@ def train(
     shapes = tuple(part.contexts.shape for part in parts)
     with _COMPILING:  # so that parallel threads compile a program once
         learn = _compiled(policy, dataclasses.replace(training, dimensions=0), table.arms, shapes)
-    learned = learn(jax.random.key(seed), *parts)
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learned.state)):
+    *curves, chosen, state = learn(jax.random.key(seed), *parts)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state)):
         raise InputError(
             f"{policy.name} diverged on {table.name}, {scheme.name}, seed {seed}: its weights are "
             f"no longer finite after {training.epochs} epochs. Lower the learning rate."
         )
-    played, train, test = (np.asarray(curve, np.float64) for curve in learned[1:4])
+    played, train, test = (np.asarray(curve, np.float64) for curve in curves)
     bandit = None
     if isinstance(policy, NeuralUcb):
-        size, params = table.contexts.shape[1], learned.state.params
-        bandit = TrainedBandit(table.arms, size, (policy.width,), params, contexts.axes,
-                               table.config["encoder"], table.source)  # fmt: skip
-    return BanditResult(played, train, test, np.asarray(learned.chosen) + 1, bandit)
+        size, encoder = table.contexts.shape[1], table.config["encoder"]
+        bandit = TrainedBandit(table.arms, size, (policy.width,), state.params, contexts.axes,
+                               encoder, table.source)  # fmt: skip
+    return BanditResult(played, train, test, np.asarray(chosen), bandit)
 
 
 _COMPILING = threading.Lock()
@@ -136,7 +121,7 @@ _COMPILING = threading.Lock()
 @functools.lru_cache(maxsize=16)
 def _compiled(
     policy: Policy, training: BanditTraining, arms: int, shapes: tuple[tuple[int, ...], ...]
-) -> Callable[..., Learned]:
+) -> Callable[..., BanditResult]:
     learn = program(
         policy.bandit(shapes[0][1], arms, training.batch),
         epochs=training.epochs,
@@ -146,7 +131,9 @@ def _compiled(
     return jax.jit(learn).lower(jax.random.key(0), *like).compile()
 
 
-def program(bandit: Bandit, *, epochs: int, batch: int) -> Callable[[Key, Replay, Replay], Learned]:
+def program(
+    bandit: Bandit, *, epochs: int, batch: int
+) -> Callable[[Key, Replay, Replay], BanditResult]:
     """The training as a pure function of key, training part and test part; jit it once.
 
     Every epoch plays the training questions once in a new random order; a remainder after whole
@@ -161,7 +148,7 @@ def program(bandit: Bandit, *, epochs: int, batch: int) -> Callable[[Key, Replay
     def greedy(state: Any, part: Replay) -> Int[Array, " q"]:
         return jax.vmap(bandit.greedy, (None, 0))(state, part.contexts)
 
-    def learn(key: Key, train: Replay, test: Replay) -> Learned:
+    def learn(key: Key, train: Replay, test: Replay) -> BanditResult:
         def epoch(state: Any, key: Key) -> tuple[Any, tuple[Array, Array, Array]]:
             order, play = jax.random.split(key)
             turn = jax.random.permutation(order, len(train.contexts))
@@ -173,7 +160,7 @@ def program(bandit: Bandit, *, epochs: int, batch: int) -> Callable[[Key, Replay
         first, rest = jax.random.split(key)
         keys = jax.random.split(rest, epochs)
         state, curves = lax.scan(epoch, bandit.init(first), keys)
-        return Learned(state, *curves, greedy(state, test))
+        return BanditResult(*curves, 1 + greedy(state, test), state)
 
     return learn
 

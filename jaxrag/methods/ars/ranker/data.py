@@ -1,21 +1,36 @@
-"""Training data of the ranker: questions with labelled rewrites, tokenised and in batches."""
+"""Training data of ARS-RAG's ranker: the file of labelled rewrites, and batches of it.
+
+``labels.jsonl`` has a line per question: ``question_id``, ``question``, ``rewrites`` (N texts) and
+the number of relevant passages of each rewrite, y_i (docs/methods.md, "ARS-RAG: rewrites and
+labels"): by the model's word (``labels``), by its log-probabilities (``labels_logprob``, or null)
+and by the gold passages (``labels_gold``, or null). Other fields are ignored.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import grain
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.functional.ranking import Ties
-from jaxrag.methods.ars.ranker.settings import RankerTraining
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.rerank import CrossEncoderReranker
+from jaxrag.runs.job import locate_file
 from jaxrag.training.loop import Data
 from jaxrag.types import InputError
+
+FILE = "labels.jsonl"
+
+Label = Literal["model", "logprob", "gold"]
+"""How passages were judged: by the model's word, its log-probabilities, or the gold passages."""
+
+FIELDS: dict[str, str] = {"model": "labels", "logprob": "labels_logprob", "gold": "labels_gold"}
 
 
 class RankingExample(NamedTuple):
@@ -25,6 +40,90 @@ class RankingExample(NamedTuple):
     question: str
     rewrites: tuple[str, ...]
     labels: tuple[int, ...]
+
+
+Labels = Mapping[str, RankingExample]
+"""A question with its labels of each kind, see `Label`."""
+
+
+def locate_labels(labels: str) -> Path:
+    """The file ``labels``, or that in the directory ``labels``.
+
+    Raises:
+      InputError: it does not exist.
+    """
+    made = "experiments.run with configs/ars.py:make_labels@DATA"
+    return locate_file(labels, FILE, field="labels", made=made)
+
+
+def read_labels(path: Path, *, label: str) -> list[Labels]:
+    """All questions of a file.
+
+    Args:
+      path: see `locate_labels`.
+      label: the kind that is trained on, which every line must have.
+
+    Raises:
+      InputError: a line is invalid (naming file, line and field), the file is empty, or no question
+        has rewrites of different labels.
+    """
+    found: list[Labels] = []
+    lines: dict[str, int] = {}
+    for line in read_input(path):
+        one = _labelled(line, label)
+        name = one[label].question_id
+        if name in lines:
+            raise line.error("question_id", f"is {name!r}, as in line {lines[name]}")
+        lines[name] = line.number
+        found.append(one)
+    if not found:
+        raise InputError(f"{path} is empty: there is no question to train a ranker on.")
+    check_varied([one[label] for one in found], f"{path}, field {FIELDS[label]!r}")
+    return found
+
+
+def check_varied(examples: Sequence[RankingExample], where: str) -> None:
+    """Refuses examples without an order to learn.
+
+    Raises:
+      InputError: naming ``where``: no question has rewrites of different labels.
+    """
+    if not any(len({*example.labels}) > 1 for example in examples):
+        raise InputError(
+            f"{where}: in none of the {len(examples)} questions do two rewrites differ in their "
+            "labels, so there is no order to learn. Label more questions, or take other labels "
+            f"(label is one of {', '.join(FIELDS)})."
+        )
+
+
+def _labelled(line: InputLine, label: str) -> Labels:
+    rewrites = line.strings("rewrites")
+    if len(rewrites) < 2:
+        raise line.error("rewrites", "has 1 item; two or more are ranked")
+    head = line.string("question_id"), line.string("question"), rewrites
+    return {
+        kind: RankingExample(*head, _counts(line, field, len(rewrites)))
+        for kind, field in FIELDS.items()
+        if kind == label or line.fields.get(field) is not None
+    }
+
+
+def _counts(line: InputLine, field: str, rewrites: int) -> tuple[int, ...]:
+    """A field with one whole number from 0 up for each rewrite."""
+    if field not in line.fields:
+        raise line.error(field, f"is missing; the line has {', '.join(line.fields)}")
+    values = line.fields[field]
+    if values is None:
+        raise line.error(
+            field, "is null: the rewrites were not judged this way; choose another label"
+        )
+    if not isinstance(values, list) or len(values) != rewrites:
+        held = f"{len(values)} items" if isinstance(values, list) else "no list"
+        raise line.error(field, f"has {held}; there are {rewrites} rewrites, one number for each")
+    for place, value in enumerate(values, 1):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise line.error(field, f"item {place} is {value!r}; a whole number from 0 is needed")
+    return tuple(values)
 
 
 class RankerBatch(NamedTuple):
@@ -90,19 +189,19 @@ def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: 
 
 
 def batches(
-    examples: Sequence[RankingExample], ranker: CrossEncoderReranker, settings: RankerTraining
+    examples: Sequence[RankingExample], ranker: CrossEncoderReranker, size: int, *, seed: int
 ) -> Data:
-    """Infinite batches in an order that the seed determines, each question once an epoch.
+    """Infinite batches of ``size`` questions, each once an epoch, in an order fixed by the seed.
 
     Every process makes the same whole batches, of which its devices take their rows.
 
     Raises:
-      InputError: there are fewer questions than ``settings.batch``.
+      InputError: there are fewer questions than ``size``.
     """
-    if len(examples) < settings.batch:
+    if len(examples) < size:
         raise InputError(
             f"There are {len(examples)} questions to train on, fewer than a batch of "
-            f"{settings.batch}: lower batch (and microbatch), or label more questions."
+            f"{size}: lower batch (and microbatch), or label more questions."
         )
     most = max(len(example.rewrites) for example in examples)
     pad_id = ranker.module.config.pad_token_id
@@ -110,8 +209,8 @@ def batches(
     def collate(some: Sequence[Tokenised]) -> RankerBatch:
         return make_batch(some, rewrites=most, limit=ranker.max_length, pad_id=pad_id)
 
-    dataset = grain.MapDataset.source(tokenised(examples, ranker)).seed(settings.seed).shuffle()
-    dataset = dataset.repeat().batch(settings.batch, batch_fn=collate)
+    dataset = grain.MapDataset.source(tokenised(examples, ranker)).seed(seed).shuffle()
+    dataset = dataset.repeat().batch(size, batch_fn=collate)
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
 
 

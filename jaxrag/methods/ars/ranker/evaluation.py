@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxrag.evaluation.significance import Difference, Interval, intervals, paired_difference
-from jaxrag.functional.ranking import kendall_tau, pairwise_accuracy
+from jaxrag.functional.ranking import kendall_tau, ndcg, pairwise_accuracy
 from jaxrag.methods.ars.ranker.data import RankingExample
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.rerank import CrossEncoderReranker
 
-METRICS = ("pairwise_accuracy", "kendall_tau", "ndcg")
+METRICS = {"pairwise_accuracy": pairwise_accuracy, "kendall_tau": kendall_tau, "ndcg": ndcg}
 ORDERS = 100
 """Random orders of each question, whose mean is chance."""
 
@@ -24,8 +24,6 @@ Scores = Sequence[Float[np.ndarray, " r"]]
 """For each question, a score of each rewrite."""
 Columns = dict[str, Float[np.ndarray, " q"]]
 """Values of each question by name; NaN where undefined."""
-Ndcg = Callable[[Float[np.ndarray, " r"], Float[np.ndarray, " r"]], float]
-"""`jaxrag.functional.ranking.ndcg` of scores and labels, with its settings."""
 
 
 def scores(ranker: CrossEncoderReranker, examples: Sequence[RankingExample]) -> Scores:
@@ -63,22 +61,20 @@ def _by_question(
     return np.split(values, np.cumsum([len(one.rewrites) for one in examples])[:-1])
 
 
-def metrics(found: Mapping[str, Any], examples: Sequence[RankingExample], ndcg: Ndcg) -> Columns:
+def metrics(found: Mapping[str, Any], examples: Sequence[RankingExample]) -> Columns:
     """The metrics of every question by "name metric", or "metric" for the name "".
 
     Args:
       found: by name, `Scores`; or several of each question, [o r], over which metrics are averaged.
       examples: the questions with their labels.
-      ndcg: of scores and labels.
     """
-    functions = dict(zip(METRICS, (pairwise_accuracy, kendall_tau, ndcg), strict=True))
     columns = {}
     for name, values in found.items():
         pairs = [
             (np.atleast_2d(some), np.array(example.labels))
             for some, example in zip(values, examples, strict=True)
         ]
-        for metric, function in functions.items():
+        for metric, function in METRICS.items():
             column = [np.mean([function(row, labels) for row in rows]) for rows, labels in pairs]
             columns[f"{name} {metric}".strip()] = np.array(column)
     return columns
@@ -93,7 +89,7 @@ def table(label: str, columns: Columns) -> list[dict[str, Any]]:
     found, rows = intervals(columns), []
     for name in dict.fromkeys(column.rpartition(" ")[0] for column in columns):
         row: dict[str, Any] = {"ranker": name, "labels": label}
-        row["questions"] = len(columns[f"{name} {METRICS[0]}"])
+        row["questions"] = len(columns[f"{name} ndcg"])
         row |= {metric: _plain(found[f"{name} {metric}"]) for metric in METRICS}
         if name != "trained":
             row["trained_minus"] = {

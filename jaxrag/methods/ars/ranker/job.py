@@ -19,27 +19,27 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jax
 
 from jaxrag.core import jsonl
+from jaxrag.core.checks import check_choices
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import digest_file
-from jaxrag.functional.ranking import Gain, ndcg
 from jaxrag.methods.ars.ranker import evaluation, scorer, training
-from jaxrag.methods.ars.ranker.data import RankingExample, split
-from jaxrag.methods.ars.ranker.label_file import (
+from jaxrag.methods.ars.ranker.data import (
     FIELDS,
     Label,
-    Labelled,
+    Labels,
+    RankingExample,
     check_varied,
     locate_labels,
     read_labels,
+    split,
 )
-from jaxrag.methods.ars.ranker.settings import RankerTraining
+from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, write_ranker
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings
@@ -59,7 +59,7 @@ class TrainRanker:
 
     Attributes:
       labels: the file of labelled rewrites, or its directory (see
-        `jaxrag.methods.ars.ranker.label_file`).
+        `jaxrag.methods.ars.ranker.data`).
       checkpoint: the BERT that training starts from.
       training: length, batches, loss and optimiser.
       label: kind of the labels that are trained on: by the "model"'s word, its "logprob", or
@@ -69,8 +69,6 @@ class TrainRanker:
       pooling: input of the head, see `jaxrag.models.bert.rewrite_ranker.RankerNetwork`.
       max_length: most tokens of question and rewrite together.
       head_seed: of the new head's weights.
-      ndcg_k: nDCG of the first ``ndcg_k`` rewrites; 0: of all.
-      ndcg_gain: gain of a label y in nDCG: "exponential" 2^y - 1, "linear" y.
       dtype: "float32" or "bfloat16"; "": the first on CPUs, the second on accelerators.
     """
 
@@ -83,26 +81,14 @@ class TrainRanker:
     pooling: Pooling = "cls"
     max_length: int = 128
     head_seed: int = 0
-    ndcg_k: int = 0
-    ndcg_gain: Gain = "exponential"
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        if self.label not in FIELDS:
-            raise InputError(f"label is {self.label!r}; allowed are {', '.join(FIELDS)}.")
+        check_choices(self, label=Label)
         if not 0 < self.held_out < 1:
             raise InputError(f"held_out is {self.held_out}; a share above 0 and below 1 is needed.")
-        if self.ndcg_gain not in get_args(Gain):
-            raise InputError(f"ndcg_gain is {self.ndcg_gain!r}; allowed: {get_args(Gain)}.")
-        if min(self.ndcg_k, self.head_seed) < 0:
-            raise InputError(
-                f"ndcg_k is {self.ndcg_k} and head_seed {self.head_seed}; 0 or more is needed."
-            )
-
-    @property
-    def ndcg(self) -> evaluation.Ndcg:
-        """nDCG under these settings."""
-        return partial(ndcg, k=self.ndcg_k or None, gain=self.ndcg_gain)
+        if self.head_seed < 0:
+            raise InputError(f"head_seed is {self.head_seed}; 0 or more is needed.")
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains a ranker, or continues its training; the outcome's path is its checkpoint.
@@ -114,7 +100,7 @@ class TrainRanker:
         file = locate_labels(self.labels)
         source = scorer.read_source(file.parent)
         train, held = _split(self, file)
-        examples = [one.example(self.label) for one in held]
+        examples = [one[self.label] for one in held]
         ranker = scorer.begin(
             self.checkpoint,
             pooling=self.pooling,
@@ -132,11 +118,11 @@ class TrainRanker:
                 "cosine": evaluation.cosines(encoder, examples),
                 "random": evaluation.random_orders(examples, seed=self.split_seed),
             }
-            same = evaluation.metrics(references, examples, self.ndcg)  # at every step
+            same = evaluation.metrics(references, examples)  # at every step
 
             def evaluate(ranker: CrossEncoderReranker, step: int) -> Evaluation:
                 found = {"": evaluation.scores(ranker, examples)}
-                return evaluation.metrics(found, examples, self.ndcg) | same
+                return evaluation.metrics(found, examples) | same
 
             params = training.train(train, ranker, self.training, directory, evaluate=evaluate)
             if jax.process_index() == 0:
@@ -149,33 +135,32 @@ class TrainRanker:
         return trained(directory / RANKER)
 
 
-def _split(job: TrainRanker, file: Path) -> tuple[list[RankingExample], list[Labelled]]:
+def _split(job: TrainRanker, file: Path) -> tuple[list[RankingExample], list[Labels]]:
     """Examples to train on, and held-out questions with labels of all kinds."""
-    labelled = {one.question_id: one for one in read_labels(file, label=job.label)}
-    examples = [one.example(job.label) for one in labelled.values()]
-    train, held = split(examples, job.held_out, seed=job.split_seed)
+    labelled = {one[job.label]: one for one in read_labels(file, label=job.label)}
+    train, held = split([*labelled], job.held_out, seed=job.split_seed)
     for name, some in (("to train on", train), ("held out", held)):
         check_varied(some, f"{file}, the questions {name}")
-    return train, [labelled[one.question_id] for one in held]
+    return train, [labelled[one] for one in held]
 
 
 def _write_tables(
-    job: TrainRanker, directory: Path, held: Sequence[Labelled], references: Mapping[str, Any]
+    job: TrainRanker, directory: Path, held: Sequence[Labels], references: Mapping[str, Any]
 ) -> None:
     """Writes the table and the scores of the checkpoint."""
     ranker = scorer.load(str(directory / RANKER), dtype=job.dtype or None)
-    scores = evaluation.scores(ranker, [one.example(job.label) for one in held])
+    scores = evaluation.scores(ranker, [one[job.label] for one in held])
     rows = []
     for label in FIELDS:
-        if all(label in one.labels for one in held):
-            examples = [one.example(label) for one in held]
-            found = evaluation.metrics({"trained": scores, **references}, examples, job.ndcg)
+        if all(label in one for one in held):
+            examples = [one[label] for one in held]
+            found = evaluation.metrics({"trained": scores, **references}, examples)
             rows += evaluation.table(label, found)
     jsonl.write(directory / TABLE, rows)
     lines = [
         {
-            "question_id": one.question_id,
-            "labels": one.labels,
+            "question_id": one[job.label].question_id,
+            "labels": {label: example.labels for label, example in one.items()},
             "trained": own.tolist(),
             "cosine": cosine.tolist(),
         }

@@ -10,6 +10,7 @@ Source: docs/methods.md, "ARS-RAG: ranker".
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,14 +19,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from jaxrag.core.checks import check_choices, check_share
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.functional.ranking import ranknet_loss
+from jaxrag.functional.ranking import Ties, ranknet_loss
 from jaxrag.methods.ars.ranker.data import RankerBatch, RankingExample, batches, without_pair
 from jaxrag.methods.ars.ranker.scorer import with_params
-from jaxrag.methods.ars.ranker.settings import RankerTraining
 from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
 from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.rerank import CrossEncoderReranker
@@ -33,6 +35,64 @@ from jaxrag.training import grad_cache, optimisation
 from jaxrag.training.checkpoints import hashes
 from jaxrag.training.loop import Evaluation, fit
 from jaxrag.training.optimisation import TrainState, TrainStep
+
+
+@dataclasses.dataclass(frozen=True)
+class RankerTraining:
+    """The training of ARS-RAG's ranker (docs/methods.md, "ARS-RAG: ranker").
+
+    The paper: batches of 64 questions, 100 epochs, AdamW at 5e-5 with weight decay 0.01, a cosine
+    schedule, dropout 0.1, BCE-with-logits. It does not mention ties, warm-up and clipping; weight
+    decay applies to all parameters, as in PyTorch's AdamW.
+
+    Attributes:
+      steps: number of steps; 0: as many as ``epochs`` need.
+      epochs: passes over the questions.
+      batch: questions per step, on all devices together.
+      microbatch: questions, with all their rewrites, that pass through the network at a time; a
+        batch is 1, 2, 4, 8, ... of these. It changes memory and the last bits of results; the
+        number of devices does not change results.
+      ties: treatment of pairs of equal labels, see `jaxrag.functional.ranking.Ties`.
+      dropout: of the pooled state, see `jaxrag.models.bert.rewrite_ranker`.
+      learning_rate: the maximum; it decays to 0 along a half cosine.
+      warmup: steps of linear increase before the decay.
+      weight_decay: AdamW's.
+      clip: maximum norm of a gradient; 0: no clipping.
+      seed: of the order of questions and of dropout.
+      save_every, evaluate_every: steps between checkpoints, and between evaluations on held-out
+        questions; 0 never evaluates.
+    """
+
+    steps: int = 0
+    epochs: float = 100.0
+    batch: int = 64
+    microbatch: int = 8
+    ties: Ties = "half"
+    dropout: float = 0.1
+    learning_rate: float = 5e-5
+    warmup: int = 0
+    weight_decay: float = 0.01
+    clip: float = 0.0
+    seed: int = 0
+    save_every: int = 100
+    evaluate_every: int = 0
+
+    def __post_init__(self) -> None:
+        optimisation.check_length(self.steps, self.epochs, self.seed)
+        optimisation.check_optimiser(self, "warmup", "weight_decay", "clip")
+        check_choices(self, ties=Ties)
+        check_share(dropout=self.dropout)
+
+    def steps_over(self, questions: int) -> int:
+        """Steps of a training on a number of questions."""
+        return self.steps or max(1, round(self.epochs * questions / self.batch))
+
+    def optimiser(self, steps: int) -> optax.GradientTransformation:
+        """AdamW for a training of ``steps`` steps."""
+        rate = optimisation.learning_rate(
+            self.learning_rate, steps, warmup=self.warmup, decay="cosine"
+        )
+        return optimisation.make_optimiser(rate, weight_decay=self.weight_decay, clip=self.clip)
 
 
 @functools.cache
@@ -132,7 +192,7 @@ def train(
 
     state = fit(
         step.begin(ranker.params),
-        batches(examples, ranker, settings),
+        batches(examples, ranker, settings.batch, seed=settings.seed),
         step.update,
         steps=steps,
         directory=directory,

@@ -168,7 +168,7 @@ def test_settings_that_do_not_fit_are_refused(job: bandit_job.TrainBandit, tmp_p
         ({"tables": ("a/boolq", "b/boolq")}, "names differ"),
         ({"penalties": (0.1, 0.1)}, "hold one twice"),
         ({"others": (LinUcb(), LinUcb(2.0))}, "hold one twice"),
-        ({"seeds": 0}, "seeds, arms and workers are 0"),
+        ({"seeds": 0}, "seeds is 0"),
     ]
     for changes, message in bad:
         with pytest.raises(InputError, match=message):

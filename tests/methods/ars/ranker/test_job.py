@@ -4,24 +4,20 @@ import dataclasses
 import json
 import math
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from jaxrag.functional.ranking import ndcg
 from jaxrag.methods.ars.ranker import evaluation, job, scorer
-from jaxrag.methods.ars.ranker.data import RankingExample, split
+from jaxrag.methods.ars.ranker.data import RankingExample, locate_labels, read_labels, split
 from jaxrag.methods.ars.ranker.evaluation import metrics, random_orders, table
-from jaxrag.methods.ars.ranker.label_file import locate_labels, read_labels
-from jaxrag.methods.ars.ranker.settings import RankerTraining
+from jaxrag.methods.ars.ranker.training import RankerTraining
 from jaxrag.types import InputError
 from tests.methods.ars.ranker import small_ranker
 
 NAN = float("nan")
-LINEAR = partial(ndcg, gain="linear")
 
 
 def lines(count: int = 12) -> list[dict[str, Any]]:
@@ -53,7 +49,7 @@ def made(directory: Path, **more: Any) -> job.TrainRanker:
     how = RankerTraining(
         steps=4, batch=8, microbatch=2, learning_rate=5e-3, evaluate_every=2, save_every=2
     )
-    told: dict[str, Any] = {"max_length": 16, "held_out": 0.25, "ndcg_k": 3} | more
+    told: dict[str, Any] = {"max_length": 16, "held_out": 0.25} | more
     return job.TrainRanker(str(directory / "labels"), str(start), how, **told)
 
 
@@ -116,7 +112,7 @@ def test_files_of_a_job_and_resuming(tmp_path: Path) -> None:
 def test_random_orders_are_of_chance(tmp_path: Path) -> None:
     some = small_ranker.examples(60)
     orders = random_orders(some, seed=0)
-    found = metrics({"random": orders}, some, LINEAR)
+    found = metrics({"random": orders}, some)
     # 100 orders of 60 questions: the mean of tau has a deviation under 0.01
     assert abs(np.nanmean(found["random kendall_tau"])) < 0.03
     assert abs(np.nanmean(found["random pairwise_accuracy"]) - 0.5) < 0.02
@@ -127,8 +123,8 @@ def test_random_orders_are_of_chance(tmp_path: Path) -> None:
 def test_a_table_by_hand() -> None:
     """Labels 2, 1, 0, 0 in scores 3, 4, 2, 1: one of 5 pairs is wrong.
 
-    tau-b = (4 - 1) / sqrt(6 * 5); DCG = 1 + 2 / log2(3) over the best 2 + 1 / log2(3). Question b
-    has no order, so every value is that of question a.
+    tau-b = (4 - 1) / sqrt(6 * 5); gains 3 and 1: DCG = 1 + 3 / log2(3), at best 3 + 1 / log2(3).
+    Question b has no order, so every value is that of question a.
     """
     some = [
         RankingExample("a", "?", ("w", "x", "y", "z"), (2, 1, 0, 0)),
@@ -136,8 +132,8 @@ def test_a_table_by_hand() -> None:
     ]
     found = [np.array([3.0, 4.0, 2.0, 1.0]), np.array([1.0, 0.0])]
     best = [np.array([9.0, 8.0, 1.0, 1.0]), np.array([0.0, 1.0])]
-    trained, cosine = table("model", metrics({"trained": found, "cosine": best}, some, LINEAR))
-    dcg = (1 + 2 / math.log2(3)) / (2 + 1 / math.log2(3))
+    trained, cosine = table("model", metrics({"trained": found, "cosine": best}, some))
+    dcg = (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
     wanted = {"pairwise_accuracy": 4 / 5, "kendall_tau": 3 / math.sqrt(30), "ndcg": dcg}
     for metric, value in wanted.items():
         mean, low, high, n = trained[metric]
@@ -147,10 +143,10 @@ def test_a_table_by_hand() -> None:
         assert (minus, count, p) == (pytest.approx(value - 1), 1, 1)
     assert trained["questions"] == 2 and "trained_minus" not in trained
     # several scores of a question: the mean of their metrics, here of right and wrong
-    both = metrics({"": [np.array([[2.0, 1.0], [1.0, 2.0]])]}, [flat("c", (1, 0))], LINEAR)
+    both = metrics({"": [np.array([[2.0, 1.0], [1.0, 2.0]])]}, [flat("c", (1, 0))])
     assert both["pairwise_accuracy"].tolist() == [0.5] and both["kendall_tau"].tolist() == [0]
     assert both["ndcg"] == pytest.approx((1 + 1 / math.log2(3)) / 2)
-    nothing = table("model", metrics({"trained": found[1:]}, some[1:], LINEAR))
+    nothing = table("model", metrics({"trained": found[1:]}, some[1:]))
     assert nothing[0]["kendall_tau"] == [None, None, None, 0]
     json.dumps(nothing, allow_nan=False)
 
@@ -175,9 +171,9 @@ def test_labels_of_each_kind(tmp_path: Path) -> None:
     file = write(tmp_path, lines())
     assert locate_labels(str(tmp_path)) == locate_labels(str(file)) == file
     found = read_labels(file, label="model")
-    assert [one.example("model") for one in found] == small_ranker.examples(12)
-    assert found[0].example("gold").labels == tuple(5 - y for y in found[0].labels["model"])
-    assert set(found[0].labels) == {"model", "gold"}
+    assert [one["model"] for one in found] == small_ranker.examples(12)
+    assert found[0]["gold"].labels == tuple(5 - y for y in found[0]["model"].labels)
+    assert set(found[0]) == {"model", "gold"}
 
 
 @pytest.mark.parametrize(
@@ -233,8 +229,7 @@ def test_jobs_that_will_not_do(tmp_path: Path) -> None:
         dataclasses.replace(settings, labels="").execute(tmp_path / "work")
     assert not (tmp_path / "work").exists()
     wrong: tuple[Any, ...] = (
-        {"label": "human"}, {"held_out": 0.0}, {"held_out": NAN}, {"ndcg_gain": "log"},
-        {"ndcg_k": -1}, {"head_seed": -1},
+        {"label": "human"}, {"held_out": 0.0}, {"held_out": NAN}, {"head_seed": -1},
     )  # fmt: skip
     for change in wrong:
         with pytest.raises(InputError, match=next(iter(change))):

@@ -19,8 +19,7 @@ from jaxrag.methods.ars.ranker.data import (
     tokenised,
     without_pair,
 )
-from jaxrag.methods.ars.ranker.settings import RankerTraining
-from jaxrag.methods.ars.ranker.training import make_step, train
+from jaxrag.methods.ars.ranker.training import RankerTraining, make_step, train
 from jaxrag.models.bert.rewrite_ranker import dropout_noise
 from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.rerank import CrossEncoderReranker
@@ -79,14 +78,14 @@ def test_the_order_is_the_seeds_and_each_question_comes_once_an_epoch(start: Pat
         tokenised(some, ranker), rewrites=5, limit=16, pad_id=0).ids}  # fmt: skip
 
     def orders(seed: int, count: int = 4) -> list[list[Any]]:
-        data = batches(some, ranker, settings(seed=seed))
+        data = batches(some, ranker, 8, seed=seed)
         return [[tuple(np.ravel(row)) for row in next(data).ids] for _ in range(count)]
 
     found = orders(0)
     assert found == orders(0) and found != orders(1)
     assert {*found[0], *found[1]} == {*found[2], *found[3]} == known and len(known) == 16
     assert found[:2] != found[2:]
-    data, rest = batches(some, ranker, settings()), batches(some, ranker, settings())
+    data, rest = batches(some, ranker, 8, seed=0), batches(some, ranker, 8, seed=0)
     next(data)
     rest.set_state(json.loads(json.dumps(data.get_state())))
     assert [tuple(np.ravel(row)) for row in next(rest).ids] == found[1]
@@ -278,7 +277,7 @@ def test_the_questions_held_out_are_the_seeds(start: Path) -> None:
 
 def test_too_few_questions_are_told(start: Path) -> None:
     with pytest.raises(InputError, match="3 questions to train on, fewer than a batch of 8"):
-        batches(small_ranker.examples(3), small_ranker.begin(start), settings())
+        batches(small_ranker.examples(3), small_ranker.begin(start), 8, seed=0)
 
 
 def test_epochs_make_steps() -> None:
