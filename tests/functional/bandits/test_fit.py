@@ -13,15 +13,15 @@ from tests.functional.bandits import references
 
 KEY = jax.random.key(0)
 D, ARMS = 2, 3
+APPEND = jax.jit(append)
 
 
 def filled(plays: int, capacity: int):
     """Play i has context (i, i), arm i % 3 and reward i."""
     buffer = empty(capacity, D)
     for i in range(plays):
-        buffer = append(
-            buffer, jnp.full((1, D), float(i)), jnp.array([i % ARMS]), jnp.array([float(i)])
-        )
+        context, reward = np.full((1, D), i, np.float32), np.array([i], np.float32)
+        buffer = APPEND(buffer, context, np.array([i % ARMS], np.int32), reward)
     return buffer
 
 

@@ -1,5 +1,7 @@
 """The interface, the interaction, and the policies without networks."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,10 +80,11 @@ def test_keys_differ_from_round_to_round() -> None:
     bandit = policies.uniform(arms=ARMS)
     for batch in (1, 4):
         contexts, rewards = jnp.tile(CONTEXTS, (50, 1)), jnp.tile(REWARDS, (50, 1))
-        out = interact(bandit, (), contexts, rewards, KEY, batch=batch)
+        play = jax.jit(partial(interact, bandit, (), batch=batch))
+        out = play(contexts, rewards, KEY)
         share = np.bincount(np.asarray(out.arms), minlength=ARMS) / 600
         np.testing.assert_allclose(share, 1 / 3, atol=0.1)  # 5 standard deviations of 0.02
-        other = interact(bandit, (), contexts, rewards, jax.random.key(8), batch=batch)
+        other = play(contexts, rewards, jax.random.key(8))
         assert (out.arms != other.arms).any()
 
 
@@ -162,7 +165,7 @@ def test_linear_ucb_equals_float64(alpha: float) -> None:
 def test_linear_ucb_finds_a_linear_reward() -> None:
     made = problem("linear", KEY, rounds=400, d=4, arms=3, noise=0.1)
     bandit = linear_ucb(4, 3)
-    out = interact(bandit, bandit.init(KEY), made.contexts, made.rewards, KEY)
+    out = jax.jit(partial(interact, bandit))(bandit.init(KEY), made.contexts, made.rewards, KEY)
     lost = policies.regret(made.expected, out.arms)
     by_chance = jnp.sum(jnp.max(made.expected, axis=1) - jnp.mean(made.expected, axis=1))
     assert lost[-1] < 0.1 * by_chance
