@@ -155,6 +155,12 @@ def prompt_number(tokens: Sequence[int]) -> int:
     return zlib.crc32(np.array(tokens, np.int32).tobytes())
 
 
+def prompt_size(prompt: Prompt, continuation: str = "") -> int:
+    """Characters of a prompt and what follows it, by which requests are sorted into batches."""
+    shown = len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
+    return shown + len(continuation)
+
+
 def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
     """All tokens that end an answer, by generation_config.json, config and tokenizer."""
     named: list[Any] = [tokenizer.eos_token_id, read_config(path).get("eos_token_id")]

@@ -1,6 +1,6 @@
-"""The steps that methods are made of: asking, reading answers, recording what happened.
+"""Steps of methods: prompting the language model, parsing its answers, recording the trace.
 
-Every step takes the question's ``trace`` (plain JSON) and writes into it what it did.
+Every step records what it did in the question's ``trace`` (plain JSON).
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _mean_nll = jax.jit(uncertainty.mean_nll, static_argnames="rule")
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """How the language model is asked.
+    """Prompts and decoding of the language model.
 
     Attributes:
       prompts: a set of `jaxrag.steps.prompts`, by name or path.
-      answer_tokens, passage_tokens: most new tokens of an answer; of a pseudo-context or rationale.
-      temperature: 0 is greedy, as in all papers here.
-      fidelity: how u counts tokens ("paper": all but the end token; "released": all but the last).
-      truncate: what becomes of a prompt that the model has no room for. False: its question ends in
-        an error. True: its passages (and nothing else in it) are cut to what fits, by the rule of
-        `jaxrag.steps.prompts.truncation`; the error stays where not even a word of them fits.
+      answer_tokens, passage_tokens: limits of new tokens, of an answer and of a pseudo-context or
+        rationale.
+      temperature: 0 is greedy decoding, as in all papers here.
+      fidelity: tokens that u counts ("paper": all but the end token; "released": all but the last).
+      truncate: whether the passages of a prompt that is too long are cut to fit (see
+        `jaxrag.steps.prompts.truncation`). Otherwise, or if not even a word of them fits, its
+        question ends in an error.
     """
 
     prompts: str = "dtr"
@@ -49,12 +50,19 @@ class Reader:
 
     @property
     def needs(self) -> Needs:
-        """To cut passages to what fits, the model must tell its tokenizer and its most tokens."""
+        """Truncation needs the model's tokenizer and length limit."""
         return Needs(prompt_length=self.truncate)
 
 
 class Reply(NamedTuple):
-    """An answer as read from a generation, with its mean negative log-likelihood (nats)."""
+    """An answer parsed from a generation.
+
+    Attributes:
+      text: the answer.
+      raw: text of the generation.
+      u: mean negative log-likelihood of its tokens in nats (DTR eq 3), see `mean_nll`.
+      generation: the generation.
+    """
 
     text: str
     raw: str
@@ -62,7 +70,7 @@ class Reply(NamedTuple):
     generation: Generation
 
     def record(self) -> Trace:
-        """The reply as plain JSON; an infinite u (empty answer) is null."""
+        """Plain JSON; an infinite u (of an empty answer) is null."""
         return {
             "text": self.text,
             "raw": self.raw,
@@ -73,7 +81,13 @@ class Reply(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A gate's verdict, with what it has already made."""
+    """A gate's decision, with the texts that it generated for it.
+
+    Attributes:
+      retrieve: whether to retrieve.
+      reply: the answer without retrieval, if the gate has generated it.
+      pseudo_context: the passage that the model wrote, if the gate has generated it.
+    """
 
     retrieve: bool
     reply: Reply | None = None
@@ -81,7 +95,12 @@ class Decision(NamedTuple):
 
 
 class CandidatePool(NamedTuple):
-    """Candidate passages: rows in the corpus without duplicates, and their order's scores."""
+    """Candidate passages, best first.
+
+    Attributes:
+      rows: in the corpus, without duplicates.
+      scores: those that the order is by.
+    """
 
     rows: tuple[int, ...]
     scores: tuple[float, ...]
@@ -93,7 +112,7 @@ class Gate(MethodPart, Protocol):
     def __call__(
         self, question: Question, tools: Tools, reader: Reader, trace: Trace
     ) -> Awaitable[Decision]:
-        """Decides, and hands on what it made on the way."""
+        """Decides, and returns what it generated for the decision."""
         ...
 
 
@@ -112,49 +131,51 @@ class Candidates(MethodPart, UsesPseudo, Protocol):
     def __call__(
         self, query: str, pseudo: str, tools: Tools, trace: Trace
     ) -> Awaitable[CandidatePool]:
-        """Searches."""
+        """Searches by one or both texts."""
         ...
 
 
 class PassageSelector(MethodPart, UsesPseudo, Protocol):
-    """Picks the passages (rows, best first) that the reader gets."""
+    """Selects the passages (rows, best first) for the reader."""
 
     def __call__(
         self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
     ) -> Awaitable[tuple[int, ...]]:
-        """Selects."""
+        """Selects among the candidates."""
         ...
 
 
 class Finding(Protocol):
-    """The part of a method's config that says among which passages it chooses."""
+    """A Config with candidate passages."""
 
     @property
     def candidates(self) -> Candidates:
-        """Which passages come into question."""
+        """Searches for candidates."""
         ...
 
     @property
     def reader(self) -> Reader:
-        """How the model is asked."""
+        """Prompts and decoding."""
         ...
 
 
 class Retrieval(Finding, Protocol):
-    """The part of a method's config that says how evidence is found and read."""
+    """A Config with candidate passages and a selector."""
 
     @property
     def select(self) -> PassageSelector:
-        """Which of them are read."""
+        """Selects the candidates to read."""
         ...
 
 
 def parse_answer(raw: str, how: str) -> str:
-    """Reads the answer out of a generation; junk gives "" rather than an error.
+    """Parses the answer in a generation; "" if there is none.
 
-    "tags": what stands between <answer> and </answer> (an open tag runs to the end of its line);
-    without tags, as "first_line". "first_line": the first line that is not blank, without a
-    leading "Answer:". "text": all of it, trimmed.
+    Args:
+      raw: text of the generation.
+      how: "tags": the text between <answer> and </answer> (without an end tag, the rest of the
+        line; without tags, as "first_line"). "first_line": the first line that is not blank,
+        without a leading "Answer:". "text": all of it, stripped.
     """
     if how == "tags":
         match = re.search(r"<answer>(.*?)(?:</answer>|\n|$)", raw.strip(), re.S | re.I)
@@ -178,7 +199,7 @@ def mean_nll(generation: Generation, rule: uncertainty.Rule) -> float:
 
 
 def question_text(question: Question) -> str:
-    """The question as the reader sees it, with its choices where it has some."""
+    """The question with its choices, if it has some."""
     if not question.choices:
         return question.text
     return f"{question.text}\nChoices: {'; '.join(question.choices)}"
@@ -187,9 +208,9 @@ def question_text(question: Question) -> str:
 async def ask(
     role: str, question: Question, llm: LanguageModelTool, reader: Reader, /, **fields: str
 ) -> Reply:
-    """Asks for one role of the reader's prompts and reads the answer.
+    """Prompts the model for a role and parses its answer.
 
-    ``fields`` fill in the role's prompt beside the question, or a question told in another way.
+    ``fields`` fill in the role's prompt; one of them may replace the question.
     """
     template = prompts.load(reader.prompts).role(role)
     long = role in ("pseudo_context", "rationale")
@@ -214,7 +235,7 @@ async def ask_from_passages(
     role: str = "context",
     **fields: str,
 ) -> Reply:
-    """Asks with passages (best first), or with a text that stands for them; see `show_passages`."""
+    """Prompts with passages (best first) or a text in their place; see `show_passages`."""
     shown = show_passages(question, passages, llm, reader, trace, role=role, **fields)
     return await ask(role, question, llm, reader, passages=shown, **fields)
 
@@ -230,11 +251,10 @@ def show_passages(
     role: str = "context",
     **fields: str,
 ) -> str:
-    """The passages as the prompt of a role shows them.
+    """The passages as the prompt of a role shows them, cut if ``reader.truncate`` requires it.
 
-    Where ``reader.truncate`` had to cut them, ``trace["truncated"]`` tells how many ``passages``
-    are shown (the last may be a part), ``of`` how many, and by how many tokens the prompt became
-    shorter, ``tokens_cut``.
+    If they are cut, ``trace["truncated"]`` has the number of ``passages`` shown (the last may be
+    cut), ``of`` how many, and by how many tokens the prompt was shortened (``tokens_cut``).
     """
     layout = prompts.load(reader.prompts)
     whole = [Passage("", "", passages)] if isinstance(passages, str) else passages
@@ -265,7 +285,7 @@ async def answer_directly(question: Question, tools: Tools, reader: Reader, trac
 async def accept(
     decision: Decision, question: Question, tools: Tools, reader: Reader, trace: Trace
 ) -> Answer:
-    """The answer of a question that needs no retrieval: what the gate asked for, or asked now."""
+    """The answer without retrieval: the gate's, or a new one."""
     reply = decision.reply
     if reply is None:
         reply = await answer_directly(question, tools, reader, trace)
@@ -276,9 +296,9 @@ async def accept(
 async def write_pseudo_context(
     question: Question, tools: Tools, reader: Reader, trace: Trace, role: str = "pseudo_context"
 ) -> str:
-    """Has the model write the passage (or, as "rationale", the reasoning) that it would look for.
+    """A passage (or, as "rationale", reasoning) that the model writes to search by.
 
-    An empty one falls back to the question itself, and the trace shows it.
+    If it is empty, the question is searched by; the trace shows the empty text.
     """
     reply = await ask(role, question, tools.llm, reader)
     trace["pseudo_context"] = reply.text
@@ -294,7 +314,7 @@ async def pseudo_context_for(
     *,
     role: str = "pseudo_context",
 ) -> str:
-    """The pseudo-context that ``parts`` search or score by; "" where none of them does."""
+    """The pseudo-context for ``parts``; "" if none of them uses it."""
     if any(part.uses_pseudo for part in parts):
         return await write_pseudo_context(question, tools, reader, trace, role)
     return ""
@@ -305,7 +325,7 @@ async def answer_from_passages(
 ) -> Reply:
     """Answers from the passages at ``rows``, shown in that order."""
     passages = tools.retriever.passages(rows)
-    # selectors of passages record more; one that records nothing still shows what was read
+    # selectors record more; this is for those that record nothing
     trace.setdefault("selected", {}).setdefault("ids", [passage.id for passage in passages])
     reply = await ask_from_passages(question, passages, tools.llm, reader, trace)
     trace["answer"] = reply.record()
@@ -315,7 +335,7 @@ async def answer_from_passages(
 def record_selected(
     rows: Sequence[int], tools: Tools, trace: Trace, scores: Sequence[float] | None = None
 ) -> None:
-    """Writes the passages that are read, and their scores where there are some, into the trace."""
+    """Records the passages to read, and their scores if given."""
     ids = [passage.id for passage in tools.retriever.passages(rows)]
     trace["selected"] = {"ids": ids} if scores is None else {"ids": ids, "scores": list(scores)}
 
@@ -323,7 +343,7 @@ def record_selected(
 async def find_candidates(
     question: Question, tools: Tools, config: Finding, trace: Trace
 ) -> CandidatePool:
-    """The candidates of a question, for methods that choose among them in a way of their own."""
+    """The candidates of a question, for methods with a selection of their own."""
     pseudo = await pseudo_context_for((config.candidates,), question, tools, config.reader, trace)
     return await config.candidates(question.text, pseudo, tools, trace)
 
@@ -331,7 +351,7 @@ async def find_candidates(
 async def retrieve(
     question: Question, tools: Tools, config: Retrieval, trace: Trace
 ) -> tuple[int, ...]:
-    """Rows of the passages to read: finds candidates and selects, best first."""
+    """Rows of the passages to read, best first: searches for candidates and selects."""
     parts = (config.candidates, config.select)
     pseudo = await pseudo_context_for(parts, question, tools, config.reader, trace)
     pool = await config.candidates(question.text, pseudo, tools, trace)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import zip_longest
 from typing import Literal, get_args
 
+from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps.asking import CandidatePool, Trace
 from jaxrag.steps.needs import Needs
@@ -34,11 +35,6 @@ async def _both(query: str, pseudo: str, k: int, tools: Tools, trace: Trace) -> 
     return found
 
 
-def _check(name: str, value: int) -> None:
-    if value < 1:
-        raise InputError(f"{name} is {value}; it must be at least 1.")
-
-
 @dataclasses.dataclass(frozen=True)
 class OnePath:
     """The ``n`` best passages of one search.
@@ -57,8 +53,7 @@ class OnePath:
     copies: int = 5
 
     def __post_init__(self) -> None:
-        _check("candidates.n", self.n)
-        _check("candidates.copies", self.copies)
+        check_limits(**{"candidates.n": self.n, "candidates.copies": self.copies})
         if self.by not in ("query", "pseudo", "expanded"):
             raise InputError(
                 f"candidates.by is {self.by!r}; allowed: 'query', 'pseudo', 'expanded'."
@@ -96,7 +91,7 @@ class DualPath:
     n: int = 5
 
     def __post_init__(self) -> None:
-        _check("candidates.n", self.n)
+        check_limits(**{"candidates.n": self.n})
 
     async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> CandidatePool:
         """Searches by both texts."""
@@ -122,8 +117,8 @@ class FixedMix:
     from_pseudo: int = 1
 
     def __post_init__(self) -> None:
-        _check("candidates.from_query", self.from_query)
-        _check("candidates.from_pseudo", self.from_pseudo)
+        limits = {"from_query": self.from_query, "from_pseudo": self.from_pseudo}
+        check_limits(**{f"candidates.{name}": limit for name, limit in limits.items()})
 
     async def __call__(self, query: str, pseudo: str, tools: Tools, trace: Trace) -> CandidatePool:
         """Searches by both texts, deep enough to replace duplicates."""

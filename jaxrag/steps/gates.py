@@ -30,7 +30,7 @@ class Always:
     async def __call__(
         self, question: Question, tools: Tools, reader: Reader, trace: Trace
     ) -> Decision:
-        """Says yes."""
+        """Decides to retrieve."""
         _record(trace, "always", True)
         return Decision(True)
 
@@ -44,32 +44,32 @@ class Never:
     async def __call__(
         self, question: Question, tools: Tools, reader: Reader, trace: Trace
     ) -> Decision:
-        """Says no."""
+        """Decides not to retrieve."""
         _record(trace, "never", False)
         return Decision(False)
 
 
 @dataclasses.dataclass(frozen=True)
 class JudgeGate:
-    """DTR's LLM Judge baseline: the model is asked whether it needs to look things up.
+    """DTR's LLM Judge baseline: a language model decides whether retrieval is needed.
 
-    The first word decides; anything but yes or no retrieves.
+    The first word of its answer decides; anything but "no" retrieves.
 
     Attributes:
-      judge: the language model that is asked; None is the one that reads.
+      judge: the language model; None is the run's own.
     """
 
     judge: ModelSettings | None = None
 
     @property
     def needs(self) -> Needs:
-        """The judge, where it is another model."""
+        """The judge, if it is another model."""
         return model_needs("judge", self.judge)
 
     async def __call__(
         self, question: Question, tools: Tools, reader: Reader, trace: Trace
     ) -> Decision:
-        """Asks the judge with the reader's prompts."""
+        """Prompts the judge with the reader's prompts."""
         reply = await steps.ask("judge", question, model_tool(self.judge, tools), reader)
         word = re.match(r"\W*(\w*)", reply.text.lower())
         verdict = word.group(1) if word else ""

@@ -1,6 +1,6 @@
-"""A model's inside as a method holds it, and words and stopwords to make sense of its tokens.
+"""Tool for a model's attentions and hidden states, and words and stopwords to interpret its tokens.
 
-Requests are batched and stored as those of `jaxrag.steps.tools`.
+Requests are batched and stored like those of `jaxrag.steps.tools`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from jaxrag.core.hashing import canonical
 from jaxrag.engines.local.inspection import InspectableModel, Inspection
+from jaxrag.engines.prompts import prompt_size
 from jaxrag.engines.scheduler import Operation, Request
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.types import Prompt
@@ -53,7 +54,7 @@ class Ended(NamedTuple):
 
 
 class InspectionTool:
-    """A model whose inside can be looked at, asked about one continuation at a time."""
+    """A model with attentions and hidden states, called with one continuation at a time."""
 
     def __init__(self, model: InspectableModel) -> None:
         self._model = model
@@ -78,7 +79,7 @@ class InspectionTool:
             encode=encode_inspection,
             decode=decode_inspection,
             cost=lambda pair, seen: {"llm_scores": 1, "scored_tokens": len(seen.logprobs)},
-            size=_size,
+            size=lambda pair: prompt_size(*pair),
         )
 
     def _state_operation(self, layer: int | None) -> Operation:
@@ -96,24 +97,18 @@ class InspectionTool:
             encode=lambda ended: _saved(np.int64(ended.tokens), ended.state),
             decode=_decode_ended,
             cost=lambda pair, ended: {"llm_scores": 1, "scored_tokens": ended.tokens},
-            size=_size,
+            size=lambda pair: prompt_size(*pair),
         )
 
 
-def _size(pair: tuple[Prompt, str]) -> int:
-    prompt, continuation = pair
-    shown = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
-    return sum(map(len, shown)) + len(continuation)
-
-
 def encode_inspection(seen: Inspection) -> bytes:
-    """What was seen as the store keeps it."""
+    """An inspection in the store's format."""
     text = np.frombuffer(seen.text.encode(), np.uint8)
     return _saved(text, *seen[1:])
 
 
 def decode_inspection(data: bytes) -> Inspection:
-    """What `encode_inspection` wrote."""
+    """The inverse of `encode_inspection`."""
     text, *arrays = _loaded(data, len(Inspection._fields))
     return Inspection(text.tobytes().decode(), *arrays)
 
@@ -136,7 +131,7 @@ def _loaded(data: bytes, count: int) -> list[np.ndarray]:
 
 
 class Word(NamedTuple):
-    """A word of a text, with the characters it stands at and the number of its sentence."""
+    """A word of a text with its start and end in characters and the number of its sentence."""
 
     text: str
     start: int
@@ -150,14 +145,14 @@ class Word(NamedTuple):
 
     @property
     def content(self) -> bool:
-        """Whether it carries meaning: it has letters or digits and is no stopword."""
+        """Whether it has letters or digits and is no stopword."""
         key = self.text.casefold().replace("’", "'")
         bare = re.sub(r"^\W+|\W+$", "", key)
         return bool(bare) and bare not in STOPWORDS and bare.partition("'")[0] not in STOPWORDS
 
 
 def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
-    """The words between two characters of a text, parted by blanks, sentences counted from 0."""
+    """The blank-separated words between two characters of a text; sentences count from 0."""
     part = text[start:end]
     lengths = [len(sentence.split()) for sentence in sentences(part)]
     numbers = np.repeat(np.arange(len(lengths)), lengths).tolist()
@@ -169,9 +164,9 @@ def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
 
 
 def words_of_tokens(seen: Inspection, words: Sequence[Word]) -> Int[np.ndarray, " n"]:
-    """The number of the word that each token belongs to, by its first character that is no blank.
+    """For each token, the index of its word, by its first character that is not blank.
 
-    -1 for tokens of none of these words. The words are in order.
+    -1 for tokens outside these words, which are in order of the text.
     """
     found = np.full(len(seen.spans), -1)
     ends = [word.end for word in words]
@@ -185,6 +180,6 @@ def words_of_tokens(seen: Inspection, words: Sequence[Word]) -> Int[np.ndarray, 
 
 
 def distinct(words: Sequence[Word]) -> Int[np.ndarray, " w"]:
-    """For each word the number of the first one that is the same but for case and punctuation."""
+    """For each word, the index of the first one equal up to case and punctuation."""
     first: dict[str, int] = {}
     return np.array([first.setdefault(word_key(w.text), i) for i, w in enumerate(words)], np.int64)

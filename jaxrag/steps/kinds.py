@@ -1,9 +1,6 @@
-"""Kinds of questions: open ones, statements to check, yes or no, multiple choice.
+"""Prompts and answers of closed questions: statements to check, yes or no, multiple choice.
 
-docs/methods.md, "Common: kinds of questions" (of R3, after Self-RAG, and of ARS-RAG). A question of
-the task "fact_checking", or whose choices are true and false, is a statement to judge; one of the
-task "yes_no" is answered by yes or no, in which words its prompt says; another one with choices is
-to be answered by a letter; the rest are open.
+For the kinds see `jaxrag.data.question_kinds` and docs/methods.md, "Common: kinds of questions".
 """
 
 from __future__ import annotations
@@ -11,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
+from jaxrag.core.checks import check_limits
 from jaxrag.data.question_kinds import (
     LETTERS,
     gold_option,
@@ -23,8 +21,8 @@ from jaxrag.text.answers import contains
 from jaxrag.types import InputError, Question
 
 By = Literal["text", "logprob", "calibrated"]
-"""What answers a closed question: what the model writes; the most probable option; the option that
-question and passages make more probable than a prompt does that says nothing (Zhao et al. 2021)."""
+"""How a closed question is answered: by the generated text; by the most probable option; by the
+option whose probability exceeds that after an empty prompt most (Zhao et al. 2021)."""
 
 _LONE_LETTER = re.compile(r"(?<![\w'’])[A-Z](?![\w'’])")
 # What may stand beside a whole choice: blanks, brackets, quotes and punctuation, but nothing that
@@ -34,24 +32,24 @@ _AFTER = r"""(?!(?<=\d)['’!])(?=(?:[.,;:!?"”’')\]}]|\*\*)*(?:[\s—]|$))""
 
 
 def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
-    """What the model says for each of the `options`, in the words of a prompt.
+    """The word for each of the `options` in the model's answers, as the prompt defines them.
 
     Raises:
-      InputError: the prompt has words, but not as many as there are options.
+      InputError: the prompt has words, but not one per option.
     """
     said = options(question)
     if template.words and role_of(question) != "multiple_choice":
         if len(template.words) != len(said):
             raise InputError(
                 f"A prompt has the words {list(template.words)}; question {question.id} has the "
-                f"options {list(said)}, so there are to be {len(said)}."
+                f"options {list(said)}, so there must be {len(said)}."
             )
         return template.words
     return said
 
 
 def fields(question: Question) -> dict[str, str]:
-    """What the prompt of the question's role is filled in with beside the passages."""
+    """Fields of the prompt of the question's role, besides the passages."""
     lines = zip(options(question), question.choices, strict=False)
     choices = "\n".join(f"{letter}: {choice}" for letter, choice in lines)
     return {"question": question.text, "choices": choices}
@@ -70,7 +68,7 @@ def task_of(question: Question) -> str:
 
 
 def asked_role(question: Question, *, directly: bool = False) -> str:
-    """The role that asks the question from passages, or without any."""
+    """Role of the prompt with passages, or without any."""
     role = role_of(question)
     if directly:
         return "direct" if role == "context" else f"direct_{role}"
@@ -119,7 +117,7 @@ def is_right(text: str, question: Question) -> bool:
 
 
 def verdict(text: str, question: Question, template: prompts.Template) -> str:
-    """The option whose word comes first in an answer; the answer itself where none does."""
+    """The option whose word comes first in an answer; the answer itself if none does."""
     said = words(question, template)
     found = re.search(rf"\b({'|'.join(map(re.escape, said))})\b", text, re.I)
     if not found:
@@ -129,9 +127,9 @@ def verdict(text: str, question: Question, template: prompts.Template) -> str:
 
 
 def read(text: str, question: Question, template: prompts.Template) -> str:
-    """The answer that a reply to a question of any kind gives: an option's text where it names one.
+    """The answer in a generation, for any kind of question: the text of an option if it names one.
 
-    A statement's verdict stays as it was written, since R3 counts what it contains.
+    The answer to a statement stays as generated, since R3 evaluates by containment.
     """
     role = role_of(question)
     if role == "multiple_choice":
@@ -140,20 +138,19 @@ def read(text: str, question: Question, template: prompts.Template) -> str:
 
 
 def check_closed(closed_tokens: int, by: By) -> None:
-    """Refuses settings of closed questions that will not do."""
-    if closed_tokens < 1:
-        raise InputError(f"closed_tokens is {closed_tokens}; it must be at least 1.")
+    """InputError for settings of closed questions out of range."""
+    check_limits(closed_tokens=closed_tokens)
     if by not in get_args(By):
         raise InputError(f"by is {by!r}; allowed: {', '.join(get_args(By))}.")
 
 
 def note_option(text: str, question: Question, trace: steps.Trace) -> None:
-    """Writes which option a closed question was answered with, and which is right, by number."""
+    """Records the predicted and the gold option of a closed question, by index."""
     role = role_of(question)
     if role == "context":
         return
     texts = question.choices if role == "multiple_choice" else options(question)
-    if role == "fact_checking":  # counted by what the answer contains, so the first verdict is it
+    if role == "fact_checking":  # evaluated by containment, so the first verdict counts
         found = re.search(rf"\b({'|'.join(texts)})\b", text, re.I)
         text = found.group(1).lower() if found else ""
     trace["option"] = {

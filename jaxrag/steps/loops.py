@@ -1,4 +1,4 @@
-"""What methods that write an answer piece by piece share."""
+"""Steps of methods that generate an answer in parts."""
 
 from __future__ import annotations
 

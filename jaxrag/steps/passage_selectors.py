@@ -1,4 +1,4 @@
-"""Passage selectors: which candidates the reader gets, best first."""
+"""Passage selectors: choose the candidates for the reader, best first."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 
+from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import ais
 from jaxrag.steps.asking import CandidatePool, Trace
@@ -18,11 +19,6 @@ from jaxrag.types import InputError
 _PAD = 16  # candidate pools are padded to a multiple of this, so that one program serves them
 
 
-def _check_k(k: int) -> None:
-    if k < 1:
-        raise InputError(f"select.k is {k}; it must be at least 1.")
-
-
 def record_choice(
     trace: Trace,
     tools: Tools,
@@ -30,14 +26,14 @@ def record_choice(
     columns: Mapping[str, Sequence[float]],
     kept: Sequence[int],
 ) -> None:
-    """Writes into the trace what was chosen from.
+    """Records a selection in ``trace["selected"]``.
 
     Args:
-      trace: gets ``selected``: all candidates with their columns, ids and scores of the kept ones.
+      trace: gets all candidates with their columns, and ids and scores of the selected ones.
       tools: the index.
       pool: the candidates.
-      columns: figures of each candidate; "score" is the one that decides.
-      kept: rows of the chosen ones, best first.
+      columns: values of each candidate; the order is by "score".
+      kept: rows of the selected ones, best first.
     """
     ids = [passage.id for passage in tools.retriever.passages(pool.rows)]
     table = zip(ids, *columns.values(), strict=True)
@@ -56,21 +52,17 @@ class Top:
     """The first ``k`` of the pool, in its own order."""
 
     needs = Needs()
+    uses_pseudo = False
 
     k: int = 3
 
     def __post_init__(self) -> None:
-        _check_k(self.k)
-
-    @property
-    def uses_pseudo(self) -> bool:
-        """It does not look at the pseudo-context."""
-        return False
+        check_limits(**{"select.k": self.k})
 
     async def __call__(
         self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:
-        """Cuts the pool."""
+        """Takes the first candidates."""
         kept = pool.rows[: self.k]
         record_choice(trace, tools, pool, {"score": list(pool.scores)}, kept)
         return kept
@@ -90,6 +82,7 @@ class AIS:
     """
 
     needs = Needs(search=True, vectors=True)
+    uses_pseudo = True
 
     k: int = 3
     score: ais.Score = "angle_sum"
@@ -97,19 +90,14 @@ class AIS:
     alpha1: float = ais.ALPHA1_PAPER
 
     def __post_init__(self) -> None:
-        _check_k(self.k)
+        check_limits(**{"select.k": self.k})
         if self.score not in get_args(ais.Score):
             raise InputError(f"select.score is {self.score!r}; allowed: {get_args(ais.Score)}.")
-
-    @property
-    def uses_pseudo(self) -> bool:
-        """It searches or scores by the pseudo-context."""
-        return True
 
     async def __call__(
         self, query: str, pseudo: str, pool: CandidatePool, tools: Tools, trace: Trace
     ) -> tuple[int, ...]:
-        """Scores every candidate from its stored vector."""
+        """Scores the stored vector of every candidate."""
         q, p = await gather(tools.retriever.embed(query), tools.retriever.embed(pseudo))
         width = -(-len(pool.rows) // _PAD) * _PAD
         where = np.arange(width) < len(pool.rows)
@@ -147,7 +135,7 @@ class Rerank:
     with_pseudo: bool = False
 
     def __post_init__(self) -> None:
-        _check_k(self.k)
+        check_limits(**{"select.k": self.k})
 
     @property
     def uses_pseudo(self) -> bool:

@@ -1,4 +1,4 @@
-"""Answering questions of every kind: by what the model writes, or by its options' probabilities."""
+"""Answers to questions of every kind: by generated text, or by the options' probabilities."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ def prompt(
     reader: steps.Reader,
     trace: steps.Trace,
 ) -> Prompt:
-    """What asks the question from passages (best first), cut where the reader says so.
-
-    Without passages (None) it asks for the model's own knowledge.
-    """
+    """The prompt for a question with passages (best first), or without any (None)."""
     role, told = kinds.asked_role(question, directly=passages is None), kinds.fields(question)
     if passages is not None:
         shown = steps.show_passages(question, passages, llm, reader, trace, role=role, **told)
@@ -34,7 +31,7 @@ def prompt(
 
 
 def continuation(asked: Prompt, text: str) -> str:
-    """A text as it would follow a prompt: with a blank where that is plain text within a line."""
+    """A text as it follows a prompt: with a leading blank if it continues a line of plain text."""
     within = isinstance(asked, str) and not asked[-1:].isspace()
     return f" {text}" if within else text
 
@@ -48,19 +45,19 @@ async def choice_logprobs(
 ) -> tuple[float, ...]:
     """Log-probability of each of the `options`, natural, by its first token alone.
 
-    docs/methods.md, "R3: labels and draws": a passage helps where the gold option's next-token
+    docs/methods.md, "R3: labels and draws": a passage helps if the gold option's next-token
     probability is above every other's. First tokens differ, as the options' first letters do,
-    unless a tokenizer makes the blank before them a token.
+    unless the tokenizer makes the blank before them a token.
 
     Args:
       question: a closed one.
-      passages: best first; None asks without any.
+      passages: best first; None for a prompt without any.
       tools: the model.
-      reader: how it is asked.
-      trace: gets what was cut of the passages.
+      reader: prompts.
+      trace: records truncation.
 
     Raises:
-      InputError: the question is open, or the options have one first token.
+      InputError: the question is open, or all options have the same first token.
     """
     if not question_kinds.options(question):
         raise InputError(f"Question {question.id} is open: it has no options to compare.")
@@ -78,33 +75,33 @@ async def _option_logprobs(
     if len(set(found)) == 1:
         raise InputError(
             f"Question {question.id}: all options have the same probability, {found[0]:.4g} in "
-            "logarithm, so their first tokens must be one, such as a blank: take prompts that end "
-            "with a line break, as r3's do."
+            "logarithm, so they must share their first token, such as a blank: take prompts that "
+            "end with a line break, as r3's do."
         )
     return found
 
 
 class Answering(Protocol):
-    """The part of a method's config that says how questions of any kind are answered."""
+    """A Config that answers questions of any kind."""
 
     @property
     def reader(self) -> steps.Reader:
-        """How the model is asked."""
+        """Prompts and decoding."""
         ...
 
     @property
     def closed_tokens(self) -> int:
-        """Most new tokens for a closed question."""
+        """Limit of new tokens for a closed question."""
         ...
 
     @property
     def by(self) -> kinds.By:
-        """What answers a closed question."""
+        """How a closed question is answered."""
         ...
 
 
 def answering_needs(config: Answering) -> Needs:
-    """What it takes to answer questions of any kind by a Config's settings."""
+    """Needs of `answer_from_passages` and `answer_directly`."""
     return config.reader.needs | Needs(logprobs=config.by != "text")
 
 
@@ -113,12 +110,8 @@ async def answer_from_passages(
 ) -> steps.Reply:
     """Answers a question of any kind from the passages at ``rows``, shown in that order.
 
-    Args:
-      question: of a closed one with choices, ``text`` of the reply is what it has `chosen`.
-      rows: of the corpus.
-      tools: the model and the index.
-      config: how the model is asked.
-      trace: gets the kind of question and the answer.
+    For multiple choice, ``text`` of the reply is that of the `chosen` choices. The trace records
+    the kind of question and the answer.
     """
     return await _answer(question, tools.retriever.passages(rows), tools, config, trace)
 
@@ -164,7 +157,7 @@ async def _most_probable(
     config: Answering,
     trace: steps.Trace,
 ) -> steps.Reply:
-    """The option with the greatest log-probability, as a reply; ties go to the first."""
+    """The option with the highest log-probability, as a reply; ties go to the first."""
     found = await choice_logprobs(question, passages, tools, config.reader, trace)
     if config.by == "calibrated":
         nothing = await _of_nothing(question, passages is None, tools, config.reader)
@@ -182,7 +175,7 @@ async def _most_probable(
 async def _of_nothing(
     question: Question, directly: bool, tools: Tools, reader: steps.Reader
 ) -> tuple[float, ...]:
-    """`choice_logprobs` where the prompt holds "N/A" for all that it is filled in with."""
+    """`choice_logprobs` after a prompt with "N/A" in all of its fields."""
     template = prompts.load(reader.prompts).role(kinds.asked_role(question, directly=directly))
     asked = template.prompt(**dict.fromkeys(("question", "passages", "choices"), "N/A"))
     return await _option_logprobs(question, asked, directly, tools, reader)

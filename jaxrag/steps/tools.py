@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrag.core.hashing import canonical
 from jaxrag.engines.language_model import LanguageModel, StreamingModel
-from jaxrag.engines.prompts import PromptEncoder, encoder_of
+from jaxrag.engines.prompts import PromptEncoder, encoder_of, prompt_size
 from jaxrag.engines.scheduler import Operation, Request, gather
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.steps.inspection_tool import InspectionTool
@@ -124,12 +124,6 @@ class LanguageModelTool:
         )
 
 
-def prompt_size(prompt: Prompt, continuation: str = "") -> int:
-    """Characters of a prompt and what follows it, by which requests are sorted into batches."""
-    shown = len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
-    return shown + len(continuation)
-
-
 def _decode_generation(data: bytes) -> Generation:
     fields = json.loads(data)
     fields["tokens"], fields["logprobs"] = tuple(fields["tokens"]), tuple(fields["logprobs"])
@@ -154,7 +148,7 @@ class _Search(NamedTuple):
 
 
 class RetrieverTool:
-    """An index, asked one query at a time: with vectors and their encoder, or by text alone."""
+    """An index of vectors with their encoder, or of texts, called with one query at a time."""
 
     def __init__(self, retriever: Retriever | TextRetriever) -> None:
         self._retriever = retriever
@@ -162,7 +156,7 @@ class RetrieverTool:
 
     @property
     def corpus(self) -> Passages:
-        """All passages that can be found."""
+        """All passages of the index."""
         return self._retriever.passages
 
     def embed(self, text: str) -> Request:
@@ -197,7 +191,7 @@ class RetrieverTool:
             raise InputError(
                 "This method works with vectors of passages (as select=AIS does), and the run's "
                 "index has none, it ranks texts: choose one with an encoder, such as Exact or "
-                "Scann, or a selector that does without, such as Top or Rerank."
+                "Scann, or a selector without vectors, such as Top or Rerank."
             )
         return self._retriever
 
@@ -240,7 +234,7 @@ class RetrieverTool:
 
 
 class RerankerTool:
-    """A reranker, asked to score passages against one query."""
+    """A reranker, called with one query at a time."""
 
     def __init__(self, reranker: Reranker) -> None:
         self.identity = reranker.identity
@@ -273,13 +267,13 @@ Tool = TypeVar("Tool", bound="HelperTool")
 
 
 class MissingTool:
-    """Stands for a tool that the run lacks: every use of it is an error that says what to set."""
+    """In place of a tool that the run lacks: every use raises an error that names the setting."""
 
     def __init__(self, message: str) -> None:
         self._message = message
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python's own questions, such as those of copy and pickle
+        if name.startswith("__"):  # Python's own look-ups, such as those of copy and pickle
             raise AttributeError(name)
         raise InputError(self._message)
 
@@ -296,14 +290,14 @@ NO_INSPECTION: Any = MissingTool(
 
 @dataclasses.dataclass(frozen=True)
 class Tools:
-    """All that a method may use; every call goes through the scheduler and the store.
+    """The tools of a method; every call goes through the scheduler and the store.
 
     Attributes:
-      llm: the language model that reads.
+      llm: the run's language model.
       retriever: the index.
       reranker: scores passages for a query.
       inspection: attentions and hidden states of ``llm``.
-      helpers: the tools of the method's helpers, by their settings.
+      helpers: tools of the method's helpers, by their settings.
     """
 
     llm: LanguageModelTool
@@ -313,10 +307,10 @@ class Tools:
     helpers: Mapping[Helper[Any], Any] = dataclasses.field(default_factory=dict)
 
     def helper(self, settings: Helper[Tool]) -> Tool:
-        """The loaded helper of these settings.
+        """The tool of a helper.
 
         Raises:
-          InputError: the method's `needs` do not name it.
+          InputError: the method's `needs` do not name the helper.
         """
         if settings not in self.helpers:
             raise InputError(

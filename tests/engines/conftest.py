@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jaxrag.engines.local import engine
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.prefill import Prefill
 from jaxrag.types import Generation
@@ -40,3 +41,10 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Prefill, "readings", counted)
     return found
+
+
+@pytest.fixture
+def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads models without testing shape invariance, which compiles programs for each size."""
+    monkeypatch.setattr(engine, "tail_rows", lambda decoder, params, rows, few: rows)
+    monkeypatch.setattr(engine, "wide_chunk", lambda decoder, params, rows, chunk, wide: chunk)

@@ -151,7 +151,7 @@ def test_a_prompt_may_have_words_of_its_own():
     assert kinds.verdict("truely", YES_NO, template) == "truely"  # no word of its own
     assert kinds.verdict("yes", YES_NO, template) == "yes"  # not a word of this prompt, left alone
     assert kinds.words(CHOICE, template) == ("A", "B", "C")
-    with pytest.raises(InputError, match=r"has the words \['a'\].*there are to be 2"):
+    with pytest.raises(InputError, match=r"has the words \['a'\].*there must be 2"):
         kinds.words(YES_NO, prompts.Template("{question}", words=("a",)))
 
 

@@ -20,7 +20,6 @@ from rich.table import Table
 
 from jaxrag.core.durable_files import atomic_write, write_text
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.data import question_kinds
 from jaxrag.data.draw import Draw
 from jaxrag.engines.scheduler import gather
 from jaxrag.evaluation.metrics import accuracy
@@ -83,8 +82,7 @@ class Config:
             return reply.text, [passage.id for passage in tools.retriever.passages(rows)]
 
         found = await gather(*(answer_from(rankings[:k]) for k in range(1, len(texts) + 1)))
-        role = question_kinds.role_of(question)
-        trace["task"] = "open" if role == "context" else role
+        trace["task"] = kinds.task_of(question)
         trace["answers"] = [text for text, _ in found]
         trace["read"] = [ids for _, ids in found]
         trace["selected"] = {"ids": trace["read"][-1]}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxrag.data import question_kinds
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts
 from jaxrag.steps.needs import Needs
@@ -60,13 +59,10 @@ class Config:
 
 def _asked(question: Question) -> tuple[str, str]:
     """The kind of question, and the role of its prompt."""
-    role = question_kinds.role_of(question)
-    if role == "fact_checking":
+    task = kinds.task_of(question)
+    if task == "fact_checking":
         raise InputError(
             f"Question {question.id} is a statement to check, for which chain of thought has no "
             "prompt: set the data's task to yes_no, or take questions of another kind."
         )
-    if role == "multiple_choice" and question.answers:
-        question_kinds.gold_option(question)  # an answer that is no choice could never be met
-    task = "open" if role == "context" else role
     return task, "chain_of_thought" if task == "open" else f"chain_of_thought_{task}"

@@ -1,13 +1,12 @@
-"""Prompts as data: one TOML file a set, one table a role.
+"""Prompts as data: one TOML file per set, one table per role.
 
-`FIELDS` names the roles and what the prompt of each is filled in with; a set may lack roles that no
-method asks of it. A table holds ``user`` (with the role's fields in braces), optionally ``system``,
+`FIELDS` names the roles and the fields of their prompts; a set may lack roles that its methods do
+not use. A table holds ``user`` (with the role's fields in braces) and optionally ``system``,
 ``demonstrations`` (``user``/``assistant`` pairs, shown as earlier turns), ``parse`` (how the answer
-is read: "tags", "first_line" or "text"), ``stop`` strings, ``words`` (what the model says for each
-option, where it chooses between words: yes and no, relevant and irrelevant), and ``chat = false``
-where the model is to continue plain text, one block after the other, rather than a chat.
-``[passages]`` says how passages are laid out. ``extends = "small"`` at the top takes what the file
-lacks, roles and layout, from another set.
+is parsed: "tags", "first_line" or "text"), ``stop`` strings, ``words`` (of the options that the
+model chooses between, such as relevant and irrelevant), and ``chat = false`` for a prompt of plain
+text, one block after the other. ``[passages]`` is the layout of passages. ``extends = "small"`` at
+the top takes missing roles and layout from another set.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _PARSERS = ("tags", "first_line", "text")
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """The prompt of one role; see the module's text."""
+    """The prompt of one role; see the module's docstring."""
 
     user: str
     system: str = ""
@@ -82,7 +81,7 @@ class Template:
     chat: bool = True
 
     def prompt(self, **fields: str) -> Prompt:
-        """What asks for this role, with the given fields filled in: a chat, or plain text."""
+        """The prompt with the given fields filled in: a chat, or plain text."""
         if not self.chat:
             head = [self.system] if self.system else []
             blocks = [f"{user} {assistant}" for user, assistant in self.demonstrations]
@@ -128,8 +127,7 @@ def load(name: str) -> PromptSet:
     """Reads a set by the name of a file beside this module ("dtr") or by path ("mine.toml").
 
     Raises:
-      InputError: no such set, or the file does not say what it must; the message names the
-        file, the table and the key.
+      InputError: no such set, or the file is invalid; the message names file, table and key.
     """
     own = Path(__file__).parent / f"{name}.toml"
     path = own if own.exists() else Path(name)

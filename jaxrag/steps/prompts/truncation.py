@@ -1,8 +1,8 @@
-"""Passages cut to the room that a model has for them.
+"""Truncation of passages to the model's length limit.
 
-The best stay whole. The first that does not fit is cut after a word, and those behind it are left
-out. A word is a run of characters without a blank; one of more than 20 counts as several, so that
-text without blanks can be cut too.
+The best stay whole. The first that does not fit is cut after a word, and the rest are dropped. A
+word is a run of characters without a blank; longer than 20 characters, it counts as several, so
+that text without blanks can be cut, too.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _WORD = re.compile(r"\s*\S{1,20}")
 
 
 def word_ends(text: str) -> list[int]:
-    """Lengths to which a text may be cut, ascending; the last, and in any case one, is its own."""
+    """Lengths to which a text may be cut, ascending; the last is its own."""
     ends = [word.end() for word in _WORD.finditer(text)]
     return [*ends[:-1], len(text)]
 
 
 def beginning(passages: Sequence[Passage], words: int) -> list[Passage]:
-    """Passages up to their ``words``-th word, counted over all their texts (titles do not count).
+    """Passages up to their ``words``-th word, counted over all their texts, titles aside.
 
-    An empty text counts as one word, so that a passage of a title only has its turn too.
+    An empty text counts as one word, so that a passage with only a title is counted.
     """
     shown = []
     for passage in passages:
@@ -43,13 +43,13 @@ def longest_fitting(
 ) -> list[Passage]:
     """The longest `beginning` that fits, of passages that do not fit as a whole.
 
-    Found by bisection: with one word more it does not fit. So it is the longest of all where a word
-    more never makes a prompt shorter in tokens, as is the rule (tokenizers cut texts at blanks).
-    The first word stays, fit or not.
+    Found by bisection: one more word does not fit. So it is the longest of all if no additional
+    word shortens the prompt in tokens, as is the rule (tokenizers split texts at blanks). The first
+    word is kept, whether it fits or not.
 
     Args:
       passages: best first; at least one.
-      fits: whether a model has room for these.
+      fits: whether passages fit the model.
     """
     least, most = 1, sum(len(word_ends(passage.text)) for passage in passages)
     while most - least > 1:
