@@ -39,6 +39,7 @@ def test_each_is_what_its_seed_alone_draws(model: LocalModel, read: list[int]) -
     assert len({one.tokens for one in found}) > 40
 
 
+@pytest.mark.usefixtures("unprobed")
 @pytest.mark.parametrize(
     "rows",
     [

@@ -10,6 +10,7 @@ from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 
 
+@pytest.mark.usefixtures("unprobed")
 def test_local(tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "model")
     settings = Local(

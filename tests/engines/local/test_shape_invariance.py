@@ -1,4 +1,4 @@
-"""Programs of other shapes: taken where a trial shows the same bits, and only there."""
+"""Programs of other shapes are used only where a probe shows the same bits."""
 
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tests.engines.local.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS
 
 
+@pytest.mark.usefixtures("unprobed")
 def test_the_last_answers_go_on_in_fewer_rows(
     directory: Path, answers: list[Generation], monkeypatch: Any
 ) -> None:
