@@ -1,8 +1,13 @@
-"""ERRR: extract, refine, retrieve, read (docs/methods.md, "ERRR").
+"""ERRR: extract, refine, retrieve, read.
 
-The reader writes down what it knows, C; from C and the question a writer makes queries that check
-and complete it; the reader answers the question from what they find. The writer is the reader
-itself (`queries.Prompted`, frozen ERRR) or a trained model (`queries.Trained`, trainable ERRR).
+1. Extract: the reader writes down what it knows about the question, C.
+2. Refine: from C and the question, a query optimizer writes queries that check and complete C. It
+   is the reader itself (`queries.Prompted`, frozen ERRR) or a trained model (`queries.Trained`,
+   trainable ERRR).
+3. Retrieve: search for each query and merge the results.
+4. Read: the reader answers the question from them, without C.
+
+Source: docs/methods.md, "ERRR".
 """
 
 from __future__ import annotations
@@ -23,14 +28,13 @@ class Config:
     """The paper's settings, and ours where it gives none (docs/methods.md, "ERRR: open points").
 
     Attributes:
-      optimizer: who writes the queries; one that is not shown C needs no extraction.
+      optimizer: writes the queries; if it is not shown C, nothing is extracted.
       search: passages of each query, how they are merged, how many are read. The paper reads the
-        top 5 and does not say whether of each query or of all. Here each finds 5 and 5 are read in
-        all, so that a prompt's length does not depend on how many queries a model writes; merged by
-        "fusion", where every query's first passages come first, those that several found before
-        the others ("concatenate" would read the first query's alone).
-      search_question: whether the question is searched for, too; the paper puts it beside what was
-        found, for the reader, and does not search for it.
+        top 5 and does not say whether of each query or of all. Here each query finds 5, and 5 of
+        all are read, so that the prompt's length does not depend on the number of queries. "fusion"
+        puts every query's first passages, and those that several found, first ("concatenate" would
+        read the first query's alone).
+      search_question: whether the question is searched for, too. The paper does not.
       reader: how the model is asked; ``passage_tokens`` are of C. Its prompts hold the data set's
         demonstrations, see `configs/errr.py`.
       closed_tokens: most new tokens of a closed question's answer.
@@ -51,14 +55,18 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Those of the writer of queries, the search and answering."""
+        """An index, and what the optimizer and answering need."""
         return Needs(search=True) | needs_of(optimizer=self.optimizer) | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Extracts, optimises, retrieves, reads."""
+        """Extracts, refines, retrieves, reads."""
         trace: steps.Trace = {}
-        known = ""
+        context = ""
         if self.optimizer.context:
-            known = await queries.extract(question, tools, self.reader, trace)
-        texts = await self.optimizer(question, known, tools, self.reader, trace)
-        return await queries.search_and_read(question, texts, tools, self, trace)
+            context = await queries.extract(question, tools, self.reader, trace)
+        texts = await self.optimizer(question, context, tools, self.reader, trace)
+        pool = await queries.search_for(
+            question, texts, tools, self.search, trace, search_question=self.search_question
+        )
+        reply = await queries.read(question, pool, tools, self, trace)
+        return Answer(question.id, reply.text, trace)

@@ -1,19 +1,21 @@
-"""Pairs from which a query optimizer is distilled: what the student reads, what the teacher wrote.
+"""Training data of a query optimizer: the frozen reader, as teacher, writes queries.
 
-docs/methods.md, "ERRR: frozen and trainable": the reader, asked as in the frozen setting, writes
-queries for questions to train on. Nothing is searched for or answered: what it is asked for is the
-trace, from which `experiments.tabulate` makes pairs.jsonl.
+Nothing is searched for or answered; `jaxrag.methods.errr.query_pairs` makes pairs.jsonl from the
+traces.
+
+Source: docs/methods.md, "ERRR: frozen and trainable".
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+from jaxrag.core.checks import check_share
 from jaxrag.methods.errr import queries
 from jaxrag.steps import asking as steps
 from jaxrag.steps.needs import Needs
 from jaxrag.steps.tools import Tools
-from jaxrag.types import Answer, InputError, Question
+from jaxrag.types import Answer, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +23,10 @@ class Config:
     """The paper's settings, and ours where it gives none.
 
     Attributes:
-      teacher: how the reader is asked for queries: frozen ERRR's way, or frozen RRR's without C.
-      student: what the trained model will read; give the same to the method that uses it.
-      held_out: share of the questions, drawn by their ids, that are kept out of training, to stop
-        it by.
+      teacher: how the reader writes queries: as in frozen ERRR, or without C as in frozen RRR.
+      student: input of the model to be trained; give the same to the method that uses it.
+      held_out: share of the questions, drawn by their ids, that is held out of training, for early
+        stopping.
       reader: how the model is asked.
     """
 
@@ -36,19 +38,18 @@ class Config:
     reader: steps.Reader = steps.Reader(prompts="errr")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out < 1:
-            raise InputError(f"held_out is {self.held_out}; it is a share from 0 to below 1.")
+        check_share(held_out=self.held_out)
 
     @property
     def needs(self) -> Needs:
-        """Those of the reader, which is the teacher."""
+        """What the reader needs."""
         return self.reader.needs
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Extracts what the teacher or the student is shown, and has the teacher write queries."""
+        """Extracts C if teacher or student are shown it, and has the teacher write queries."""
         trace: steps.Trace = {}
-        known = ""
+        context = ""
         if self.teacher.context or self.student.context:
-            known = await queries.extract(question, tools, self.reader, trace)
-        await self.teacher(question, known, tools, self.reader, trace)
+            context = await queries.extract(question, tools, self.reader, trace)
+        await self.teacher(question, context, tools, self.reader, trace)
         return Answer(question.id, "", trace)

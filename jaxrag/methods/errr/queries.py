@@ -1,7 +1,9 @@
-"""What ERRR and RRR share: queries written for a search engine, read, searched for, answered from.
+"""Steps of ERRR and RRR: queries written for a search engine, and what is read from their results.
 
-docs/methods.md, "ERRR" (ERRR's equation 4: the reader gets R(f'(C, q)) and q, never C). A writer
-asks the reader by its prompts (the frozen variants) or a model that was trained for it.
+A writer of queries is the reader itself with its prompts (`Prompted`, the frozen variants) or a
+model trained for it (`Trained`, the trainable variants).
+
+Source: docs/methods.md, "ERRR".
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from jaxrag.steps.candidates import Search, record_searches
 from jaxrag.steps.needs import MethodPart, ModelHelper, Needs
 from jaxrag.steps.tools import Tools
 from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries
-from jaxrag.types import Answer, Generation, InputError, Question
+from jaxrag.types import Generation, InputError, Question
 
 ERRR = "Rewrite better search queries to acquire or validate the knowledge needed for the question:"
-"""What ERRR's T5 is told, to the letter (docs/methods.md, "ERRR: prompts")."""
+"""The instruction of ERRR's T5, verbatim (docs/methods.md, "ERRR: prompts")."""
 
 RRR = "rewrite a better search query:"
-"""What RRR's T5 is told, as its released code has it."""
+"""The instruction of RRR's T5 in its released code."""
 
 
 class Writer(MethodPart, Protocol):
@@ -33,29 +35,29 @@ class Writer(MethodPart, Protocol):
 
     @property
     def context(self) -> bool:
-        """Whether it is shown what the reader knows, C."""
+        """Whether it is shown C."""
         ...
 
     @property
     def most(self) -> int:
-        """Most queries that are searched for."""
+        """Most queries that are used."""
         ...
 
     def __call__(
         self, question: Question, context: str, tools: Tools, reader: Reader, trace: Trace
     ) -> Awaitable[tuple[str, ...]]:
-        """The queries, at least one; ``context`` is "" where it is shown none."""
+        """The queries, at least one; ``context`` is C, or "" for a writer that is not shown it."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Prompted:
-    """The reader writes them, by its prompts: the frozen variants.
+    """The reader writes the queries: the frozen variants.
 
     Attributes:
       context: whether it is shown C (role "queries_from_context", ERRR) or not ("queries", RRR).
       tokens: most new tokens of all queries together.
-      most: most queries that are searched for, the first ones (the papers set no bound).
+      most: most queries that are used, the first ones (the papers set no bound).
     """
 
     needs = Needs()
@@ -71,28 +73,27 @@ class Prompted:
         self, question: Question, context: str, tools: Tools, reader: Reader, trace: Trace
     ) -> tuple[str, ...]:
         """Asks the reader."""
-        role, told = "queries", {"question": steps.question_text(question)}
+        role, fields = "queries", {"question": steps.question_text(question)}
         if self.context:
-            role, told = "queries_from_context", {**told, "context": context}
+            role, fields = "queries_from_context", {**fields, "context": context}
         template = prompts.load(reader.prompts).role(role)
         generation = await tools.llm.generate(
-            template.prompt(**told),
+            template.prompt(**fields),
             max_new_tokens=self.tokens,
             temperature=reader.temperature,
             stop=template.stop,
         )
-        return _read(question, generation, self.most, trace)
+        return _parse(question, generation, self.most, trace)
 
 
 @dataclasses.dataclass(frozen=True)
 class StudentInput:
-    """What a trained query optimizer reads.
+    """Input of a trained query optimizer.
 
     Attributes:
-      instruction: how it begins.
-      context: whether C is part of it (ERRR does not say; its count of calls suggests it).
-      ending: how it ends. T5 needs nothing; a decoder, which goes on where its input ends, must see
-        that the question is over.
+      instruction: its first words.
+      context: whether C is part of it (ERRR does not say; its number of calls suggests it).
+      ending: its last words, for a decoder, which would otherwise continue the question.
     """
 
     instruction: str = ERRR
@@ -100,21 +101,18 @@ class StudentInput:
     ending: str = ""
 
     def text(self, question: str, context: str = "") -> str:
-        """The plain text: instruction, question, and C where it is shown.
-
-        The question stands right after the instruction, as its last words want it, and C after it.
-        """
+        """Instruction, question and, where ``context``, C, which follows the question."""
         shown = f" Context: {' '.join(context.split())}" if self.context else ""
         return f"{self.instruction} {question}{shown}{self.ending}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A trained query optimizer writes them: the trainable variants.
+    """A trained query optimizer writes the queries: the trainable variants.
 
     Attributes:
-      reads: what it is given.
-      model: its checkpoint and engine: a T5, or a decoder.
+      reads: its input.
+      model: its checkpoint and engine: a T5 or a decoder.
       tokens: most new tokens of all queries together.
       most: as in `Prompted`.
     """
@@ -144,7 +142,7 @@ class Trained:
         optimizer = tools.helper(ModelHelper(self.model))
         text = self.reads.text(question.text, context)
         generation = await optimizer.generate(text, max_new_tokens=self.tokens)
-        return _read(question, generation, self.most, trace)
+        return _parse(question, generation, self.most, trace)
 
 
 def _check(tokens: int, most: int) -> None:
@@ -152,25 +150,28 @@ def _check(tokens: int, most: int) -> None:
         raise InputError(f"tokens is {tokens} and most {most}: at least 1 token and 1 query.")
 
 
-def _read(question: Question, generation: Generation, most: int, trace: Trace) -> tuple[str, ...]:
-    cut = generation.finish_reason == "length"
-    found = parse_queries(generation.text, question.text, limit=most, truncated=cut)
-    trace["queries"] = record(found, generation.text)
+def _parse(question: Question, generation: Generation, most: int, trace: Trace) -> tuple[str, ...]:
+    """The queries of a text; the question if it has none, which ``parsed`` in the trace tells."""
+    found = parse_generation(question, generation, most)
+    trace["queries"] = {
+        "texts": list(found.texts),
+        "parsed": found.parsed,
+        "dropped": found.dropped,
+        "raw": generation.text,
+    }
     return found.texts
 
 
-def record(found: ParsedQueries, raw: str) -> Trace:
-    """Queries as plain JSON: where none could be read, ``parsed`` is False."""
-    return {"texts": list(found.texts), "parsed": found.parsed, "dropped": found.dropped,
-            "raw": raw}  # fmt: skip
+def parse_generation(question: Question, generation: Generation, most: int) -> ParsedQueries:
+    """The queries of a text; the last one of a text cut at its limit is incomplete."""
+    cut = generation.finish_reason == "length"
+    return parse_queries(generation.text, question.text, limit=most, truncated=cut)
 
 
 async def extract(question: Question, tools: Tools, reader: Reader, trace: Trace) -> str:
-    """C = E(q | theta): the reader writes the document that would answer.
+    """Parametric knowledge extraction, C = E(q | theta): the reader writes a pseudo-document.
 
-    Source: docs/methods.md, "ERRR: algorithm".
-
-    An empty one is the question itself; the trace shows it as empty.
+    An empty one is replaced by the question; the trace shows it as empty.
     """
     return await steps.write_pseudo_context(question, tools, reader, trace)
 
@@ -182,52 +183,33 @@ async def search_for(
     search: Search,
     trace: Trace,
     *,
-    itself: bool,
+    search_question: bool,
 ) -> CandidatePool:
-    """Searches for several queries side by side and merges what is found.
+    """Searches for several queries and merges their results.
 
     Args:
-      question: searched for first where ``itself``, unless it is among the queries.
+      question: searched for first if ``search_question``, unless it is among the queries.
       texts: the queries, the most important one first.
       tools: the index.
       search: passages of each query, how they are merged, and how many are read.
       trace: gets the searches and the selected passages.
-      itself: whether the question is searched for as well.
+      search_question: whether the question is searched for, too.
     """
-    asked = unique_queries((question.text, *texts)) if itself else tuple(texts)
-    rankings = await search.of_all(asked, tools)
-    record_searches(asked, rankings, tools, trace)
+    searched = unique_queries((question.text, *texts)) if search_question else tuple(texts)
+    rankings = await search.of_all(searched, tools)
+    record_searches(searched, rankings, tools, trace)
     pool = search.merged(rankings)
     steps.record_selected(pool.rows, tools, trace, pool.scores)
     return pool
 
 
-class Reading(tasks.Answering, Protocol):
-    """The part of a method's config that says how queries are searched for and answered from."""
+async def read(
+    question: Question, pool: CandidatePool, tools: Tools, config: tasks.Answering, trace: Trace
+) -> steps.Reply:
+    """Answers the question from passages, or directly if none were found (as on the web).
 
-    @property
-    def search(self) -> Search:
-        """How queries are searched for."""
-        ...
-
-    @property
-    def search_question(self) -> bool:
-        """Whether the question is searched for, too."""
-        ...
-
-
-async def search_and_read(
-    question: Question, texts: Sequence[str], tools: Tools, config: Reading, trace: Trace
-) -> Answer:
-    """Searches, then answers the question itself from the passages.
-
-    Where no passage is found, as on the web, the question is answered directly.
+    Equation 4 of ERRR: the reader gets R(f'(C, q)) and q, never C.
     """
-    pool = await search_for(
-        question, texts, tools, config.search, trace, itself=config.search_question
-    )
     if pool.rows:
-        reply = await tasks.answer_from_passages(question, pool.rows, tools, config, trace)
-    else:
-        reply = await tasks.answer_directly(question, tools, config, trace)
-    return Answer(question.id, reply.text, trace)
+        return await tasks.answer_from_passages(question, pool.rows, tools, config, trace)
+    return await tasks.answer_directly(question, tools, config, trace)

@@ -1,9 +1,11 @@
 """RRR: rewrite, retrieve, read (Ma et al. 2023), the baseline of ERRR.
 
-Source: docs/methods.md, "ERRR: frozen and trainable" and "ERRR: baselines".
+1. Rewrite: from the question alone, the reader (frozen RRR) or a trained model (trainable RRR)
+   writes queries.
+2. Retrieve: search for each query and merge the results.
+3. Read: the reader answers the question from them.
 
-As `errr`, but for C: the queries are written from the question alone, by the reader (frozen RRR) or
-a trained model (trainable RRR). The question itself is what is answered.
+Source: docs/methods.md, "ERRR: frozen and trainable" and "ERRR: baselines".
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Config:
     """The paper's settings; all but ``rewriter`` as in `errr.Config`.
 
     Attributes:
-      rewriter: who writes the queries, without being shown C.
+      rewriter: writes the queries, without C.
       search: passages of each query, how they are merged, how many are read.
       search_question: whether the question is searched for, too.
       reader: how the model is asked.
@@ -45,17 +47,21 @@ class Config:
         kinds.check_closed(self.closed_tokens, self.by)
         if self.rewriter.context:
             raise InputError(
-                "rewriter.context is True, and RRR extracts nothing that could be shown: set it to "
-                "False, or take the method errr."
+                "rewriter.context is True, but RRR does not extract a context: set it to False, or "
+                "use the method errr."
             )
 
     @property
     def needs(self) -> Needs:
-        """Those of the writer of queries, the search and answering."""
+        """An index, and what the rewriter and answering need."""
         return Needs(search=True) | needs_of(rewriter=self.rewriter) | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Rewrites, retrieves, reads."""
         trace: steps.Trace = {}
         texts = await self.rewriter(question, "", tools, self.reader, trace)
-        return await queries.search_and_read(question, texts, tools, self, trace)
+        pool = await queries.search_for(
+            question, texts, tools, self.search, trace, search_question=self.search_question
+        )
+        reply = await queries.read(question, pool, tools, self, trace)
+        return Answer(question.id, reply.text, trace)

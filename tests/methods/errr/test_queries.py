@@ -115,7 +115,9 @@ def test_bad_settings(kind, bad):
 def searched(texts, search, itself=False):
     index = ScriptedIndex(PASSAGES, ANGLES)
     _, trace, cost = run(
-        lambda q, tools, trace: queries.search_for(q, texts, tools, search, trace, itself=itself),
+        lambda q, tools, trace: queries.search_for(
+            q, texts, tools, search, trace, search_question=itself
+        ),
         index=index,
     )
     return trace, cost
@@ -155,15 +157,15 @@ class Empty(ScriptedIndex):
 
 
 def test_where_nothing_is_found_the_model_answers_alone():
-    config = errr.Config(reader=READER)
-    llm = ScriptedModel({"": "Rome **"})
-    answer, trace, _ = run(
-        lambda q, tools, _: queries.search_and_read(q, ("first",), tools, config, _),
+    config = errr.Config(Prompted(context=False), reader=READER)
+    llm = ScriptedModel({"Queries:": "first **", "Answer:": "Rome **"})
+    answer, _, _ = run(
+        lambda question, tools, _: config.answer(question, tools),
         llm=llm,
         index=Empty(PASSAGES, ANGLES),
     )
-    assert trace["selected"] == {"ids": [], "scores": []} and answer.text == "Rome **"
-    assert llm.prompts[0].endswith("Question: Where is it?\nAnswer:")
+    assert answer.trace["selected"] == {"ids": [], "scores": []} and answer.text == "Rome **"
+    assert llm.prompts[1].endswith("Question: Where is it?\nAnswer:")
 
 
 SETS = [f"{base}{data}" for base in ("errr", "errr_small")

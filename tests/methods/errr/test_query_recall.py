@@ -1,14 +1,15 @@
 """Whose queries find more: what is searched for, how it is counted, what is refused."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from configs.errr import get_config
-from experiments import run as script
 from jaxrag.core import jsonl
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.factbook.build import Factbook
@@ -77,13 +78,13 @@ def test_each_writer_gets_as_many_passages(cache: str, dataset: Dataset, tmp_pat
     assert jsonl.read(again.path, key="queries") == rows
 
 
-def test_the_script_prints_means_and_differences(cache: str, tmp_path: Path, capsys: Any) -> None:
-    dataset = load_data(get_config("query_recall@tiny").data, Path(cache))
-    file = written(tmp_path, lines_of(recall.known(dataset)[:4]))
-    config = ["", "--config", "configs/errr.py:query_recall@tiny", f"--config.written={file}"]
-    told = [f"--config.cache={cache}", "--workdir", str(tmp_path / "job")]
-    script.main([*config, *told])
-    printed = capsys.readouterr().out
+def test_the_table_has_means_and_differences(cache: str, tmp_path: Path) -> None:
+    questions = recall.known(load_data(DATA, Path(cache)))[:4]
+    job = QueryRecall(written(tmp_path, lines_of(questions)), Bm25(), DATA, cache=cache)
+    (table,) = job.execute(tmp_path / "job").shown
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table)
+    printed = console.export_text()
     assert "student" in printed and printed.count("Δ +0.0 [+0.0, +0.0]") >= 3
 
 

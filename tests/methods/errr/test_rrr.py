@@ -40,5 +40,5 @@ def test_the_question_itself_may_be_searched_for():
 
 @pytest.mark.parametrize("rewriter", [Prompted(), Trained()])
 def test_a_writer_that_wants_to_be_shown_something_is_refused(rewriter):
-    with pytest.raises(InputError, match=r"rewriter\.context is True.*take the method errr"):
+    with pytest.raises(InputError, match=r"rewriter\.context is True.*use the method errr"):
         rrr.Config(rewriter)

@@ -1,13 +1,14 @@
-"""Training RRR's rewriter by PPO: the reader's answers, and what is found, reward its queries.
+"""Training of RRR's rewriter by PPO: its queries are rewarded by passages found and answers read.
 
-Ma et al. (2023); docs/methods.md, "ERRR: PPO". A rewriter that was warmed up on another model's
-queries writes queries for a question; the rest of the run is trainable RRR as it stands: search,
-and a reader that is not trained. All that the reader and the index are asked goes through the
-scheduler and the store, so a step that is repeated pays nothing twice.
+A rewriter that was warmed up on another model's queries writes queries for a question; search and a
+frozen reader follow, as in trainable RRR. Their requests go through the scheduler and the store, so
+a repeated step computes nothing twice.
 
 The directory of the job holds metrics.jsonl with a line for each step, every text with its queries
-and rewards in rollouts.jsonl, the checkpoints, the trained rewriter in ``optimizer``, and the
-figures of the questions held out in curves.jsonl and ppo.jsonl (`jaxrag.methods.errr.ppo.figures`).
+and rewards in rollouts.jsonl, the checkpoints, the trained rewriter in ``optimizer``, and metrics
+of the held-out questions in curves.jsonl and ppo.jsonl (`jaxrag.methods.errr.ppo.figures`).
+
+Source: Ma et al. (2023); docs/methods.md, "ERRR: PPO".
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ from jaxrag.training.student.student import Student
 from jaxrag.types import InputError
 
 OPTIMIZER = "optimizer"
-"""What the trained rewriter is called in the directory of a job."""
+"""Name of the trained rewriter in the directory of a job."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainRrr:
-    """What a rewriter is trained on and from.
+    """Trains RRR's rewriter.
 
     Attributes:
-      run: reader, index and the questions to train on; its method is `jaxrag.methods.errr.rrr`,
-        whose rewriter, a `queries.Trained`, says what is read and how queries are read out.
-      evaluation_data: questions held out, over the same passages.
-      checkpoint: the rewriter to begin with: a directory of a T5 or of a decoder, such as
-        `jaxrag.runs.student.job` leaves.
-      training: how.
+      run: reader, index and training questions; its method is `jaxrag.methods.errr.rrr`, whose
+        rewriter, a `queries.Trained`, gives its input and the most queries.
+      evaluation_data: held-out questions, over the same passages.
+      checkpoint: the initial rewriter: a directory of a T5 or of a decoder, such as
+        `jaxrag.runs.student.job` writes.
+      training: PPO's settings.
       worth: the reward.
-      max_source, max_target: most tokens of what it reads and writes.
-      evaluation_limit: how many of the questions held out, from the first; 0 is all.
+      max_source, max_target: most tokens of its input and output.
+      evaluation_limit: how many of the held-out questions, from the first; 0 is all.
       dtype: "float32" or "bfloat16"; "" is the first on CPUs, the second on accelerators.
-      seeds: how many times it is trained, from ``training.seed``; of more than one each has a
-        directory of its own, and curves and table are of all.
+      seeds: number of trainings, with consecutive seeds from ``training.seed``. Each of several has
+        a directory of its own; curves and table are over all.
     """
 
     run: Run
@@ -103,7 +104,7 @@ class TrainRrr:
         return rewriter
 
     def execute(self, workdir: str | Path) -> Outcome:
-        """Trains a rewriter, or continues its training.
+        """Trains a rewriter, or resumes its training.
 
         The path is that of its checkpoint, or of the directory of all seeds.
 
@@ -117,7 +118,7 @@ class TrainRrr:
 def _once(job: TrainRrr, workdir: Path) -> Path:
     if not job.checkpoint:
         raise InputError(
-            "No rewriter to begin with is named: give --config.checkpoint=DIRECTORY, such as the "
+            "checkpoint is empty: give --config.checkpoint=DIRECTORY, such as the "
             "one that distillation leaves (configs/errr.py:train_optimizer@SIZE)."
         )
     cache, run = Path(job.run.cache), job.run

@@ -1,7 +1,7 @@
-"""What a rewriter's queries are worth: by what they find, and by what the reader makes of that.
+"""PPO's reward of a rewriter's queries: EM + F1 + hit, by the passages found and the answer.
 
-Ma et al. (2023): EM + F1 + hit, the last 1 or -1. Reader and index are asked through the scheduler
-and the store, so that nothing is paid for twice.
+Ma et al. (2023). Reader and index are used through the scheduler and the store, so that no request
+is computed twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxrag.methods.errr.ppo.figures import columns
 from jaxrag.steps.asking import Trace
 from jaxrag.steps.tools import Tools
 from jaxrag.text.answers import contains
-from jaxrag.text.query_lists import ParsedQueries, parse_queries
+from jaxrag.text.query_lists import ParsedQueries
 from jaxrag.training.ppo.settings import check
 from jaxrag.types import Generation, InputError, Question
 
@@ -29,12 +29,12 @@ _log = logging.getLogger("jaxrag")
 
 @dataclasses.dataclass(frozen=True)
 class Worth:
-    """What queries are worth: EM + F1 + hit, the last 1 or -1 (Ma et al., 2023; released code).
+    """Weights of the reward EM + F1 + hit (Ma et al., 2023; released code).
 
     Attributes:
-      exact_match, f1: weights of how the reader answers; where both are 0 it is not asked.
-      hit: weight of whether what is read holds an answer: 1 where it does, -1 where it does not.
-      gold: a hit is a gold passage among what is read, not an answer in its text.
+      exact_match, f1: weights of the reader's scores; if both are 0, it is not asked.
+      hit: weight of a hit, 1 if the passages read contain an answer, else -1.
+      gold: a hit is a gold passage among those read, not an answer in their text.
     """
 
     exact_match: float = 1.0
@@ -46,7 +46,7 @@ class Worth:
         for name in ("exact_match", "f1", "hit"):
             check(f"worth.{name}", getattr(self, name))
         if not self.reads and not self.hit:
-            raise InputError("All weights of worth are 0: no text would be worth anything.")
+            raise InputError("All weights of worth are 0, so every reward is 0: set one above 0.")
 
     @property
     def reads(self) -> bool:
@@ -55,10 +55,10 @@ class Worth:
 
 
 def usable(dataset: Dataset, worth: Worth, limit: int) -> list[Question]:
-    """The questions whose queries can be rewarded, at most ``limit`` of them where that is not 0.
+    """The questions whose queries can be rewarded, at most ``limit`` of them; 0 is all.
 
     Raises:
-      InputError: there is none.
+      InputError: there are none.
     """
     needs = (worth.reads or (worth.hit and not worth.gold), bool(worth.hit and worth.gold))
     found = [
@@ -71,7 +71,8 @@ def usable(dataset: Dataset, worth: Worth, limit: int) -> list[Question]:
     )
     if not found:
         raise InputError(
-            f"No question of {dataset.name} has {what}, by which its queries would be rewarded."
+            f"No question of {dataset.name} has {what}, which rewards need: choose other data, or "
+            "other weights of worth."
         )
     if len(found) < len(dataset.questions):
         _log.warning(
@@ -83,7 +84,7 @@ def usable(dataset: Dataset, worth: Worth, limit: int) -> list[Question]:
 
 @dataclasses.dataclass(frozen=True)
 class Rewards:
-    """The reward of texts by what is found, and answered, with the queries in them."""
+    """The reward of generated texts: searches for their queries, reads, and scores."""
 
     method: rrr.Config
     live: int
@@ -96,32 +97,32 @@ class Rewards:
     def __call__(
         self, questions: Sequence[Question], texts: Sequence[Generation]
     ) -> tuple[list[float], list[dict[str, Any]]]:
-        """Rewards, and of each text its queries, whether they could be read, and its figures.
+        """Rewards, and the record of each text: its queries, whether it was parsed, and scores.
 
         Raises:
-          InputError: a question could not be answered; what others came to is stored.
+          InputError: a question could not be answered; the results of the others are stored.
         """
         most = self.method.rewriter.most
         found = [
-            parse_queries(
-                one.text, question.text, limit=most, truncated=one.finish_reason == "length"
-            )
+            queries.parse_generation(question, one, most)
             for question, one in zip(questions, texts, strict=True)
         ]
-        return self._of(questions, found)
+        return self._rewards(questions, found)
 
     def of_questions(self, questions: Sequence[Question]) -> dict[str, Any]:
-        """The figures of the questions themselves as queries, each "itself ..."."""
-        rewards, records = self._of(questions, [ParsedQueries((q.text,), True) for q in questions])
+        """Metrics of the questions as their own queries, named "itself ..."."""
+        rewards, records = self._rewards(
+            questions, [ParsedQueries((q.text,), True) for q in questions]
+        )
         own = columns(rewards, records)
         return {f"itself {name}": own[name] for name in own if name != "parsed"}
 
-    def _of(
+    def _rewards(
         self, questions: Sequence[Question], found: Sequence[ParsedQueries]
     ) -> tuple[list[float], list[dict[str, Any]]]:
         records: list[Any] = [None] * len(questions)
-        asked = enumerate(zip(questions, found, strict=True))
-        tasks = ((number, self._task(question, some)) for number, (question, some) in asked)
+        pairs = enumerate(zip(questions, found, strict=True))
+        tasks = ((number, self._task(question, some)) for number, (question, some) in pairs)
         failed: list[tuple[str, Exception]] = []
         for outcome in Scheduler(self.store, live=self.live).run(tasks):
             if outcome.error is not None:
@@ -142,25 +143,27 @@ class Rewards:
     def _task(
         self, question: Question, found: ParsedQueries
     ) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
-        async def judged() -> dict[str, Any]:
+        async def score() -> dict[str, Any]:
             trace = Trace()
             record: dict[str, Any] = {"queries": list(found.texts), "parsed": found.parsed}
+            pool = await queries.search_for(
+                question,
+                found.texts,
+                self.tools,
+                self.method.search,
+                trace,
+                search_question=self.method.search_question,
+            )
             if self.worth.reads:
-                given = found.texts, self.tools, self.method, trace
-                answer = await queries.search_and_read(question, *given)
-                scores = accuracy(answer.text, question.answers)
+                reply = await queries.read(question, pool, self.tools, self.method, trace)
+                scores = accuracy(reply.text, question.answers)
                 record |= {name: scores[name] for name in ("exact_match", "f1")}
-            else:
-                await queries.search_for(
-                    question, found.texts, self.tools, self.method.search, trace,
-                    itself=self.method.search_question,
-                )  # fmt: skip
             return record | {"hit": self._hit(question, trace["selected"]["ids"])}
 
-        return judged
+        return score
 
     def _hit(self, question: Question, ids: Sequence[str]) -> bool:
-        """Whether what is read holds a gold passage, or an answer."""
+        """Whether the passages include a gold one, or contain an answer."""
         if self.worth.gold:
             return not set(self.gold[question.id]).isdisjoint(ids)
         passages = self.dataset.passages.find(ids)

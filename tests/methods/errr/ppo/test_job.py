@@ -220,7 +220,7 @@ def test_settings_that_will_not_do(tmp_path: Path) -> None:
         job.TrainRrr(run, Factbook(), seeds=0)
     with pytest.raises(InputError, match="evaluate_every is 0"):
         job.TrainRrr(run, Factbook(), training=PPOTraining())
-    with pytest.raises(InputError, match=r"No rewriter to begin with.*--config\.checkpoint"):
+    with pytest.raises(InputError, match=r"checkpoint is empty: give --config\.checkpoint"):
         job.TrainRrr(run, Factbook()).execute(tmp_path)
 
 
