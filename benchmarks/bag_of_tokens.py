@@ -189,7 +189,7 @@ def measure(rows: int, peers: bool) -> float:
         start = time.perf_counter()
         ours = BagOfTokens.open(directory, *arguments, devices=jax.devices()[:1], verify=False)  # pyright: ignore[reportArgumentType]
         opened = time.perf_counter() - start
-        size = ours.bytes / rows
+        size = sum(file.bytes for file in ours.manifest.files) / rows
         print(
             f"{rows:,} passages: {size:.1f} bytes each ({size * 21e6 / 1e9:.2f} GB for 21 million),"
             f" files written at {rows / built.seconds:,.0f} a second, opened in {opened:.3f} s"

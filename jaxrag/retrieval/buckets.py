@@ -93,36 +93,25 @@ def batch_tokens(number: int | None) -> int:
 
 
 def tokenize(
-    tokenizer: PreTrainedTokenizerFast,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None = None,
-    *,
-    limit: int,
-) -> list[Tokens]:
-    """Token ids with special tokens, cut to ``limit``; of a pair the longer part is cut first."""
-    if not texts:
-        return []
-    found = tokenizer(
-        list(texts),
-        None if pairs is None else list(pairs),
-        truncation="longest_first",
-        max_length=limit,
-        return_attention_mask=False,
-    )
-    # Tokenizers of models trained without segments return none.
-    segments = found.get("token_type_ids") or [(0,) * len(ids) for ids in found["input_ids"]]
-    return [Tokens(*pair) for pair in zip(found["input_ids"], segments, strict=True)]
-
-
-def tokenize_each(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[Text], *, limit: int
 ) -> list[Tokens]:
-    """As `tokenize`, for texts and pairs in any order, which a tokenizer takes in two calls."""
-    alone = {i: text for i, text in enumerate(texts) if isinstance(text, str)}
-    pairs = {i: text for i, text in enumerate(texts) if not isinstance(text, str)}
-    first, second = [pair[0] for pair in pairs.values()], [pair[1] for pair in pairs.values()]
-    found = dict(zip(alone, tokenize(tokenizer, [*alone.values()], limit=limit), strict=True))
-    found |= zip(pairs, tokenize(tokenizer, first, second, limit=limit), strict=True)
+    """Token ids with special tokens, cut to ``limit``; of a pair the longer part is cut first."""
+    found: dict[int, Tokens] = {}
+    for in_pairs in (False, True):  # a call of a tokenizer takes either kind
+        places = [i for i, text in enumerate(texts) if isinstance(text, tuple) == in_pairs]
+        if places:
+            some: Any = [texts[i] for i in places]
+            encoded = tokenizer(
+                [pair[0] for pair in some] if in_pairs else some,
+                [pair[1] for pair in some] if in_pairs else None,
+                truncation="longest_first",
+                max_length=limit,
+                return_attention_mask=False,
+            )
+            ids = encoded["input_ids"]
+            # Tokenizers of models trained without segments return none.
+            segments = encoded.get("token_type_ids") or [(0,) * len(row) for row in ids]
+            found |= zip(places, map(Tokens, ids, segments), strict=True)
     return [found[i] for i in range(len(texts))]
 
 
@@ -184,21 +173,6 @@ def replicate(params: Any, mesh: Mesh | None) -> Any:
     return jax.device_put(params, NamedSharding(automatic_mesh(mesh), PartitionSpec()))
 
 
-def run(
-    compute: Callable[[TokenBatch], jax.Array],
-    inputs: Iterator[TokenBatch],
-    *,
-    count: int,
-    features: int,
-) -> Float[np.ndarray, "n d"]:
-    """Results [b d] of each batch, in the order of the texts."""
-    results = np.zeros((count, features), np.float32)
-    running = [(batch.rows, compute(batch)) for batch in inputs]  # all dispatched before any read
-    for rows, values in running:
-        results[np.asarray(rows)] = np.asarray(values)[: len(rows)]
-    return results
-
-
 def apply(
     compute: Callable[[TokenBatch], jax.Array],
     texts: Iterable[Text],
@@ -219,11 +193,14 @@ def apply(
     blocks, source = [], iter(texts)
     while window := list(islice(source, _WINDOW)):
         inputs = batches(
-            tokenize_each(network.tokenizer, window, limit=limit),
+            tokenize(network.tokenizer, window, limit=limit),
             limit=limit,
             batch_tokens=network.batch_tokens,
             pad_id=network.module.config.pad_token_id,
             mesh=network.mesh,
         )
-        blocks.append(run(compute, inputs, count=len(window), features=features))
+        running = [(batch.rows, compute(batch)) for batch in inputs]  # all before any is read
+        blocks.append(np.zeros((len(window), features), np.float32))
+        for rows, values in running:
+            blocks[-1][np.asarray(rows)] = np.asarray(values)[: len(rows)]
     return np.concatenate(blocks) if blocks else np.zeros((0, features), np.float32)

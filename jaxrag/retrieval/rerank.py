@@ -72,9 +72,7 @@ class CrossEncoderReranker:
           spec: a checkpoint, see :func:`jaxrag.models.checkpoint.files.locate`.
           max_length: tokens that a pair is cut to, the longer part first; None: as many as the
             network has positions.
-          dtype: "float32" or "bfloat16"; None: float32 on CPU, bfloat16 elsewhere.
-          batch_tokens: size of a batch; by default what suits the device.
-          mesh: devices over which a batch's rows are sharded, along the mesh's "data" axis.
+          dtype, batch_tokens, mesh: see `jaxrag.retrieval.dense.encoder.Encoder.load`.
 
         Raises:
           InputError: for an invalid checkpoint or setting.
@@ -133,29 +131,25 @@ def score_tokens(
 class QueryLikelihoodReranker:
     """A language model's likelihood of the query given the passage (UPR, Sachan et al. 2022).
 
-    The mean natural-log probability of the query's tokens (their eq 2) as the reply to ``prompt``,
-    which contains ``{passage}``. A passage too long for the model is an error even if the run's
+    The mean natural-log probability of the query's tokens (their eq 2) as the reply to
+    `QUERY_LIKELIHOOD_PROMPT`. A passage too long for the model is an error even if the run's
     reader truncates, because a score is of the whole passage.
     """
 
     model: LanguageModel
-    prompt: str = QUERY_LIKELIHOOD_PROMPT
-
-    def __post_init__(self) -> None:
-        if "{passage}" not in self.prompt:
-            raise InputError(f"The prompt does not contain '{{passage}}': {self.prompt!r}")
 
     @property
     def identity(self) -> str:
         """Canonical JSON of the language model and the prompt."""
-        settings = {"model": self.model.identity, "prompt": self.prompt}
+        settings = {"model": self.model.identity, "prompt": QUERY_LIKELIHOOD_PROMPT}
         return canonical({"query_likelihood": settings})
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, " n"]:
         """Mean log probability per token of each query, in nats; at most 0."""
         _check_pairs(queries, passages)
         prompts = [
-            (Message("user", self.prompt.replace("{passage}", passage)),) for passage in passages
+            (Message("user", QUERY_LIKELIHOOD_PROMPT.replace("{passage}", passage)),)
+            for passage in passages
         ]
         logprobs = self.model.logprob(prompts, queries)
         return np.array([np.mean(part) for part in logprobs], np.float32)

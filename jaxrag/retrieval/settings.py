@@ -1,4 +1,4 @@
-"""What every index's and every reranker's settings can do, and where indexes are kept."""
+"""Protocols of the settings of indexes and rerankers, and the directory of indexes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RerankerSettings(Protocol):
 
 
 def index_directory(cache: Path, *identities: str) -> Path:
-    """Where an index with these identities (encoder, passages, settings) is kept."""
+    """Where an index with these identities (encoder, passages, settings) is stored."""
     return cache / "indexes" / digest(*identities)[:16]
 
 
@@ -68,7 +68,7 @@ class CrossEncoder:
     checkpoint: str
 
     def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
-        """Reads the checkpoint onto the devices."""
+        """Loads the checkpoint onto the devices."""
         return rerank.CrossEncoderReranker.load(self.checkpoint)
 
 

@@ -5,7 +5,11 @@ import numpy as np
 import pytest
 
 from jaxrag.models.checkpoint.files import read_tensors
-from jaxrag.retrieval.rerank import CrossEncoderReranker, QueryLikelihoodReranker
+from jaxrag.retrieval.rerank import (
+    QUERY_LIKELIHOOD_PROMPT,
+    CrossEncoderReranker,
+    QueryLikelihoodReranker,
+)
 from jaxrag.types import InputError
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import BERT, CONFIGS, WORDS
@@ -129,23 +133,18 @@ def counted():
 
 def test_query_likelihood_by_hand():
     model = counted()
-    reranker = QueryLikelihoodReranker(model, prompt="<{passage}>")
-    # Prompts of 5 and 6 characters; tokens -1/5 -2/5 -3/5, mean -0.4; and -1/6.
+    reranker = QueryLikelihoodReranker(model)
+    prompts = [QUERY_LIKELIHOOD_PROMPT.replace("{passage}", text) for text in ("{x}", "rugs")]
     scores = reranker.score(["who is it", "what"], ["{x}", "rugs"])
-    np.testing.assert_allclose(scores, [-0.4, -1 / 6], rtol=1e-6)
+    # tokens -1/size, -2/size, -3/size, whose mean is -2/size; and -1/size
+    np.testing.assert_allclose(scores, [-2 / len(prompts[0]), -1 / len(prompts[1])], rtol=1e-6)
     assert scores.dtype == np.float32
-    assert [prompt for prompt, _ in model.scored] == ["<{x}>", "<rugs>"] and not model.prompts
+    assert [prompt for prompt, _ in model.scored] == prompts and not model.prompts
     assert reranker.score([], []).shape == (0,)
 
 
-def test_query_likelihoods_identity_and_prompt():
-    plain, other = (
-        QueryLikelihoodReranker(counted()),
-        QueryLikelihoodReranker(counted(), prompt="{passage}?"),
-    )
-    assert plain.identity != other.identity
+def test_query_likelihoods_identity_names_the_model():
+    plain = QueryLikelihoodReranker(counted())
     assert '\\"counted\\"' in plain.identity
-    with pytest.raises(InputError, match=r"does not contain '\{passage\}'"):
-        QueryLikelihoodReranker(counted(), prompt="What does it answer?")
     with pytest.raises(InputError, match="Query 0 is empty"):
         plain.score([""], ["rug"])

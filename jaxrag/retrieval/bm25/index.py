@@ -117,13 +117,7 @@ class Bm25Index:
         """Indexes a corpus, unless an undamaged index is there; opens it.
 
         The same corpus gives the same files. While it builds, memory holds 4 bytes for each word of
-        the corpus, and then about 40 for each distinct word of a passage.
-
-        Args:
-          directory: made if need be.
-          passages: the corpus.
-          settings: what counts as a word, and how it is scored.
-          verify: see `open`.
+        the corpus, and then about 40 for each distinct word of a passage. ``verify``: see `open`.
 
         Raises:
           InputError: no words to index, an invalid setting, an index of something else in the

@@ -1,4 +1,4 @@
-"""Passages on disk, read by row number and never all in memory."""
+"""Corpora on disk, read by row number and never held in memory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Passages:
     """A corpus: ``len``, ``passages[row]``, ``get(rows)``, iteration in row order.
 
     Attributes:
-      directory: where the corpus lies.
-      identity: hash of its content; the same passages in the same order have the same one.
+      directory: of the corpus.
+      identity: hash of the passages in their order.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -38,10 +38,10 @@ class Passages:
 
     @classmethod
     def open(cls, directory: str | Path) -> Passages:
-        """Open what ``write_passages`` wrote.
+        """Opens what `write_passages` wrote.
 
         Raises:
-          InputError: nothing there, unfinished, or a file is missing, cut short or damaged.
+          InputError: the directory is missing or unfinished, or a file is missing or damaged.
         """
         return cls(Path(directory))
 
@@ -79,9 +79,7 @@ class Passages:
         return [Passage(**row) for row in self._read(wanted)]
 
     def row_of(self, passage_id: str) -> int:
-        """The row that holds the passage of this id.
-
-        Found through a sorted array of hashes on disk, then confirmed by reading the row.
+        """The row of the passage with this id, by binary search in sorted hashes on disk.
 
         Raises:
           KeyError: no passage has this id.
@@ -92,7 +90,7 @@ class Passages:
         raise KeyError(passage_id)
 
     def find(self, ids: Sequence[str]) -> list[Passage]:
-        """The passages of these ids, in the given order, read in one batch.
+        """The passages with these ids, in the given order, read in one batch.
 
         Raises:
           KeyError: no passage has one of the ids.
@@ -114,14 +112,13 @@ class Passages:
 
 
 def write_passages(directory: str | Path, passages: Iterable[Passage]) -> Passages:
-    """Write a corpus as a TFDS data set of ArrayRecord files; rows keep the given order.
+    """Writes a corpus as a TFDS data set of ArrayRecord files; rows keep the given order.
 
-    The directory appears when everything is written. Memory: 8 bytes a passage while writing,
-    20 while the ids are sorted.
+    The directory appears once it is complete. Memory: 8 bytes a passage while writing, 20 while the
+    ids are sorted.
 
     Raises:
-      InputError: the directory holds something already, there are no passages, or two of them
-        share an id.
+      InputError: the directory is not empty, there are no passages, or two share an id.
     """
     hashes = array.array("Q")
 
@@ -153,7 +150,7 @@ def _hash(passage_id: str) -> int:
 
 
 def _refuse_duplicates(directory: Path, hashes: np.ndarray, rows: np.ndarray) -> None:
-    """Equal hashes lie side by side; only their passages are read, to tell ids from luck."""
+    """Reads the passages with equal hashes, to tell equal ids from collisions."""
     read = row_files.open_rows(directory, _SPLIT)
     for at in np.flatnonzero(hashes[1:] == hashes[:-1]):
         pair = rows[at : at + 2]

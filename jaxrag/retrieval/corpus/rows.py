@@ -1,10 +1,9 @@
 """Rows on disk: TFDS data sets in ArrayRecord files, without TensorFlow.
 
-Every data set of the package, passages and questions alike, is written here once and read
-here by row number. A directory appears whole or not at all: it is written beside its final
-place and renamed at the end, and its manifest (row counts, file sizes, content hash) is what
-makes it complete. The files are an ordinary TFDS data set, so that
-``tfds.builder_from_directory`` and Grain read them too.
+Passages and questions are written here once and read by row number. A directory is written under
+another name and renamed at the end; its manifest (row counts, file sizes, content hash) marks it as
+complete. The files are an ordinary TFDS data set, which ``tfds.builder_from_directory`` and Grain
+read too.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _ROWS_PER_WRITE = 4096
 
 
 class RowsManifest(NamedTuple):
-    """What a complete directory says about itself."""
+    """The manifest of a complete directory."""
 
     kind: str
     rows: dict[str, int]
@@ -54,22 +53,21 @@ def write_rows(
     about: Mapping[str, Any] | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> RowsManifest:
-    """Write the rows of each split, in their order, to a new directory.
+    """Writes the rows of each split, in their order, to a new directory.
 
-    The content hash is over the splits' names and rows, whatever the files look like.
+    The content hash covers the splits' names and rows, not the files.
 
     Args:
-      directory: made by this call; one that another process completes meanwhile with the same
-        rows is as good.
+      directory: made by this call; another process may complete it with the same rows meanwhile.
       splits: rows by split name; none may be empty.
-      kind: what the rows are ("passages"), checked when they are opened.
+      kind: kind of rows ("passages"), checked when they are opened.
       fields: each field's type, ``str`` or ``list`` (of strings).
-      about: plain JSON to keep in the manifest; not part of the content hash.
-      finish: called with the unfinished directory when all rows are in it; may add files.
+      about: plain JSON for the manifest; not part of the content hash.
+      finish: called with the unfinished directory after all rows are written; may add files.
 
     Raises:
-      InputError: the directory holds something already, a split is empty, a text is not valid
-        Unicode, or the disk is full.
+      InputError: the directory is not empty, a split is empty, a text is not valid Unicode, or the
+        disk is full.
     """
     directory = Path(directory).absolute()
     refuse_occupied(directory)
@@ -91,7 +89,7 @@ def write_rows(
 
 
 def refuse_occupied(directory: Path) -> None:
-    """Raise InputError unless the directory is missing or empty."""
+    """InputError unless the directory is missing or empty."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InputError(
             f"{directory}: holds something already; open it, choose another directory, or remove it"
@@ -99,16 +97,15 @@ def refuse_occupied(directory: Path) -> None:
 
 
 def is_complete(directory: Path) -> bool:
-    """Whether rows were written here to the end (their files may be damaged since)."""
+    """Whether the directory has a manifest; its files may have been damaged since."""
     return (Path(directory) / MANIFEST).is_file()
 
 
 def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
-    """The manifest of a directory, after checking that every file it lists has its size.
+    """The manifest of a directory, after checking the sizes of its files.
 
     Raises:
-      InputError: missing, unfinished, of another kind or version, or with a file that is
-        missing or cut short.
+      InputError: missing, unfinished, of another kind or version, or a file is missing or cut.
     """
     directory = Path(directory)
     way_out = "remove the directory and build it again"
@@ -138,9 +135,9 @@ def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
 
 
 def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
-    """A function from row numbers to rows of the split, read through TFDS in one batch.
+    """A function that reads the rows with given numbers of a split in one batch.
 
-    It raises InputError where the files do not hold what their checksums promise.
+    It raises InputError if a file does not match its checksum.
     """
     builder: Any = tfds.builder_from_directory(str(directory))
     source = builder.as_data_source(split=split)
@@ -218,10 +215,10 @@ def _file_sizes(directory: Path) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _unfinished(directory: Path) -> Iterator[Path]:
-    """An empty directory beside the final one; gone afterwards unless it was renamed.
+    """An empty directory beside the final one; removed afterwards unless it was renamed.
 
-    One process at a time builds in a folder (the lock goes with the process that holds it), so
-    what lies there from before is from a build that was killed, and is removed.
+    One process at a time builds in a folder (the lock ends with its process), so an existing
+    directory is left from a killed build, and is removed.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = directory.with_name(f".{directory.name}.partial")

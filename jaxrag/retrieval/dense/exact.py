@@ -55,15 +55,9 @@ class ExactIndex:
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> ExactIndex:
-        """Loads the vectors that `build_matrix` wrote onto the devices.
+        """Loads the matrix that ``encoder`` made of ``passages`` onto the devices.
 
-        Args:
-          directory: of the matrix.
-          encoder: the encoder it was made with.
-          passages: the corpus it was made from.
-          metric: how passages are scored, <q, p> or -|q - p|^2.
-          devices: JAX devices over which rows are sharded, by default all of this process.
-          verify: see `open_matrix`.
+        Rows are sharded over the JAX ``devices``, by default all of this process.
 
         Raises:
           InputError: an unknown metric; see `open_matrix`.
@@ -102,17 +96,19 @@ class ExactIndex:
         return self._search(queries, k, min(k + _SPARE, len(self.matrix)))
 
     def _search(self, queries: Float[np.ndarray, "q d"], k: int, wanted: int) -> list[Ranking]:
-        rankings = []
+        rankings, most = [], min(_CANDIDATES, len(self.matrix))
         for start in range(0, len(queries), _BLOCKS[-1]):
             block = queries[start : start + _BLOCKS[-1]]
-            found = self._device_search(_padded(block), wanted)
+            found = topk.sharded_search(
+                self.device_matrix, _padded(block), self.bias, k=wanted, mesh=self.mesh, axis="rows"
+            )
             candidates, last = np.asarray(found.rows), np.asarray(found.scores)[:, -1]
             ranked = rank(self.matrix, block, candidates[: len(block)], metric=self.metric)
             best = ranked.rankings(k)
-            if wanted < self._most:
+            if wanted < most:
                 sure = self._sure(block, ranked.scores[:, k - 1], last[: len(block)])
                 unsure = np.flatnonzero(~sure)
-                more = self._search(block[unsure], k, min(8 * wanted, self._most))
+                more = self._search(block[unsure], k, min(8 * wanted, most))
                 for at, ranking in zip(unsure, more, strict=True):
                     best[at] = ranking
             rankings += best
@@ -135,15 +131,6 @@ class ExactIndex:
             kth, terms = (kth + norms**2) / 2, (norms + self.longest) ** 2 / 2
         error = 2 * 2.0**-24 * (self.matrix.dimension + 2) * terms
         return (last + error < kth) | (norms == 0)
-
-    @property
-    def _most(self) -> int:
-        return min(_CANDIDATES, len(self.matrix))
-
-    def _device_search(self, queries: Float[np.ndarray, "q d"], k: int) -> topk.TopK:
-        return topk.sharded_search(
-            self.device_matrix, queries, self.bias, k=k, mesh=self.mesh, axis="rows"
-        )
 
 
 def _padded(queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "p d"]:

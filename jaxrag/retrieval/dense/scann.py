@@ -106,15 +106,8 @@ class ScannIndex:
         """Trains an index on the matrix in ``directory``, unless one is there, and opens it.
 
         The files go to a folder beside the matrix, one for each ``settings``. Training holds the
-        matrix in memory in float32.
-
-        Args:
-          directory: of the matrix that `build_matrix` wrote.
-          encoder: the encoder the matrix was made with.
-          passages: the corpus it was made from.
-          settings: how to train.
-          leaves_to_search: see `open`.
-          verify: see `open_matrix`.
+        matrix in memory in float32. ``leaves_to_search``: see `open`; ``verify``: see
+        `open_matrix`.
 
         Raises:
           InputError: see `open_matrix`; settings out of range; a full disk.

@@ -149,13 +149,8 @@ class BagOfTokens:
     ) -> BagOfTokens:
         """Opens what `build_bag_of_tokens` wrote with the same tokenizer from the same corpus.
 
-        Args:
-          directory: of the index.
-          passages: the corpus.
-          tokenizer: what passages were tokenized with.
-          devices: JAX devices that search, by default all of this process.
-          verify: whether to compare hashes of all files; None does so up to 1 GiB. Sizes are
-            always compared.
+        The JAX ``devices`` search, by default all of this process. ``verify`` compares the hashes
+        of all files; None does so up to 1 GiB.
 
         Raises:
           InputError: no index there, or it is incomplete, damaged, or made from something else.
@@ -178,11 +173,6 @@ class BagOfTokens:
 
     def __len__(self) -> int:
         return self.manifest.settings["passages"]["count"]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes on disk."""
-        return sum(file.bytes for file in self.manifest.files)
 
     def tokens(self, rows: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Token ids of the given rows' passages, in the given order: ascending, uint16.
@@ -226,14 +216,9 @@ def build_bag_of_tokens(
     file at most, about 15 seconds. Missing or damaged files are built again. A resumed build writes
     the same files as an uninterrupted one.
 
-    Args:
-      passages: the corpus.
-      tokenizer: makes the sets.
-      directory: made if need be.
-      shard_rows: passages of one file, at most 65,536.
-
     Raises:
-      InputError: an empty corpus, a directory that holds another index, or a full disk.
+      InputError: an empty corpus, more than 65,536 passages a file (``shard_rows``), a directory
+        that holds another index, or a full disk.
     """
     if shard_rows > MOST_ROWS:
         raise InputError(f"shard_rows is {shard_rows:,}; a file holds at most {MOST_ROWS:,} rows")

@@ -95,9 +95,7 @@ class SidrEncoder:
           own_tokens: whether it also keeps those of the text's own tokens.
           query_length, passage_length: tokens, special ones included, that a text is cut to.
           shared, first, scale: see `jaxrag.models.bert.sidr.load_towers`.
-          dtype: "float32" or "bfloat16"; None: float32 on CPU, bfloat16 elsewhere.
-          batch_tokens: size of a batch; by default what suits the device.
-          mesh: devices over which a batch's rows are sharded, along the mesh's "data" axis.
+          dtype, batch_tokens, mesh: see `jaxrag.retrieval.dense.encoder.Encoder.load`.
 
         Raises:
           InputError: for an invalid checkpoint or setting.

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.types import Passage
 
@@ -59,14 +58,25 @@ def explain(index: SidrIndex, question: str, rows: Sequence[int]) -> list[Match]
     encoder = index.encoder
     ask = encoder.token_vectors if index.search == "alpha" else encoder.embed
     query = ask([question])[0].astype(np.float64)
-    asked = encoder.token_vectors([question])[0] > 0
+    in_query = encoder.token_vectors([question])[0] > 0
     passages = index.passages.get(list(rows))
     weights = _passage_weights(index, passages, rows)
-    held = weights > 0 if index.search == "beta" else encoder.passage_bags(passages)
-    return [
-        _match(encoder, question, passage, query, weights[i], asked, held[i])
-        for i, passage in enumerate(passages)
-    ]
+    in_passage = weights > 0 if index.search == "beta" else encoder.passage_bags(passages)
+    matches = []
+    for i, passage in enumerate(passages):
+        products = query * weights[i]
+        score = float(products.sum())
+        ids = np.argsort(-products, kind="stable")[: np.count_nonzero(products > 0)]
+        names = encoder.tokenizer.convert_ids_to_tokens((ids + encoder.module.first).tolist())
+        columns = query[ids], weights[i, ids], products[ids], in_query[ids], in_passage[i, ids]
+        terms = tuple(
+            Term(name, q, p, product / score, *present)
+            for name, q, p, product, *present in zip(
+                names, *(column.tolist() for column in columns), strict=True
+            )
+        )
+        matches.append(Match(question, passage, score, terms))
+    return matches
 
 
 def _passage_weights(
@@ -84,30 +94,3 @@ def _passage_weights(
         ids, values = index.index.vectors(rows)  # type: ignore[union-attr]
         np.put_along_axis(dense, ids.astype(np.int64), values, axis=1)
     return dense[:, :-1]  # padding is in the last column
-
-
-def _match(
-    encoder: SidrEncoder,
-    question: str,
-    passage: Passage,
-    query: Float[np.ndarray, " v"],
-    weights: Float[np.ndarray, " v"],
-    asked: Bool[np.ndarray, " v"],
-    held: Bool[np.ndarray, " v"],
-) -> Match:
-    products = query * weights
-    score = float(products.sum())
-    places = np.argsort(-products, kind="stable")[: np.count_nonzero(products > 0)]
-    names = encoder.tokenizer.convert_ids_to_tokens((places + encoder.module.first).tolist())
-    terms = tuple(
-        Term(
-            str(name),
-            float(query[place]),
-            float(weights[place]),
-            float(products[place]) / score,
-            bool(asked[place]),
-            bool(held[place]),
-        )
-        for name, place in zip(names, places, strict=True)
-    )
-    return Match(question, passage, score, terms)

@@ -77,7 +77,16 @@ class Sidr:
         if self._over_tokens:
             index = bag_of_tokens.build_bag_of_tokens(passages, self._bags(path), directory)
         else:
-            index = _build_vectors(encoder, passages, directory)
+            identity = canonical({"passages_of": encoder.identity, "own_tokens": False})
+            kept = dataclasses.replace(encoder, own_tokens=False, identity=identity)
+            index = sparse.build_sparse(
+                passages,
+                kept.embed_passages,
+                identity,
+                directory,
+                vocabulary=kept.dimension,
+                length=kept.entries,
+            )
         return SidrIndex.make(encoder, passages, index, search=self.search, m=self.m)
 
     def encoder(self) -> SidrEncoder:
@@ -136,16 +145,3 @@ class Sidr:
         return BagTokenizer.load(
             tokenizer_path(path), first=first_token(path), max_length=self.bag_length
         )
-
-
-def _build_vectors(encoder: SidrEncoder, passages: Passages, directory: Path) -> sparse.SparseIndex:
-    identity = canonical({"passages_of": encoder.identity, "own_tokens": False})
-    kept = dataclasses.replace(encoder, own_tokens=False, identity=identity)
-    return sparse.build_sparse(
-        passages,
-        kept.embed_passages,
-        kept.identity,
-        directory,
-        vocabulary=kept.dimension,
-        length=kept.entries,
-    )

@@ -66,14 +66,10 @@ class SparseIndex:
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> SparseIndex:
-        """Opens what `build_sparse` wrote from the same corpus.
+        """Opens what `build_sparse` wrote from the same corpus with the ``encoder`` of an identity.
 
-        Args:
-          directory: of the index.
-          passages: the corpus.
-          encoder: identity of the encoder it was made with.
-          devices: JAX devices that search, by default all of this process.
-          verify: whether to compare hashes of all files; None does so up to 1 GiB.
+        The JAX ``devices`` search, by default all of this process. ``verify`` compares the hashes
+        of all files; None does so up to 1 GiB.
 
         Raises:
           InputError: no index there, or it is incomplete, damaged, or made from something else.
@@ -240,7 +236,7 @@ def build_sparse(
     Args:
       passages: the corpus.
       encode: computes ids and weights [n length].
-      identity: canonical JSON of all that determines what ``encode`` gives.
+      identity: canonical JSON of all that determines the results of ``encode``.
       directory: made if need be.
       vocabulary: ids are below it; at most 65,535.
       length: entries of a passage.

@@ -112,39 +112,6 @@ def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
     return finished(path)
 
 
-def scores(
-    files: Sequence[TokenFile],
-    queries: Float[np.ndarray, "q v"],
-    query_of: Int[np.ndarray, " m"],
-    columns: Int[np.ndarray, " m"],
-    span: int,
-) -> tuple[Float[np.ndarray, " m"], Int[np.ndarray, " m"]]:
-    """Scores (float64) and corpus rows of pairs of a query and a passage.
-
-    A score is summed token by token in ascending order, independently of the other pairs.
-
-    Args:
-      files: of the index.
-      queries: float32 weights, with a column of zeros at the end.
-      query_of: each pair's query.
-      columns: each pair's passage, as its column counted over all files.
-      span: columns of a file.
-    """
-    flat, vocabulary = queries.reshape(-1), queries.shape[1] - 1
-    found, rows = np.empty(len(columns)), np.empty(len(columns), np.int64)
-    order = np.argsort(columns)  # neighbours have one length and lie together in memory
-    cuts = np.searchsorted(columns[order], span * np.arange(1, len(files)))
-    for file, pairs in zip(files, np.split(order, cuts), strict=True):
-        for start in range(0, len(pairs), _PAIRS):
-            some = pairs[start : start + _PAIRS]
-            column = columns[some] % span
-            ids = np.minimum(file.tokens(column), vocabulary)
-            at = query_of[some][:, None] * (vocabulary + 1) + ids
-            found[some] = _sum(np.take(flat, at, mode="clip"))
-            rows[some] = file.first + file.order[column].astype(np.int64)
-    return found, rows
-
-
 def every_score(
     file: TokenFile, query: Float[np.ndarray, " v"]
 ) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
@@ -157,7 +124,11 @@ def every_score(
 
 
 class BestPassages:
-    """The ``k`` best of the passages scored so far for each query, best first."""
+    """The ``k`` best of the passages scored so far for each query, best first.
+
+    ``queries`` are float32 weights with a column of zeros at the end. Passages are given by their
+    columns, counted over files of ``span`` columns each.
+    """
 
     def __init__(
         self,
@@ -181,7 +152,7 @@ class BestPassages:
     ) -> None:
         """Scores the passages of these columns for the queries ``query_of``."""
         new, columns = np.broadcast_to(query_of, where.shape)[where], columns[where]
-        found, rows = scores(self.files, self.queries, new, columns, self.span)
+        found, rows = self._scores(new, columns)
         kept = found >= self.kth[new]
         of = np.concatenate([self.query_of, new[kept]])
         found = np.concatenate([self.scores, found[kept]])
@@ -190,6 +161,27 @@ class BestPassages:
         starts = np.searchsorted(of[order], np.arange(len(self.queries)))
         order = order[np.arange(len(order)) - starts[of[order]] < self.k]
         self.query_of, self.scores, self.rows = of[order], found[order], rows[order]
+
+    def _scores(
+        self, query_of: Int[np.ndarray, " m"], columns: Int[np.ndarray, " m"]
+    ) -> tuple[Float[np.ndarray, " m"], Int[np.ndarray, " m"]]:
+        """Scores (float64) and corpus rows of pairs of a query and a passage's column.
+
+        A score is summed token by token in ascending order, independently of the other pairs.
+        """
+        flat, vocabulary = self.queries.reshape(-1), self.queries.shape[1] - 1
+        found, rows = np.empty(len(columns)), np.empty(len(columns), np.int64)
+        order = np.argsort(columns)  # neighbours have one length and lie together in memory
+        cuts = np.searchsorted(columns[order], self.span * np.arange(1, len(self.files)))
+        for file, pairs in zip(self.files, np.split(order, cuts), strict=True):
+            for start in range(0, len(pairs), _PAIRS):
+                some = pairs[start : start + _PAIRS]
+                column = columns[some] % self.span
+                ids = np.minimum(file.tokens(column), vocabulary)
+                at = query_of[some][:, None] * (vocabulary + 1) + ids
+                found[some] = _sum(np.take(flat, at, mode="clip"))
+                rows[some] = file.first + file.order[column].astype(np.int64)
+        return found, rows
 
     @property
     def _starts(self) -> Int[np.ndarray, " p"]:

@@ -48,7 +48,12 @@ class BraveClient:
         )
 
     def search(self, query: str, count: int) -> list[WebPage]:
-        """See `SearchClient`; the query is cut to 50 words and 400 characters."""
+        """The first ``count`` results, best first; the query is cut to 50 words, 400 characters.
+
+        Raises:
+          InputError: the engine refuses this query.
+          EngineDown: the engine answers no query; see `jaxrag.core.http.HttpClient`.
+        """
         parameters = {"q": shortened(query), "count": str(count)}
         pages = self._server.request(
             "GET", "/res/v1/web/search", parameters=parameters, read=_brave_pages
@@ -142,7 +147,7 @@ class SearxngClient:
         )
 
     def search(self, query: str, count: int) -> list[WebPage]:
-        """See `SearchClient`; requests pages of results until there are enough."""
+        """See `BraveClient.search`; requests pages of results until there are enough."""
         found: list[WebPage] = []
         for number in range(1, _SEARXNG_PAGES + 1):
             parameters = {"q": query, "format": "json", "pageno": str(number)}

@@ -22,14 +22,14 @@ from jaxrag.core.http import check_address
 from jaxrag.engines.scheduler import Workers
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.web import engines as web_engines
 from jaxrag.retrieval.web.cache import StoredSearch, WebCache
-from jaxrag.retrieval.web.pages import SearchClient, SearchRefusedError, WebPage, passage_of, row_in
+from jaxrag.retrieval.web.engines import BRAVE, BRAVE_MOST, BraveClient, SearxngClient
+from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, passage_of, row_in
 from jaxrag.types import EngineDown, InputError, Passage, Ranking
 
 _log = logging.getLogger("jaxrag")
 _NUMERICS = "jaxrag-web-1"  # part of the identity; raise it when passages change
-_MOST = {"brave": web_engines.BRAVE_MOST, "searxng": 100}  # results of a search
+_MOST = {"brave": BRAVE_MOST, "searxng": 100}  # results of a search
 _NAMED = 5  # queries quoted in a message
 _LOGGED = 100  # queries between two lines of the log
 
@@ -137,14 +137,14 @@ class Web:
 
     @property
     def _url(self) -> str:
-        return (self.url or web_engines.BRAVE).rstrip("/")
+        return (self.url or BRAVE).rstrip("/")
 
     @property
     def _source(self) -> str:
         shown = {"engine": self.engine, "url": self._url, "count": self.count}
         return canonical({"numerics": _NUMERICS, **shown})
 
-    def _client(self) -> SearchClient:
+    def _client(self) -> BraveClient | SearxngClient:
         options = {"rate": self.rate, "timeout": self.timeout, "patience": self.patience}
         variable = self.key_variable or ("BRAVE_API_KEY" if self.engine == "brave" else "")
         key = os.environ.get(variable, "").strip() if variable else ""
@@ -158,8 +158,8 @@ class Web:
                 f"the value of {variable} is not a key: it has spaces or invalid characters."
             )
         if self.engine == "brave":
-            return web_engines.BraveClient(self._url, key=key, **options)
-        return web_engines.SearxngClient(self._url, key=key, **options)
+            return BraveClient(self._url, key=key, **options)
+        return SearxngClient(self._url, key=key, **options)
 
 
 class WebPassages:
@@ -224,7 +224,7 @@ class WebIndex:
 
     def __init__(
         self,
-        client: SearchClient | None,
+        client: BraveClient | SearxngClient | None,
         cache: WebCache,
         *,
         source: str,

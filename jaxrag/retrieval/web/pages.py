@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from jaxrag.core.hashing import digest
 from jaxrag.types import EngineDown, InputError, Passage
@@ -25,19 +25,6 @@ class WebPage(NamedTuple):
     url: str
     title: str
     snippet: str
-
-
-class SearchClient(Protocol):
-    """A search engine on the web."""
-
-    def search(self, query: str, count: int) -> list[WebPage]:
-        """The engine's first ``count`` results, best first; fewer if it has no more.
-
-        Raises:
-          InputError: the engine refuses this query.
-          EngineDown: the engine answers no query; see `jaxrag.core.http.HttpClient`.
-        """
-        ...
 
 
 def plain(text: object, *, tags: bool = False) -> str:

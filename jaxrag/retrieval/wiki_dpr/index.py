@@ -42,7 +42,7 @@ from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
 from jaxrag.retrieval.dense.settings import BiEncoder
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
 from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published
-from jaxrag.types import InputError, Passage, Ranking
+from jaxrag.types import InputError, Passage
 
 PASSAGES, VECTORS = "passages", "vectors"
 _IMPORT = "published vectors"
@@ -102,14 +102,15 @@ class WikiDpr:
           InputError: nothing is imported and no ``source`` given; see `import_published`.
         """
         directory, encoder = self.directory(passages, cache), self.encoder.load()
-        if why := trouble(directory, verify=self.verify or None):
+        state = state_of(directory / VECTORS, KIND, verify=self.verify or None)
+        if state != "built" or not is_complete(directory / PASSAGES):
             if not self.source:
                 raise InputError(
-                    f"{directory} holds no complete import: {why}. Give the folder of the "
+                    f"{directory} holds no complete import ({state}). Give the folder of the "
                     "published files: --config.index.source=FOLDER."
                 )
             import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
-        return PublishedIndex(self._index(directory, encoder), encoder)
+        return with_questions(self._index(directory, encoder), encoder)
 
     def directory(self, passages: Passages, cache: Path) -> Path:
         """Where the import is stored."""
@@ -128,7 +129,7 @@ class WikiDpr:
     def dimension(self) -> None:
         """Vectors are imported, not built."""
 
-    def _index(self, directory: Path, questions: TextEncoder) -> Retriever:
+    def _index(self, directory: Path, questions: TextEncoder) -> ExactIndex | ScannIndex:
         passages = Passages.open(directory / PASSAGES)
         encoder, where = PublishedVectors.of(directory, questions), directory / VECTORS
         if self.exact:
@@ -195,17 +196,6 @@ def import_published(
             chunk_rows=chunk_rows,
             label="importing vectors",
         )
-
-
-def trouble(directory: Path, *, verify: bool | None) -> str | None:
-    """Why an import cannot be opened, or None.
-
-    ``verify`` compares hashes of all vectors; None does so up to 1 GiB.
-    """
-    if not is_complete(directory / PASSAGES):
-        return "its passages are not there"
-    state = state_of(directory / VECTORS, KIND, verify=verify)
-    return None if state == "built" else state
 
 
 def _begin(directory: Path, described: dict[str, Any]) -> None:
@@ -278,27 +268,7 @@ class PublishedVectors:
         )
 
 
-class PublishedIndex:
-    """A `Retriever` over imported vectors: an index of them, and the encoder of questions."""
-
-    def __init__(self, index: Retriever, encoder: TextEncoder) -> None:
-        self.index, self.encoder = index, encoder
-        parts = {"index": index, "questions": encoder}
-        self.identity = canonical({name: json.loads(p.identity) for name, p in parts.items()})
-
-    @property
-    def passages(self) -> Passages:
-        """The imported passages."""
-        return self.index.passages
-
-    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
-        """Vectors of questions, float32."""
-        return self.encoder.embed(texts)
-
-    def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
-        """See `Retriever`."""
-        return self.index.search(vectors, k)
-
-    def vectors(self, rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
-        """Imported vectors, float32."""
-        return self.index.vectors(rows)
+def with_questions(index: ExactIndex | ScannIndex, encoder: TextEncoder) -> Retriever:
+    """An index of imported vectors that embeds queries with the encoder of questions."""
+    parts = {"index": json.loads(index.identity), "questions": json.loads(encoder.identity)}
+    return dataclasses.replace(index, identity=canonical(parts), encoder=encoder)

@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -32,32 +32,6 @@ _FORMS = (
     "either *.parquet with the columns id, text, title and embeddings, or one *.tsv or *.tsv.gz "
     "(columns id, text, title) and *.npy files with as many rows of vectors"
 )
-
-
-class Published(Protocol):
-    """Passages and their vectors, in the same order."""
-
-    @property
-    def count(self) -> int:
-        """Number of passages."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        ...
-
-    def passages(self) -> Iterator[Passage]:
-        """The passages, read lazily; InputError for an invalid file."""
-        ...
-
-    def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
-        """The vectors of consecutive rows, float32 or float16; fastest in order.
-
-        Raises:
-          InputError: a file is damaged, or a vector is missing or of another length.
-        """
-        ...
 
 
 def open_published(folder: str | Path) -> Published:
@@ -103,7 +77,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 class NpyVectors:
-    """`Published` as a table of passages and arrays of vectors [n d], float16 or float32.
+    """Passages in a table and their vectors in arrays [n d], float16 or float32, in one order.
 
     If there is an ``ids.npy`` [n] beside them, the passages' ids are compared with it.
     """
@@ -119,7 +93,11 @@ class NpyVectors:
         self.count, self.dimension = int(self._starts[-1]), next(iter(widths))
 
     def passages(self) -> Iterator[Passage]:
-        """See `Published`; InputError at the end if there are not as many as vectors."""
+        """The passages, read lazily.
+
+        Raises:
+          InputError: an invalid file; at the end, if there are not as many passages as vectors.
+        """
         ids, number = self._ids(), 0
         for number, (name, text, title) in enumerate(_lines(self._table), start=1):
             if number > self.count:
@@ -138,7 +116,7 @@ class NpyVectors:
             )
 
     def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
-        """See `Published`; the files are memory-mapped during the call only."""
+        """The vectors of consecutive rows; the files are memory-mapped during the call only."""
         first = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
         parts = []
         for path, start in zip(self._arrays[first:], self._starts[first:], strict=False):
@@ -212,7 +190,7 @@ class _Group(NamedTuple):
 
 
 class ParquetVectors:
-    """`Published` as parquet files.
+    """Passages and their vectors in parquet files.
 
     Vectors are decoded a few thousand rows at a time. Reading on from where the last call ended
     costs nothing; any other row decodes its row group from the beginning.
@@ -244,7 +222,7 @@ class ParquetVectors:
         return cls(groups, count)
 
     def passages(self) -> Iterator[Passage]:
-        """See `Published`."""
+        """The passages, read lazily; InputError for an invalid file."""
         for path in dict.fromkeys(group.path for group in self._groups):
             with _reading(path), _opened(path) as file:
                 for batch in file.iter_batches(_BATCH, columns=list(_TEXTS)):
@@ -255,7 +233,11 @@ class ParquetVectors:
                         yield Passage(str(name), title or "", text)
 
     def vectors(self, rows: range) -> Float[np.ndarray, "n d"]:
-        """See `Published`."""
+        """The vectors of consecutive rows, float32; fastest in order.
+
+        Raises:
+          InputError: a file is damaged, or a vector is missing or of another length.
+        """
         if rows.start != self._at:
             self._stream, self._rest = self._batches(rows.start), self._rest[:0]
         parts, missing = [], len(rows)
@@ -347,3 +329,7 @@ def _matrix(column: Any, path: Path, start: int) -> Float[np.ndarray, "n d"]:
     values = column.flatten().to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):  # `as_stored` reports it
         return values.reshape(len(column), -1).astype(np.float32, copy=False)
+
+
+Published = NpyVectors | ParquetVectors
+"""Passages and their vectors: ``count``, ``dimension``, ``passages()`` and ``vectors(rows)``."""

@@ -150,8 +150,10 @@ def files(directory: Path) -> dict[str, bytes]:
 
 BUILD = """
 import sys
-from tests.retrieval.bm25.test_index import TEXTS, Bm25Index, FakePassages
-print(Bm25Index.build(sys.argv[1], FakePassages(len(TEXTS), TEXTS)).identity)
+from jaxrag.retrieval.bm25.index import Bm25Index
+from tests.retrieval.fakes import FakePassages
+texts = sys.argv[2:]
+print(Bm25Index.build(sys.argv[1], FakePassages(len(texts), texts)).identity)
 """
 
 
@@ -161,7 +163,7 @@ def test_the_same_corpus_gives_the_same_files_in_every_process(tmp_path) -> None
         "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     )  # sets of words are ordered by it
     done = subprocess.run(
-        [sys.executable, "-c", BUILD, str(tmp_path / "there")],
+        [sys.executable, "-c", BUILD, str(tmp_path / "there"), *TEXTS],
         env=os.environ | {"PYTHONHASHSEED": other},
         cwd=Path(__file__).parents[3],
         capture_output=True,

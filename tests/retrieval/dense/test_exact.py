@@ -85,7 +85,7 @@ def test_eight_devices_find_what_one_finds(tmp_path, metric) -> None:
         tmp_path, one.encoder, one.passages, metric=metric, devices=jax.devices()
     )
     assert len(jax.devices()) == 8
-    for k in (1, 10, 30, 200):
+    for k in (10, 200):
         assert many.search(queries, k) == one.search(queries, k)
 
 

@@ -31,7 +31,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     count=st.integers(1, 40),
     shard_rows=st.integers(1, 50),
@@ -55,10 +55,10 @@ def test_rows_are_the_passages_vectors(count, shard_rows, chunk_rows, dtype, dat
         assert np.array_equal(matrix[start:stop], expected[start:stop])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
-    shard_rows=st.integers(1, 30),
-    chunk_rows=st.integers(1, 12),
+    shard_rows=st.integers(4, 30),
+    chunk_rows=st.integers(2, 12),
     cuts=st.lists(st.integers(0, 30), max_size=3),
 )
 def test_an_interrupted_build_resumes(shard_rows, chunk_rows, cuts) -> None:

@@ -103,33 +103,37 @@ WEIGHTS = {
 }
 
 
-@settings(max_examples=5, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), shard_rows=st.sampled_from([64, 150]))
-def test_float64_reference(seed, shard_rows) -> None:
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), count=st.sampled_from([9, 150]))
+def test_float64_reference(seed, count) -> None:
     """Ties, copies of passages, empty ones, and weights of every kind, in one batch and alone."""
     rng = np.random.default_rng(seed)
-    bags = random_bags(rng, int(rng.choice([1, 9, 150])))
+    bags = random_bags(rng, count)
     for row in rng.integers(0, len(bags), len(bags) // 2):
         bags[row] = bags[0]
     queries = np.array([make(rng) for make in WEIGHTS.values()], np.float32)
     with tempfile.TemporaryDirectory() as directory:
-        index = build(directory, bags, shard_rows=shard_rows)
-        for k in (1, 7, 1000):
+        index = build(directory, bags, shard_rows=64)
+        for k in (7, 1000):
             check(index, bags, queries, k)
-            check(index, bags, queries[3:4], k)
+        check(index, bags, queries[3:4], 7)
+
+
+def test_a_corpus_of_one_passage(tmp_path) -> None:
+    index = build(tmp_path, [[3, 5]])
+    check(index, [[3, 5]], np.eye(V, dtype=np.float32)[3:5], 2)
 
 
 def test_many_passages(tmp_path) -> None:
     """Far more than are looked into: most must be left out by their bounds."""
     rng = np.random.default_rng(0)
-    bags = random_bags(rng, 6000)
+    bags = random_bags(rng, 2000)
     bags[1000:1200] = bags[7:8] * 200
-    index = build(tmp_path, bags, shard_rows=2500)
+    index = build(tmp_path, bags, shard_rows=900)
     ordinary = rng.gamma(2.0, 1.0, (5, V)).astype(np.float32)
     ties = rng.choice([0, 1], (2, V)).astype(np.float32)
-    for k in (1, 20):
-        check(index, bags, np.concatenate([ordinary, ties]), k)
-        check(index, bags, ordinary[:1], k)
+    check(index, bags, np.concatenate([ordinary, ties]), 20)
+    check(index, bags, ordinary[:1], 1)
 
 
 def test_little_is_scored_in_full(tmp_path, monkeypatch) -> None:
@@ -137,9 +141,11 @@ def test_little_is_scored_in_full(tmp_path, monkeypatch) -> None:
     bags = random_bags(rng, 20_000)
     index = build(tmp_path, bags)
     scored = []
-    original = token_tiles.scores
+    original = token_tiles.BestPassages._scores
     monkeypatch.setattr(
-        token_tiles, "scores", lambda *args: scored.append(len(args[2])) or original(*args)
+        token_tiles.BestPassages,
+        "_scores",
+        lambda *args: scored.append(len(args[1])) or original(*args),
     )
     monkeypatch.setattr(token_search.TokenSearch, "_search_all", None)
     queries = rng.gamma(2.0, 1.0, (1, V)).astype(np.float32)
@@ -149,11 +155,11 @@ def test_little_is_scored_in_full(tmp_path, monkeypatch) -> None:
 
 def test_a_query_finds_the_same_whatever_is_asked_beside_it(tmp_path) -> None:
     rng = np.random.default_rng(2)
-    bags = random_bags(rng, 700)
-    index = build(tmp_path, bags, shard_rows=300)
+    bags = random_bags(rng, 300)
+    index = build(tmp_path, bags, shard_rows=150)
     queries = (10.0 ** rng.uniform(-6, 6, (70, V))).astype(np.float32)  # sums round
     together = index.search(queries, 9)
-    for size in (1, 5, 40):
+    for size in (1, 40):
         assert index.search(queries[70 - size :], 9) == together[70 - size :]
     order = rng.permutation(70)
     assert index.search(queries[order], 9) == [together[i] for i in order]
@@ -167,9 +173,8 @@ def test_eight_devices_find_what_one_finds(tmp_path) -> None:
     assert one.searcher.mapped and not many.searcher.mapped
     assert len(many.searcher.parts[0].slots.sharding.device_set) == 8
     queries = rng.gamma(2.0, 1.0, (6, V)).astype(np.float32)
-    for k in (5, 1000):
-        assert many.search(queries, k) == one.search(queries, k)
-        assert many.search(queries[:1], k) == one.search(queries[:1], k)
+    assert many.search(queries, 5) == one.search(queries, 5)
+    assert many.search(queries[:1], 1000) == one.search(queries[:1], 1000)
 
 
 def test_a_processor_reads_the_map_itself(tmp_path) -> None:
@@ -347,7 +352,7 @@ def test_real_text_from_end_to_end(bert, tmp_path) -> None:
     index = BagOfTokens.open(tmp_path, passages, bert, devices=ONE)
     bags = bert.tokens(passages.rows)
     assert all(map(np.array_equal, index.tokens(range(len(texts))), bags))
-    assert index.bytes / len(texts) < 200
+    assert sum(file.bytes for file in index.manifest.files) / len(texts) < 200
     rng = np.random.default_rng(0)
     query = np.zeros((6, bert.vocabulary), np.float32)
     for row, chosen in zip(query, rng.integers(0, len(texts), 6), strict=True):

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jaxrag.retrieval.corpus.manifest import read_manifest
+from jaxrag.retrieval.corpus.manifest import read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.matrix import KIND
 from jaxrag.retrieval.dense.settings import BiEncoder
 from jaxrag.retrieval.wiki_dpr import index as wiki_dpr
 from jaxrag.retrieval.wiki_dpr.index import (
-    PublishedIndex,
     PublishedVectors,
     WikiDpr,
     import_published,
@@ -24,6 +24,10 @@ from jaxrag.types import InputError, Passage
 from tests.retrieval.fakes import VectorEncoder
 
 D = 8
+
+
+def imported_state(directory):
+    return state_of(directory / "to" / "vectors", KIND, verify=True)
 
 
 def vectors_of(count, dimension=D, seed=0):
@@ -160,11 +164,11 @@ def test_an_interrupted_import_goes_on(tmp_path, write, after, monkeypatch) -> N
     monkeypatch.setattr(wiki_dpr, "open_published", counted)
     with pytest.raises(RuntimeError, match="power"):
         import_published(tmp_path / "source", tmp_path / "to", **options)
-    assert wiki_dpr.trouble(tmp_path / "to", verify=True)
+    assert imported_state(tmp_path) != "built"
     import_published(tmp_path / "source", tmp_path / "to", **options)
     rows = [row for chunk in asked[: after - 1] + asked[after:] for row in chunk]
     assert rows == list(range(55))  # none is read twice
-    assert wiki_dpr.trouble(tmp_path / "to", verify=True) is None
+    assert imported_state(tmp_path) == "built"
     check(tmp_path / "to", every)
     for path in (tmp_path / "whole").rglob("*.npy"):
         assert (
@@ -215,7 +219,7 @@ def refused(tmp_path, said, dimension=D):
     """The import is refused, and leaves nothing that would be taken for one."""
     with pytest.raises(InputError, match=said):
         import_published(tmp_path / "source", tmp_path / "to", dimension=dimension)
-    assert wiki_dpr.trouble(tmp_path / "to", verify=True)
+    assert imported_state(tmp_path) != "built"
 
 
 @pytest.mark.parametrize("write", [parquet, npy])
@@ -382,7 +386,7 @@ def imported(tmp_path, *, metric, unit=False):
     encoder = PublishedVectors.of(directory, queries)
     passages = Passages.open(directory / "passages")
     inner = ExactIndex.open(directory / "vectors", encoder, passages, metric=metric)
-    return every, PublishedIndex(inner, queries)
+    return every, wiki_dpr.with_questions(inner, queries)
 
 
 @pytest.mark.parametrize("metric", ["l2", "inner_product"])
@@ -421,10 +425,10 @@ def test_identity_tells_index_and_question_encoder(tmp_path) -> None:
     told = json.loads(index.identity)
     assert told["index"]["exact"] == "l2" and "vectors" in told["questions"]
     assert told["index"]["matrix"]["encoder"]["published"][0]["name"] == "a.parquet"
-    other = PublishedIndex(index.index, VectorEncoder(np.ones((1, D)), vectors_of(2)))
+    other = wiki_dpr.with_questions(index, VectorEncoder(np.ones((1, D)), vectors_of(2)))
     assert other.identity != index.identity
     with pytest.raises(InputError, match="their vectors were imported"):
-        index.index.encoder.embed_passages([index.passages[0]])
+        PublishedVectors.of(tmp_path / "to", index.encoder).embed_passages([index.passages[0]])
     with pytest.raises(InputError, match="have 8 numbers, and the encoder of questions makes 3"):
         PublishedVectors.of(tmp_path / "to", VectorEncoder(np.ones((1, 3))))
 
@@ -436,7 +440,7 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     monkeypatch.setattr(BiEncoder, "load", lambda self: queries)
     settings = WikiDpr(exact=exact, metric="inner_product")
     assert "not imported yet" in settings.state(None, tmp_path)
-    with pytest.raises(InputError, match=r"no complete import: its passages are not there\. Give"):
+    with pytest.raises(InputError, match=r"no complete import \(not built yet\)\. Give"):
         settings.open(None, tmp_path)
     with_source = WikiDpr(str(tmp_path / "source"), exact=exact, metric="inner_product")
     index = with_source.open(None, tmp_path)
@@ -450,7 +454,7 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     shard = tmp_path / "wiki_dpr" / "vectors" / "vectors-00000.npy"
     shard.write_bytes(shard.read_bytes()[:-2])
     assert "vectors-00000.npy has" in settings.state(None, tmp_path)
-    with pytest.raises(InputError, match=r"no complete import: the index is damaged.*source="):
+    with pytest.raises(InputError, match=r"no complete import \(the index is damaged.*source="):
         settings.open(None, tmp_path)
     repaired = WikiDpr(str(tmp_path / "gone"), exact=exact, metric="inner_product")
     assert repaired.open(None, tmp_path).identity == index.identity

@@ -156,9 +156,8 @@ class Tokenised(NamedTuple):
 
 def tokenised(examples: Sequence[RankingExample], ranker: CrossEncoderReranker) -> list[Tokenised]:
     """Tokenises every pair (question, rewrite)."""
-    questions = [one.question for one in examples for _ in one.rewrites]
-    rewrites = [rewrite for one in examples for rewrite in one.rewrites]
-    tokens = iter(buckets.tokenize(ranker.tokenizer, questions, rewrites, limit=ranker.max_length))
+    pairs = [(one.question, rewrite) for one in examples for rewrite in one.rewrites]
+    tokens = iter(buckets.tokenize(ranker.tokenizer, pairs, limit=ranker.max_length))
     return [
         Tokenised(tuple(next(tokens) for _ in example.rewrites), example.labels)
         for example in examples
