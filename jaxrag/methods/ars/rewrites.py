@@ -104,17 +104,17 @@ async def rewrite(
     The trace records them, how many were filled in, and if any was, the raw generation.
     """
     template = prompts.load(reader.prompts).role("rewrite")
-    asked = template.prompt(question=question.text, count=str(rewriter.n))
+    prompt = template.prompt(question=question.text, count=str(rewriter.n))
     generation = await llm.generate(
-        asked,
+        prompt,
         max_new_tokens=rewriter.tokens,
         temperature=rewriter.temperature,
         stop=template.stop,
         seed=rewriter.seed,
     )
-    begun = "1. " if isinstance(asked, str) and asked.rstrip().endswith("1.") else ""
+    prefix = "1. " if isinstance(prompt, str) and prompt.rstrip().endswith("1.") else ""
     cut = generation.finish_reason == "length"
-    found = parse_rewrites(begun + generation.text.lstrip(), question.text, rewriter.n, cut=cut)
+    found = parse_rewrites(prefix + generation.text.lstrip(), question.text, rewriter.n, cut=cut)
     trace["rewrites"] = {"texts": list(found.texts), "filled": found.filled}
     if found.filled:
         trace["rewrites"]["raw"] = generation.text

@@ -11,7 +11,6 @@ from experiments import run as script
 from experiments.configuration import load
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
-from jaxrag.methods.ars import label_summary
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
 from jaxrag.methods.ars.bandit.reward_table import read_table
@@ -99,7 +98,7 @@ def test_rewards_by_hand():
 
 def test_agreement_counts_each_passage_once():
     # of a, b, c the log-probabilities say 1, 0, 1 and gold 0, 1, 0: none agree
-    found = label_summary.agreements([label_line(LABEL)])
+    found = ars_labels.agreements([label_line(LABEL)])
     assert found["log-probability and gold: agree"].mean == 0
     # chance: (2 * 1 + 1 * 2) / 9 = 4/9; kappa = (0 - 4/9) / (5/9) = -0.8
     assert found["log-probability and gold: kappa"].mean == pytest.approx(-0.8)

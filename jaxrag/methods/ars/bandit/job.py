@@ -200,10 +200,10 @@ def _train(task: _Task) -> BanditResult:
 
 def _keep(task: _Task, result: BanditResult, directory: Path) -> dict[str, Any]:
     """Writes the checkpoint of the first seed; returns the training's line of curves.jsonl."""
-    told = {"table": task.table.name, "scheme": task.scheme.name, "seed": task.seed}
+    about = {"table": task.table.name, "scheme": task.scheme.name, "seed": task.seed}
     if result.bandit is not None and task.seed == 0:
-        place = directory / BANDITS / task.table.name / task.scheme.name.replace(" ", "-")
-        write_bandit(place, result.bandit, trained=told)
+        path = directory / BANDITS / task.table.name / task.scheme.name.replace(" ", "-")
+        write_bandit(path, result.bandit, trained=about)
     curves = {name: getattr(result, name).round(6).tolist() for name in ("played", "train", "test")}
-    told |= {"training": task.name, "policy": task.policy.name}
-    return told | curves | {"chosen": result.chosen.tolist()}
+    about |= {"training": task.name, "policy": task.policy.name}
+    return about | curves | {"chosen": result.chosen.tolist()}

@@ -52,8 +52,8 @@ def summarise(
 def _rows(
     table: RewardTable, scheme: RewardScheme, lines: Sequence[Line]
 ) -> Iterator[dict[str, Any]]:
-    paid = scheme.rewards(table.base)
-    test, train = paid[~table.train], paid[table.train]
+    rewards = scheme.rewards(table.base)
+    test, train = rewards[~table.train], rewards[table.train]
     fixed = int(policies.best_fixed_arm(jnp.asarray(train)))
     for policy in dict.fromkeys(line["policy"] for line in lines):
         chosen = np.array([line["chosen"] for line in lines if line["policy"] == policy]) - 1
@@ -73,25 +73,28 @@ def _rows(
 
 
 def _row(
-    table: RewardTable, paid: Float[np.ndarray, "q a"], fixed: int, chosen: Int[np.ndarray, "s q"]
+    table: RewardTable,
+    rewards: Float[np.ndarray, "q a"],
+    fixed: int,
+    chosen: Int[np.ndarray, "s q"],
 ) -> dict[str, Any]:
     """Statistics of the arms ``chosen``, from 0, by every seed for every test question."""
     scores = {name: getattr(table, name)[~table.train] for name in SCORES}
-    row = np.arange(len(paid))
-    tables = {"reward": paid.astype(np.float64), **scores}
+    row = np.arange(len(rewards))
+    tables = {"reward": rewards.astype(np.float64), **scores}
     each = {name: values[row, chosen] for name, values in tables.items()}
     each["k"] = chosen + 1.0
     each["regret"] = tables["reward"].max(1) - each["reward"]
     means = {name: values.mean(0) for name, values in each.items()}
-    against = paired_difference(means["reward"], paid[:, fixed].astype(np.float64))
+    difference = paired_difference(means["reward"], rewards[:, fixed].astype(np.float64))
     std = None
     if len(chosen) > 1:
         std = {name: float(values.mean(1).std(ddof=1)) for name, values in each.items()}
-    counts = np.bincount(chosen.ravel(), minlength=paid.shape[1])
+    counts = np.bincount(chosen.ravel(), minlength=rewards.shape[1])
     return {
         "means": _with_intervals(means),
         "std": std,
-        "over_best_fixed": against._asdict(),
+        "over_best_fixed": difference._asdict(),
         "best_fixed": fixed + 1,
         "share_of_k": (counts / counts.sum()).tolist(),
     }

@@ -108,7 +108,7 @@ def principal_axes(contexts: Float[np.ndarray, "q d"], count: int) -> Float[np.n
     if not 1 <= count <= min(contexts.shape):
         raise InputError(
             f"{count} dimensions are wanted of {len(contexts)} contexts with {contexts.shape[1]} "
-            f"features; there are at most {min(contexts.shape)}; 0 keeps the contexts whole."
+            f"features; there are at most {min(contexts.shape)}; 0 does not project."
         )
     _, _, right = np.linalg.svd(contexts.astype(np.float64), full_matrices=False)
     signs = np.sign(right[np.arange(count), np.abs(right[:count]).argmax(1)])
@@ -131,7 +131,7 @@ def normalized(
 def write_bandit(
     directory: str | Path, bandit: TrainedBandit, *, trained: Mapping[str, Any] | None = None
 ) -> Path:
-    """Writes a checkpoint atomically, in place of what ``directory`` holds.
+    """Writes a checkpoint atomically; replaces ``directory``.
 
     Args:
       directory: of the checkpoint.

@@ -92,10 +92,11 @@ def train(
     Raises:
       InputError: table and settings do not fit, or the networks diverged.
     """
-    paid = scheme.rewards(table.base)
-    check_table(contexts.rows, paid, table.arms)
+    rewards = scheme.rewards(table.base)
+    check_table(contexts.rows, rewards, table.arms)
     parts = [
-        Replay(contexts.rows[rows], jnp.asarray(paid[rows])) for rows in (table.train, ~table.train)
+        Replay(contexts.rows[rows], jnp.asarray(rewards[rows]))
+        for rows in (table.train, ~table.train)
     ]
     shapes = tuple(part.contexts.shape for part in parts)
     with _COMPILING:  # so that parallel threads compile a program once

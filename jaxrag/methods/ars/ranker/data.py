@@ -120,9 +120,9 @@ def _counts(line: InputLine, field: str, rewrites: int) -> tuple[int, ...]:
     if not isinstance(values, list) or len(values) != rewrites:
         held = f"{len(values)} items" if isinstance(values, list) else "no list"
         raise line.error(field, f"has {held}; there are {rewrites} rewrites, one number for each")
-    for place, value in enumerate(values, 1):
+    for number, value in enumerate(values, 1):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise line.error(field, f"item {place} is {value!r}; a whole number from 0 is needed")
+            raise line.error(field, f"item {number} is {value!r}; a whole number from 0 is needed")
     return tuple(values)
 
 
@@ -134,7 +134,7 @@ class RankerBatch(NamedTuple):
       lengths: tokens of each pair; 0 for padding.
       labels: of each rewrite.
       where: False for padding; questions may have different numbers of rewrites.
-      place: index of the question in the batch; with ``step`` the source of dropout's randomness.
+      slot: index of the question in the batch; with ``step`` the source of dropout's randomness.
       step: index of the step.
     """
 
@@ -143,7 +143,7 @@ class RankerBatch(NamedTuple):
     lengths: Int[Any, "q r"]
     labels: Float[Any, "q r"]
     where: Bool[Any, "q r"]
-    place: Int[Any, " q"]
+    slot: Int[Any, " q"]
     step: Int[Any, " q"]
 
 
@@ -183,8 +183,8 @@ def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: 
         for column, pair in enumerate(one.pairs):
             lengths[row, column] = length = len(pair.ids)
             ids[row, column, :length], segments[row, column, :length] = pair
-    place = np.arange(len(some), dtype=np.int32)
-    return RankerBatch(ids, segments, lengths, labels, lengths > 0, place, np.zeros_like(place))
+    slot = np.arange(len(some), dtype=np.int32)
+    return RankerBatch(ids, segments, lengths, labels, lengths > 0, slot, np.zeros_like(slot))
 
 
 def batches(
@@ -192,7 +192,7 @@ def batches(
 ) -> Data:
     """Infinite batches of ``size`` questions, each once an epoch, in an order fixed by the seed.
 
-    Every process makes the same whole batches, of which its devices take their rows.
+    Every process makes the same full batches; its devices take their rows of them.
 
     Raises:
       InputError: there are fewer questions than ``size``.

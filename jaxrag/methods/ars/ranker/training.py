@@ -124,11 +124,11 @@ def _scores(module: RankerNetwork, settings: RankerTraining) -> grad_cache.Embed
     def noise(microbatch: RankerBatch) -> Float[Array, "q r d"]:
         shape = (microbatch.ids.shape[1], module.config.hidden_size)
 
-        def draw(step: jax.Array, place: jax.Array) -> Float[Array, "r d"]:
+        def draw(step: jax.Array, slot: jax.Array) -> Float[Array, "r d"]:
             key = jax.random.fold_in(jax.random.key(settings.seed), step)
-            return dropout_noise(jax.random.fold_in(key, place), shape, settings.dropout)
+            return dropout_noise(jax.random.fold_in(key, slot), shape, settings.dropout)
 
-        return jax.vmap(draw)(microbatch.step, microbatch.place)
+        return jax.vmap(draw)(microbatch.step, microbatch.slot)
 
     def scores(params: dict[str, Any], microbatch: RankerBatch) -> Float[Array, "q r"]:
         q, r, t = microbatch.ids.shape

@@ -59,7 +59,7 @@ def hash_of(params: Any) -> str:
 def test_a_batch_holds_each_pair_once(start: Path) -> None:
     ranker, some = small_ranker.begin(start), small_ranker.examples(3)
     batch = batch_of(some, ranker)
-    assert batch.ids.shape == (3, 4, 8) and batch.place.tolist() == [0, 1, 2]
+    assert batch.ids.shape == (3, 4, 8) and batch.slot.tolist() == [0, 1, 2]
     assert batch.where.tolist() == [[True] * 4, [True] * 3 + [False], [True] * 4]
     for q, example in enumerate(some):
         assert batch.labels[q, : len(example.labels)].tolist() == list(example.labels)
@@ -218,7 +218,7 @@ def test_dropout_is_another_at_every_step_and_place(start: Path) -> None:
     step = make_step(module, settings(), steps=3, mesh=one_device())
 
     def loss(places: Any, number: int) -> float:
-        placed = batch._replace(place=np.array(places, np.int32))
+        placed = batch._replace(slot=np.array(places, np.int32))
         return float(step.update(step.begin(ranker.params), placed, number)[1]["loss"])
 
     assert loss(range(8), 0) == loss(range(8), 0) != loss(range(8), 1)
@@ -253,7 +253,7 @@ def test_questions_without_a_pair_are_counted(start: Path) -> None:
     figures = {}
     for rows in ((0, 2), (1, 1), (0, 1)):
         part = batch_of([some[i] for i in rows], ranker)
-        part = part._replace(place=np.zeros(2, np.int32))  # with the same dropout
+        part = part._replace(slot=np.zeros(2, np.int32))  # with the same dropout
         figures[rows] = step.update(step.begin(ranker.params), part, 0)[1]
     assert [f["without_pair"] for f in figures.values()] == [2, 0, 1]
     assert figures[0, 2]["loss"] == 0 and figures[0, 2]["norm"] == 0
