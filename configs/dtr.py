@@ -4,8 +4,8 @@ Source: docs/methods.md, "DTR".
 
     python -m experiments.run --config configs/dtr.py:dtr@quickstart --workdir runs/dtr
 
-On 2 CPU cores about 2 minutes for the 100 questions, with SmolLM2: EM 30.0 [21.0, 39.0] (README);
-more in docs/results.md.
+With SmolLM2, some minutes on 2 CPU cores: EM 30.0 [21.0, 39.0] on 100 questions (README). Larger
+tables are in docs/results.md.
 
 Methods:
 

@@ -4,8 +4,8 @@ Source: docs/methods.md, "PAIRS".
 
     python -m experiments.run --config configs/pairs.py:pairs@quickstart --workdir runs/pairs
 
-On 2 CPU cores about 2 minutes for the 100 questions, with SmolLM2: EM 25.0 [17.0, 33.0] (README);
-more in docs/results.md.
+With SmolLM2, some minutes on 2 CPU cores: EM 25.0 [17.0, 33.0] on 100 questions (README). Larger
+tables are in docs/results.md.
 
 Methods:
 
