@@ -26,8 +26,8 @@ from transformers import PreTrainedTokenizerFast
 
 from jaxrag.core import jsonl
 from jaxrag.methods.errr.ppo.figures import TABLE, check_seeds, evaluation_of, over_seeds
-from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.runs.loading import describe_job
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample, target_mask
 from jaxrag.training.ppo.settings import KlControl, PPOTraining
@@ -174,7 +174,7 @@ class TrainToy:
 
 
 def _once(job: TrainToy, workdir: Path) -> Path:
-    with job_directory(workdir, {"training": recall.describe_all(job)}) as directory:
+    with job_directory(workdir, {"training": describe_job(job)}) as directory:
         seed, count = job.training.seed, job.questions
         student = warmed_up(directory / "tokenizer", seed=seed, steps=job.warmup)
         drawn = examples(count + job.held_out, seed=seed + 2)

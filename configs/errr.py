@@ -81,8 +81,7 @@ from jaxrag.retrieval.dense.published_encoders import dpr
 from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
-from jaxrag.runs.student.downstream import Downstream
-from jaxrag.runs.student.job import TrainQueryOptimizer
+from jaxrag.runs.student import Downstream, TrainQueryOptimizer
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath, Search
 from jaxrag.steps.passage_selectors import Top

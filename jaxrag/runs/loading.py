@@ -1,8 +1,4 @@
-"""What a run or a job is put together from: settings of its parts, loaded once and built by one.
-
-Loading goes through the functions below, so that two parts of a process that want the same data,
-model or index share it.
-"""
+"""Loads data sets, models and indexes once a process, and builds them in one process at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import functools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jaxrag.core.durable_files import explain_full_disk
 from jaxrag.core.hashing import digest
@@ -27,7 +23,7 @@ _log = logging.getLogger("jaxrag")
 
 @contextlib.contextmanager
 def _one_at_a_time(lock: Path) -> Iterator[None]:
-    """Waits for other processes that prepare the same, and finds done what they did."""
+    """Waits while another process holds the lock; what it built is then found."""
     with explain_full_disk(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         stream = lock.open("w")
@@ -35,21 +31,21 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _log.warning("another process is building here: waiting until it lets go of %s", lock)
+            _log.warning("another process is building here: waiting for %s", lock)
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 
 @functools.cache
 def load_data(settings: DataSettings, cache: Path) -> Dataset:
-    """The data set of some settings, read once; built on first use, by one process at a time."""
+    """The data set of some settings; built on first use."""
     with _one_at_a_time(cache / "data.lock"):
         return settings.load(cache / "data")
 
 
 @functools.cache
 def load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
-    """The model of some settings, loaded once."""
+    """The model of some settings."""
     return settings.load(cache)
 
 
@@ -57,19 +53,26 @@ def load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
 def open_index_over(
     settings: IndexSettings, data: DataSettings, cache: Path
 ) -> Retriever | TextRetriever:
-    """The index of a data set's passages, opened once; a corpus is built over by one process."""
+    """The index of a data set's passages; built on first use."""
     dataset = load_data(data, cache)
     with _one_at_a_time(cache / f"index-{digest(dataset.passages.identity)[:16]}.lock"):
         return settings.open(dataset.passages, cache)
 
 
 def describe(value: Any) -> Any:
-    """Settings as plain JSON; beside the fields of a dataclass, "is" names its class.
+    """Settings as plain JSON; with the fields of a dataclass, "is" names its class.
 
-    Of a method's Config it is the method's name: every method's settings are called Config.
+    A method's Config is named by the method: every method's settings are called Config.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        kind = type(value).__name__
-        return {"is": value.name if kind == "Config" else kind, **fields}
-    return value
+    if isinstance(value, tuple):
+        return [describe(one) for one in value]
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    kind, settings = type(value).__name__, cast(Any, value)
+    fields = {f.name: describe(getattr(settings, f.name)) for f in dataclasses.fields(value)}
+    return {"is": settings.name if kind == "Config" else kind, **fields}
+
+
+def describe_job(job: Any) -> dict[str, Any]:
+    """The fields of a job as plain JSON, for the record in its directory."""
+    return {f.name: describe(getattr(job, f.name)) for f in dataclasses.fields(job)}

@@ -20,7 +20,7 @@ from jaxrag.evaluation.significance import intervals
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs.job import Outcome, job_directory
-from jaxrag.runs.loading import describe, load_data, open_index_over
+from jaxrag.runs.loading import describe_job, load_data, open_index_over
 from jaxrag.types import InputError, Passage, Question, Ranking
 
 TOGETHER = 32
@@ -61,7 +61,7 @@ class Recall:
           InputError: data or an index cannot be had, or ``workdir`` is another job's.
         """
         cache = Path(self.cache)
-        with job_directory(workdir, {"recall": describe_all(self)}) as directory:
+        with job_directory(workdir, {"recall": describe_job(self)}) as directory:
             file = directory / "recall.jsonl"
             jsonl.cut_torn_line(file)
             rows = jsonl.read(file, key="index")
@@ -175,13 +175,3 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def _percent(values: Sequence[float]) -> list[float]:
     return [100 * value for value in values[:3]]
-
-
-def describe_all(job: Any) -> dict[str, Any]:
-    """The settings of a job as plain JSON, tuples of settings item by item."""
-    found = {}
-    for field in dataclasses.fields(job):
-        value = getattr(job, field.name)
-        several = isinstance(value, tuple)
-        found[field.name] = [describe(one) for one in value] if several else describe(value)
-    return found

@@ -18,8 +18,8 @@ from jaxrag.evaluation.significance import intervals, paired_difference
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, locate_file
-from jaxrag.runs.loading import load_data, open_index_over
-from jaxrag.runs.student.job import HELD_OUT
+from jaxrag.runs.loading import describe_job, load_data, open_index_over
+from jaxrag.runs.student import HELD_OUT
 from jaxrag.steps.candidates import Merge, check_merge, merged
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question, Ranking
@@ -38,7 +38,7 @@ class QueryRecall:
 
     Attributes:
       written: what a student wrote for pairs held out, beside its teacher: held_out.jsonl of
-        `jaxrag.runs.student.job`, or its directory.
+        `jaxrag.runs.student`, or its directory.
       index: the retriever.
       data: holds the pairs' questions; those without gold passages are left out.
       depths: the k of recall@k. Each query finds the greatest k, and of several queries'
@@ -81,7 +81,7 @@ class QueryRecall:
                 f"{file} and {dataset.name} have no question in common with known gold passages: "
                 "give the data that the pairs were made of, with the part to train on."
             )
-        record = {"query_recall": recall.describe_all(self), "written": digest_file(file)}
+        record = {"query_recall": describe_job(self), "written": digest_file(file)}
         with job_directory(workdir, record) as directory:
             rows = _rows(self, questions, lines, dataset)
             jsonl.write(directory / TABLE, rows)

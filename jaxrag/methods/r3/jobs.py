@@ -28,7 +28,7 @@ from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, trained
-from jaxrag.runs.loading import load_data, load_model, open_index_over
+from jaxrag.runs.loading import describe_job, load_data, load_model, open_index_over
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.text.answers import contains
 from jaxrag.training.loop import Evaluation
@@ -81,7 +81,7 @@ class TrainSidr:
         cache = Path(self.cache)
         datasets = [load_data(settings, cache) for settings in self.data]
         encoder = self.start.encoder()
-        record = {"training": recall.describe_all(self), "encoder": encoder.identity}
+        record = {"training": describe_job(self), "encoder": encoder.identity}
         record["data"] = [dataset.identity for dataset in datasets]
         with job_directory(workdir, record) as directory:
             params = sidr_training.train(
@@ -192,7 +192,7 @@ class TrainR3:
         environment = Environment(Tools(llm=llm), self.method.reader, self.method.closed_tokens)
         index: Any = open_index_over(self.start, self.data, cache)
         test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
-        record = {"training": recall.describe_all(self), "encoder": index.encoder.identity}
+        record = {"training": describe_job(self), "encoder": index.encoder.identity}
         record["language_model"] = model.identity
         record["data"] = [dataset.identity, evaluation_data.identity]
         with job_directory(workdir, record) as directory:

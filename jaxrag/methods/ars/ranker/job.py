@@ -44,8 +44,8 @@ from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, write_ranke
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.dense.encoder import Encoder, EncoderSettings
 from jaxrag.retrieval.rerank import CrossEncoderReranker
-from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, trained
+from jaxrag.runs.loading import describe_job
 from jaxrag.training.loop import Evaluation
 from jaxrag.types import InputError
 
@@ -108,7 +108,7 @@ class TrainRanker:
             seed=self.head_seed,
             dtype=self.dtype or None,
         )
-        record = {"training": recall.describe_all(self), "encoder": ranker.identity}
+        record = {"training": describe_job(self), "encoder": ranker.identity}
         record["labels"] = digest_file(file)
         if source:
             record["source"] = source

