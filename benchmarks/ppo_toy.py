@@ -30,7 +30,7 @@ from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import describe_job
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample, target_mask
-from jaxrag.training.ppo.settings import KlControl, PPOTraining
+from jaxrag.training.ppo.step import KlControl, PPOTraining
 from jaxrag.training.student.checkpoint import new_t5, write_student
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import NewT5, Student, TokenPairs, encode

@@ -85,9 +85,9 @@ from jaxrag.runs.student import Downstream, TrainQueryOptimizer
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath, Search
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.training.ppo.settings import KlControl, PPOTraining
-from jaxrag.training.student.settings import StudentTraining
+from jaxrag.training.ppo.step import KlControl, PPOTraining
 from jaxrag.training.student.student import NewT5
+from jaxrag.training.student.training import StudentTraining
 
 SETUP = Setup(
     data.ERRR,

@@ -26,12 +26,7 @@ def sample_tokens(
     """The next token of each row; ``step`` is its position in the row's answer, from 0."""
 
     def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
-        def one(
-            seed: UInt[Array, ""],
-            row: UInt[Array, ""],
-            step: Int[Array, ""],
-            logits: Float[Array, " v"],
-        ) -> Int[Array, ""]:
+        def one(seed: Array, row: Array, step: Array, logits: Array) -> Array:
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), row), step)
             return jax.random.categorical(key, logits / sampling.temperature)
 

@@ -42,9 +42,8 @@ from jaxrag.training.student import training
 from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.network import target_logprobs
-from jaxrag.training.student.settings import StudentTraining
 from jaxrag.training.student.student import NewT5, Student, TokenPairs, truncate
-from jaxrag.training.student.training import TextPair, tokenised
+from jaxrag.training.student.training import StudentTraining, TextPair, tokenised
 from jaxrag.types import Generation, InputError
 
 _log = logging.getLogger("jaxrag")

@@ -153,9 +153,7 @@ class _Log:
     def __init__(self, path: Path, start: int) -> None:
         self._path = path
         self._writes = jax.process_index() == 0
-        kept = [
-            line for line in _complete_lines(path) if start and json.loads(line)["step"] <= start
-        ]
+        kept = lines_until(path, start) if start else []
         found = [json.loads(line) for line in kept]
         self.history = {line["step"]: line["watched"] for line in found if "watched" in line}
         self._newest = start
@@ -177,8 +175,9 @@ class _Log:
                 stream.write(json.dumps({"step": step, **metrics}) + "\n")
 
 
-def _complete_lines(path: Path) -> list[str]:
-    """The lines of a file, without a last one that was cut short."""
+def lines_until(path: Path, step: int) -> list[str]:
+    """The lines of a JSONL file up to a step, without an incomplete last line."""
     if not path.exists():
         return []
-    return [line for line in path.read_text().split("\n")[:-1] if line]
+    lines = path.read_text("utf-8").split("\n")[:-1]
+    return [line for line in lines if line and json.loads(line)["step"] <= step]

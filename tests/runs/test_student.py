@@ -22,9 +22,8 @@ from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.training import grad_cache
 from jaxrag.training.student.checkpoint import load_student
 from jaxrag.training.student.engine import engine
-from jaxrag.training.student.settings import StudentTraining
 from jaxrag.training.student.student import NewT5
-from jaxrag.training.student.training import TextPair
+from jaxrag.training.student.training import StudentTraining, TextPair
 from jaxrag.types import Answer, InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.models.bert import small_bert

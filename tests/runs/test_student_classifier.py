@@ -15,8 +15,8 @@ from jaxrag.runs.student import TrainQueryOptimizer
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.training import grad_cache
-from jaxrag.training.student.settings import StudentTraining
 from jaxrag.training.student.student import NewT5
+from jaxrag.training.student.training import StudentTraining
 from jaxrag.types import Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.methods.iterative.turns import Turns, WordIndex, run

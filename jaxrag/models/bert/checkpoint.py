@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.models.bert.network import BertClassifier, BertConfig, BertEncoder
-from jaxrag.models.checkpoint.files import check_parameters, read_config, read_tensors
+from jaxrag.models.checkpoint.files import check_parameters, integer, read_config, read_tensors
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.models.parameters import shapes, unflatten
 from jaxrag.types import InputError
@@ -52,11 +52,8 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
     if missing := [name for name, value in values.items() if value is None]:
         raise InputError(f"{source}: config.json lacks {', '.join(missing)}.")
     for field in dataclasses.fields(BertConfig):
-        value, least = values.get(field.name), int(field.name != "pad_token_id")
-        if field.type == "int" and (not isinstance(value, int) or value < least):
-            raise InputError(
-                f"{source}: {field.name} is {value!r}; it must be an integer from {least}."
-            )
+        if field.type == "int":
+            integer(values, field.name, source, least=int(field.name != "pad_token_id"))
     result = BertConfig(**values, family=_FAMILIES[kind])
     if result.hidden_size % result.num_attention_heads:
         raise InputError(

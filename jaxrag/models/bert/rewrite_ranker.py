@@ -124,7 +124,9 @@ def untrained_ranker(
     weight = np.random.default_rng(seed).normal(0.0, 0.02, (1, config.hidden_size))
     tensors |= {"classifier.weight": weight, "classifier.bias": np.zeros(1)}
     ignore = (BUFFERS, *HEADS, *(rf"{config.family}\.{head}" for head in HEADS))
-    return _ranker(config, pooling, max_length, tensors, path, dtype, ignore)
+    module = RankerNetwork(config, _FLOAT32, pooling)
+    params = parameters(module, tensors, path, ignore=ignore)
+    return LoadedRanker(module.clone(dtype=dtype), params, max_length)
 
 
 def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
@@ -152,22 +154,9 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
             f"the one in this directory ({found[:12]}), so its scores would be meaningless. Restore"
             f" {' and '.join(_TOKENIZER)}, or train again."
         )
-    tensors = read_tensors(path)
-    return _ranker(config, settings["pooling"], settings["max_length"], tensors, path, dtype, ())
-
-
-def _ranker(
-    config: BertConfig,
-    pooling: Pooling,
-    max_length: int,
-    tensors: Any,
-    path: Path,
-    dtype: jnp.dtype,
-    ignore: tuple[str, ...],
-) -> LoadedRanker:
-    module = RankerNetwork(config, _FLOAT32, pooling)
-    params = parameters(module, tensors, path, ignore=ignore)
-    return LoadedRanker(module.clone(dtype=dtype), params, max_length)
+    module = RankerNetwork(config, _FLOAT32, settings["pooling"])
+    params = parameters(module, read_tensors(path), path, ignore=())
+    return LoadedRanker(module.clone(dtype=dtype), params, settings["max_length"])
 
 
 def write_ranker(directory: Path, ranker: LoadedRanker, *, begun_with: Path) -> Path:

@@ -187,7 +187,6 @@ def load_sidr(
     *,
     dtype: jnp.dtype,
     first: int | None = None,
-    masked: bool | None = None,
     scale: float = 1.0,
 ) -> tuple[SidrNetwork, dict[str, Any]]:
     """One network and its parameters; from a plain BERT, the initial ones of a training.
@@ -196,7 +195,7 @@ def load_sidr(
       path: directory of a checkpoint.
       dtype: of computation and of matrices.
       scale: initial weight of the last norm; below 1 for a BERT whose logits are large.
-      first, masked: see `SidrNetwork`; None uses the checkpoint's setting or the default.
+      first: see `SidrNetwork`; None uses the checkpoint's setting or the default.
 
     Raises:
       InputError: it is not a BERT checkpoint, is incomplete, or does not fit its config.
@@ -207,7 +206,6 @@ def load_sidr(
         raise InputError(f"{path}: SiDR is built on BERT, this is {config.family!r}.")
     settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **whole.get(_KEY, {})}
     first = int(settings["first"]) if first is None else first
-    masked = bool(settings["masked"]) if masked is None else masked
     if not 0 <= first < config.vocab_size:
         raise InputError(
             f"{path}: first is {first}, but the vocabulary has {config.vocab_size} tokens; give "
@@ -217,7 +215,7 @@ def load_sidr(
     if "norm.weight" not in tensors and _KEY not in whole:
         tensors["norm.weight"] = np.full(config.hidden_size, scale, np.float32)
         tensors["norm.bias"] = np.zeros(config.hidden_size, np.float32)
-    module = SidrNetwork(config, dtype, first, masked)
+    module = SidrNetwork(config, dtype, first, bool(settings["masked"]))
     ignore = (BUFFERS, *HEADS, *(rf"bert\.{head}" for head in HEADS))
     return module, parameters(module, tensors, path, ignore=ignore)
 

@@ -136,6 +136,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def integer(
+    config: Mapping[str, Any], name: str, source: object, default: Any = None, *, least: int = 1
+) -> int:
+    """The integer ``name`` of a config; InputError naming ``source`` if it is below ``least``."""
+    value = config.get(name, default)
+    if not isinstance(value, int) or value < least:
+        raise InputError(f"{source}: {name} is {value!r}; it must be an integer from {least}.")
+    return value
+
+
 def read_tensors(path: Path) -> Tensors:
     """All tensors of a checkpoint under their Hugging Face names, read on demand.
 

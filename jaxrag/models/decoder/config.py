@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrag.models.checkpoint.files import integer
 from jaxrag.types import InputError
 
 FAMILIES = ("llama", "qwen2", "qwen3")
@@ -70,20 +71,20 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
             f"{source}: model_type is {family!r}; a decoder is one of {', '.join(FAMILIES)}."
         )
     _refuse_unsupported(config, source)
-    heads = _field(config, "num_attention_heads", source)
-    hidden = _field(config, "hidden_size", source)
+    heads = integer(config, "num_attention_heads", source)
+    hidden = integer(config, "hidden_size", source)
     head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
     bias = bool(config.get("attention_bias", False)) and family != "qwen2"
     result = DecoderConfig(
-        vocab_size=_field(config, "vocab_size", source),
+        vocab_size=integer(config, "vocab_size", source),
         hidden_size=hidden,
-        intermediate_size=_field(config, "intermediate_size", source),
-        num_hidden_layers=_field(config, "num_hidden_layers", source),
+        intermediate_size=integer(config, "intermediate_size", source),
+        num_hidden_layers=integer(config, "num_hidden_layers", source),
         num_attention_heads=heads,
         num_key_value_heads=config.get("num_key_value_heads") or heads,
         head_dim=head_dim,
         rms_norm_eps=config.get("rms_norm_eps", 1e-6),
-        max_position_embeddings=_field(config, "max_position_embeddings", source),
+        max_position_embeddings=integer(config, "max_position_embeddings", source),
         rope=_read_rope(config, head_dim, source=source),
         qkv_bias=family == "qwen2" or bias,
         o_bias=bias,
@@ -99,13 +100,6 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
     if head_dim % 2:
         raise InputError(f"{source}: head_dim is {head_dim}; it must be even for rotary positions.")
     return result
-
-
-def _field(config: Mapping[str, Any], name: str, source: object) -> int:
-    value = config.get(name)
-    if not isinstance(value, int) or value < 1:
-        raise InputError(f"{source}: {name} is {value!r}; it must be a positive integer.")
-    return value
 
 
 def _refuse_unsupported(config: Mapping[str, Any], source: object) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from jaxrag.models.checkpoint.files import integer
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.types import InputError
 
@@ -68,9 +69,9 @@ def read_t5_config(config: Mapping[str, Any], *, source: object) -> T5Config:
             f"{source}: quantised weights ({quantised.get('quant_method')}) are not "
             "supported; use the float32 or bfloat16 checkpoint."
         )
-    values = {name: _integer(config, name, source) for name in _SIZES}
-    values |= {name: _integer(config, name, source, _DEFAULTS[name], least=4) for name in _BUCKETS}
-    values["num_decoder_layers"] = _integer(
+    values = {name: integer(config, name, source) for name in _SIZES}
+    values |= {name: integer(config, name, source, _DEFAULTS[name], least=4) for name in _BUCKETS}
+    values["num_decoder_layers"] = integer(
         {"num_decoder_layers": config.get("num_decoder_layers") or values["num_layers"]},
         "num_decoder_layers",
         source,
@@ -113,15 +114,6 @@ def t5_json(config: T5Config) -> dict[str, Any]:
         "tie_word_embeddings": tied,
         **({} if tied == scaled else {"scale_decoder_outputs": scaled}),
     }
-
-
-def _integer(
-    config: Mapping[str, Any], name: str, source: object, default: Any = None, *, least: int = 1
-) -> int:
-    value = config.get(name, default)
-    if not isinstance(value, int) or value < least:
-        raise InputError(f"{source}: {name} is {value!r}; it must be an integer from {least}.")
-    return value
 
 
 def _number(config: Mapping[str, Any], name: str, source: object) -> float:

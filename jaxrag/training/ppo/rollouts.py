@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.engines.language_model import LanguageModel
+from jaxrag.training.loop import lines_until
 from jaxrag.training.student.student import Student, TokenPairs, pad, source_tokens, truncate
 from jaxrag.types import Generation, InputError, Question
 
@@ -177,12 +178,8 @@ class RolloutFile:
 
     def __init__(self, directory: Path, start: int) -> None:
         self._path = directory / ROLLOUTS
-        kept = []
-        if self._path.exists():
-            whole = self._path.read_text("utf-8").split("\n")[:-1]  # without a torn line
-            kept = [line for line in whole if json.loads(line)["step"] <= start]
         directory.mkdir(parents=True, exist_ok=True)
-        write_text(self._path, "".join(f"{line}\n" for line in kept))
+        write_text(self._path, "".join(f"{line}\n" for line in lines_until(self._path, start)))
 
     def write(
         self,

@@ -16,11 +16,11 @@ import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.functional import ppo
-from jaxrag.training.loop import Data, Evaluation, fit
+from jaxrag.training.loop import Evaluation, fit
 from jaxrag.training.ppo.rollouts import (
     PPOExample,
     Reward,
@@ -32,17 +32,10 @@ from jaxrag.training.ppo.rollouts import (
     token_pairs,
     truncated_examples,
 )
-from jaxrag.training.ppo.settings import PPOTraining
-from jaxrag.training.ppo.step import Params, PPOState, make_step, zero_value
+from jaxrag.training.ppo.step import Params, PPOState, PPOTraining, make_step, zero_value
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import Student
-from jaxrag.types import Generation, InputError
-
-
-def _question_batches(questions: int, settings: PPOTraining) -> Data:
-    """Endless batches of question numbers, in an order decided by the seed."""
-    order = grain.MapDataset.range(questions).seed(settings.seed).shuffle().repeat()
-    return iter(order.batch(settings.rollouts).to_iter_dataset())
+from jaxrag.types import InputError
 
 
 class PPOIteration:
@@ -69,16 +62,27 @@ class PPOIteration:
         """Step ``at``, from 0, on the questions with these numbers; donates the state."""
         began = time.monotonic()
         some = [self._examples[int(number)] for number in numbers]
-        texts = self._sample(state, some, at)
+        questions, sources = [one.question for one in some], [one.source for one in some]
+        model, tokens = engine(self._student, state.params["policy"]), self._student.max_target
+        texts = sample_texts(model, sources, tokens=tokens, seed=self._settings.seed, step=at)
         sampled = time.monotonic()
-        scores, reward_metrics = self._rewards(some, texts, at)
+        rewards, records = self._reward(questions, texts)
+        scores = checked_rewards(rewards, questions, at + 1)
+        self._file = self._file or RolloutFile(self._directory, at)
+        self._file.write(at + 1, questions, texts, scores, records)
         rewarded = time.monotonic()
-        rollouts = self._rollouts(state, some, texts, scores)
+        pairs = token_pairs(self._student, sources, texts)
+        logprobs, values = self.functions.score(state.params, pairs)
+        reference, _ = self.functions.score(self._first, pairs)
+        rollouts = self.functions.advantages(
+            state.coefficient, pairs, scores, logprobs, reference, values
+        )
         state, kl_metrics = self.functions.control(state, rollouts)
         state, update_metrics = self.update(state, rollouts, at)
         lengths = [len(one.tokens) for one in texts]
         return state, {
-            **reward_metrics,
+            **mean_metrics(records),
+            "reward": float(scores.mean()),
             **kl_metrics,
             **update_metrics,
             "tokens": float(np.mean(lengths)),
@@ -87,36 +91,6 @@ class PPOIteration:
             "reward_seconds": round(rewarded - sampled, 3),
             "update_seconds": round(time.monotonic() - rewarded, 3),
         }
-
-    def _sample(self, state: PPOState, some: Sequence[PPOExample], at: int) -> list[Generation]:
-        model = engine(self._student, state.params["policy"])
-        sources = [one.source for one in some]
-        settings, tokens = self._settings, self._student.max_target
-        return sample_texts(model, sources, tokens=tokens, seed=settings.seed, step=at)
-
-    def _rewards(
-        self, some: Sequence[PPOExample], texts: Sequence[Generation], at: int
-    ) -> tuple[Float[np.ndarray, " b"], dict[str, float]]:
-        questions = [one.question for one in some]
-        rewards, records = self._reward(questions, texts)
-        scores = checked_rewards(rewards, questions, at + 1)
-        self._file = self._file or RolloutFile(self._directory, at)
-        self._file.write(at + 1, questions, texts, scores, records)
-        return scores, mean_metrics(records) | {"reward": float(scores.mean())}
-
-    def _rollouts(
-        self,
-        state: PPOState,
-        some: Sequence[PPOExample],
-        texts: Sequence[Generation],
-        scores: Float[np.ndarray, " b"],
-    ) -> Rollouts:
-        pairs = token_pairs(self._student, [one.source for one in some], texts)
-        logprobs, values = self.functions.score(state.params, pairs)
-        reference, _ = self.functions.score(self._first, pairs)
-        return self.functions.advantages(
-            state.coefficient, pairs, scores, logprobs, reference, values
-        )
 
     def update(
         self, state: PPOState, rollouts: Rollouts, at: int
@@ -188,9 +162,10 @@ def train(
         assert evaluate is not None
         return evaluate(engine(student, state.params["policy"]), number)
 
+    order = grain.MapDataset.range(len(examples)).seed(settings.seed).shuffle().repeat()
     state = fit(
         iteration.functions.begin(student.params),
-        _question_batches(len(examples), settings),
+        iter(order.batch(settings.rollouts).to_iter_dataset()),
         iteration,
         steps=settings.steps_over(len(examples)),
         directory=directory,

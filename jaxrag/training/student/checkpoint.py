@@ -58,21 +58,11 @@ def load_student(
         end = module.config.eos_token_id
     else:
         end = next(iter([*_tokens(tokenizer, "eos"), *ends]), -1)
-    begun = {"weights": fingerprint(path), "dtype": precision.name}
-    student = Student(
-        module=module.clone(dtype=precision),
-        params=params,
-        tokenizer=tokenizer,
-        kind=kind,
-        config=config,
-        end=end,
-        ends=ends,
-        max_source=max_source,
-        max_target=max_target,
-        identity=canonical({**begun, "lengths": [max_source, max_target]}),
-    )
-    _check(student, spec)
-    return student
+    lengths = (max_source, max_target)
+    begun = {"weights": fingerprint(path), "dtype": precision.name, "lengths": lengths}
+    module, begun = module.clone(dtype=precision), canonical(begun)
+    student = Student(module, params, tokenizer, kind, config, end, ends, *lengths, begun)
+    return _checked(student, spec)
 
 
 def new_t5(
@@ -96,21 +86,11 @@ def new_t5(
     end = next(iter(_tokens(tokenizer, "eos", "sep")), -1)
     shape = _shape(sizes, tokenizer, end)
     new = dataclasses.asdict(sizes) | {"tokenizer": digest(tokenizer.backend_tokenizer.to_str())}
-    begun = {"new": new, "dtype": precision.name}
-    student = Student(
-        module=T5(shape, precision),
-        params=random_t5(shape, jax.random.key(sizes.seed)),
-        tokenizer=tokenizer,
-        kind="t5",
-        config=t5_json(shape),
-        end=end,
-        ends=(end,),
-        max_source=max_source,
-        max_target=max_target,
-        identity=canonical({**begun, "lengths": [max_source, max_target]}),
-    )
-    _check(student, sizes.tokenizer)
-    return student
+    module, params = T5(shape, precision), random_t5(shape, jax.random.key(sizes.seed))
+    lengths, config = (max_source, max_target), t5_json(shape)
+    begun = canonical({"new": new, "dtype": precision.name, "lengths": lengths})
+    student = Student(module, params, tokenizer, "t5", config, end, (end,), *lengths, begun)
+    return _checked(student, sizes.tokenizer)
 
 
 def _shape(sizes: NewT5, tokenizer: PreTrainedTokenizerFast, end: int) -> T5Config:
@@ -141,7 +121,7 @@ def _tokens(tokenizer: PreTrainedTokenizerFast, *roles: str) -> list[int]:
     return [token for token in found if isinstance(token, int)]
 
 
-def _check(student: Student, spec: str) -> None:
+def _checked(student: Student, spec: str) -> Student:
     if min(student.max_source, student.max_target) < 2:
         raise InputError(
             f"max_source is {student.max_source} and max_target {student.max_target}; each must be "
@@ -166,6 +146,7 @@ def _check(student: Student, spec: str) -> None:
             f"max_source {student.max_source} and max_target {student.max_target} exceed the "
             f"{room} tokens of {spec}."
         )
+    return student
 
 
 def write_student(directory: str | Path, student: Student, params: Any) -> Path:

@@ -1,7 +1,4 @@
-"""Log-probabilities of target tokens by a T5 or a decoder, and the hidden states that predict them.
-
-Axes besides those of jaxrag.types: ``s`` token of the source.
-"""
+"""Log-probabilities of targets by a T5 or a decoder, and the hidden states that predict them."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.network import Decoder
@@ -19,39 +16,24 @@ from jaxrag.models.t5.network import T5
 from jaxrag.training.student.student import TokenPairs
 
 
-def decoder_states(
-    module: Decoder,
-    params: Any,
-    source: Int[Array, "b s"],
-    source_length: Int[Array, " b"],
-    target: Int[Array, "b t"],
-) -> Float[Array, "b t d"]:
+def decoder_states(module: Decoder, params: Any, pairs: TokenPairs) -> Float[Array, "b t d"]:
     """The last hidden state that predicts each token of a target that follows its source.
 
     Source and target are concatenated, each right-padded. Positions continue from the source's
     length, and its padding is masked, so that padding changes no result.
     """
-    (b, s), t = source.shape, target.shape[1]
-    columns, length = jnp.arange(s + t), source_length[:, None]
+    (b, s), t = pairs.source.shape, pairs.target.shape[1]
+    columns, length = jnp.arange(s + t), jnp.asarray(pairs.source_length)[:, None]
     positions = jnp.where(columns < s, columns, length + columns - s)
     is_token = (columns < length) | (columns >= s)
     where = is_token[:, None] & (columns <= columns[:, None])
     variables = {"params": params}
     cache = empty_cache(module.config, b, s + t, module.dtype, stacked=module.stacked)
-    tokens = jnp.concatenate([source, target], axis=1)
+    tokens = jnp.concatenate([pairs.source, pairs.target], axis=1)
     found: Any = module.apply(variables, tokens, positions, where=where, cache=cache)
     hidden = found[0]
     first = jnp.take_along_axis(hidden, (length - 1)[..., None], axis=1)
     return jnp.concatenate([first, hidden[:, s : s + t - 1]], axis=1)
-
-
-def token_logprobs(
-    module: T5 | Decoder, params: Any, hidden: Float[Array, "b t d"], tokens: Int[Array, "b t"]
-) -> Float[Array, "b t"]:
-    """Natural-log probability of each token, given the hidden state that predicts it; float32."""
-    flat = hidden.reshape(-1, hidden.shape[-1])
-    logits: Any = module.apply({"params": params}, flat, method="logits")
-    return logprobs_of(logits, tokens.reshape(-1)).reshape(tokens.shape)
 
 
 def target_logprobs(
@@ -84,8 +66,11 @@ def target_logprobs(
             where = jnp.arange(pairs.source.shape[1]) < pairs.source_length[:, None]
             hidden = target_states(module, params, pairs.source, where, pairs.target, key=key)
         else:
-            hidden = decoder_states(module, params, *pairs[:3])
-        return token_logprobs(module, params, hidden, pairs.target), hidden.astype(jnp.float32)
+            hidden = decoder_states(module, params, pairs)
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        logits: Any = module.apply({"params": params}, flat, method="logits")
+        logprobs = logprobs_of(logits, pairs.target.reshape(-1)).reshape(pairs.target.shape)
+        return logprobs, hidden.astype(jnp.float32)
 
     if remat:
         run = jax.checkpoint(run, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)

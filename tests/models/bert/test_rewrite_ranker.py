@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,13 @@ def trained(start: Path, tmp_path: Path) -> Path:
     return write_ranker(tmp_path / "trained", loaded, begun_with=start)
 
 
+@partial(jax.jit, static_argnames="module")
+def score(module: RankerNetwork, params: Any, ids: Any, segments: Any, **more: Any) -> jax.Array:
+    return module.apply({"params": params}, ids, segments, where=WHERE, **more)
+
+
 def apply(module: RankerNetwork, params: Any, **more: Any) -> np.ndarray:
-    return np.asarray(module.apply({"params": params}, IDS, SEGMENTS, where=WHERE, **more))
+    return np.asarray(score(module, params, IDS, SEGMENTS, **more))
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -52,7 +58,7 @@ def test_scores_equal_the_float64_reference(kind: str, pooling: Any, tmp_path: P
     )
     segments = np.where(config["type_vocab_size"] == 1, 0, SEGMENTS)
     ids = np.where(WHERE, IDS, config["pad_token_id"])
-    found = module.apply({"params": params}, ids, segments, where=WHERE)
+    found = score(module, params, ids, segments)
     hidden = small_bert.hidden_states(dict(read_tensors(path)), config, ids, segments, WHERE)
     means = np.stack([hidden[0].mean(0), hidden[1, :5].mean(0)])
     head = params["classifier"]

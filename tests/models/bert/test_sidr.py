@@ -24,6 +24,11 @@ FIRST = 7
 FLOAT32 = jnp.dtype("float32")
 
 
+@partial(jax.jit, static_argnames="module")
+def embed(module: SidrNetwork, params: Any, ids: Any, segments: Any, where: Any) -> jax.Array:
+    return module.apply({"params": params}, ids, segments, where=where)
+
+
 @pytest.fixture
 def trained(tmp_path: Path) -> tuple[SidrNetwork, Any, dict[str, np.ndarray]]:
     """A tower whose last norm is not the one that training begins with."""
@@ -73,12 +78,10 @@ def test_elu1p_by_hand() -> None:
 def test_vectors_equal_the_float64_reference(trained: Any) -> None:
     module, params, tensors = trained
     ids, segments, where = texts()
-    found = module.apply({"params": params}, ids, segments, where=where)
+    found = embed(module, params, ids, segments, where)
     assert found.dtype == jnp.float32 and found.shape == (4, BERT["vocab_size"] - FIRST)
     want = reference(tensors, ids, segments, where)
     np.testing.assert_allclose(found, want, atol=2e-5)
-    jitted = jax.jit(lambda p: module.apply({"params": p}, ids, segments, where=where))(params)
-    np.testing.assert_allclose(jitted, found, atol=1e-6)
 
 
 def test_padding_changes_nothing_unless_it_is_let_in(trained: Any) -> None:
@@ -87,7 +90,7 @@ def test_padding_changes_nothing_unless_it_is_let_in(trained: Any) -> None:
     wider = [np.pad(array, ((0, 0), (0, 30))) for array in (ids, segments, where)]
 
     def vectors(module: SidrNetwork, ids: Any, segments: Any, where: Any) -> np.ndarray:
-        return np.asarray(module.apply({"params": params}, ids, segments, where=where))
+        return np.asarray(embed(module, params, ids, segments, where))
 
     np.testing.assert_allclose(
         vectors(module, *wider), vectors(module, ids, segments, where), atol=1e-6
@@ -112,8 +115,8 @@ def test_gradients_do_not_depend_on_the_chunk() -> None:
 
     given = jnp.float32(hidden), jnp.float32(table)
     want = jax.value_and_grad(plain, argnums=(0, 1))(*given)
-    for chunk in (1, 8, 21, 64):
-        found = jax.value_and_grad(partial(chunked, chunk=chunk), argnums=(0, 1))(*given)
+    for chunk in (1, 8, 64):
+        found = jax.jit(jax.value_and_grad(partial(chunked, chunk=chunk), (0, 1)))(*given)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, want)
 
 
@@ -121,7 +124,7 @@ def test_a_gradient_goes_to_the_first_of_equal_tokens_and_to_no_padding() -> Non
     # of the first text all tokens are alike, the second has none
     hidden, table = jnp.ones((2, 9, 3)), jnp.arange(6.0).reshape(2, 3)
     where = jnp.arange(9) < jnp.array([[9], [0]])
-    for chunk in (1, 4, 9):
+    for chunk in (4, 9):
         pool = partial(pooled_logits, where=where, chunk=chunk)
         found, back = jax.vjp(pool, hidden, table)
         np.testing.assert_array_equal(found, [[3, 12], [-np.inf, -np.inf]])
@@ -175,7 +178,7 @@ def test_a_plain_bert_is_where_training_begins(tmp_path: Path) -> None:
     )
     assert (params["norm"]["weight"] == 1).all() and (params["norm"]["bias"] == 0).all()
     ids, segments, where = texts((3, 6))
-    assert np.isfinite(module.apply({"params": params}, ids, segments, where=where)).all()
+    assert np.isfinite(embed(module, params, ids, segments, where)).all()
 
 
 def test_other_checkpoints_are_refused(tmp_path: Path) -> None:

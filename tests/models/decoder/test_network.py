@@ -84,14 +84,16 @@ def test_padding_on_the_left_changes_nothing(tmp_path: Path) -> None:
     tokens = np.concatenate([np.full(pad, 50), TOKENS])[None].astype(np.int32)
     where = np.tril(np.ones((1, pad + t, pad + t), bool))
     where[:, :, :pad] = False
-    hidden, _ = decoder.apply(
-        {"params": params},
-        tokens,
-        np.maximum(np.arange(pad + t) - pad, 0)[None],
-        where=where,
-        cache=empty_cache(decoder.config, 1, pad + t, jnp.float32),
-    )
-    found = decoder.apply({"params": params}, hidden[0, pad:], method="logits")
+    positions = np.maximum(np.arange(pad + t) - pad, 0)[None]
+    cache = empty_cache(decoder.config, 1, pad + t, jnp.float32)
+
+    @jax.jit
+    def run(params: Any) -> Any:
+        variables = {"params": params}
+        hidden, _ = decoder.apply(variables, tokens, positions, where=where, cache=cache)
+        return hidden, decoder.apply(variables, hidden[0, pad:], method="logits")
+
+    hidden, found = run(params)
     assert np.isfinite(hidden).all()  # the padding itself, which looks at nothing
     np.testing.assert_allclose(found, full_logits(decoder, params, TOKENS), atol=2e-5, rtol=0)
 

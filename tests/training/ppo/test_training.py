@@ -22,8 +22,7 @@ from jaxrag.training.ppo.rollouts import (
     token_pairs,
     truncated_examples,
 )
-from jaxrag.training.ppo.settings import KlControl, PPOTraining
-from jaxrag.training.ppo.step import make_step, zero_value
+from jaxrag.training.ppo.step import KlControl, PPOTraining, make_step, zero_value
 from jaxrag.training.student.checkpoint import new_t5
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import NewT5, Student

@@ -16,9 +16,9 @@ from jaxrag.training.checkpoints import hashes
 from jaxrag.training.student.checkpoint import new_t5
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.network import target_logprobs
-from jaxrag.training.student.settings import StudentTraining
 from jaxrag.training.student.student import NewT5, Student, TokenPairs
 from jaxrag.training.student.training import (
+    StudentTraining,
     TextPair,
     batches,
     best_step,

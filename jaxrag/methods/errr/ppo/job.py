@@ -29,7 +29,7 @@ from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample
-from jaxrag.training.ppo.settings import PPOTraining
+from jaxrag.training.ppo.step import PPOTraining
 from jaxrag.training.student.checkpoint import load_student, write_student
 from jaxrag.training.student.student import Student
 from jaxrag.types import InputError

@@ -21,7 +21,7 @@ from jaxrag.steps.asking import Trace
 from jaxrag.steps.tools import Tools
 from jaxrag.text.answers import contains
 from jaxrag.text.query_lists import ParsedQueries
-from jaxrag.training.ppo.settings import check
+from jaxrag.training.ppo.step import check
 from jaxrag.types import Generation, InputError, Question
 
 _log = logging.getLogger("jaxrag")

@@ -28,7 +28,7 @@ from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import Search
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
-from jaxrag.training.ppo.settings import PPOTraining
+from jaxrag.training.ppo.step import PPOTraining
 from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
 from jaxrag.training.student.student import NewT5
 from jaxrag.types import Generation, InputError, Passage, Question
