@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxrag.functional.bandits.interaction import Bandit, Values
 from jaxrag.types import InputError
 
 Kind = Literal["linear", "quadratic", "matrix", "cosine"]
@@ -76,3 +77,17 @@ def on_sphere(key: jax.Array, shape: tuple[int, int]) -> Float[Array, "n d"]:
     """Rows uniform on the unit sphere."""
     rows = jax.random.normal(key, shape)
     return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def random_arm(arms: int) -> Bandit:
+    """Plays a random arm; does not learn, so values are zeros and ``greedy`` is arm 0."""
+    zeros = Values(jnp.zeros(arms), jnp.zeros(arms), jnp.zeros(arms))
+    return Bandit(
+        init=lambda key: (),
+        values=lambda state, x: zeros,
+        select=lambda state, x, key: jax.random.randint(key, (), 0, arms),
+        update=lambda state, x, arm, reward: state,
+        fit=lambda state, key: state,
+        greedy=lambda state, x: jnp.asarray(0),
+        update_batch=lambda state, contexts, arms, rewards: state,
+    )

@@ -25,7 +25,7 @@ import matplotlib
 import numpy as np
 import optax
 
-from benchmarks.bandit_problems import Kind, problem
+from benchmarks.bandit_problems import Kind, problem, random_arm
 from jaxrag.core.progress import progress
 from jaxrag.evaluation.significance import interval
 from jaxrag.functional.bandits import policies
@@ -60,7 +60,7 @@ def contestants(rounds: int) -> dict[str, Callable[[Any], Bandit]]:
             neural(rounds, 0.0, zero_width), beta / 10
         ),
         "LinUCB": lambda beta: linear_ucb(D, ARMS, alpha=beta),
-        "any arm": lambda beta: policies.uniform(arms=ARMS),
+        "any arm": lambda beta: random_arm(ARMS),
     }
 
 

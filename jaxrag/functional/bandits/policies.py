@@ -35,22 +35,6 @@ def regret(expected: Float[Array, "t a"], arms: Int[Array, " t"]) -> Float[Array
     return jnp.cumsum(jnp.max(expected, axis=1) - rewards_of(expected, arms))
 
 
-def uniform(*, arms: int) -> Bandit:
-    """Plays a random arm; does not learn, so values are zeros and ``greedy`` is arm 0."""
-    if arms < 1:
-        raise InputError(f"{arms} arms: a bandit needs at least one.")
-    zeros = Values(jnp.zeros(arms), jnp.zeros(arms), jnp.zeros(arms))
-    return Bandit(
-        init=lambda key: (),
-        values=lambda state, x: zeros,
-        select=lambda state, x, key: jax.random.randint(key, (), 0, arms),
-        update=lambda state, x, arm, reward: state,
-        fit=lambda state, key: state,
-        greedy=lambda state, x: jnp.asarray(0),
-        update_batch=lambda state, contexts, arms, rewards: state,
-    )
-
-
 def epsilon_greedy(bandit: Bandit, epsilon: float | Float[Array, ""]) -> Bandit:
     """``bandit`` with its greedy arm, and with probability ``epsilon`` a uniformly random arm.
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.bandit_problems import problem
+from benchmarks.bandit_problems import problem, random_arm
 from jaxrag.functional.bandits import interaction as bandits
 from jaxrag.functional.bandits import policies
 from jaxrag.functional.bandits.interaction import Bandit, Values, interact
@@ -77,7 +77,7 @@ def test_other_exploration_drops_the_rounds_of_its_bandit(explore) -> None:
 
 
 def test_keys_differ_from_round_to_round() -> None:
-    bandit = policies.uniform(arms=ARMS)
+    bandit = random_arm(ARMS)
     for batch in (1, 4):
         contexts, rewards = jnp.tile(CONTEXTS, (50, 1)), jnp.tile(REWARDS, (50, 1))
         play = jax.jit(partial(interact, bandit, (), batch=batch))
@@ -89,7 +89,7 @@ def test_keys_differ_from_round_to_round() -> None:
 
 
 def test_rounds_and_batches_that_do_not_fit() -> None:
-    bandit = policies.uniform(arms=ARMS)
+    bandit = random_arm(ARMS)
     for batch in (0, 5, 24):
         with pytest.raises(InputError, match=f"12 rounds do not divide into batches of {batch}"):
             interact(bandit, (), CONTEXTS, REWARDS, KEY, batch=batch)
