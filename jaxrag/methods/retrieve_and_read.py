@@ -1,4 +1,4 @@
-"""Baselines of PAIRS and DTR: passages for every question, found in one way or another, then read.
+"""Baselines of PAIRS and DTR: retrieve passages, select, read; each baseline is a preset.
 
 Source: docs/methods.md, "Baselines" and "PAIRS: variants and ablations".
 
@@ -46,12 +46,12 @@ PseudoRole = Literal["pseudo_context", "rationale"]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Any gate, candidates and selector of passages compose.
+    """Any gate, candidates and passage selector.
 
     Attributes:
-      name: of the method, by which its numbers are looked up in the papers.
-      gate: when to retrieve; None retrieves always and records no decision.
-      candidates: which passages come into question; None never retrieves.
+      name: of the method, as in the papers' tables of numbers.
+      gate: when to retrieve; None always retrieves and records no decision.
+      candidates: which passages are candidates; None never retrieves.
       select: which of them are read.
       reader: how the model is asked.
       pseudo: what the model writes to search or score by: a passage, or a rationale.
@@ -69,7 +69,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Those of the gate, of the search where there is one, and of the reader."""
+        """What its parts need."""
         found = self.reader.needs
         if self.gate is not None:
             found |= needs_of(gate=self.gate)
@@ -78,7 +78,7 @@ class Config:
         return found
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Decides; answers directly, or finds passages, selects, reads."""
+        """Answers directly, or retrieves, selects and reads."""
         trace: steps.Trace = {}
         decision = steps.Decision(self.candidates is not None)
         if self.gate is not None:

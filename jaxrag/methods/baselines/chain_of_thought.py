@@ -1,9 +1,9 @@
 """Chain of thought (Wei et al. 2022), the row COT of ARS-RAG's table: reasoning, then the answer.
 
-No retrieval, one greedy generation with demonstrations of reasoning. It is not the query expansion
-of `cot`. The answer is what the text says "the answer is" (see `jaxrag.text.stated_answer`); a
-text that says none is junk, is marked as such in the trace, and its last sentence stands for the
-answer. The prompts of ARS-RAG's authors are not known; ours are shorter than those of Wei et al.
+One greedy generation with demonstrations of reasoning, without retrieval (`retrieve_and_read.COT`
+is another method, an expansion of queries). The answer is what the text states to be the answer
+(`jaxrag.text.stated_answer`); if it states none, its last sentence, and the trace marks it as junk.
+The prompts of ARS-RAG's authors are not known; ours are shorter than those of Wei et al.
 
 Source: docs/methods.md, "Chain of thought".
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from jaxrag.core.checks import check_limits
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts
 from jaxrag.steps.needs import Needs
@@ -22,7 +23,7 @@ from jaxrag.types import Answer, InputError, Question
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """How the model is asked.
+    """Settings of the prompt.
 
     Attributes:
       reader: prompts and decoding; its ``answer_tokens`` are not used.
@@ -35,17 +36,17 @@ class Config:
     reasoning_tokens: int = 256
 
     def __post_init__(self) -> None:
-        if self.reasoning_tokens < 1:
-            raise InputError(f"reasoning_tokens is {self.reasoning_tokens}; at least 1 is needed.")
+        check_limits(reasoning_tokens=self.reasoning_tokens)
 
     @property
     def needs(self) -> Needs:
-        """Those of the reader."""
+        """What the reader needs."""
         return self.reader.needs
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Asks once and reads the answer at the end."""
-        task, role = _asked(question)
+        task = kinds.task_of(question)
+        role = _role(question, task)
         reader = dataclasses.replace(self.reader, answer_tokens=self.reasoning_tokens)
         reply = await steps.ask(role, question, tools.llm, reader, **kinds.fields(question))
         stated = stated_answer(reply.text)
@@ -57,12 +58,11 @@ class Config:
         return Answer(question.id, text, trace)
 
 
-def _asked(question: Question) -> tuple[str, str]:
-    """The kind of question, and the role of its prompt."""
-    task = kinds.task_of(question)
+def _role(question: Question, task: str) -> str:
+    """The role of the question's prompt."""
     if task == "fact_checking":
         raise InputError(
             f"Question {question.id} is a statement to check, for which chain of thought has no "
             "prompt: set the data's task to yes_no, or take questions of another kind."
         )
-    return task, "chain_of_thought" if task == "open" else f"chain_of_thought_{task}"
+    return "chain_of_thought" if task == "open" else f"chain_of_thought_{task}"

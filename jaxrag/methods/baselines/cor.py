@@ -1,13 +1,13 @@
 """CoR (chain of rank; Lee et al. 2025) by prompting: the model ranks passages by reliability.
 
-It is shown n numbered passages and writes their numbers in order, the most reliable first; the k
-first are then read in a second prompt. Chain of rank tunes a small model for a domain, so that it
-ranks its documents before it answers, where others reason at length; here an untuned model is
-prompted, once for the ranking and once for the answer. ARS-RAG does not say how it ran CoR.
+1. The prompt shows n numbered passages; the model writes their numbers, the most reliable first.
+2. A second prompt answers the question from the first k of them.
 
-Whatever the model writes is read: its numbers in order, each once. Numbers of no passage and
-repeated ones are left out, passages that it does not name follow in the order of the search, and
-the trace counts all three.
+Chain of rank fine-tunes a small model for a domain to rank its documents before it answers; here an
+untuned model is prompted for both. ARS-RAG does not say how it ran CoR.
+
+Any output is a ranking: its numbers in order, each once. Unknown and repeated numbers are left out,
+and passages that it does not name follow in the order of the search; the trace counts all three.
 
 Source: docs/methods.md, "CoR".
 """
@@ -19,22 +19,23 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jaxrag.core.checks import check_limits
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import record_choice
 from jaxrag.steps.tools import Tools
-from jaxrag.types import Answer, InputError, Passage, Question
+from jaxrag.types import Answer, Passage, Question
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """How many passages are ranked and read.
+    """CoR's settings.
 
     Attributes:
       candidates: the passages that the model ranks, all in one prompt.
-      k: how many are read.
+      k: how many of them are read.
       ranking_tokens: most new tokens of the ranking.
       reader: how the model is asked; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
@@ -52,19 +53,15 @@ class Config:
 
     def __post_init__(self) -> None:
         kinds.check_closed(self.closed_tokens, self.by)
-        if min(self.k, self.ranking_tokens, self.closed_tokens) < 1:
-            raise InputError(
-                f"k is {self.k}, ranking_tokens {self.ranking_tokens} and closed_tokens "
-                f"{self.closed_tokens}; each must be at least 1."
-            )
+        check_limits(k=self.k, ranking_tokens=self.ranking_tokens)
 
     @property
     def needs(self) -> Needs:
-        """Those of the search and of answering."""
+        """What its parts and answering need."""
         return tasks.answering_needs(self) | needs_of(candidates=self.candidates)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Has the passages ranked, then reads the first."""
+        """Ranks the passages, then reads the first."""
         trace: steps.Trace = {}
         pool = await steps.find_candidates(question, tools, self, trace)
         passages = tools.retriever.passages(pool.rows)
@@ -75,8 +72,8 @@ class Config:
         return Answer(question.id, reply.text, trace)
 
 
-class Order(NamedTuple):
-    """Positions of all passages, best first, and what was wrong with the numbers as written."""
+class RankedIds(NamedTuple):
+    """Positions of all passages, best first, and the number of faults in the written ranking."""
 
     positions: tuple[int, ...]
     unknown: int
@@ -84,13 +81,13 @@ class Order(NamedTuple):
     missing: int
 
 
-def read_order(text: str, count: int) -> Order:
-    """The order of ``count`` passages that a text with their numbers (from 1) gives."""
+def read_order(text: str, count: int) -> RankedIds:
+    """The ranking of ``count`` passages in a text with their numbers, from 1."""
     written = [int(digits) if len(digits) < 10 else 0 for digits in re.findall(r"[0-9]+", text)]
     known = [number - 1 for number in written if 1 <= number <= count]
     named = tuple(dict.fromkeys(known))
     rest = tuple(sorted(set(range(count)) - set(named)))
-    return Order(named + rest, len(written) - len(known), len(known) - len(named), len(rest))
+    return RankedIds(named + rest, len(written) - len(known), len(known) - len(named), len(rest))
 
 
 async def _ranked(
@@ -99,8 +96,8 @@ async def _ranked(
     tools: Tools,
     config: Config,
     trace: steps.Trace,
-) -> Order:
-    """Asks for the ranking; the numbers stand before the titles."""
+) -> RankedIds:
+    """Asks for the ranking of passages whose titles begin with their numbers."""
     numbered = [
         dataclasses.replace(passage, title=f"[{number}] {passage.title}")
         for number, passage in enumerate(passages, start=1)

@@ -1,13 +1,13 @@
 """The stochastic retriever of Fair RAG (Kim & Diaz 2024), the row FairRAG of ARS-RAG's table.
 
-Of the n best passages k are drawn without replacement, in random order, by the Plackett-Luce model
-over the retrieval scores, so that items of like relevance get like exposure over many draws; the
-model reads them in the order of the draw. As in the released code, log-weights are (1 + s)^alpha
-with scores s brought to [0, 1]; ``temperature`` divides them further (1 changes nothing).
+1. Of the n best passages, draw k without replacement by the Plackett-Luce model over the retrieval
+   scores, so that items of similar relevance get similar exposure over many draws.
+2. Answer the question from them, in the order of the draw.
 
-The original draws 100 rankings a question, to measure expected exposure and expected utility of
-personalised generation. Here, as a method that answers has to, one is drawn: by ``seed`` and the
-question's id, so every run of the same settings draws the same.
+As in the released code, log-weights are (1 + s)^alpha with scores s scaled to [0, 1];
+``temperature`` divides them further (1 has no effect). The original draws 100 rankings a question,
+to measure expected exposure and expected utility of personalised generation. Here one is drawn, by
+``seed`` and the question's id, so that every run of the same settings draws the same.
 
 Source: docs/methods.md, "FairRAG".
 """
@@ -21,6 +21,7 @@ import zlib
 import jax
 import jax.numpy as jnp
 
+from jaxrag.core.checks import check_limits
 from jaxrag.functional import plackett_luce
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
@@ -38,10 +39,10 @@ class Config:
     """Five passages, as in the released code, which draws them from all items of a user.
 
     Attributes:
-      candidates: the passages among which is drawn.
-      k: how many are drawn (all, where there are fewer candidates).
-      alpha: the larger, the more the scores count; 0 draws without regard to them.
-      temperature: towards 0 the draw becomes the ``k`` best in order.
+      candidates: the passages to draw from.
+      k: how many are drawn (all, if there are fewer candidates).
+      alpha: weight of the scores; 0 draws uniformly.
+      temperature: towards 0, the draw becomes the ``k`` best in order.
       seed: of all draws.
       reader: how the model is asked; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
@@ -61,13 +62,12 @@ class Config:
 
     def __post_init__(self) -> None:
         kinds.check_closed(self.closed_tokens, self.by)
-        if self.k < 1:
-            raise InputError(f"k is {self.k}; it must be at least 1.")
+        check_limits(k=self.k)
         if not (self.alpha >= 0 and self.temperature > 0 and self._spread < _SPREAD):
             raise InputError(
                 f"alpha is {self.alpha} and temperature {self.temperature}: alpha must be at least "
                 "0, temperature above 0, and 2^alpha / temperature within float32. For the k best "
-                "without chance take standard_rag."
+                "without chance use standard_rag."
             )
 
     @property
@@ -76,7 +76,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Those of the search and of answering."""
+        """What its parts and answering need."""
         return tasks.answering_needs(self) | needs_of(candidates=self.candidates)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
@@ -91,10 +91,7 @@ class Config:
 def _drawn(
     question: Question, pool: steps.CandidatePool, tools: Tools, config: Config, trace: steps.Trace
 ) -> tuple[int, ...]:
-    """Rows of the drawn passages; the trace tells how probable their order was.
-
-    Where nothing was found, as on the web, nothing is drawn.
-    """
+    """Rows of the drawn passages, none if none were found; the trace gets their log-probability."""
     if not pool.rows:
         record_choice(trace, tools, pool, {"score": ()}, ())
         return ()
@@ -103,7 +100,7 @@ def _drawn(
     )
     key = jax.random.fold_in(jax.random.key(config.seed), zlib.crc32(question.id.encode()))
     order = plackett_luce.sample(key, weights, k=min(config.k, len(pool.rows)))
-    rows = tuple(pool.rows[int(place)] for place in order)
+    rows = tuple(pool.rows[int(position)] for position in order)
     record_choice(trace, tools, pool, {"score": pool.scores}, rows)
     trace["selected"]["logprob"] = float(plackett_luce.log_probability(weights, order))
     return rows

@@ -1,10 +1,9 @@
-"""The row LLM of ARS-RAG's table: demonstrations, then the question; no retrieval.
+"""Few-shot prompting, the row LLM of ARS-RAG's table: demonstrations, then the question.
+
+Nothing is retrieved. `no_retrieval` is the same without demonstrations, and for open questions
+only. The paper does not show its demonstrations; ours are those of the prompts.
 
 Source: docs/methods.md, "Few-shot".
-
-The answer comes from what the model knows. `no_retrieval` is the same without demonstrations and
-for open questions only; here closed ones (yes or no, choices) are asked as such. Which and how many
-demonstrations the paper shows, it does not say; ours are those of the prompts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from jaxrag.types import Answer, Question
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """How the model is asked.
+    """Settings of the prompt.
 
     Attributes:
       reader: its prompts hold the demonstrations; ``answer_tokens`` is for open questions.
@@ -39,7 +38,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Those of answering."""
+        """What answering needs."""
         return tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:

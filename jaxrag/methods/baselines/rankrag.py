@@ -1,11 +1,11 @@
-"""RankRAG's selection (Yu et al. 2024) by prompting: the model that answers first ranks passages.
+"""RankRAG's inference (Yu et al. 2024) by prompting: the model ranks passages, then answers.
 
-The same language model is asked of each of n passages whether it is relevant to the question, and
-scores it by the probability of the word that says so ("True"); the k best, in that order, are read.
+1. For each of n passages, a prompt asks the language model whether it is relevant to the question;
+   its score is the probability of the word for relevant ("True"), summed over its tokens.
+2. The same model answers from the k best, in that order.
 
-It is not RankRAG: there one model was fine-tuned on instructions to rank and to answer, and its
-checkpoint is needed for its figures. Here an untuned model is prompted for both, so only the way of
-inference is RankRAG's. The word's probability is scored (the sum over its tokens), never sampled.
+RankRAG fine-tunes one model for both, and its figures need that checkpoint; here an untuned model
+is prompted.
 
 Source: docs/methods.md, "RankRAG".
 """
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks
@@ -29,13 +30,13 @@ from jaxrag.types import Answer, InputError, Passage, Prompt, Question
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """How many passages are judged and read.
+    """RankRAG's settings.
 
     Attributes:
       candidates: the passages that are scored, one prompt each.
-      k: how many are read.
-      reader: how the model is asked; the first of ``words`` of its prompt [relevance] says that a
-        passage is relevant. ``answer_tokens`` is for open questions.
+      k: how many of them are read.
+      reader: how the model is asked; the first of ``words`` of its prompt [relevance] is the word
+        for relevant. ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
       by: what answers a closed question, see `kinds.By`.
     """
@@ -50,12 +51,11 @@ class Config:
 
     def __post_init__(self) -> None:
         kinds.check_closed(self.closed_tokens, self.by)
-        if self.k < 1:
-            raise InputError(f"k is {self.k}; it must be at least 1.")
+        check_limits(k=self.k)
 
     @property
     def needs(self) -> Needs:
-        """Passages are ranked by a probability."""
+        """Log-probabilities, and what its parts and answering need."""
         return (
             Needs(logprobs=True)
             | tasks.answering_needs(self)
@@ -67,26 +67,24 @@ class Config:
         trace: steps.Trace = {}
         pool = await steps.find_candidates(question, tools, self, trace)
         passages = tools.retriever.passages(pool.rows)
-        pairs = _judged(question, passages, self.reader)
+        pairs = _relevance_prompts(question, passages, self.reader)
         found = await gather(*(tools.llm.logprob(prompt, word) for prompt, word in pairs))
         scores = [float(np.sum(logprobs, dtype=np.float64)) for logprobs in found]
-        best = sorted(range(len(scores)), key=lambda i: -scores[i])[
-            : self.k
-        ]  # ties: search's order
-        rows = tuple(pool.rows[i] for i in best)
+        order = sorted(range(len(scores)), key=lambda i: -scores[i])  # ties: order of the search
+        rows = tuple(pool.rows[i] for i in order[: self.k])
         columns = {"retrieval": pool.scores, "score": scores}
         record_choice(trace, tools, pool, columns, rows)
         reply = await tasks.answer_from_passages(question, rows, tools, self, trace)
         return Answer(question.id, reply.text, trace)
 
 
-def _judged(
+def _relevance_prompts(
     question: Question, passages: Sequence[Passage], reader: steps.Reader
 ) -> list[tuple[Prompt, str]]:
-    """For each passage what asks about it, and the word for relevant as it would follow.
+    """For each passage the prompt for its relevance, and the word for relevant as continuation.
 
     Raises:
-      InputError: the prompts do not say which word that is.
+      InputError: the prompt does not name its words.
     """
     layout = prompts.load(reader.prompts)
     template = layout.role("relevance")
@@ -95,6 +93,6 @@ def _judged(
             f"{layout.path} [relevance] has no words: give them with the one for relevant first, "
             'as words = ["relevant", "irrelevant"].'
         )
-    told = steps.question_text(question)
-    asked = [template.prompt(question=told, passage=layout.render([one])) for one in passages]
-    return [(prompt, tasks.continuation(prompt, template.words[0])) for prompt in asked]
+    text = steps.question_text(question)
+    made = [template.prompt(question=text, passage=layout.render([one])) for one in passages]
+    return [(prompt, tasks.continuation(prompt, template.words[0])) for prompt in made]

@@ -1,8 +1,10 @@
-"""R3: a language model that was not trained reads what a retriever trained for it finds.
+"""R3: a frozen language model reads what a retriever trained for it finds.
 
-docs/methods.md, "R3: answering". All that R3 trains is the retriever (`jaxrag.training`), so
-answering is plain: search, read one passage or ten, answer. Prompts depend on the kind of question:
-open, statement to check, or multiple choice; answers are scored by containment.
+R3 trains the retriever alone (`jaxrag.methods.r3.training`), so answering is plain: search, then
+answer from one passage or ten. Prompts depend on the kind of question: open, statement to check, or
+multiple choice; answers are scored by containment.
+
+Source: docs/methods.md, "R3: answering".
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Those of the search and of answering."""
+        """What its parts and answering need."""
         found = needs_of(candidates=self.candidates, select=self.select)
         return found | tasks.answering_needs(self)
 
