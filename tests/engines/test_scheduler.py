@@ -32,7 +32,7 @@ def run(methods, store=None, **options):
     return {outcome.id: outcome for outcome in scheduler.run(list(enumerate(methods)))}
 
 
-def test_questions_of_unlike_length_share_calls():
+def test_questions_with_different_numbers_of_steps_share_calls():
     calls = []
     double, triple = make(calls=calls), make("triple", lambda x: 3 * x, calls)
 

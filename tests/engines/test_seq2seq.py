@@ -172,7 +172,7 @@ def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
     assert cases > 3
 
 
-def test_writing_ends_once_all_have_met_a_stop_string(
+def test_decoding_ends_once_all_rows_have_met_a_stop_string(
     model: Seq2SeqModel, answers: list[Generation], monkeypatch: Any
 ) -> None:
     from jaxrag.engines import seq2seq

@@ -101,7 +101,7 @@ def test_a_dead_replica_is_left_alone_and_the_other_does_its_work(tokenizer: str
         assert len(dead.bodies) < 10
 
 
-def test_the_least_busy_replica_is_asked(tokenizer: str) -> None:
+def test_requests_go_to_the_least_busy_replica(tokenizer: str) -> None:
     with serving(slowly(0.02)) as fast, serving(slowly(0.2)) as slow:
         model = connect(tokenizer, fast, slow, concurrency=4)
         assert texts(model) == EXPECTED
@@ -109,7 +109,7 @@ def test_the_least_busy_replica_is_asked(tokenizer: str) -> None:
         assert fast.most + slow.most <= 8
 
 
-def test_no_more_requests_than_asked_for_are_under_way(tokenizer: str) -> None:
+def test_concurrency_limits_open_requests(tokenizer: str) -> None:
     with serving(slowly(0.02)) as server:
         texts(connect(tokenizer, server, concurrency=3))
         assert server.most == 3
@@ -147,7 +147,7 @@ def test_a_server_that_hangs_is_given_up(tokenizer: str) -> None:
             texts(model, 1)
 
 
-def test_a_refusal_is_told_without_the_key(tokenizer: str, caplog: Any) -> None:
+def test_errors_do_not_contain_the_key(tokenizer: str, caplog: Any) -> None:
     def refuse(handler: Any, number: int, body: Any) -> None:
         handler.send(401, {"error": f"Incorrect API key provided: {KEY}"})
 

@@ -150,7 +150,7 @@ def with_method(run: Run, **changes: Any) -> Run:
     return dataclasses.replace(run, method=dataclasses.replace(run.method, **changes))
 
 
-def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
+def test_pairs_that_do_not_fit_are_refused(made: Made, tmp_path: Path) -> None:
     run = full(made)
     none = with_method(run, order=Ranked())
     for use in (plan, lambda run: execute(run, tmp_path / "a")):

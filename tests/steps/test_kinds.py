@@ -67,7 +67,7 @@ def test_the_gold_option():
         ("", ""),
     ],
 )
-def test_what_an_answer_names(text, said):
+def test_choices_named_by_an_answer(text, said):
     assert kinds.chosen(text, CHOICE) == said
 
 

@@ -66,7 +66,7 @@ def test_options_are_compared_by_their_first_token():
     assert [text for _, text in model.scored] == ["A", "B", "C"]
 
 
-def test_what_cannot_be_compared_is_refused():
+def test_options_without_distinct_first_tokens_are_refused():
     with pytest.raises(InputError, match="Question o is open"):
         logprobs(ScriptedModel(), OPEN)
     with pytest.raises(InputError, match=r"the same probability, -2 .*such as a blank"):

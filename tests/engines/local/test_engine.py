@@ -59,7 +59,7 @@ def test_results_do_not_depend_on_the_batch(model: LocalModel, answers: list[Gen
     assert model.generate([CHATS[4]] * 20 + CHATS[:2], max_new_tokens=12)[-2:] == answers[:2]
 
 
-def test_sharing_beginnings_changes_no_bit(directory: Path, answers: list[Generation]) -> None:
+def test_sharing_prefixes_changes_no_bit(directory: Path, answers: list[Generation]) -> None:
     alone = LocalModel.load(directory, shared_bytes=0)
     assert alone.generate(CHATS, max_new_tokens=12) == answers
     forgetful = LocalModel.load(directory, shared_bytes=1)
@@ -67,9 +67,7 @@ def test_sharing_beginnings_changes_no_bit(directory: Path, answers: list[Genera
     assert forgetful.generate(CHATS[2:], max_new_tokens=12) == answers[2:]
 
 
-def test_a_beginning_of_which_part_was_dropped_is_made_again(
-    directory: Path, answers: list[Generation]
-) -> None:
+def test_a_partly_dropped_prefix_is_recomputed(directory: Path, answers: list[Generation]) -> None:
     model = LocalModel.load(directory)
     assert model.generate(CHATS, max_new_tokens=12) == answers
     block = next(iter(model._prefill._blocks.values())).nbytes
@@ -82,7 +80,7 @@ def test_a_beginning_of_which_part_was_dropped_is_made_again(
     assert model.generate(CHATS, max_new_tokens=12) == answers
 
 
-def test_beginnings_are_computed_once(model: LocalModel, monkeypatch: Any) -> None:
+def test_shared_prefixes_are_computed_once(model: LocalModel, monkeypatch: Any) -> None:
     from jaxrag.engines.local import prefill
 
     chunks, real = [], prefill.extend
@@ -194,9 +192,7 @@ def test_a_prompt_is_read_once_for_all_its_one_token_continuations(
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_caches_of_other_lengths_are_let_go_of(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_caches_of_other_sizes_are_freed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, held = LocalModel.load(directory, prefill_rows=1, decode_rows=5), set()
     step = AnswerRows._step
 
@@ -301,7 +297,7 @@ def test_identity_names_weights_and_settings(
     assert LocalModel.load(tmp_path).identity != model.identity
 
 
-def test_sizes_that_do_not_go_together_are_refused(directory: Path) -> None:
+def test_sizes_that_are_no_multiples_are_refused(directory: Path) -> None:
     with pytest.raises(InputError, match="prefill_rows is 8, decode_rows 12"):
         LocalModel.load(directory, prefill_rows=8, decode_rows=12)
 

@@ -81,7 +81,7 @@ def test_a_prompt_is_read_once_for_all_its_continuations(
     assert len({one.state.tobytes() for one in alone}) == len(pairs)
 
 
-def test_spans_tell_what_each_token_is(model: LocalModel, seen: list[Inspection]) -> None:
+def test_spans_are_those_of_each_token(model: LocalModel, seen: list[Inspection]) -> None:
     pieces = [seen[0].text[a:b] for a, b in seen[0].spans]
     assert "".join(pieces) == "The sun is a star"
     text = seen[2].text
@@ -91,7 +91,7 @@ def test_spans_tell_what_each_token_is(model: LocalModel, seen: list[Inspection]
     assert [seen[4].text[a:b] for a, b in seen[4].spans[-4:]] == [" ", "é", "é", "!"]
 
 
-def test_the_end_token_follows_where_it_is_asked_for(model: LocalModel) -> None:
+def test_the_end_token_follows_on_request(model: LocalModel) -> None:
     ended, spelt = look(model, PAIRS[:1], ended=True)[0], (PAIRS[0][0], " a star<|im_end|>")
     for one, other in zip(ended, look(model, [spelt])[0], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -125,7 +125,7 @@ def test_sizes_and_mesh_change_next_to_nothing(
             np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-5)
 
 
-def test_what_does_not_fit_is_refused(model: LocalModel) -> None:
+def test_pairs_that_do_not_fit_are_refused(model: LocalModel) -> None:
     assert model.inspect([], []) == []
     with pytest.raises(InputError, match="layer is 2; the model has layers 0 to 1"):
         look(model, PAIRS[:1], layer=2)
@@ -138,6 +138,6 @@ def test_what_does_not_fit_is_refused(model: LocalModel) -> None:
         look(model, [(strange, "b")])
 
 
-def test_only_the_local_engine_can_be_looked_into(model: LocalModel) -> None:
+def test_only_the_local_engine_gives_attentions(model: LocalModel) -> None:
     assert isinstance(model, InspectableModel)
     assert not hasattr(ServerModel, "inspect")

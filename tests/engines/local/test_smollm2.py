@@ -75,7 +75,7 @@ def test_bits_do_not_depend_on_how_many_rows_there_are(
     assert set(rows) == {8, 32}
 
 
-def test_bits_do_not_depend_on_shared_beginnings(
+def test_bits_do_not_depend_on_shared_prefixes(
     model: LocalModel, answers: list[Generation]
 ) -> None:
     assert model._prefill._blocks  # they were shared

@@ -76,7 +76,7 @@ def test_an_error_fails_its_own_question_only():
     assert [found[i].value for i in (0, 1, 2, 4, 5)] == [0, 1, 2, 4, 5]
 
 
-def test_a_refusal_at_the_door_is_an_error_of_the_question():
+def test_a_request_refused_at_once_fails_its_question():
     def submit(x):
         raise ValueError("closed")
 
@@ -86,7 +86,7 @@ def test_a_refusal_at_the_door_is_an_error_of_the_question():
     assert str(run([method], Store(None))[0].error) == "closed"
 
 
-def test_a_dead_engine_stops_the_run_and_what_came_back_is_kept():
+def test_a_dead_engine_stops_the_run_and_returned_results_are_kept():
     store, calls = Store(None), []
 
     def submit(x):

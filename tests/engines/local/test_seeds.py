@@ -1,4 +1,4 @@
-"""Several texts drawn from a prompt: what each says alone, from a prompt that is read once."""
+"""Several samples of a prompt in one call: those of a call per seed, from a prompt read once."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ def by_seed(model: LocalModel, seeds: Sequence[int]) -> dict[int, list[Generatio
     return {seed: model.generate(CHATS[:3], seed=seed, **SETTINGS) for seed in seeds}
 
 
-def test_each_is_what_its_seed_alone_draws(model: LocalModel, read: list[int]) -> None:
+def test_a_call_with_many_seeds_equals_a_call_per_seed(model: LocalModel, read: list[int]) -> None:
     """Of more texts than there are rows, too; 2^32 + 1 is 1 to the generator of numbers."""
     seeds = [*range(15), (1 << 32) + 1]
     alone = by_seed(model, seeds)
@@ -49,7 +49,7 @@ def test_each_is_what_its_seed_alone_draws(model: LocalModel, read: list[int]) -
         (2, 8, 2),
     ],
 )
-def test_rows_change_no_text(
+def test_the_number_of_rows_changes_no_text(
     model: LocalModel, directory: Path, rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prompt whose texts need more rows than there are, all of them or those that are free;
