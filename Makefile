@@ -1,4 +1,4 @@
-# The two commands of a newcomer are `make quickstart` and `make test`; both make .venv first.
+# `make quickstart` and `make test` install everything they need in .venv first.
 
 PYTHON ?= python3.11
 VENV ?= .venv
@@ -23,17 +23,17 @@ $(VENV)/.parity: $(VENV)/.test
 	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,report,test,parity,bench]'
 	touch $@
 
-quickstart: $(VENV)/.core  ## answers questions with four methods and prints their table
+quickstart: $(VENV)/.core  ## answers 100 questions with four methods and prints their table
 	$(BIN)/python -m experiments.quickstart
 
-test: $(VENV)/.test  ## the default suite: no torch, no model hub, under 15 minutes on 2 cores
+test: $(VENV)/.test  ## the default suite: without torch and model hub
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not parity and not vllm'
 
 test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
 	$(BIN)/python -m pytest -m 'not vllm'
 
-# vLLM wants other versions than we do, so it has an environment of its own; what it brings for
-# images and sound is not built for its own torch, and goes
+# vLLM needs other versions of our dependencies, so it has its own environment. Its packages for
+# images and sound are not built for its CPU torch and are removed.
 $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install -q --disable-pip-version-check -c constraints-vllm.txt \
@@ -54,7 +54,7 @@ lint: $(VENV)/.test  ## style, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-bench: $(VENV)/.parity  ## speed against named peers; prints ratios
+bench: $(VENV)/.parity  ## speed compared with named libraries; prints ratios
 	for file in benchmarks/[a-z]*.py; do \
 		$(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
