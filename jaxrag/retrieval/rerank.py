@@ -141,8 +141,8 @@ class QueryLikelihoodReranker:
     @property
     def identity(self) -> str:
         """Canonical JSON of the language model and the prompt."""
-        settings = {"model": self.model.identity, "prompt": QUERY_LIKELIHOOD_PROMPT}
-        return canonical({"query_likelihood": settings})
+        model = {"model": self.model.identity, "prompt": QUERY_LIKELIHOOD_PROMPT}
+        return canonical({"query_likelihood": model})
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, " n"]:
         """Mean log probability per token of each query, in nats; at most 0."""

@@ -26,7 +26,7 @@ from jaxrag.retrieval.corpus.builds import build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import index_directory
-from jaxrag.types import InputError, Passage, Ranking
+from jaxrag.types import InputError, Ranking
 
 KIND = "bm25"
 _VARIANTS = ("lucene", "robertson", "atire")
@@ -213,7 +213,7 @@ def _indexed(passages: Passages, settings: Bm25) -> Any:
     with progress(len(passages), "indexing words") as advance:
         for start in range(0, len(passages), _CHUNK):
             chunk = passages.get(range(start, min(start + _CHUNK, len(passages))))
-            texts = [_text(passage, settings) for passage in chunk]
+            texts = [f"{p.title} {p.text}" if settings.title else p.text for p in chunk]
             for words in split_words(texts, settings):
                 numbers = (vocabulary.setdefault(word, len(vocabulary)) for word in words)
                 rows.append(array.array("i", numbers))
@@ -225,10 +225,6 @@ def _indexed(passages: Passages, settings: Bm25) -> Any:
     )
     searcher.index((rows, vocabulary), create_empty_token=False, show_progress=False)
     return searcher
-
-
-def _text(passage: Passage, settings: Bm25) -> str:
-    return f"{passage.title} {passage.text}" if settings.title else passage.text
 
 
 def split_words(texts: Sequence[str], settings: Bm25) -> list[list[str]]:

@@ -63,9 +63,6 @@ class Passages:
         for start in range(0, self._length, _ROWS_PER_READ):
             yield from self.get(range(start, min(start + _ROWS_PER_READ, self._length)))
 
-    def __repr__(self) -> str:
-        return f"Passages({str(self.directory)!r}: {self._length} rows)"
-
     def get(self, rows: Iterable[int]) -> list[Passage]:
         """The passages of the given rows, in the given order, read in one batch.
 

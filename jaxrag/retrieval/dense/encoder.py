@@ -189,11 +189,7 @@ def embed_tokens(
 
 
 class TwoTowers:
-    """A bi-encoder whose networks do not share weights, such as DPR (Karpukhin et al. 2020).
-
-    Raises:
-      InputError: their vectors differ in length.
-    """
+    """A bi-encoder whose networks do not share weights, such as DPR (Karpukhin et al. 2020)."""
 
     def __init__(self, queries: Encoder, passages: Encoder) -> None:
         self.queries, self.passages = queries, passages

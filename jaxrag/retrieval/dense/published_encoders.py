@@ -1,8 +1,8 @@
-"""Encoders of well-known retrievers, as their authors use them; the dense baselines of R3.
+"""Settings of well-known retrievers' encoders, as their authors use them; R3's dense baselines.
 
-Give one to an index: ``Exact(contriever())``, ``Scann(e5())``, ``Exact(dpr(), metric="l2")``. The
+Usage: ``Exact(contriever())``, ``Scann(e5())``, ``Exact(dpr(), metric="l2")``. The
 metric of all three is the inner product; E5's vectors have unit length, so that this is their
-cosine. Weights are read from safetensors only: of a model that the hub has as pickles, name a
+cosine. Weights are read from safetensors only: for a model that the hub has as pickles, name a
 revision that has safetensors ("hub:ORG/NAME@REVISION"), or a directory that ``save_pretrained``
 wrote.
 """

@@ -122,7 +122,14 @@ class ScannIndex:
             searcher.serialize(str(unfinished), relative_path=True)
 
         build_folder(folder, KIND, source, save)
-        return cls._open(matrix, encoder, passages, settings, leaves_to_search, verify=verify)
+        return cls.open(
+            directory,
+            encoder,
+            passages,
+            settings=settings,
+            leaves_to_search=leaves_to_search,
+            verify=False,  # both were verified above
+        )
 
     @classmethod
     def open(
@@ -149,19 +156,6 @@ class ScannIndex:
         """
         matrix = open_matrix(directory, passages, encoder, verify=verify)
         settings = settings.resolved(len(matrix))
-        return cls._open(matrix, encoder, passages, settings, leaves_to_search, verify=verify)
-
-    @classmethod
-    def _open(
-        cls,
-        matrix: Matrix,
-        encoder: TextEncoder,
-        passages: Passages,
-        settings: ScannSettings,
-        leaves_to_search: int | None,
-        *,
-        verify: bool | None,
-    ) -> ScannIndex:
         folder, source = _place(matrix.directory, matrix.manifest, settings)
         manifest = manifests.open_manifest(folder, KIND, source, verify=verify)
         known = {manifests.NAME, *(file.name for file in manifest.files)}

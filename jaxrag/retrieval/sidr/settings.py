@@ -102,11 +102,7 @@ class Sidr:
         )
 
     def directory(self, passages: Passages, cache: Path) -> Path:
-        """Where the index of a corpus is stored.
-
-        The index of token sets serves every checkpoint with its tokenizer, so a model throughout
-        its training.
-        """
+        """Where the index of a corpus is stored: one of token sets for every tokenizer."""
         path = self.located()
         if self._over_tokens:
             what = self._bags(path).identity

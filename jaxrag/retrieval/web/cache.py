@@ -71,8 +71,11 @@ class WebCache:
                 f"{self.path} holds no searches with these settings ({source}), and the run is "
                 "offline: run it once with offline=False, or copy the file of such a run there."
             )
-        if editions and (offline or not _is_old(editions[-1], fresh_after_days, time)):
-            return editions[-1]
+        if editions:
+            age = time - datetime.datetime.fromisoformat(editions[-1])
+            too_old = fresh_after_days and age >= datetime.timedelta(days=fresh_after_days)
+            if offline or not too_old:
+                return editions[-1]
         self._put(_EDITION, source, {str(len(editions)): {"began": time.isoformat()}})
         return self.editions(source)[-1]  # another process may have begun one at the same time
 
@@ -145,8 +148,3 @@ class WebCache:
 def _close(store: Store) -> None:
     with contextlib.suppress(sqlite3.ProgrammingError):  # collected in another thread
         store.close()
-
-
-def _is_old(began: str, days: int, time: datetime.datetime) -> bool:
-    age = time - datetime.datetime.fromisoformat(began)
-    return bool(days) and age >= datetime.timedelta(days=days)

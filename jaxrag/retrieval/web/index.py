@@ -262,7 +262,8 @@ class WebIndex:
         self._check(unknown)
         found |= self._send(unknown)
         found[""] = StoredSearch((), "")
-        return [_ranking(found[query].rows[:k]) for query in queries]
+        rows = [found[query].rows[:k] for query in queries]
+        return [Ranking(some, tuple(1 / (i + 1) for i in range(len(some)))) for some in rows]
 
     def _check(self, unknown: Sequence[str]) -> None:
         for query in unknown:  # repeated by a scheduler that looks for the query at fault
@@ -321,7 +322,3 @@ class WebIndex:
             found[query] = self._cache.keep(self._source, self._edition, query, pages)
         except InputError as error:  # such as a full disk, after which queries would be sent again
             raise SearchRefusedError(str(error)) from error
-
-
-def _ranking(rows: Sequence[int]) -> Ranking:
-    return Ranking(tuple(rows), tuple(1 / place for place in range(1, len(rows) + 1)))

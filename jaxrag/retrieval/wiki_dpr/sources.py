@@ -63,17 +63,15 @@ def fingerprint(folder: str | Path) -> list[dict[str, Any]]:
 
     In parquet files, the last MiB holds the metadata of all columns.
     """
-    paths = [path for path in Path(folder).expanduser().iterdir() if path.is_file()]
-    return [_fingerprint(path) for path in sorted(paths, key=_order)]
-
-
-def _fingerprint(path: Path) -> dict[str, Any]:
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        content = hashlib.sha256(stream.read(_ENDS))
-        stream.seek(max(0, size - _ENDS))
-        content.update(stream.read(_ENDS))
-    return {"name": path.name, "bytes": size, "ends": content.hexdigest()}
+    found = []
+    for path in filter(Path.is_file, sorted(Path(folder).expanduser().iterdir(), key=_order)):
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            content = hashlib.sha256(stream.read(_ENDS))
+            stream.seek(max(0, size - _ENDS))
+            content.update(stream.read(_ENDS))
+        found.append({"name": path.name, "bytes": size, "ends": content.hexdigest()})
+    return found
 
 
 class NpyVectors:
