@@ -1,14 +1,14 @@
-"""What is measured for each question: accuracy, retrieval, the gate and costs.
+"""Metrics of a question: accuracy, retrieval, the gate and costs.
 
-Every metric is a column with one float per question, in the order of the records, so that means,
-bootstrap intervals and paired tests all start from the same arrays. NaN says that a metric is not
-defined for that question; means are over the questions that define it and carry their number.
+Every metric is an array with one float per question, in the order of the records, from which means,
+bootstrap intervals and paired tests are computed. NaN where a metric is not defined for a question;
+means are over the questions where it is defined, and carry their number.
 
 ========================  =====================================================================
 exact_match               1 when the normalised prediction equals a normalised alias
 f1                        token F1, the best over the aliases
 f1_mean_over_aliases      token F1, the mean over the aliases (what PAIRS' TriviaQA column implies)
-contains                  1 when a normalised alias stands inside the normalised prediction
+contains                  1 when the normalised prediction contains a normalised alias
 recall                    share of the gold passages that are among those given to the reader
 coverage                  1 when all gold passages are among those given to the reader
 hit                       1 when at least one is
@@ -18,11 +18,11 @@ trigger                   1 when the gate, or a method without one, chose to ret
 retriever_activation      1 when at least one search was made
 ========================  =====================================================================
 
-The first four retrieval metrics are defined for questions that know their gold passages and for
-which something was searched: a question answered directly says nothing about the retriever.
+The first four retrieval metrics are defined for questions with known gold passages that were
+searched for: a question answered directly says nothing about the retriever.
 ``ir_accuracy`` needs gold answers instead, open ones (see `holds_answer`). Costs
 (``llm_calls``, ``prompt_tokens``, ``new_tokens``, ``searches``, ``seconds``, ``store_hits``) are
-per question as well. Questions that ended in an error define nothing.
+per question as well. No metric is defined for questions that failed.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ COLUMNS = (*ACCURACY, *RETRIEVAL, *GATE, *COSTS, *TIMINGS)
 def score(
     records: Sequence[Record], timings: Mapping[str, Mapping[str, float]] | None = None
 ) -> dict[str, Float[np.ndarray, " q"]]:
-    """All columns for the records of a run; ``timings`` is keyed by question id."""
+    """All metrics of the records of a run; ``timings`` is keyed by question id."""
     timings = timings or {}
     rows = [question_scores(record, timings.get(record["question_id"], {})) for record in records]
     return {name: np.array([row.get(name, math.nan) for row in rows]) for name in COLUMNS}
 
 
 def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, float]:
-    """The metrics that one question defines."""
+    """The metrics that are defined for one question."""
     if "error" in record:
         return {}
     answers = accuracy(record["prediction"], record["gold_answers"])
@@ -108,10 +108,10 @@ def retrieval(record: Record) -> dict[str, float]:
 
 
 def holds_answer(question: Question, passage: Passage | None) -> bool | None:
-    """Whether title or text of a passage holds a gold answer; of no passage, none does.
+    """Whether the title or text of a passage contains a gold answer; False without a passage.
 
-    None where that says nothing about a retriever: without gold answers, with choices
-    (docs/methods.md, "R3: answering" gives no figure for them either), and of answers that are yes,
+    None where this says nothing about a retriever: without gold answers, with choices (for which
+    R3 reports no figure either, docs/methods.md, "R3: answering"), and where all answers are yes,
     no, true or false.
     """
     closed = question.choices or question.task != "open"
@@ -127,7 +127,7 @@ def recall_at_k(ranked: Sequence[Hashable], gold: frozenset[Hashable], *, k: int
 
 
 def gate(record: Record) -> dict[str, float]:
-    """Whether the gate asked for retrieval, and whether anything was searched."""
+    """Whether the gate chose to retrieve, and whether anything was searched."""
     trace = record.get("trace", {})
     searched = bool(trace.get("searches"))
     decided = trace.get("gate", {}).get("retrieve", searched)

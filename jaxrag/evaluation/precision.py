@@ -1,14 +1,14 @@
-"""Precision over closed questions: of those answered with a class, the share that are of it.
+"""Precision over closed questions: correct predictions of a class / all predictions of it.
 
 ARS-RAG prints a precision without saying how classes are averaged (docs/methods.md, "Common: answer
-scores"), so both usual ones are here. It belongs to a set of questions and not to one, which is why
-it is no column of `metrics`.
+scores"), so both usual averages are computed. It is defined for a set of questions, not for one,
+and therefore not among `metrics`.
 
 ======================  =========================================================================
-precision_positive      of the questions answered with yes (or true), the share whose gold answer
-                        that is; not defined for choices, which have no positive class
-precision_macro         the mean over all classes that were answered or are gold; a class that was
-                        never answered has precision 0, as in scikit-learn
+precision_positive      precision of the class yes (or true); not defined for choices, which have
+                        no positive class
+precision_macro         mean over all classes that were predicted or are gold; a class that was
+                        never predicted has precision 0, as in scikit-learn
 ======================  =========================================================================
 """
 
@@ -25,7 +25,7 @@ from jaxrag.evaluation.significance import LEVEL, RESAMPLES, Interval, resampled
 
 NAMES = ("precision_positive", "precision_macro")
 _UNDEFINED = Interval(math.nan, math.nan, math.nan, 0)
-_NO_CLASS = -1  # an answer that names no option
+_NO_CLASS = -1  # a prediction that names no option
 
 
 def intervals(
@@ -51,13 +51,13 @@ def intervals(
 def _by_class(
     said: Int[np.ndarray, " q"], gold: Int[np.ndarray, " q"], classes: Sequence[int]
 ) -> Float[np.ndarray, "q c"]:
-    """Of each question and class whether it was the answer, then whether it was rightly so."""
+    """For each question: which class was predicted, then which was predicted correctly."""
     answered = said[:, None] == np.array(classes)
     return np.concatenate([answered, answered & (gold == said)[:, None]], axis=1).astype(float)
 
 
 def _shares(means: Float[np.ndarray, "r c"]) -> Float[np.ndarray, "r c"]:
-    """Precision of each class from the means of `_by_class`; NaN where it was never answered."""
+    """Precision of each class from the means of `_by_class`; NaN where it was never predicted."""
     answered, right = np.split(means, 2, axis=1)
     with np.errstate(invalid="ignore"):
         return right / answered

@@ -1,4 +1,4 @@
-"""How far a run is, from its files alone; its process may be anywhere, or gone."""
+"""Progress of a run, from its files alone: its process may be on another machine, or dead."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jaxrag.evaluation.summary import name_of
 
 
 class Status(NamedTuple):
-    """What a run's files tell.
+    """Progress of a run.
 
     Attributes:
-      state: "running" (a process of this machine writes), "finished" (metrics.json is there),
-        "stopped", or "elsewhere or stopped": something was written in the last ten minutes, but by
-        no process of this machine.
-      asked, answered, errors: questions.
-      idle: seconds since something was last written.
-      left: seconds of engine time that the rest will take at the mean so far; None where unknown.
+      state: "running" (a process of this machine holds the lock), "finished" (metrics.json
+        exists), "stopped", or "elsewhere or stopped" (a file was written in the last ten minutes,
+        but no process of this machine holds the lock).
+      asked, answered, errors: numbers of questions.
+      idle: seconds since the last write.
+      left: estimated seconds of engine time that remain; None if no question was answered.
       trigger: share of the answered questions that retrieved; None if none was answered.
       totals: costs so far, by name.
     """
@@ -43,10 +43,10 @@ class Status(NamedTuple):
 
 
 def status(path: str | Path, *, now: float | None = None) -> Status:
-    """Reads a run directory, changing nothing.
+    """Reads a run directory without changing it.
 
     Raises:
-      InputError: it is none, or one of its files is corrupt.
+      InputError: it is not a run directory, or one of its files is corrupt.
     """
     run, path = read_run(path), Path(path)
     asked = int(run.config.get("dataset", {}).get("questions") or len(run.records))

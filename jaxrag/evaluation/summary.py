@@ -21,7 +21,7 @@ BASELINE = "standard_rag"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What one run came to.
+    """Results of one run.
 
     Attributes:
       label: the method's name, with the directory's where a data set has two runs of a method.

@@ -1,4 +1,4 @@
-"""What a training's directory tells: its steps, what was watched, and where the time went."""
+"""Reads a training's directory: its steps, evaluations and times."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ PARTS = {
     "reward_seconds": "rewarding",
     "update_seconds": "update",
 }
-"""Parts of a step that are timed, as metrics.jsonl and as a reader call them."""
+"""Timed parts of a step: field of metrics.jsonl and label in reports."""
 
 REST = "the rest"
 
-_PLAIN = frozenset(("loss", "reward"))  # no shares, wherever they lie
+_PLAIN = frozenset(("loss", "reward"))  # never shares, whatever their values
 
 
 class TrainingLog(NamedTuple):
-    """A training as it was read.
+    """Contents of a training's directory.
 
     Attributes:
-      path: its directory, after whose name it is called.
-      config: what determines it.
+      path: the directory, whose name is the label.
+      config: its settings and the identities of data and models.
       environments: of the processes that worked on it.
-      steps: the lines of metrics.jsonl; the one of step 0 has only what was watched.
+      steps: the lines of metrics.jsonl; that of step 0 has only evaluations.
     """
 
     path: Path
@@ -58,13 +58,13 @@ class TrainingLog(NamedTuple):
 
 
 class Change(NamedTuple):
-    """How a watched figure moved from the first to the last time that it was watched.
+    """Change of an evaluated metric from the first to the last evaluation.
 
     Attributes:
-      label: the training, or how many of them are taken together.
-      name: the figure.
+      label: the training, or the number of seeds that are averaged.
+      name: the metric.
       before, after: its mean over the questions.
-      difference: the latter less the former, question by question.
+      difference: after minus before, paired by question.
     """
 
     label: str
@@ -75,7 +75,7 @@ class Change(NamedTuple):
 
 
 def is_training(path: str | Path) -> bool:
-    """Whether a directory is a training's, rather than a run's."""
+    """Whether a directory is a training's, not a run's."""
     return (Path(path) / METRICS).is_file()
 
 
@@ -83,7 +83,7 @@ def read_training(path: str | Path) -> TrainingLog:
     """Reads a directory of `experiments.run`, finished or not, without changing it.
 
     Raises:
-      InputError: it is none, or has no step yet, or a line is corrupt.
+      InputError: it is not a training's directory, has no step yet, or a line is corrupt.
     """
     head, file = read_run(path), Path(path) / METRICS
     if not file.is_file():
@@ -107,7 +107,7 @@ def _training(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def evaluations(training: TrainingLog) -> dict[str, list[tuple[int, Float[np.ndarray, " q"]]]]:
-    """Of each watched figure, when and what it was for every question."""
+    """For each evaluated metric, the steps and its values for all questions."""
     found: dict[str, list[tuple[int, Any]]] = {}
     for line in training.steps:
         for name, values in line.get("each", {}).items():
@@ -116,17 +116,17 @@ def evaluations(training: TrainingLog) -> dict[str, list[tuple[int, Float[np.nda
 
 
 def is_share(name: str, trainings: Sequence[TrainingLog]) -> bool:
-    """Whether a watched figure is to be shown in percent: all its values lie from 0 to 1."""
+    """Whether a metric is shown in percent: all its values are between 0 and 1."""
     found = [values for one in trainings for _, values in evaluations(one).get(name, ())]
     known = [values[~np.isnan(values)] for values in found]
     return name not in _PLAIN and all(np.all((some >= 0) & (some <= 1)) for some in known)
 
 
 def changes(trainings: Sequence[TrainingLog]) -> list[Change]:
-    """First against last of everything watched: of each training, and of those alike together.
+    """First against last evaluation, for each training and for seeds together.
 
-    Trainings whose settings differ in the seed alone are taken together by the mean of each
-    question over them: the interval is then one over questions, for these seeds.
+    Trainings whose settings differ only in the seed are averaged question by question: the
+    interval is then over questions, for these seeds.
     """
     found = [change for one in trainings for change in _changes(one.label, [evaluations(one)])]
     for group in alike(trainings):
@@ -136,7 +136,7 @@ def changes(trainings: Sequence[TrainingLog]) -> list[Change]:
 
 
 def alike(trainings: Sequence[TrainingLog]) -> list[list[TrainingLog]]:
-    """The trainings in groups whose settings differ in the seed alone."""
+    """Groups of trainings whose settings differ only in the seed."""
     groups: dict[str, list[TrainingLog]] = {}
     for one in trainings:
         plain = json.loads(json.dumps(one.config))
@@ -157,10 +157,10 @@ def _changes(label: str, found: Sequence[Mapping[str, Any]]) -> list[Change]:
 
 
 def seconds(training: TrainingLog) -> dict[str, float]:
-    """Seconds of its steps in all, by part; `REST` is what is not timed, such as watching."""
+    """Total seconds of the steps by part; `REST` is what is not timed, such as evaluation."""
     found = {
-        told: sum(float(line.get(name, 0)) for line in training.steps)
-        for name, told in PARTS.items()
+        label: sum(float(line.get(name, 0)) for line in training.steps)
+        for name, label in PARTS.items()
     }
     known = {name: value for name, value in found.items() if value}
     total = sum(float(line.get("seconds", 0)) for line in training.steps)
@@ -168,5 +168,5 @@ def seconds(training: TrainingLog) -> dict[str, float]:
 
 
 def first_online(training: TrainingLog) -> int | None:
-    """The first step that learned from what the retriever found; None where none did."""
+    """The first step trained on passages that the retriever found; None without one."""
     return next((line["step"] for line in training.steps if line.get("online")), None)

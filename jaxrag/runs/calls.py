@@ -1,10 +1,9 @@
-"""How often a method will call its model and its index: found by running it on made-up ones.
+"""Bounds the calls of a method to its models and index, by running it on simulated ones.
 
-The method's own coroutine runs in the scheduler, as in any run, but the model, the index and the
-reranker say what a draw tells them to: sure or unsure, the same or something else to every prompt,
-"yes", "no", nothing. What the scheduler then counts as costs are calls that can really happen, so
-a method needs no table of its own, and the least and the most of them are the bounds. A method that
-branches on something that none of these models says may go beyond.
+The method's coroutine runs in the scheduler as in any run, but the model, the index and the
+reranker are simulated with pseudo-random behaviour: confident or not, the same output for every
+prompt or different ones, "yes", "no", nothing. The minimum and maximum of the costs are the bounds.
+A method that branches on an output that no simulated model writes may exceed them.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _DIMENSION = 8
 
 
 class Calls(NamedTuple):
-    """Calls of one kind that one question makes, at least and at most."""
+    """Minimum and maximum number of calls of one kind for one question."""
 
     kind: str
     least: int
@@ -63,7 +62,7 @@ class Calls(NamedTuple):
 
 
 class _World(NamedTuple):
-    """How the model and the index of one trial behave."""
+    """Behaviour of the simulated models and index of one trial."""
 
     texts: Sequence[str]
     sureness: Sequence[float]
@@ -75,15 +74,15 @@ class _World(NamedTuple):
         return zlib.crc32(canonical([self.number, *map(str, parts)]).encode())
 
     def language_model(self) -> LanguageModelTool:
-        """A model that says what a draw tells it to."""
+        """A simulated language model."""
         return LanguageModelTool(_Model(self))
 
     def reranker(self) -> RerankerTool:
-        """A reranker that scores by draws."""
+        """A simulated reranker."""
         return RerankerTool(_Reranker(self))
 
     def tools(self, needs: Needs, passages: Passages | None, *, vectors: bool) -> Tools:
-        """All that a method of these needs gets."""
+        """Simulated tools for a method with these needs."""
         index = None if passages is None else _Index(self, passages)
         return Tools(
             llm=self.language_model(),
@@ -101,7 +100,7 @@ def bounds(
     *,
     vectors: bool = True,
 ) -> list[Calls]:
-    """Least and most calls of each kind for one question, by name.
+    """Minimum and maximum calls of each kind for one question, sorted by name.
 
     A request that the store will answer counts, too, as it does in a run's costs.
 
@@ -130,7 +129,7 @@ def bounds(
             failure = failure or outcome.error
     if not found:
         raise InputError(f"the method fails on every question: {failure!r}") from failure
-    # what a made-up model makes of a text are no tokens
+    # simulated models have no real tokens
     kinds = sorted({kind for cost in found for kind in cost if not kind.endswith("tokens")})
     counts = {kind: [cost.get(kind, 0) for cost in found] for kind in kinds}
     return [Calls(kind, min(counts[kind]), max(counts[kind])) for kind in kinds]
@@ -160,7 +159,7 @@ class _Words:
 
 
 class _Model:
-    """A language model that says what a draw tells it to."""
+    """A simulated language model."""
 
     identity = canonical({"model": "made up"})
     tokenizer, max_length, gives_logprobs = _Words(), 1 << 30, True
@@ -257,7 +256,7 @@ class _TextIndex:
 
 
 class _Reranker:
-    """A reranker that scores by draws."""
+    """A simulated reranker."""
 
     identity = canonical({"reranker": "made up"})
 

@@ -1,7 +1,6 @@
-"""What a run would do, told before it does anything: no weights, no index, no network.
+"""Plans a run without loading weights, building an index or using the network.
 
-Only the data set is read (and built, where it is not there yet), and of the checkpoints their
-headers, settings and hashes.
+Only the data set is read (and built on first use), and headers, settings and hashes of checkpoints.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _TOKENS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class ModelPlan:
-    """A language model, as far as it is known here.
+    """A language model: its size, as far as it is known on this machine.
 
     Attributes:
       role: "model", or the field of the method that holds its settings, as "gate.judge".
       name, engine: for tables; the settings' type.
-      dtype: what its weights are held in; "" where not known.
-      weights: bytes of memory for them, None where not known.
-      cache: bytes of keys and values for 1,024 tokens of one row, None where not known.
+      dtype: of the weights in memory; "" if not known.
+      weights: their bytes in memory; None if not known.
+      cache: bytes of keys and values for 1,024 tokens of one row; None if not known.
       note: why something is not known, or "".
     """
 
@@ -58,7 +57,7 @@ class ModelPlan:
 
 @dataclasses.dataclass(frozen=True)
 class IndexPlan:
-    """An index: where it is or will be, the bytes of its vectors on disk, and what is there."""
+    """An index: whether it is built, where, and the size of its vectors."""
 
     name: str
     passages: int
@@ -74,17 +73,17 @@ class IndexPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run would do.
+    """Plan of a run.
 
     Attributes:
       method, settings: the run's label, and the method's name.
-      dataset, questions, passages: the data's name and sizes.
-      answered: questions that the run directory already holds an answer to.
-      models: the language model, and those that the method uses beside it.
-      helpers: its other helpers: the field of the method's settings, and the name.
-      index: None for a method that never searches.
-      calls: least and most of each kind for one question.
-      store, entries: the file, and how many results it holds; None where there is none yet.
+      dataset, questions, passages: name and sizes of the data.
+      answered: number of questions that the run directory has answers to.
+      models: the language model and the method's helpers that are language models.
+      helpers: the other helpers: the method's field, and the name.
+      index: None for a method that does not search.
+      calls: minimum and maximum of each kind for one question.
+      store, entries: the file, and its number of results; None if it does not exist.
     """
 
     method: str
@@ -109,10 +108,10 @@ class _Header(NamedTuple):
 
 
 def plan(run: Run, workdir: str | Path | None = None) -> Plan:
-    """What `jaxrag.runs.run.execute` would do with ``run`` in ``workdir``.
+    """Plans what `jaxrag.runs.run.execute` would do with ``run`` in ``workdir``.
 
     Raises:
-      InputError: what the run would be refused for, as far as it shows without models and index.
+      InputError: the run would be refused, as far as can be told without models and index.
     """
     cache, needs = Path(run.cache), run.method.needs
     check_needs(run)

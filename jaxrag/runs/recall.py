@@ -1,4 +1,4 @@
-"""How often retrievers find the gold passages: recall at k, with intervals."""
+"""Compares retrievers by recall at k, with intervals."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ TOGETHER = 32
 
 @dataclasses.dataclass(frozen=True)
 class Recall:
-    """Which retrievers are compared, on which questions.
+    """Compares retrievers on questions with known gold passages.
 
     Attributes:
       indexes: the retrievers.
-      data: the questions; those without gold passages are left out.
+      data: the questions; those without gold passages are skipped.
       depths: the k of recall@k.
-      limit: how many questions of each data set, from the first that have gold; 0 is all.
+      limit: number of questions of each data set, from the first with gold; 0 is all.
       cache: where data sets and indexes are kept.
     """
 
@@ -53,12 +53,12 @@ class Recall:
             )
 
     def execute(self, workdir: str | Path) -> Outcome:
-        """Compares the retrievers; the path is that of the rows of the table, recall.jsonl.
+        """Compares the retrievers; the outcome's path is the file of the table, recall.jsonl.
 
-        Each row is written when it is known: the same call again makes those that are missing.
+        Rows are written one by one; after an interruption the same call adds the missing ones.
 
         Raises:
-          InputError: data or an index cannot be had, or ``workdir`` is another job's.
+          InputError: data or an index cannot be loaded, or ``workdir`` belongs to another job.
         """
         cache = Path(self.cache)
         with job_directory(workdir, {"recall": describe_job(self)}) as directory:
@@ -76,21 +76,21 @@ class Recall:
 
 
 def search(index: Retriever | TextRetriever, texts: Sequence[str], k: int) -> list[Ranking]:
-    """Rankings for texts, whatever the retriever makes of them."""
+    """Rankings for texts, by vectors or by the texts themselves."""
     if isinstance(index, TextRetriever):
         return index.search_texts(texts, k)
     return index.search(index.embed(texts), k)
 
 
 def known(dataset: Dataset, limit: int = 0) -> list[Question]:
-    """The questions of a data set that know their gold passages.
+    """The questions of a data set whose gold passages are known.
 
     Raises:
       InputError: there is none.
     """
     found = [question for question in dataset.questions if dataset.gold.get(question.id)]
     if not found:
-        raise InputError(f"No question of {dataset.name} knows its gold passages.")
+        raise InputError(f"No question of {dataset.name} has known gold passages.")
     return found[: limit or None]
 
 
@@ -102,9 +102,9 @@ def scores(
     *,
     done: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Float[np.ndarray, " q"]]:
-    """Of each question, "recall@k": the share of gold passages in the k first; `ir_accuracy`.
+    """For each question "recall@k", its share of gold passages in the first k, and `ir_accuracy`.
 
-    ``done`` is told how many questions have been searched for since the last call.
+    ``done`` is called with the number of questions searched for since its last call.
     """
     rankings: list[Ranking] = []
     for first in range(0, len(questions), TOGETHER):
@@ -120,7 +120,7 @@ def scores_of(
     questions: Sequence[Question],
     depths: Sequence[int],
 ) -> dict[str, Float[np.ndarray, " q"]]:
-    """The figures of `scores`, of a ranking for each question."""
+    """The metrics of `scores`, from a ranking for each question."""
     row_of = {i: dataset.passages.row_of(i) for q in questions for i in dataset.gold[q.id]}
     columns: dict[str, list[float]] = {f"recall@{k}": [] for k in depths}
     best = iter(dataset.passages.get([one.ids[0] for one in rankings if one.ids]))
@@ -136,7 +136,7 @@ def scores_of(
 def ir_accuracy(
     questions: Sequence[Question], first: Sequence[Passage | None]
 ) -> Float[np.ndarray, " q"]:
-    """1 where a question's first passage holds a gold answer; NaN where that says nothing."""
+    """1 where the first passage contains a gold answer; NaN where `holds_answer` is undefined."""
     holds = map(holds_answer, questions, first)
     return np.array([math.nan if one is None else float(one) for one in holds])
 
@@ -152,9 +152,9 @@ def _row(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Rows of a comparison for the terminal: means in percent, intervals, paired differences.
+    """A table for the terminal: means in percent, intervals, paired differences.
 
-    Columns that are the same in all rows stand in the title.
+    Columns with the same value in all rows are shown in the title.
     """
     labels = {"data": "data", "questions": "questions", "index": "retriever", "queries": "queries"}
     labels = {name: label for name, label in labels.items() if name in rows[0]}
