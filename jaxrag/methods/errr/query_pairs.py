@@ -1,12 +1,12 @@
-"""Pairs that a query optimizer is distilled from, out of a finished run.
+"""Training data of a query optimizer, from a run of `errr_pairs`.
+
+A line of ``pairs.jsonl`` has ``question_id``, ``question``, ``context`` (C; "" if none was
+extracted), ``input`` (of the student), ``queries`` (parsed from the teacher's text ``raw``),
+``target`` (the queries in the student's format, "a; b **"), ``parseable``, and ``part``: "train",
+"held_out", or "test" for the test questions of a draw. If the teacher's text could not be parsed,
+``queries`` is empty and ``target`` null, and training skips the line.
 
 Source: docs/methods.md, "ERRR: frozen and trainable".
-
-``pairs.jsonl`` has for each question ``question_id``, ``question``, ``context`` (C; "" where none
-was extracted), ``input`` (what the student reads), ``queries`` (the teacher's, read out of ``raw``)
-and ``target`` (the same as the student is to write them, "a; b **"), ``parseable`` and ``part``:
-"train", "held_out", or "test" for the test questions of a draw. Where the teacher's text could not
-be read (``parseable`` false), ``queries`` is empty and ``target`` null: nothing is learned from it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MakeQueryPairs(TableJob):
 
 
 def assigned(question_id: str, drawn: str, held_out: float) -> str:
-    """The part of a question: "test" where it was drawn as such, else "held_out" or "train".
+    """The part of a question: "test" if it was drawn as such, else "held_out" or "train".
 
     Args:
       question_id: decides between the last two, see `in_share`.
@@ -84,8 +84,8 @@ def pair_line(record: Mapping[str, Any], student: StudentInput, part: str) -> di
         )
     if student.context and "pseudo_context" not in trace:
         raise InputError(
-            f"Question {name}: the student is to be shown a context, and the run extracted none: "
-            "set student.context=False, or make pairs from a run that does."
+            f"Question {name}: the student reads a context, but the run extracted none: set "
+            "student.context=False, or make pairs from a run that does."
         )
     found, question = trace["queries"], record["question"]
     context = trace.get("pseudo_context", "")

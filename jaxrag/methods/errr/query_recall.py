@@ -1,4 +1,4 @@
-"""Whose queries find the gold passages: the questions themselves, a teacher's, or a student's."""
+"""Recall of gold passages by queries: the questions themselves, a teacher's, and a student's."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question, Ranking
 
 TABLE = "query_recall.jsonl"
-"""What the table is called in the directory of a job."""
+"""Name of the table in the directory of a job."""
 
 QUESTION = "question"
 WRITERS = {"teacher": "target", "student": "output"}
-"""Who wrote queries, and where a line of the file has them."""
+"""Writers of queries, and their field in a line of the file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,8 @@ class QueryRecall:
         check_merge(self.merge)
         if not self.depths or min(self.depths) < 1 or self.most < 1:
             raise InputError(
-                f"depths are {self.depths} and most is {self.most}: depths and queries of at "
-                "least 1 are wanted."
+                f"depths are {self.depths} and most is {self.most}: give at least one depth, and "
+                "values of at least 1."
             )
 
     def execute(self, workdir: str | Path) -> Outcome:
@@ -94,7 +94,7 @@ def _rows(
     lines: Mapping[str, Mapping[str, Any]],
     dataset: Dataset,
 ) -> list[dict[str, Any]]:
-    """A row for each writer; all but the questions' own have what they find more than these."""
+    """A row for each writer; "minus_question" is the paired difference to the questions' own."""
     index = open_index_over(job.index, job.data, Path(job.cache))
     texts: dict[str, list[tuple[str, ...]]] = {QUESTION: [(one.text,) for one in questions]}
     for name, field in WRITERS.items():
@@ -120,7 +120,7 @@ def _rows(
 
 
 def _read(line: Mapping[str, Any], field: str, question: str, most: int) -> tuple[str, ...]:
-    """The queries of a text; the question where none can be read, as when it is answered."""
+    """The queries of a text; the question if it has none, as in a run."""
     if not isinstance(line.get(field), str):
         raise InputError(
             f"The line of question {line['question_id']!r} has {field} {line.get(field)!r}; a text "

@@ -1,4 +1,4 @@
-"""Pairs that Adaptive-RAG's classifier is trained on.
+"""Training data of Adaptive-RAG's classifier.
 
 ``pairs.jsonl`` has a line a question: ``question_id``, ``part`` ("train" or "held_out", drawn by
 the id), ``input`` and ``target``, what the classifier is given and is to write, and ``label_from``:

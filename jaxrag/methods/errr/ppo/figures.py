@@ -1,7 +1,7 @@
-"""What a training by PPO came to: curves over its steps and a table, with intervals.
+"""Curves and table of trainings by PPO: metrics of held-out questions, with intervals.
 
-Every metric is of the questions held out. Of several seeds a question counts by its mean
-over them, so that intervals are over questions, for these seeds.
+With several seeds, the value of a question is its mean over them, so that intervals are over
+questions, for these seeds.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from jaxrag.training.ppo.rollouts import PPOExample, Reward
 from jaxrag.types import InputError
 
 CURVES, TABLE = "curves.jsonl", "ppo.jsonl"
-"""What curves and table are called in the directory of a job."""
+"""Names of curves and table in the directory of a job."""
 
 
 def evaluation_of(
     held: Sequence[PPOExample], reward: Reward, *, tokens: int
 ) -> Callable[[LanguageModel, int], Evaluation]:
-    """Rewards of what a policy writes greedily for questions held out, and their records' numbers.
+    """An evaluation of a policy's greedy texts for held-out questions: rewards and metrics.
 
     Args:
-      held: the questions, and what the policy reads of each.
+      held: the questions, with the policy's inputs.
       reward: as in training.
       tokens: most new tokens of a text.
     """
@@ -84,11 +84,7 @@ def over_seeds(job: Any, workdir: str | Path, execute: Callable[[Any, Path], Pat
 
 
 def check_seeds(seeds: int, evaluate_every: int) -> None:
-    """Whether a job can be executed for so many seeds.
-
-    Raises:
-      InputError: it cannot.
-    """
+    """Refuses fewer than 1 seed, and a training without evaluations."""
     if seeds < 1:
         raise InputError(f"seeds is {seeds}; at least 1 is needed.")
     if evaluate_every < 1:
@@ -126,7 +122,7 @@ def _mean(found: Sequence[Any], name: str, place: int) -> Any:
 
 
 def _without_nan(line: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it: null where no question defines a figure."""
+    """The line with null in place of NaN, which JSON lacks."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, list):
