@@ -11,7 +11,6 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import jax
@@ -61,12 +60,7 @@ class Checkpoints:
     def __enter__(self) -> Checkpoints:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._manager.close()
 
     @property

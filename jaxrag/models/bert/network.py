@@ -139,11 +139,7 @@ class BertEncoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        ids: Int[Array, "b t"],
-        segments: Int[Array, "b t"],
-        *,
-        where: Bool[Array, "b t"],
+        self, ids: Int[Array, "b t"], segments: Int[Array, "b t"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"] | Float[Array, "b d"]:
         c = self.config
         with matmul_precision(self.dtype):
@@ -163,11 +159,7 @@ class BertClassifier(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        ids: Int[Array, "b t"],
-        segments: Int[Array, "b t"],
-        *,
-        where: Bool[Array, "b t"],
+        self, ids: Int[Array, "b t"], segments: Int[Array, "b t"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b l"]:
         c, bert = self.config, self.config.family == "bert"
         x: Any = BertEncoder(c, self.dtype, bert, name=c.family)(ids, segments, where=where)

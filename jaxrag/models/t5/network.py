@@ -286,11 +286,7 @@ class T5(nn.Module):
             return x
 
     def encode(
-        self,
-        tokens: Int[Array, "b s"],
-        where: Bool[Array, "b s"],
-        *,
-        deterministic: bool = True,
+        self, tokens: Int[Array, "b s"], where: Bool[Array, "b s"], *, deterministic: bool = True
     ) -> Float[Array, "b s d"]:
         """The encoder's last hidden states; those of padding are meaningless."""
         positions = jnp.arange(tokens.shape[1])
