@@ -57,8 +57,8 @@ def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[
     model = T5(config, dtype)
     ignore = (_UNUSED, *map(re.escape, _COPIES), *([re.escape(_HEAD)] if config.tied else []))
     arrays = check_parameters(tensors, parameter_shapes(config), source=path, ignore=ignore)
-    placed = to_devices(arrays, dtype, mesh, rules=RULES)
-    return model, unflatten(placed, jax.eval_shape(lambda: _initialise(config)))
+    template = jax.eval_shape(lambda: _initialise(config))
+    return model, unflatten(to_devices(arrays, dtype, mesh, rules=RULES), template)
 
 
 def save_t5(

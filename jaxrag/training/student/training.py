@@ -179,8 +179,7 @@ def batches(pairs: TokenPairs, settings: StudentTraining) -> Data:
         )
 
     def collate(rows: Sequence[int]) -> StudentBatch:
-        some = jax.tree.map(lambda array: array[np.asarray(rows)], pairs)
-        return make_batch(some)
+        return make_batch(jax.tree.map(lambda array: array[np.asarray(rows)], pairs))
 
     dataset = grain.MapDataset.range(count).seed(settings.seed).shuffle().repeat()
     dataset = dataset.batch(settings.batch, batch_fn=collate)
