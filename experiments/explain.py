@@ -1,11 +1,11 @@
-"""Tells which tokens carried what SiDR found.
+"""Explains scores of SiDR by the tokens that contribute most.
 
     python -m experiments.explain --config configs/r3.py:r3@factbook \
         --question "What is the currency of the Bahamas?"
 
-prints the best passages and their tokens (``--passages ID``, once for each, names others). With
-``--workdir runs/r3`` instead of a question, some questions of that run are explained, each with the
-first passage that its reader was given, and kept beside the run, for `experiments.report` to draw.
+prints the best passages and their tokens; ``--passages ID``, repeated, chooses other passages. With
+``--workdir runs/r3`` instead of a question it explains some questions of that run, each with the
+first passage that was read, and writes them into the run directory, for `experiments.report`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from jaxrag.types import InputError
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_string("question", "", "what is asked", flag_values=values)
+    flags.DEFINE_string("question", "", "question to explain", flag_values=values)
     flags.DEFINE_multi_string(
-        "passages", [], "id of a passage; by default the best", flag_values=values
+        "passages", [], "passage id; default: the best passages", flag_values=values
     )
-    flags.DEFINE_integer("k", 3, "how many of the best", 1, flag_values=values)
-    flags.DEFINE_integer("tokens", 15, "how many of a match's tokens", 1, flag_values=values)
+    flags.DEFINE_integer("k", 3, "number of best passages", 1, flag_values=values)
+    flags.DEFINE_integer("tokens", 15, "number of tokens per passage", 1, flag_values=values)
     flags.DEFINE_string("workdir", "", "run directory to explain", flag_values=values)
-    flags.DEFINE_integer("questions", 4, "how many of its questions", 1, flag_values=values)
+    flags.DEFINE_integer("questions", 4, "number of its questions", 1, flag_values=values)
 
 
 def main(argv: Sequence[str]) -> int:
     """Explains a question, or some of a run."""
     run, values = parse(argv, _define, kind=Run)
     if bool(values.question) == bool(values.workdir):
-        raise InputError("give --question=TEXT, or --workdir=DIRECTORY of a run, one of the two.")
+        raise InputError("give one of the two: --question=TEXT or --workdir=DIRECTORY of a run.")
     index = _index(run)
     if values.workdir:
         lines = _of_run(Path(values.workdir), index, values)
@@ -62,7 +62,7 @@ def _index(run: Run) -> SidrIndex:
     index = open_index(run, Path(run.cache))
     if not isinstance(index, SidrIndex):
         name = run.index.name if run.index else ""
-        raise InputError(f"{name} is no index of SiDR, whose scores are sums over tokens.")
+        raise InputError(f"{name} is no index of SiDR: only its scores are sums over tokens.")
     return index
 
 
@@ -96,7 +96,7 @@ def _of_run(workdir: Path, index: SidrIndex, values: Any) -> list[dict[str, Any]
             name = record["question_id"]
             lines.append(explanations.line(name, index.search, match, most=values.tokens))
     if not lines:
-        raise InputError(f"{workdir} has no question yet that passages were read for.")
+        raise InputError(f"{workdir} has no answered question for which passages were read.")
     return lines
 
 

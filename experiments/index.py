@@ -1,8 +1,8 @@
-"""Builds the index of a config's corpus, or finishes one that was interrupted.
+"""Builds the index of a config's corpus, or continues an interrupted build.
 
     python -m experiments.index --config configs/dtr.py:dtr@factbook
 
-`experiments.run` builds it, too, when it is not there; this is for doing it beforehand.
+`experiments.run` also builds a missing index; this script builds it in advance.
 """
 
 from __future__ import annotations

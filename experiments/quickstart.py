@@ -1,10 +1,9 @@
-"""The main job on the embedded default: four methods answer real questions about the world.
+"""Four methods answer real questions about the world, with models from pip packages.
 
     make quickstart        or        python -m experiments.quickstart
 
-SmolLM2-135M-Instruct reads, all-MiniLM-L6-v2 and ScaNN retrieve, all from pip packages; the
-questions are the first of a fixed random order over 40 countries of the World Factbook. Stopped
-at any moment, the same command goes on.
+SmolLM2-135M-Instruct reads, all-MiniLM-L6-v2 and ScaNN retrieve. The questions are 100 of the World
+Factbook about 40 countries. The same command continues an interrupted run.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python -m experiments.report --runs runs/standard_rag --runs runs/dtr --out report.html
 
-Directories of trainings in their place give a page with loss and accuracy by step, what changed
-with intervals, and where the time went. A job that writes a report of its own, as the training of
-ARS-RAG's bandit does, is shown by that report.
+For trainings instead of runs, the page shows loss and metrics by step, changes with intervals, and
+where time was spent. If a job wrote its own report, as the training of ARS-RAG's bandit does, that
+report is copied.
 
-``--figures=DIRECTORY`` writes the page's figures as SVG files, too.
+``--figures=DIRECTORY`` also writes the figures of the page as SVG files.
 """
 
 from __future__ import annotations

@@ -3,19 +3,20 @@
     python -m experiments.run --config configs/dtr.py:dtr@factbook \
         --config.method.gate.threshold=0.005 --workdir runs/dtr
 
-A config is a file with ``get_config(variant)`` that returns a `jaxrag.runs.job.Job`; any of its
-settings can be changed with ``--config.NAME=VALUE`` (see `experiments.configuration`). The same
-command again continues what was interrupted. ``--dry-run`` prints what a run would do, or the
-settings of another job: it loads no model and builds no index, but reads the data set, building
-that on first use.
+A config is a file with a function ``get_config(variant)`` that returns a `jaxrag.runs.job.Job`; any
+of its settings can be changed with ``--config.NAME=VALUE`` (see `experiments.configuration`). The
+same command continues an interrupted job. ``--dry-run`` prints the plan of a run, or the settings
+of another job. It loads no model and builds no index, but it reads the data set, and builds that
+on first use.
 
-A training uses all local devices; the result is the same to the bit. SiDR can be trained by several
-processes that share a file system: start the command in each with ``--distributed
-HOST:PORT,PROCESSES,PROCESS`` (address of the first, number of processes, and this one's number from
-0), or with ``--distributed auto`` where JAX finds these itself, as on TPU pods and under Slurm.
+A training uses all local devices; the result is identical to the bit on any number of them. SiDR
+can be trained by several processes that share a file system: start the command in each of them with
+``--distributed HOST:PORT,PROCESSES,PROCESS`` (address of the first process, number of processes,
+number of this one from 0), or with ``--distributed auto`` where JAX finds these itself, as on TPU
+pods and under Slurm.
 
-Exit code 0: done; 1: some questions failed (they are recorded, and asked again by the same
-command); 2: wrong input.
+Exit code 0: done; 1: some questions failed (they are recorded, and the same command tries them
+again); 2: wrong input.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _join(distributed: str) -> None:
 
 
 def print_plan(job: Job, workdir: str) -> None:
-    """Prints the plan of a run, or of the run that a table is made from; of other jobs settings."""
+    """Prints the plan of a run or of a table's run; of other jobs, the settings."""
     if isinstance(job, Run):
         lines = _plan_lines(plan(job, workdir or None), workdir)
     elif isinstance(job, TableJob):
@@ -136,7 +137,7 @@ def _range(least: int, most: int) -> str:
 
 
 def _size(count: int) -> str:
-    """Bytes as a person says them."""
+    """A number of bytes in a unit that fits."""
     for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= limit:
             return f"{count / limit:.3g} {unit}"

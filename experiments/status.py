@@ -1,8 +1,8 @@
-"""Tells how far runs are, from their files, without disturbing them.
+"""Prints the progress of runs, read from their files without disturbing them.
 
     python -m experiments.status runs/dtr runs/pairs
 
-Exit code 0: all are finished; 1: some are not; 2: wrong input.
+Exit code 0: all runs are finished; 1: some are not; 2: wrong input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches", "store_hits")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints one row a run."""
+    """Prints one row per run."""
     if not argv[1:] or any(argument.startswith("-") for argument in argv[1:]):
         raise InputError("give run directories: python -m experiments.status RUN...")
     found = [status(path) for path in argv[1:]]
@@ -49,7 +49,7 @@ def _cells(one: Status) -> list[str]:
 
 
 def _time(seconds: float | None) -> str:
-    """A duration as a person says it."""
+    """A duration in a unit that fits."""
     if seconds is None:
         return "?"
     if seconds < 120:

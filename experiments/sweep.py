@@ -1,10 +1,10 @@
-"""One config at several values of one setting; what the store holds is not computed again.
+"""Runs one config at several values of one setting; stored results are reused.
 
     python -m experiments.sweep --config configs/dtr.py:dtr@quickstart \
         --key method.gate.threshold --values 0,0.01,0.05,0.1,0.3,1,3 --workdir runs/sweep
 
-Writes a run directory a value and prints one table. A second sweep over the same questions, with
-other values too, makes no call of the language model where the answers are known.
+Writes one run directory per value and prints one table. Values that lead to the same prompts cost
+no further calls of the language model, in this sweep and in later ones.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def test_a_run_and_its_report(config: str, tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(InputError, match=r"(?s)searched another index:.*retriever\.sidr\.m: 20"):
         call(config, f"--workdir={run}", "--config.index.m=9")
     (tmp_path / "run" / "answers.jsonl").write_text("")
-    with pytest.raises(InputError, match="no question yet that passages were read for"):
+    with pytest.raises(InputError, match="no answered question for which passages were read"):
         call(config, f"--workdir={run}")
 
 
