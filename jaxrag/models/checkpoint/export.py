@@ -8,14 +8,9 @@ import tempfile
 from pathlib import Path
 
 from jaxrag.models.checkpoint.files import fingerprint, read_config, read_tensors, write_checkpoint
+from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
-
-_ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
 
 
 def as_directory(path: Path, cache: Path) -> Path:
@@ -48,15 +43,15 @@ def as_directory(path: Path, cache: Path) -> Path:
 def export(path: Path, directory: Path) -> None:
     """Writes config, weights and tokenizer of the decoder at ``path`` to ``directory``."""
     config = read_config(path)
-    architecture = _ARCHITECTURES.get(str(config.get("model_type")))
-    if architecture is None:
+    family = FAMILIES.get(str(config.get("model_type")))
+    if family is None:
         raise InputError(
             f"{path} has model_type {config.get('model_type')!r}; supported are "
-            f"{', '.join(_ARCHITECTURES)}."
+            f"{', '.join(FAMILIES)}."
         )
     tokenizer = load_tokenizer(path)
     write_checkpoint(
-        directory, {**config, "architectures": [architecture]}, dict(read_tensors(path))
+        directory, {**config, "architectures": [family.architecture]}, dict(read_tensors(path))
     )
     tokenizer.save_pretrained(directory)
     end = config.get("eos_token_id", tokenizer.eos_token_id)

@@ -17,9 +17,8 @@ from typing import Any
 import gguf
 import numpy as np
 
+from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.types import InputError
-
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
 # Errors of the gguf package for truncated or corrupt files.
 _BROKEN = (ValueError, KeyError, IndexError, OverflowError, MemoryError, struct.error, OSError)
@@ -76,8 +75,8 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
     reader = open_gguf(path)
     values = metadata(reader)
     arch = values.get("general.architecture")
-    if arch not in ARCHITECTURES:
-        allowed = ", ".join(ARCHITECTURES)
+    if arch not in FAMILIES:
+        allowed = ", ".join(FAMILIES)
         raise InputError(f"{path} has general.architecture {arch!r}; supported are {allowed}.")
 
     def get(key: str) -> Any:
@@ -177,7 +176,7 @@ def hf_name(name: str, path: Path) -> str:
     elif stem in _GLOBAL_NAMES:
         return f"{_GLOBAL_NAMES[stem]}.{kind}"
     raise InputError(
-        f"{path} holds a tensor {name!r}, which is not known in {', '.join(ARCHITECTURES)}."
+        f"{path} holds a tensor {name!r}, which is not known in {', '.join(FAMILIES)}."
     )
 
 
@@ -193,7 +192,7 @@ def _reader(
         except (NotImplementedError, *_BROKEN) as error:
             kind = tensor.tensor_type.name
             raise InputError(f"{path}: {tensor.name} of type {kind}: {error}") from error
-        if config["model_type"] == "llama" and part in heads:
+        if FAMILIES[config["model_type"]].gguf_interleaved and part in heads:
             return _unpermute(array, heads[part])
         return np.asarray(array)
 

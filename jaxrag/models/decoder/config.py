@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrag.models.checkpoint.files import integer
+from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.types import InputError
-
-FAMILIES = ("llama", "qwen2", "qwen3")
 
 
 class Rope(NamedTuple):
@@ -65,16 +64,17 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
       InputError: naming ``source``; for another model type, a missing field or an unsupported
         setting.
     """
-    family = config.get("model_type")
-    if family not in FAMILIES:
+    family = FAMILIES.get(str(config.get("model_type")))
+    if family is None:
         raise InputError(
-            f"{source}: model_type is {family!r}; a decoder is one of {', '.join(FAMILIES)}."
+            f"{source}: model_type is {config.get('model_type')!r}; a decoder is one of "
+            f"{', '.join(FAMILIES)}."
         )
     _refuse_unsupported(config, source)
     heads = integer(config, "num_attention_heads", source)
     hidden = integer(config, "hidden_size", source)
-    head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
-    bias = bool(config.get("attention_bias", False)) and family != "qwen2"
+    head_dim = config.get("head_dim") or family.head_dim or hidden // heads
+    bias = bool(config.get("attention_bias", False)) and not family.qkv_bias
     result = DecoderConfig(
         vocab_size=integer(config, "vocab_size", source),
         hidden_size=hidden,
@@ -86,10 +86,10 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
         rms_norm_eps=config.get("rms_norm_eps", 1e-6),
         max_position_embeddings=integer(config, "max_position_embeddings", source),
         rope=_read_rope(config, head_dim, source=source),
-        qkv_bias=family == "qwen2" or bias,
+        qkv_bias=family.qkv_bias or bias,
         o_bias=bias,
-        mlp_bias=family == "llama" and bool(config.get("mlp_bias", False)),
-        qk_norm=family == "qwen3",
+        mlp_bias=family.mlp_bias and bool(config.get("mlp_bias", False)),
+        qk_norm=family.qk_norm,
         tied=bool(config.get("tie_word_embeddings", False)),
     )
     if heads % result.num_key_value_heads:
