@@ -77,8 +77,8 @@ from jaxrag.methods.errr.query_recall import QueryRecall
 from jaxrag.methods.iterative import adaptive_labels
 from jaxrag.methods.iterative.complexity_pairs import MakeComplexityPairs
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import dpr
-from jaxrag.retrieval.dense.settings import Exact
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 from jaxrag.runs.student import Downstream, TrainQueryOptimizer

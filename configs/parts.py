@@ -28,7 +28,9 @@ from jaxrag.data.dataset import DataSettings
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
-from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.exact import Exact
+from jaxrag.retrieval.dense.scann import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run

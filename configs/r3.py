@@ -54,7 +54,7 @@ from jaxrag.methods.r3 import r3
 from jaxrag.methods.r3.jobs import TrainR3, TrainSidr
 from jaxrag.methods.r3.settings import R3Training, SidrTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
-from jaxrag.retrieval.dense.settings import Exact
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.job import Job
 from jaxrag.runs.recall import Recall

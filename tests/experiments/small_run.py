@@ -13,7 +13,8 @@ from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.steps.passage_selectors import AIS
 from jaxrag.steps.asking import Reader
 from jaxrag.runs.run import Run
-from jaxrag.retrieval.dense.settings import BiEncoder, Exact
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.data.folder import (Folder)
 from jaxrag.engines.local.engine import Local
 

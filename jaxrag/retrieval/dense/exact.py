@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,12 +14,22 @@ from jaxtyping import Array, Bool, Float
 
 from jaxrag.core.hashing import canonical
 from jaxrag.functional import topk
-from jaxrag.retrieval.dense.matrix import Matrix, Metric, check_metric, open_matrix, rank
-from jaxrag.retrieval.retriever import TextEncoder, check_queries
+from jaxrag.models.checkpoint.files import short_name
+from jaxrag.retrieval.corpus.manifest import state_of
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.matrix import (
+    KIND,
+    Matrix,
+    Metric,
+    build_matrix,
+    check_metric,
+    open_matrix,
+    rank,
+)
+from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
+from jaxrag.retrieval.settings import index_directory
 from jaxrag.types import Ranking
-
-if TYPE_CHECKING:
-    from jaxrag.retrieval.corpus.passages import Passages
 
 _BLOCKS = (1, 16, 128)  # how many queries are searched together
 _SPARE = 4  # candidates beyond k, to detect rounding at the k-th place
@@ -137,3 +147,50 @@ def _padded(queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "p d"]:
     """The queries with zeros up to the next block size, so that few programs serve all calls."""
     size = next(size for size in _BLOCKS if size >= len(queries))
     return np.pad(queries, ((0, size - len(queries)), (0, 0)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """Every passage is scored for every query; vectors stay on the devices."""
+
+    encoder: BiEncoder = BiEncoder()
+    metric: Metric = "inner_product"
+
+    gives_vectors = True
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The encoder's."""
+        return self.encoder.checkpoints
+
+    @property
+    def name(self) -> str:
+        """Encoder and kind of index, for tables."""
+        return f"{short_name(self.encoder.checkpoint)}, exact"
+
+    def open(self, passages: Passages, cache: Path) -> Retriever:
+        """Opens the index, encoding the corpus on first use."""
+        directory, encoder = encoded_corpus(self.encoder, passages, cache)
+        return ExactIndex.open(directory, encoder, passages, metric=self.metric)
+
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the vectors of a corpus are stored."""
+        return index_directory(cache, self.encoder.describe().identity, passages.identity)
+
+    def state(self, passages: Passages, cache: Path) -> str:
+        """Whether the vectors are there."""
+        return state_of(self.directory(passages, cache), KIND, verify=False)
+
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self.encoder.describe().dimension
+
+
+def encoded_corpus(
+    settings: BiEncoder, passages: Passages, cache: Path
+) -> tuple[Path, TextEncoder]:
+    """The directory of a corpus's vectors, encoded on first use, and their encoder."""
+    encoder = settings.load()
+    directory = index_directory(cache, encoder.identity, passages.identity)
+    build_matrix(passages, encoder, directory)
+    return directory, encoder

@@ -9,7 +9,7 @@ wrote.
 
 from __future__ import annotations
 
-from jaxrag.retrieval.dense.settings import BiEncoder
+from jaxrag.retrieval.dense.encoder import BiEncoder
 
 
 def contriever(checkpoint: str = "hub:facebook/contriever-msmarco") -> BiEncoder:

@@ -18,21 +18,23 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical, digest
+from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.corpus import manifest as manifests
 from jaxrag.retrieval.corpus.builds import build_folder
-from jaxrag.retrieval.corpus.manifest import Manifest, state_of
+from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest, state_of
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.exact import Exact, encoded_corpus
+from jaxrag.retrieval.dense.matrix import KIND as MATRIX
 from jaxrag.retrieval.dense.matrix import Matrix, Metric, check_metric, open_matrix, rank
-from jaxrag.retrieval.retriever import TextEncoder, check_queries
+from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
 from jaxrag.types import InputError, Ranking
-
-if TYPE_CHECKING:
-    from jaxrag.retrieval.corpus.passages import Passages
 
 KIND = "scann"
 _SMALL = 20_000  # up to so many rows, scoring all of them is fast
@@ -268,3 +270,64 @@ def _train(matrix: Matrix, settings: ScannSettings) -> Any:
         training_sample_size=settings.training_rows,
     )
     return builder.reorder(settings.reorder).build()
+
+
+@dataclasses.dataclass(frozen=True)
+class Scann:
+    """A ScaNN index, trained on first use.
+
+    Attributes:
+      encoder: of queries and passages.
+      metric: how passages are scored.
+      leaves: partitions; 0 chooses for the corpus's size.
+      leaves_to_search: of them; 0 chooses.
+    """
+
+    encoder: BiEncoder = BiEncoder()
+    metric: Metric = "inner_product"
+    leaves: int = 0
+    leaves_to_search: int = 0
+
+    gives_vectors = True
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The encoder's."""
+        return self.encoder.checkpoints
+
+    @property
+    def name(self) -> str:
+        """Encoder and kind of index, for tables."""
+        return f"{short_name(self.encoder.checkpoint)}, ScaNN"
+
+    def open(self, passages: Passages, cache: Path) -> Retriever:
+        """Opens the index, encoding the corpus and training on first use."""
+        directory, encoder = encoded_corpus(self.encoder, passages, cache)
+        return ScannIndex.build(
+            directory,
+            encoder,
+            passages,
+            settings=self._settings(),
+            leaves_to_search=self.leaves_to_search or None,
+        )
+
+    def directory(self, passages: Passages, cache: Path) -> Path:
+        """Where the vectors of a corpus are stored."""
+        return Exact(self.encoder).directory(passages, cache)
+
+    def state(self, passages: Passages, cache: Path) -> str:
+        """Whether the vectors are there and the index is trained on them."""
+        directory = self.directory(passages, cache).absolute()
+        state = state_of(directory, MATRIX, verify=False)
+        if state == "built" and not is_trained(
+            directory, read_manifest(directory, MATRIX), self._settings()
+        ):
+            return "its vectors are there; the run trains on them"
+        return state
+
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self.encoder.describe().dimension
+
+    def _settings(self) -> ScannSettings:
+        return ScannSettings(metric=self.metric, leaves=self.leaves or None)

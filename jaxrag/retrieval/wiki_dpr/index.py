@@ -29,6 +29,7 @@ from jaxrag.retrieval.corpus.manifest import (
 )
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import (
     KIND,
@@ -39,7 +40,6 @@ from jaxrag.retrieval.dense.matrix import (
     check_metric,
 )
 from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
-from jaxrag.retrieval.dense.settings import BiEncoder
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
 from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published
 from jaxrag.types import InputError, Passage

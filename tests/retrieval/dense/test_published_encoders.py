@@ -8,11 +8,11 @@ import pytest
 
 from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
 from jaxrag.models.checkpoint.files import read_config, read_tensors, write_checkpoint
-from jaxrag.retrieval.dense.encoder import TwoTowers
-from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.encoder import BiEncoder, TwoTowers
+from jaxrag.retrieval.dense.exact import Exact, ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
-from jaxrag.retrieval.dense.settings import BiEncoder, Exact, Scann
+from jaxrag.retrieval.dense.scann import Scann
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import BERT, random_tensors

@@ -10,9 +10,9 @@ import pytest
 
 from jaxrag.retrieval.corpus.manifest import read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import KIND
-from jaxrag.retrieval.dense.settings import BiEncoder
 from jaxrag.retrieval.wiki_dpr import index as wiki_dpr
 from jaxrag.retrieval.wiki_dpr.index import (
     PublishedVectors,

@@ -22,7 +22,7 @@ from jaxrag.methods.errr.ppo import job
 from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
 from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
 from jaxrag.retrieval.bm25.index import Bm25
-from jaxrag.retrieval.dense.settings import Exact
+from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
