@@ -4,7 +4,7 @@ Source: docs/methods.md, "R3"; settings and ablations: docs/training.md.
 
     python -m experiments.run --config configs/r3.py:train_sidr@wiki --workdir runs/sidr
     python -m experiments.run --config configs/r3.py:train_r3@quickstart --workdir runs/r3
-    python -m experiments.run --config configs/r3.py:r3@quickstart --workdir runs/r3-answers \
+    python -m experiments.run --config configs/r3.py:r3@quickstart --workdir runs/r3-answers \\
         --config.index.checkpoint=runs/r3/retriever
 
 On 2 CPU cores the trainings take 56 minutes and 21 to 27 minutes; scores are in docs/results.md.

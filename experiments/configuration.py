@@ -15,6 +15,7 @@ members. The elements of a tuple are fields named 0, 1, ...
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import functools
@@ -433,7 +434,7 @@ def show(run_dirs: Sequence[str | Path]) -> None:
 
 
 def script(main: Callable[[Sequence[str]], int]) -> None:
-    """Runs a script's ``main`` and exits.
+    """Runs a script's ``main`` and exits; with ``--help`` prints its docstring and its config's.
 
     Exit codes: 2 for wrong input and 1 for an engine that stopped, both with a one-line message;
     130 for Ctrl-C and 143 for SIGTERM, which stop the script within seconds.
@@ -441,6 +442,9 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     signal.signal(signal.SIGTERM, _terminated)
     sys.unraisablehook = _unraisable
     try:
+        if {"-h", "--help"} & {*sys.argv[1:]}:
+            print(_help(sys.modules[main.__module__].__doc__, sys.argv[1:]))
+            sys.exit(0)
         sys.exit(main(sys.argv))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -451,6 +455,17 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     except KeyboardInterrupt as stop:
         print("\ninterrupted: run the same command again to continue", file=sys.stderr)
         sys.exit(143 if stop.args else 130)
+
+
+def _help(usage: str | None, arguments: Sequence[str]) -> str:
+    """A script's docstring, and that of the config file if one is given."""
+    path = _split(arguments)[0].partition(":")[0]
+    if not path:
+        return f"{usage}\n--config=FILE --help describes a config file, such as configs/dtr.py."
+    if not Path(path).is_file():
+        raise InputError(f"--config is {path}, which is not a file; configs/ has the papers'.")
+    described = ast.get_docstring(ast.parse(Path(path).read_text()))
+    return f"{usage}\n{path}\n\n{described or 'has no docstring.'}"
 
 
 def _terminated(*_: object) -> None:

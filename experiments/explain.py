@@ -1,6 +1,6 @@
 """Explains scores of SiDR by the tokens that contribute most.
 
-    python -m experiments.explain --config configs/r3.py:r3@factbook \
+    python -m experiments.explain --config configs/r3.py:r3@factbook \\
         --question "What is the currency of the Bahamas?"
 
 prints the best passages and their tokens; ``--passages ID``, repeated, chooses other passages. With

@@ -1,6 +1,6 @@
 """Executes what a config describes: a run of a method, a training, a table, a comparison.
 
-    python -m experiments.run --config configs/dtr.py:dtr@factbook \
+    python -m experiments.run --config configs/dtr.py:dtr@factbook \\
         --config.method.gate.threshold=0.005 --workdir runs/dtr
 
 A config is a file with a function ``get_config(variant)`` that returns a `jaxrag.runs.job.Job`; any

@@ -1,6 +1,6 @@
 """Runs one config at several values of one setting; stored results are reused.
 
-    python -m experiments.sweep --config configs/dtr.py:dtr@quickstart \
+    python -m experiments.sweep --config configs/dtr.py:dtr@quickstart \\
         --key method.gate.threshold --values 0,0.01,0.05,0.1,0.3,1,3 --workdir runs/sweep
 
 Writes one run directory per value and prints one table. Values that lead to the same prompts cost

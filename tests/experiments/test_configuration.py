@@ -306,3 +306,17 @@ def test_an_interrupt_that_python_dropped_comes_again(name: str, code: int, time
     found = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert found.returncode == code, found.stderr
     assert "interrupted: run the same command again" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "shown"),
+    [
+        ("run", (), "--dry-run"),
+        ("run", ("--config", "configs/dtr.py:dtr@tiny"), "dtr_wo_ugt"),
+        ("report", (), "--figures"),
+    ],
+)
+def test_help_prints_the_docstrings(script: str, arguments: tuple[str, ...], shown: str) -> None:
+    command = [sys.executable, "-m", f"experiments.{script}", *arguments, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown in done.stdout and not done.stderr
