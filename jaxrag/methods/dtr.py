@@ -57,7 +57,7 @@ class UncertaintyGate:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The paper's settings; other gates, candidates and passage selectors can take their place."""
+    """The paper's settings; gate, candidates and passage selector can be replaced."""
 
     name = "dtr"
 
@@ -68,7 +68,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What its parts need."""
+        """Needs of gate, candidates, passage selector and reader."""
         return needs_of(
             gate=self.gate, candidates=self.candidates, select=self.select, reader=self.reader
         )

@@ -10,7 +10,7 @@ Source: docs/methods.md, "Baselines" and "PAIRS: variants and ablations".
 ``Q2D``             copies of the query joined with such a passage (Query2doc, Wang et al. 2023)
 ``COT``             copies of the query joined with a rationale (Jagerman et al. 2023); this is
                     expansion of queries, not chain-of-thought answering
-``LLM_JUDGE``       the model is asked whether to retrieve; if so, Standard RAG (DTR's baseline)
+``LLM_JUDGE``       the model judges whether to retrieve; if so, Standard RAG (DTR's baseline)
 ``DPR_AIS``         dual-path retrieval and adaptive information selection: PAIRS without its gate,
                     and DTR without its own (``reader.prompts="dtr"``)
 ==================  ================================================================================
@@ -53,8 +53,9 @@ class Config:
       gate: when to retrieve; None always retrieves and records no decision.
       candidates: which passages are candidates; None never retrieves.
       select: which of them are read.
-      reader: how the model is asked.
-      pseudo: what the model writes to search or score by: a passage, or a rationale.
+      reader: prompts and decoding.
+      pseudo: the pseudo-context that the model writes to search or score by: a passage, or a
+        rationale.
     """
 
     name: str = "standard_rag"
@@ -69,7 +70,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What its parts need."""
+        """Needs of gate, candidates, passage selector and reader."""
         found = self.reader.needs
         if self.gate is not None:
             found |= needs_of(gate=self.gate)

@@ -98,8 +98,8 @@ class CandidatePool(NamedTuple):
     """Candidate passages, best first.
 
     Attributes:
-      rows: in the corpus, without duplicates.
-      scores: those that the order is by.
+      rows: row numbers in the corpus, without duplicates.
+      scores: the scores that the passages are ordered by.
     """
 
     rows: tuple[int, ...]
@@ -112,7 +112,7 @@ class Gate(MethodPart, Protocol):
     def __call__(
         self, question: Question, tools: Tools, reader: Reader, trace: Trace
     ) -> Awaitable[Decision]:
-        """Decides, and returns what it generated for the decision."""
+        """The decision, with the texts generated for it."""
         ...
 
 
@@ -314,7 +314,7 @@ async def pseudo_context_for(
     *,
     role: str = "pseudo_context",
 ) -> str:
-    """The pseudo-context for ``parts``; "" if none of them uses it."""
+    """The pseudo-context for ``parts``; "" if no part uses it."""
     if any(part.uses_pseudo for part in parts):
         return await write_pseudo_context(question, tools, reader, trace, role)
     return ""
@@ -325,7 +325,7 @@ async def answer_from_passages(
 ) -> Reply:
     """Answers from the passages at ``rows``, shown in that order."""
     passages = tools.retriever.passages(rows)
-    # selectors record more; this is for those that record nothing
+    # only for selectors that record nothing themselves
     trace.setdefault("selected", {}).setdefault("ids", [passage.id for passage in passages])
     reply = await ask_from_passages(question, passages, tools.llm, reader, trace)
     trace["answer"] = reply.record()

@@ -56,7 +56,7 @@ class JudgeGate:
     The first word of its answer decides; anything but "no" retrieves.
 
     Attributes:
-      judge: the language model; None is the run's own.
+      judge: the language model; None uses the run's.
     """
 
     judge: ModelSettings | None = None

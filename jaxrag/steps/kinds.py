@@ -56,7 +56,7 @@ def fields(question: Question) -> dict[str, str]:
 
 
 def task_of(question: Question) -> str:
-    """The kind of question as the trace names it.
+    """The kind of question, by its name in traces.
 
     Raises:
       InputError: no choice is a gold answer, so no answer could be right.
@@ -117,7 +117,7 @@ def is_right(text: str, question: Question) -> bool:
 
 
 def verdict(text: str, question: Question, template: prompts.Template) -> str:
-    """The option whose word comes first in an answer; the answer itself if none does."""
+    """The option whose word occurs first in an answer; without one, the answer itself."""
     said = words(question, template)
     found = re.search(rf"\b({'|'.join(map(re.escape, said))})\b", text, re.I)
     if not found:

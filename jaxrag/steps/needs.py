@@ -27,7 +27,7 @@ class LoadedRun(NamedTuple):
     Attributes:
       method: the Config that uses the helpers.
       llm: the run's language model.
-      retriever: its index; None for a method that does not search.
+      retriever: the run's index; None for a method that does not search.
       load_model: loads another language model, once per settings.
       cache: directory of files kept between runs.
     """
@@ -138,7 +138,7 @@ class MethodPart(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """What it requires."""
+        """Requirements of this part."""
         ...
 
 
@@ -169,7 +169,7 @@ class ModelHelper:
     """Another language model as a method's helper: a judge, a writer of queries, a classifier.
 
     Attributes:
-      model: its settings.
+      model: settings of the model.
       logprobs: whether its log-probabilities are used.
     """
 
@@ -186,7 +186,7 @@ class ModelHelper:
         """InputError if no checkpoint is named."""
         if self.model.checkpoint == "":
             raise InputError(
-                f"This method uses a trained model, and {field} names none: give "
+                f"This method uses a trained model, but {field} has no checkpoint: give "
                 f"--{field}.checkpoint=DIRECTORY."
             )
 

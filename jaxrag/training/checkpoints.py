@@ -39,7 +39,7 @@ class Saved(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints in one directory; leaving its ``with`` block waits for the last one.
+    """The checkpoints in one directory; leaving the ``with`` block waits for the last write.
 
     Args:
       directory: for checkpoints alone; created if missing.

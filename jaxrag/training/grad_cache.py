@@ -72,7 +72,7 @@ def local_arrays(tree: Tree, mesh: Mesh) -> PerDevice:
 
 
 def global_arrays(local: PerDevice, mesh: Mesh, spec: P) -> Tree:
-    """Global arrays from local ones: copies (``P()``) or shards of the rows (``P("data")``)."""
+    """Global arrays from local arrays: replicated (``P()``) or sharded by rows (``P("data")``)."""
     sharding = NamedSharding(mesh, spec)
 
     def array(*parts: Any) -> jax.Array:

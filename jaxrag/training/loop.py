@@ -1,6 +1,6 @@
 """The training loop: steps, metrics in a file, checkpoints, and resuming after an interruption.
 
-The loop does not know what is trained. A step is a function of the state, the next item of the
+The loop is independent of the model. A step is a function of the state, the next item of the
 data and the step's number. If equal arguments give equal bits, a run that was killed and started
 again ends in the same bits as one that never stopped.
 """
@@ -35,18 +35,18 @@ History = Mapping[int, Mapping[str, float | None]]
 
 
 class Data(Protocol):
-    """An endless source of items; Grain's iterators are such."""
+    """An endless source of items, such as Grain's iterators."""
 
     def __next__(self) -> Any:
         """The next item."""
         ...
 
     def get_state(self) -> Any:
-        """The position in the data, of JSON values."""
+        """The position in the data, as JSON values."""
         ...
 
     def set_state(self, state: Any) -> None:
-        """Moves to a position."""
+        """Moves to a position that `get_state` returned."""
         ...
 
 
@@ -70,15 +70,15 @@ def fit(
       data: endless.
       step: (state, item, number of the step from 0) -> (state, metrics such as {"loss"}); may
         donate the given state.
-      steps: how many in all.
-      directory: of the run: checkpoints, and metrics.jsonl with a line for each step.
+      steps: total number of steps.
+      directory: where the run keeps its checkpoints, and metrics.jsonl with a line for each step.
       what: label of the progress line.
       save_every: steps between checkpoints; the last step is always saved.
       evaluate: (state, steps made) -> metrics by question, such as recall. The means are logged
         under "watched"; the values, for paired comparisons between steps, under "each".
       evaluate_every: steps between evaluations; 0 never evaluates. Otherwise the initial and the
         last state are evaluated, too.
-      should_stop: (state, history of all evaluations) -> whether to stop here; called after each
+      should_stop: (state, history of all evaluations) -> whether to stop; called after each
         evaluation. The history includes those before an interruption; after one, the last call may
         be repeated.
 

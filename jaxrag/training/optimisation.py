@@ -1,4 +1,4 @@
-"""What all training shares: learning rate, optimiser, training step, checks of their settings.
+"""Shared parts of all training: learning rate, optimiser, training step, checks of settings.
 
 One device and eight give the same bits (see `jaxrag.training.grad_cache`).
 """
@@ -96,7 +96,7 @@ def check_optimiser(settings: Any, *names: str) -> None:
 
 
 class TrainState(NamedTuple):
-    """What a training step changes: parameters and the optimiser's state."""
+    """State of a training: parameters and the optimiser's state."""
 
     params: Any
     optimiser: Any
@@ -128,7 +128,7 @@ def make_step(
     """A step whose metrics are "loss", "norm" (of the gradient) and those of the batch.
 
     Args:
-      optimiser: with its learning rate.
+      optimiser: optax transformation, including the learning rate.
       embed, loss: see `grad_cache.make_gradient`.
       microbatch: rows that pass through the network at a time.
       mesh: see `grad_cache.data_mesh`.

@@ -58,7 +58,7 @@ class _Checkpoint:
         """Refuses a missing checkpoint.
 
         Raises:
-          InputError: none is given, or it does not exist.
+          InputError: no checkpoint is given, or it does not exist.
         """
         if not Path(self.checkpoint or "?").is_dir():
             raise InputError(
@@ -162,7 +162,7 @@ class CountBandit(_Checkpoint):
 
 
 def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str, Any]:
-    """What the labels of rewrites depend on: the corpus and the rewriter.
+    """Provenance of the labels of rewrites: the corpus and the rewriter.
 
     Args:
       method: a Config with the fields ``rewriter`` and ``reader``.
@@ -175,7 +175,7 @@ def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str
 
 
 def rewards_source(method: Any, llm: LanguageModel) -> dict[str, Any]:
-    """What the rewards of K rewrites depend on: rewriter, order, search and reader.
+    """Provenance of the rewards of K rewrites: rewriter, order, search and reader.
 
     Args:
       method: a Config with the fields of `jaxrag.methods.ars.rewards.Config`.

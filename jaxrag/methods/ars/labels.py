@@ -45,7 +45,7 @@ class Config:
     Attributes:
       rewriter: generates the rewrites.
       search: of which only ``m``, the passages of each rewrite, matters.
-      judge: how relevance is judged; None gives labels by the gold passages alone.
+      judge: judge of relevance; None labels by the gold passages alone.
       compared: share of the questions, drawn by their ids, that are judged in both ways (by word
         and by log-probability), so that the two can be compared.
       reader: prompts of the rewriter.
@@ -252,7 +252,7 @@ def _raw(sums: Counts) -> Float[np.ndarray, " r"]:
 
 
 def _kappa(sums: Counts) -> Float[np.ndarray, " r"]:
-    """Cohen's kappa; NaN where both judges always say the same."""
+    """Cohen's kappa; NaN where both judges give the same constant verdict."""
     n, first, second, _ = sums.T
     chance = (first * second + (n - first) * (n - second)) / n**2
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -30,7 +30,7 @@ _WORDS = 2  # relevant, irrelevant
 
 @dataclasses.dataclass(frozen=True)
 class RelevanceJudge:
-    """How relevance is judged.
+    """A judge of passages' relevance.
 
     Attributes:
       by: "logprob": by whether the word for relevant is more probable than the word for
@@ -39,7 +39,7 @@ class RelevanceJudge:
       empty: a text without content, such as "N/A". If set, "logprob" judges by whether the passage
         raises the log-odds of the word for relevant above those given this text, since small models
         prefer one word whatever they read (contextual calibration, Zhao et al. 2021).
-      model: the language model that judges; None: the run's.
+      model: the language model that judges; None uses the run's.
     """
 
     by: By = "logprob"
@@ -52,7 +52,7 @@ class RelevanceJudge:
 
     @property
     def needs(self) -> Needs:
-        """The judging model, with log-probabilities if ``by`` says so."""
+        """The judging model, with log-probabilities if ``by`` is "logprob"."""
         return model_needs("model", self.model, logprobs=self.by == "logprob")
 
     def other_way(self) -> RelevanceJudge:

@@ -1,4 +1,4 @@
-"""Rewards from which ARS-RAG's bandit is trained: what the answer from K rewrites earns, for all K.
+"""Rewards from which ARS-RAG's bandit is trained: of the answers from K rewrites, for all K.
 
 The bandit is then trained from the table without a language model: the reward of arm k is that of
 the answer from the first k rewrites. The method `Config` gives these answers, the job `MakeRewards`
@@ -65,8 +65,8 @@ class Config:
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answers from the passages of the first rewrite, of the first two, ..., of all.
 
-        The returned answer is that of all rewrites; the trace holds all of them under "answers",
-        and the ids of their passages under "read".
+        Returns the answer from all rewrites; the trace holds every answer under "answers", and the
+        ids of its passages under "read".
         """
         trace: steps.Trace = {}
         written = await rewrite(question, tools.llm, self.reader, self.rewriter, trace)

@@ -1,4 +1,4 @@
-"""Rewrites of a question from one generation, parsed from whatever the model wrote.
+"""Rewrites of a question from one generation, parsed from any output.
 
 ARS-RAG; docs/methods.md, "ARS-RAG: rewrites and labels" and "ARS-RAG: prompts".
 """
@@ -55,7 +55,7 @@ class Rewrites(NamedTuple):
 
     Attributes:
       texts: ``n`` rewrites in the order of generation.
-      filled: how many of these, the last ones, are not the model's.
+      filled: number of rewrites at the end that fill up the list and are not the model's.
     """
 
     texts: tuple[str, ...]

@@ -25,7 +25,7 @@ class Ordered(NamedTuple):
 
     Attributes:
       numbers: indices into the rewrites as generated, from 0.
-      scores: the scores that decided the order, in that order; empty if none did.
+      scores: the scores that decided the order, in that order; empty for an order without scores.
     """
 
     numbers: tuple[int, ...]
@@ -89,7 +89,7 @@ class Ranked:
 
     @property
     def needs(self) -> Needs:
-        """The ranker."""
+        """The trained ranker, as a helper."""
         return Needs(helpers={"ranker": self.ranker})
 
     async def __call__(

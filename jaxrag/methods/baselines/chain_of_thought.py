@@ -40,11 +40,11 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What the reader needs."""
+        """Needs of the reader."""
         return self.reader.needs
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Asks once and reads the answer at the end."""
+        """Generates once and parses the answer at the end."""
         task = kinds.task_of(question)
         role = _role(question, task)
         reader = dataclasses.replace(self.reader, answer_tokens=self.reasoning_tokens)

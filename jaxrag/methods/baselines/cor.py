@@ -34,12 +34,12 @@ class Config:
     """CoR's settings.
 
     Attributes:
-      candidates: the passages that the model ranks, all in one prompt.
+      candidates: passages that the model ranks, all in one prompt.
       k: how many of them are read.
       ranking_tokens: most new tokens of the ranking.
-      reader: how the model is asked; ``answer_tokens`` is for open questions.
+      reader: prompts and decoding; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question, see `kinds.By`.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "cor"
@@ -57,7 +57,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What its parts and answering need."""
+        """Needs of the candidates and of answering."""
         return tasks.answering_needs(self) | needs_of(candidates=self.candidates)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:

@@ -44,9 +44,9 @@ class Config:
       alpha: weight of the scores; 0 draws uniformly.
       temperature: towards 0, the draw becomes the ``k`` best in order.
       seed: of all draws.
-      reader: how the model is asked; ``answer_tokens`` is for open questions.
+      reader: prompts and decoding; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question, see `kinds.By`.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "fairrag"
@@ -76,7 +76,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What its parts and answering need."""
+        """Needs of the candidates and of answering."""
         return tasks.answering_needs(self) | needs_of(candidates=self.candidates)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
@@ -91,7 +91,7 @@ class Config:
 def _drawn(
     question: Question, pool: steps.CandidatePool, tools: Tools, config: Config, trace: steps.Trace
 ) -> tuple[int, ...]:
-    """Rows of the drawn passages, none if none were found; the trace gets their log-probability."""
+    """Rows of the drawn passages (maybe none); the trace gets the draw's log-probability."""
     if not pool.rows:
         record_choice(trace, tools, pool, {"score": ()}, ())
         return ()

@@ -24,7 +24,7 @@ class Config:
     Attributes:
       reader: its prompts hold the demonstrations; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question, see `kinds.By`.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "few_shot"
@@ -38,11 +38,11 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What answering needs."""
+        """Needs of answering."""
         return tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Asks once."""
+        """Answers with one generation."""
         trace: steps.Trace = {}
         reply = await tasks.answer_directly(question, tools, self, trace)
         return Answer(question.id, reply.text, trace)

@@ -35,10 +35,10 @@ class Config:
     Attributes:
       candidates: the passages that are scored, one prompt each.
       k: how many of them are read.
-      reader: how the model is asked; the first of ``words`` of its prompt [relevance] is the word
+      reader: prompts and decoding; the first of ``words`` of its prompt [relevance] is the word
         for relevant. ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens of the answer to a closed question.
-      by: what answers a closed question, see `kinds.By`.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "rankrag"
@@ -55,7 +55,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Log-probabilities, and what its parts and answering need."""
+        """Log-probabilities, and the needs of candidates and answering."""
         return (
             Needs(logprobs=True)
             | tasks.answering_needs(self)

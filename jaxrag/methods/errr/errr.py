@@ -25,7 +25,7 @@ from jaxrag.types import Answer, Question
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The paper's settings, and ours where it gives none (docs/methods.md, "ERRR: open points").
+    """The paper's settings; unspecified ones are ours (docs/methods.md, "ERRR: open points").
 
     Attributes:
       optimizer: writes the queries; if it is not shown C, nothing is extracted.
@@ -35,10 +35,10 @@ class Config:
         puts every query's first passages, and those that several found, first ("concatenate" would
         read the first query's alone).
       search_question: whether the question is searched for, too. The paper does not.
-      reader: how the model is asked; ``passage_tokens`` are of C. Its prompts hold the data set's
+      reader: prompts and decoding; ``passage_tokens`` are of C. Its prompts hold the data set's
         demonstrations, see `configs/errr.py`.
       closed_tokens: most new tokens of a closed question's answer.
-      by: what answers a closed question, see `kinds.By`.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "errr"
@@ -55,7 +55,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """An index, and what the optimizer and answering need."""
+        """An index, and the needs of optimizer and answering."""
         return Needs(search=True) | needs_of(optimizer=self.optimizer) | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:

@@ -20,14 +20,14 @@ from jaxrag.types import Answer, Question
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The paper's settings, and ours where it gives none.
+    """The paper's settings, with our choices for unspecified ones.
 
     Attributes:
       teacher: how the reader writes queries: as in frozen ERRR, or without C as in frozen RRR.
       student: input of the model to be trained; give the same to the method that uses it.
       held_out: share of the questions, drawn by their ids, that is held out of training, for early
         stopping.
-      reader: how the model is asked.
+      reader: prompts and decoding.
     """
 
     name = "errr_pairs"
@@ -42,7 +42,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What the reader needs."""
+        """Needs of the reader."""
         return self.reader.needs
 
     async def answer(self, question: Question, tools: Tools) -> Answer:

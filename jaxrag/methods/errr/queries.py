@@ -1,4 +1,4 @@
-"""Steps of ERRR and RRR: queries written for a search engine, and what is read from their results.
+"""Steps of ERRR and RRR: writing search queries, searching, and reading the passages found.
 
 A writer of queries is the reader itself with its prompts (`Prompted`, the frozen variants) or a
 model trained for it (`Trained`, the trainable variants).
@@ -35,12 +35,12 @@ class Writer(MethodPart, Protocol):
 
     @property
     def context(self) -> bool:
-        """Whether it is shown C."""
+        """Whether the writer is shown C, the extracted knowledge."""
         ...
 
     @property
     def most(self) -> int:
-        """Most queries that are used."""
+        """Limit of the queries that are used."""
         ...
 
     def __call__(
@@ -127,12 +127,12 @@ class Trained:
 
     @property
     def context(self) -> bool:
-        """Whether it is shown C."""
+        """Whether the writer is shown C, the extracted knowledge."""
         return self.reads.context
 
     @property
     def needs(self) -> Needs:
-        """The trained model."""
+        """The trained model, as a helper."""
         return Needs(helpers={"model": ModelHelper(self.model)})
 
     async def __call__(
@@ -151,7 +151,7 @@ def _check(tokens: int, most: int) -> None:
 
 
 def _parse(question: Question, generation: Generation, most: int, trace: Trace) -> tuple[str, ...]:
-    """The queries of a text; the question if it has none, which ``parsed`` in the trace tells."""
+    """The queries in a generation, or the question if there are none (``parsed`` is false)."""
     found = parse_generation(question, generation, most)
     trace["queries"] = {
         "texts": list(found.texts),
@@ -163,7 +163,7 @@ def _parse(question: Question, generation: Generation, most: int, trace: Trace) 
 
 
 def parse_generation(question: Question, generation: Generation, most: int) -> ParsedQueries:
-    """The queries of a text; the last one of a text cut at its limit is incomplete."""
+    """The queries in a generation; if it was cut at its length limit, the last is incomplete."""
     cut = generation.finish_reason == "length"
     return parse_queries(generation.text, question.text, limit=most, truncated=cut)
 

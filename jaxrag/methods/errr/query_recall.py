@@ -120,7 +120,7 @@ def _rows(
 
 
 def _read(line: Mapping[str, Any], field: str, question: str, most: int) -> tuple[str, ...]:
-    """The queries of a text; the question if it has none, as in a run."""
+    """The queries in a text, or the question if there are none, as in a run."""
     if not isinstance(line.get(field), str):
         raise InputError(
             f"The line of question {line['question_id']!r} has {field} {line.get(field)!r}; a text "
@@ -133,7 +133,7 @@ def _read(line: Mapping[str, Any], field: str, question: str, most: int) -> tupl
 def _search(
     job: QueryRecall, index: Any, texts: Sequence[Sequence[str]], advance: Any
 ) -> list[Ranking]:
-    """One ranking of each question, from those of its queries."""
+    """One ranking per question, merged from the rankings of its queries."""
     every = [text for some in texts for text in some]
     found: list[Ranking] = []
     for first in range(0, len(every), recall.TOGETHER):

@@ -29,9 +29,9 @@ class Config:
       rewriter: writes the queries, without C.
       search: passages of each query, how they are merged, how many are read.
       search_question: whether the question is searched for, too.
-      reader: how the model is asked.
+      reader: prompts and decoding.
       closed_tokens: most new tokens of a closed question's answer.
-      by: what answers a closed question, see `kinds.By`.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "rrr"
@@ -53,7 +53,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """An index, and what the rewriter and answering need."""
+        """An index, and the needs of rewriter and answering."""
         return Needs(search=True) | needs_of(rewriter=self.rewriter) | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:

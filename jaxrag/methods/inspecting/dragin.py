@@ -85,13 +85,13 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Entropies and attentions, and what its parts need."""
+        """Entropies and attentions, and the needs of the parts."""
         found = needs_of(candidates=self.candidates, select=self.select, reader=self.reader)
         return found | Needs(inspection=True)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Writes and retrieves until no word needs passages."""
-        kinds.task_of(question)  # refuses a question whose gold answer is none of its choices
+        kinds.task_of(question)  # refuses a question whose gold answer is not among its choices
         trace: steps.Trace = {"generations": []}
         said: list[steps.Reply] = []
         rows: tuple[int, ...] | None = None
@@ -295,7 +295,7 @@ def _heaviest(
 
 
 def _query(seen: Inspection, words: Sequence[Word], trigger: Trigger, count: int) -> str:
-    """The ``count`` words that the trigger pays most attention to, in their order; "" for none."""
+    """The ``count`` words that the trigger attends to most, in text order; "" without words."""
     if not words:
         return ""
     same = distinct(words)

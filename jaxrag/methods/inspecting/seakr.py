@@ -56,7 +56,7 @@ class Config:
     Attributes:
       threshold: uncertainty above which a step retrieves.
       samples: texts drawn to measure it.
-      layer: of the hidden states, from 0; -1 is the middle one.
+      layer: layer of the hidden states, from 0; -1 is the middle one.
       alpha: of `jaxrag.functional.seakr.uncertainty`.
       sure: least probability of a confident word.
       k: passages of each search; each is tried.
@@ -94,7 +94,7 @@ class Config:
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Reasons step by step, then reads the answer from the steps and from the passages."""
-        kinds.task_of(question)  # refuses a question whose gold answer is none of its choices
+        kinds.task_of(question)  # refuses a question whose gold answer is not among its choices
         trace: steps.Trace = {"steps": []}
         notes = _Notes()
         while len(notes.said) < self.max_steps and len(notes.rows) < self.max_passages:

@@ -69,7 +69,7 @@ def read_action(text: str) -> tuple[str, Action | None]:
 
 
 def _inside(text: str) -> str:
-    """The text before the closing bracket of one opened before it; all of it without such."""
+    """The text before its first unmatched closing bracket, or all of it."""
     depth = 1
     for place, character in enumerate(text):
         depth += {"[": 1, "]": -1}.get(character, 0)
@@ -79,10 +79,10 @@ def _inside(text: str) -> str:
 
 
 def history_texts(history: Sequence[Step]) -> list[str]:
-    """The steps as text, from complete to empty, each text with one thing less than the last.
+    """Ever shorter texts of the steps, from complete to empty.
 
-    First observations are replaced by a mark, the oldest first, then steps are left out, the oldest
-    first.
+    First observations are replaced by a mark, one at a time, the oldest first; then steps are left
+    out, the oldest first.
     """
     count = len(history)
     marked = [step._replace(observation=_LEFT_OUT) for step in history]
@@ -91,7 +91,7 @@ def history_texts(history: Sequence[Step]) -> list[str]:
 
 
 def _text(history: Sequence[Step], first: int = 1) -> str:
-    """Each step's three lines; "" for none."""
+    """Three lines per step; "" without steps."""
     numbered = zip(itertools.count(first), history, strict=False)
     return "".join(
         f"Thought {n}: {step.thought}\nAction {n}: {step.action}\n"

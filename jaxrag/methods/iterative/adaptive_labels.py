@@ -32,7 +32,7 @@ class Config(Strategies):
     """The three strategies, and when their answers are right.
 
     Attributes:
-      right: an answer is right if it equals a gold answer, or if it contains one.
+      right: whether an answer is right if it equals a gold answer, or if it contains one.
       bias: the label if no strategy is right: "single" for single-hop data sets, "multi" for
         multi-hop ones; "drop" leaves such questions out.
       held_out: share of the questions, drawn by their ids, that is held out of training.

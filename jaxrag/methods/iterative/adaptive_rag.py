@@ -40,11 +40,11 @@ class Strategies:
     """Settings of the three strategies.
 
     Attributes:
-      candidates, select: of the one search of "single".
-      loop, answer_from: of "multi", as in `ircot`.
+      candidates, select: passages of the single search of "single".
+      loop, answer_from: settings of "multi", as in `ircot`.
       reader: prompts and decoding.
       closed_tokens: most new tokens of a closed question's answer.
-      by: what answers a closed question, see `kinds.By`.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     candidates: steps.Candidates = OnePath(n=4)
@@ -61,7 +61,7 @@ class Strategies:
 
     @property
     def needs(self) -> Needs:
-        """What the strategies that search need."""
+        """An index, and the needs of all strategies."""
         found = needs_of(candidates=self.candidates, select=self.select)
         return Needs(search=True) | found | tasks.answering_needs(self)
 
@@ -81,7 +81,7 @@ class Strategies:
 
 @dataclasses.dataclass(frozen=True)
 class Config(Strategies):
-    """The three strategies, and what chooses between them.
+    """The three strategies, and how one is chosen for a question.
 
     Attributes:
       complexity: "trained" asks the classifier; the others use one strategy for every question,
@@ -109,7 +109,7 @@ class Config(Strategies):
 
     @property
     def needs(self) -> Needs:
-        """What the possible strategies need, and the classifier."""
+        """Needs of the possible strategies, and the classifier."""
         found = super().needs if self.complexity != "none" else tasks.answering_needs(self)
         if self.complexity == "trained":
             found |= Needs(helpers={"classifier": self.helper})

@@ -91,7 +91,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What its parts need."""
+        """Needs of gate, candidates, passage selector and reader."""
         return needs_of(
             gate=self.gate, candidates=self.candidates, select=self.select, reader=self.reader
         )

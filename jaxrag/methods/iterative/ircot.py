@@ -58,10 +58,10 @@ class Config:
 
     Attributes:
       loop: its limits.
-      answer_from: what the answer is read from.
+      answer_from: text that the answer is read from.
       reader: prompts and decoding; roles "reason", and those that answer from passages.
       closed_tokens: most new tokens of a closed question's answer, from "passages".
-      by: what answers a closed question, from "passages"; see `kinds.By`.
+      by: how a closed question is answered, from "passages"; see `kinds.By`.
     """
 
     name = "ircot"
@@ -78,7 +78,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """An index, and what answering needs."""
+        """An index, and the needs of answering."""
         return Needs(search=True) | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
@@ -98,7 +98,7 @@ class Reasoning(tasks.Answering, Protocol):
 
     @property
     def answer_from(self) -> AnswerFrom:
-        """What the answer is read from."""
+        """Text that the answer is read from."""
         ...
 
 
@@ -165,7 +165,7 @@ async def _next_sentence(
     reader: steps.Reader,
     trace: steps.Trace,
 ) -> steps.Reply:
-    """The first sentence of what the model writes from the passages and the reasoning so far."""
+    """The first sentence that the model generates from the passages and the reasoning so far."""
     truncation: steps.Trace = {}
     reply = await steps.ask_from_passages(
         question,

@@ -53,12 +53,11 @@ _INVALID = "Invalid action. Use Search[entity], Lookup[string] or Finish[answer]
 
 @dataclasses.dataclass(frozen=True)
 class Pages:
-    """What a search shows.
-
+    """The passages that a search shows in its observation.
     Attributes:
       n: passages of a search.
-      show: of them in the observation, best first.
-      sentences: first sentences shown of each; 0 is all.
+      show: how many of them the observation shows, best first.
+      sentences: first sentences shown of each; 0 shows all.
       by: "rank" shows the best passages; "title", as in the original, those whose title is the
         entity, or the titles of all as similar ones.
     """
@@ -82,16 +81,16 @@ class Config:
     Attributes:
       max_steps: most steps.
       step_tokens: most new tokens of a thought and its action.
-      pages: what a search shows.
+      pages: passages that a search shows.
       repeats: how many repeated actions end the loop.
       on_limit: the answer if the loop ends without one: "empty", as in the original; "answer" asks
         for it, from the passages that were shown.
       characters: most characters of the history, for a model that does not give its tokenizer;
         otherwise the model's context limits it.
-      reader: how the model is asked; roles "react" and "react_action", and for "answer" those of
+      reader: prompts and decoding; roles "react" and "react_action", and for "answer" those of
         the question's kind.
       closed_tokens: most new tokens of a closed question's answer, for "answer".
-      by: what answers a closed question, for "answer"; see `kinds.By`.
+      by: how a closed question is answered, for "answer"; see `kinds.By`.
     """
 
     name = "react"
@@ -114,7 +113,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """An index, and what answering needs."""
+        """An index, and the needs of answering."""
         return Needs(search=True) | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
@@ -150,7 +149,7 @@ class Config:
 
 @dataclasses.dataclass
 class _Episode:
-    """The state of a question, and what a step does with it."""
+    """State of a question, and the transitions of a step."""
 
     question: Question
     tools: Tools
@@ -167,11 +166,11 @@ class _Episode:
 
     @property
     def number(self) -> int:
-        """Of the current step, from 1."""
+        """Number of the current step, from 1."""
         return len(self.history) + 1
 
     async def think(self) -> tuple[str, Action | None, list[str]]:
-        """A thought and an action, asked for again if there is none; all texts generated."""
+        """A thought, an action (requested again if missing), and all texts generated."""
         await self._ask("react")
         raw, (thought, action) = [self.last.raw], read_action(self.last.text)
         if action is None:
@@ -182,7 +181,7 @@ class _Episode:
         return thought, action, raw
 
     async def _ask(self, role: str, **fields: str) -> None:
-        """Asks with as much of the history as fits into the model's context."""
+        """Generates from as much of the history as fits into the model's context."""
         tokens = self.config.step_tokens
         reader = dataclasses.replace(self.config.reader, answer_tokens=tokens)
         template = prompts.load(reader.prompts).role(role)

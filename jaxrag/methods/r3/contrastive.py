@@ -210,7 +210,7 @@ def train_towers(
     """Trains an encoder's towers, resuming from the newest checkpoint in ``directory``.
 
     Args:
-      encoder: the initial parameters.
+      encoder: encoder with the initial parameters.
       data: endless items.
       step: (gradient step, mesh) -> step of the training, see `jaxrag.training.loop.fit`.
       settings: length, batches, loss and optimiser.
@@ -226,14 +226,14 @@ def train_towers(
     mesh = mesh or grad_cache.data_mesh()
     grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
     steps = settings.steps_over(questions)
-    module: Any = encoder.module  # the type checker does not know that it is hashable
+    module: Any = encoder.module  # hashable, which the type checker cannot infer
     update = make_step(
         module, settings.update, steps=steps, microbatch=settings.microbatch, mesh=mesh
     )
 
     def evaluated(state: TrainState, number: int) -> Evaluation:
         assert evaluate is not None
-        # the store outlives this training, and step n of another training is another encoder
+        # named by content: the store outlives this training, and step n of another differs
         params = grad_cache.local_arrays(state.params, mesh)[0]
         name = digest(canonical(hashes(flatten(params))))
         return evaluate(encoder.with_params(params, name), number)

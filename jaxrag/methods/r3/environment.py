@@ -2,7 +2,7 @@
 
 Its generations decide which passages of a question's pools help; its probabilities label passages
 during training. All requests go through the scheduler, which batches those of many questions, and
-through the store, so that none is computed twice with the same model: not in the other phase, not
+through the store, so no result is computed twice with the same model: not in the other phase, not
 after an interruption, not in another run.
 
 Source: docs/methods.md, "R3: pools and thresholds" and "R3: labels and draws".
@@ -38,7 +38,7 @@ class Environment:
     """The frozen language model and its prompts.
 
     Attributes:
-      tools: its ``llm`` is the model; nothing else of it is used.
+      tools: only ``tools.llm``, the model, is used.
       reader: prompts and lengths; it reads one passage at a time.
       closed_tokens: most new tokens of a closed question's answer.
       live: most questions in progress at once.
@@ -63,7 +63,7 @@ class Environment:
         """log P(y|q,d) of each possible answer y.
 
         The answers of an open question are its gold answers, each with the sum over its tokens,
-        without length normalisation; those of a closed one are its options, by their first token.
+        without length normalisation; the answers to a closed one are its options, by first token.
         """
         if question_kinds.options(question):
             return await tasks.choice_logprobs(question, [passage], self.tools, self.reader)
@@ -82,7 +82,7 @@ class Environment:
         """Runs coroutines in the scheduler; pairs of id and value in the order of completion.
 
         Raises:
-          InputError: one of them failed; the message names its id.
+          InputError: a question failed; the message names its id.
         """
         for outcome in Scheduler(store, live=self.live).run(tasks):
             if outcome.error is not None:
@@ -127,7 +127,7 @@ def make_pools(
       path: replaced.
 
     Raises:
-      InputError: no question is left, with the reasons counted; or what `Environment.run` raises.
+      InputError: all questions were excluded (reasons are counted), or `Environment.run` failed.
     """
 
     def task(question: Question) -> Callable[[], Coroutine[Any, Any, Any]]:

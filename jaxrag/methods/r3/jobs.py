@@ -145,7 +145,7 @@ class TrainR3:
       data: training questions.
       evaluation_data: questions whose accuracy is evaluated, over the same corpus or another.
       model: the language model.
-      method: how questions are answered; in training from one passage at a time.
+      method: how questions are answered; training reads one passage at a time.
       training: its settings.
       search: how passages are retrieved in training: "late", R3's; "beta", without reranking;
         "reindexed", by passage vectors that are recomputed every ``reindex_every`` steps.
@@ -218,7 +218,7 @@ class TrainR3:
     def _pools(
         self, dataset: Dataset, index: SidrIndex, environment: Environment, store: Store, path: Path
     ) -> list[PooledQuestion]:
-        """The offline stage, over what the retriever finds before its training."""
+        """The offline stage, over passages that the untrained retriever finds."""
         questions = dataset.questions[: self.limit or None]
         depth = min(self.depth, len(dataset.passages))
         deep = index.with_encoder(index.encoder, m=depth)

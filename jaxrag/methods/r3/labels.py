@@ -7,7 +7,7 @@ of a gold answer y give two thresholds:
     tau+ = max P(y|q,d) over the negatives,    tau- = min P(y|q,d) over the positives.
 
 In training, retrieved passages are labelled by P alone, without generating. Probabilities are
-natural logarithms throughout. What the paper leaves open is a setting of `Rules`.
+natural logarithms throughout. Points that the paper leaves open are settings of `Rules`.
 
 Source: docs/methods.md, "R3: pools and thresholds", "R3: labels and draws", "R3: open points".
 """
@@ -33,7 +33,7 @@ POSITIVE, NEITHER, NEGATIVE = 1, 0, -1
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How passages are labelled and drawn.
+    """Rules for labelling and drawing passages.
 
     Attributes:
       sampling: "A", the most relevant negative and a random positive (the paper's); "B", a random
@@ -85,7 +85,7 @@ class Drawn(NamedTuple):
 def make_pool(
     passages: Sequence[int], passes: Sequence[bool], logprobs: Sequence[Sequence[float]]
 ) -> LabelledPool | str:
-    """The pools and thresholds of a question; or, as a text, why it is left out.
+    """The pools and thresholds of a question; or, as a string, why it is excluded.
 
     Args:
       passages: rows, most relevant first.

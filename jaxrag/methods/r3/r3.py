@@ -1,4 +1,4 @@
-"""R3: a frozen language model reads what a retriever trained for it finds.
+"""R3: a frozen language model reads the passages of a retriever that was trained for it.
 
 R3 trains the retriever alone (`jaxrag.methods.r3.training`), so answering is plain: search, then
 answer from one passage or ten. Prompts depend on the kind of question: open, statement to check, or
@@ -26,9 +26,9 @@ class Config:
 
     Attributes:
       candidates, select: which passages.
-      reader: how the model is asked; ``answer_tokens`` is for open questions.
+      reader: prompts and decoding; ``answer_tokens`` is for open questions.
       closed_tokens: most new tokens for a statement to check, or a multiple choice.
-      by: what answers a closed question, see `kinds.By`.
+      by: how a closed question is answered, see `kinds.By`.
     """
 
     name = "r3"
@@ -44,7 +44,7 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """What its parts and answering need."""
+        """Needs of candidates, passage selector and answering."""
         found = needs_of(candidates=self.candidates, select=self.select)
         return found | tasks.answering_needs(self)
 

@@ -36,7 +36,7 @@ class Searcher(Protocol):
 
 
 def step_name(number: int) -> str:
-    """Name of the parameters after so many steps, see `SidrEncoder.with_params`."""
+    """Name of the parameters after ``steps`` steps, see `SidrEncoder.with_params`."""
     return f"step {number}"
 
 
@@ -69,7 +69,7 @@ class LateSearch:
 
 @dataclasses.dataclass(frozen=True)
 class BetaSearch:
-    """The ``m`` best by tokens, in that order."""
+    """The ``m`` best passages by beta search over token sets, not reranked."""
 
     index: BagOfTokens
     m: int = 20
@@ -92,7 +92,7 @@ class VectorSearch:
     Attributes:
       encoder: the initial parameters.
       passages: the corpus.
-      directory: of the indexes, one for each indexing; a resumed run reuses them.
+      directory: holds one index per indexing; a resumed run reuses them.
       every: steps from one indexing to the next.
       m: passages found.
     """

@@ -42,7 +42,7 @@ class Update:
       weight_decay: AdamW's.
       clip: largest norm of a gradient; 0 disables clipping.
       mean: whether the paper's loss, a sum over the batch, is divided by the batch size. This
-        hardly changes AdamW's steps, but it changes what ``clip`` does.
+        hardly changes AdamW's steps, but it changes the effect of ``clip``.
     """
 
     objective: Objective = "contrastive"
@@ -77,13 +77,13 @@ class RetrieverTraining:
 
     Attributes:
       steps: number of steps; 0 derives it from ``epochs``.
-      epochs: how often each question comes up.
+      epochs: passes over the questions.
       batch: questions of a step, on all devices together.
       microbatch: questions that go through the network at a time, with their passages; a batch is
         1, 2, 4, 8, ... microbatches. Memory depends on it, and so do the last bits of the result;
         these do not depend on the number of devices.
       update: loss and optimiser.
-      seed: of the order and of the draws.
+      seed: seeds the order of questions and the draws of passages.
       save_every, evaluate_every: steps between checkpoints, and between evaluations; 0 never
         evaluates.
     """
@@ -101,13 +101,13 @@ class RetrieverTraining:
         check_length(self.steps, self.epochs, self.seed)
 
     def steps_over(self, questions: int) -> int:
-        """Steps of a training on so many questions."""
+        """Number of steps of a training on ``questions`` questions."""
         return self.steps or max(1, round(self.epochs * questions / self.batch))
 
 
 @dataclasses.dataclass(frozen=True)
 class SidrTraining(RetrieverTraining):
-    """How SiDR is trained.
+    """Settings of SiDR's contrastive training.
 
     The defaults are those of the released code: batches of 128, one hard negative of BM25, AdamW at
     2e-5 without weight decay, linear decay, gradients clipped at 2, 40 epochs. Its warm-up of one
@@ -139,7 +139,7 @@ class R3Training(RetrieverTraining):
       parts: parts of a batch; while the model scores one, passages are searched for the next. More
         than 1 saves time if the model runs on devices of its own. The result of training does not
         depend on it.
-      passages: the objective "kl" learns from at most so many passages of a question, retrieved or,
+      passages: limit of a question's passages that the objective "kl" learns from: retrieved or,
         in the warm-up, from its pools.
     """
 
@@ -164,7 +164,7 @@ class R3Training(RetrieverTraining):
             )
 
     def is_online(self, step: int, steps: int) -> bool:
-        """Whether step ``step``, from 0, learns from what the retriever finds."""
+        """Whether step ``step``, from 0, learns from retrieved passages."""
         if self.phases == "both":
             return step >= round(self.warmup * steps)
         return self.phases == "online"

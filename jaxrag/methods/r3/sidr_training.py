@@ -30,7 +30,7 @@ class SidrExample(NamedTuple):
 
     Attributes:
       question: its text.
-      positives: passages that answer it; one is drawn whenever the question comes up.
+      positives: passages that answer the question; each use of it draws one.
       negatives: hard negatives, best first; some are drawn.
     """
 
@@ -149,7 +149,7 @@ def train(
     Args:
       examples: see `mine`.
       passages: the corpus.
-      encoder: the initial parameters; its text lengths are those of training.
+      encoder: encoder with the initial parameters; its length limits apply in training.
       settings: of the training.
       directory: for checkpoints and metrics.
       evaluate, mesh: see `train_towers`.

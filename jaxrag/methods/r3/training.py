@@ -1,4 +1,4 @@
-"""R3: a retriever trained by what its passages do to a language model's answers.
+"""R3: a retriever trained by the effect of its passages on a language model's answers.
 
 Each question has pools of passages that helped or misled the model
 (`jaxrag.methods.r3.environment.make_pools`). A step draws a positive and a negative passage for
@@ -95,11 +95,11 @@ def train(
     Args:
       pooled: questions with their pools.
       passages: the corpus.
-      encoder: the initial parameters.
+      encoder: encoder with the initial parameters.
       searcher: searches during training.
       environment: the language model.
-      store: keeps its results.
-      settings: of the training.
+      store: caches the language model's results.
+      settings: settings of the training.
       directory: for checkpoints and metrics.
       evaluate, mesh: see `train_towers`.
 
@@ -246,7 +246,7 @@ class BatchMaker:
     def _score(self, numbers: Sequence[int], found: Sequence[Sequence[int]]) -> list[Logprobs]:
         """log P(y|q,d) of the first passages of each question, until their labels suffice.
 
-        For the objective "kl" those of all passages.
+        The objective "kl" scores all passages.
         """
         logprobs: list[Logprobs] = [[] for _ in numbers]
         rules = self.settings.rules

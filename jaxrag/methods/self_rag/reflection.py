@@ -70,7 +70,7 @@ async def write(
     Each judgement is read after the likeliest token of the one before.
 
     Args:
-      asked: the instruction and the segments so far.
+      asked: the prompt so far: the instruction and the segments.
       passage: as the prompt shows it.
       llm: the checkpoint.
       sentence: whether segments are sentences, whose full stop a stop string removes.

@@ -73,7 +73,7 @@ class Config:
       segment_tokens: most new tokens of a segment of a long answer.
       reader: prompts and decoding; ``answer_tokens`` is for short answers to open questions.
       closed_tokens: most new tokens of a short answer to a closed question.
-      by: what answers a closed question from each passage, see `kinds.By`; "text" in mode
+      by: how a closed question is answered from each passage, see `kinds.By`; "text" in mode
         "checkpoint".
       fidelity: "released" follows the code where it differs from the paper: short answers compare
         the threshold with a ratio of logarithms; long ones search once, by the question (paper: for
@@ -122,13 +122,13 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """Log-probabilities of judgements, and what its parts need."""
+        """Log-probabilities, and the needs of candidates, passage selector and answering."""
         found = needs_of(candidates=self.candidates, select=self.select)
         return Needs(logprobs=True) | found | tasks.answering_needs(self)
 
     @property
     def most(self) -> int:
-        """Most segments."""
+        """Limit of segments."""
         if self.form == "short":
             return 1
         return self.depth - (self.fidelity == "released")

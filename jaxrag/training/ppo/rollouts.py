@@ -104,7 +104,7 @@ def sample_texts(
 def token_pairs(
     student: Student, sources: Sequence[str], texts: Sequence[Generation]
 ) -> TokenPairs:
-    """Sources and sampled texts as tokens: those that were sampled, not the text tokenised again.
+    """Sources and sampled texts as the tokens that were sampled, not as the text tokenised again.
 
     Args:
       student: gives the padded lengths.
@@ -122,7 +122,7 @@ def checked_rewards(
     """The rewards as float32.
 
     Raises:
-      InputError: a reward is not finite, or there is not one for each question.
+      InputError: a reward is not finite, or the number of rewards differs from the questions'.
     """
     found = np.asarray(rewards, np.float32)
     if found.shape != (len(questions),):

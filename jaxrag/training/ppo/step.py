@@ -1,6 +1,6 @@
 """Settings of PPO and the compiled functions of a step: values, advantages, updates.
 
-The equations are those of `jaxrag.functional.ppo`. A token's value is a linear function of the
+The equations are in `jaxrag.functional.ppo`. A token's value is a linear function of the
 hidden state that predicts it; the value loss has no gradient to that state.
 """
 
@@ -146,11 +146,11 @@ class PPOTraining:
 
 
 class PPOState(NamedTuple):
-    """What a PPO step changes.
+    """State of a PPO training.
 
     Attributes:
-      params: the network's under "policy", and {"weight" [d], "bias"} under "value".
-      optimiser: of both.
+      params: parameters of the network under "policy", and {"weight" [d], "bias"} under "value".
+      optimiser: optimiser state of both.
       coefficient: beta of the KL penalty.
     """
 
@@ -191,12 +191,12 @@ def predict_values(value: Params, hidden: Float[Array, "*n d"]) -> Float[Array, 
 
 @functools.cache
 def make_step(module: Any, settings: PPOTraining) -> PPOStep:
-    """The functions of a training step; equal arguments give the same compiled ones."""
+    """The functions of a training step; cached, so equal arguments compile once."""
     optimiser = settings.optimiser()
     objective = partial(_objective, module, settings)
 
     def begin(policy: Params) -> PPOState:
-        # copies, since the state is used up and the reference is needed to the end
+        # copies: the state is donated, but the reference parameters are needed to the end
         params = {"policy": jax.tree.map(jnp.array, policy), "value": zero_value(module)}
         return PPOState(params, optimiser.init(params), jnp.float32(settings.kl.coefficient))
 

@@ -116,7 +116,7 @@ def _shape(sizes: NewT5, tokenizer: PreTrainedTokenizerFast, end: int) -> T5Conf
 
 
 def _tokens(tokenizer: PreTrainedTokenizerFast, *roles: str) -> list[int]:
-    """The tokenizer's tokens of these roles ("eos", "pad", ...), without missing ones."""
+    """The tokenizer's special tokens by role ("eos", "pad", ...), without missing roles."""
     found = [getattr(tokenizer, f"{role}_token_id") for role in roles]
     return [token for token in found if isinstance(token, int)]
 

@@ -52,10 +52,10 @@ class StudentTraining:
     """Fine-tuning by teacher forcing.
 
     ERRR (docs/methods.md, "ERRR: frozen and trainable"): learning rate 1e-4, 3 epochs, batches of
-    4. It names no optimiser and no schedule; these and all other settings are our choices.
+    4. The paper names no optimiser and no schedule; these and all other settings are our choices.
 
     Attributes:
-      steps: how many; 0 derives them from ``epochs``.
+      steps: number of steps; 0 derives it from ``epochs``.
       epochs: passes over the pairs.
       batch: pairs of a step, over all devices.
       microbatch: pairs that pass through the network at a time, with accumulated gradients; a batch
@@ -119,7 +119,7 @@ class StudentTraining:
 
 
 def is_better(metric: Best, one: float, than: float) -> bool:
-    """Whether a metric's value ``one`` is better than ``than``: lower for "loss", else higher."""
+    """Whether metric value ``one`` is better than ``than``: lower for "loss", else higher."""
     return one < than if metric == "loss" else one > than
 
 
@@ -188,7 +188,7 @@ def batches(pairs: TokenPairs, settings: StudentTraining) -> Data:
 
 @functools.cache
 def make_step(module: Any, settings: StudentTraining, *, steps: int, mesh: Mesh) -> TrainStep:
-    """The step of a training of ``steps`` steps; equal arguments give the same compiled one.
+    """The step of a training of ``steps`` steps; cached, so equal arguments compile once.
 
     Args:
       module: a `Student`'s network.

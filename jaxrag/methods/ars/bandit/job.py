@@ -142,7 +142,7 @@ def _check_comparable(first: RewardTable, other: RewardTable) -> None:
 
 
 class _Task(NamedTuple):
-    """One training."""
+    """A training of one policy on one table."""
 
     table: RewardTable
     contexts: Contexts

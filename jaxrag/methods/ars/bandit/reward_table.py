@@ -67,7 +67,7 @@ class RewardTable(NamedTuple):
 
     @property
     def source(self) -> Mapping[str, Any]:
-        """What the rewards were measured with; empty in old tables."""
+        """Rewriter, order, search and reader of the rewards; empty in old tables."""
         return self.config.get("source", {})
 
     @property
@@ -123,7 +123,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def ids_hash(ids: Iterable[str]) -> str:
-    """A hash of the questions' ids and their order, which is also that of the contexts."""
+    """A hash of the questions' ids in their order, the order of the contexts' rows."""
     return digest(*ids)
 
 

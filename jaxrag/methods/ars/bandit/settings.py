@@ -72,7 +72,7 @@ class NeuralUcb:
     Attributes:
       width: hidden units of each network.
       beta: exploration factor (not in the paper). If it is small against the rewards, which reach
-        2.8, each question stays with the first arm that earned something.
+        2.8, each question keeps playing the first arm with a reward above 0.
       regularization: lambda; Z starts as lambda times the identity.
       learning_rate: of SGD (not in the paper; 0.01 in Zhou et al.'s public code).
     """

@@ -33,7 +33,7 @@ _SIZES = ("arms", "features", "dimensions")
 
 
 class TrainedBandit(NamedTuple):
-    """The networks of a bandit, one an arm, and what belongs to them.
+    """The networks of a bandit, one per arm, with their sizes and provenance.
 
     Attributes:
       arms: the highest K.
@@ -42,7 +42,7 @@ class TrainedBandit(NamedTuple):
       params: parameters of the networks.
       axes: embeddings are projected onto these first; None keeps them as they are.
       encoder: identity of the encoder of the questions.
-      source: what its rewards were measured with; empty in old checkpoints.
+      source: rewriter, order, search and reader of its rewards; empty in old checkpoints.
     """
 
     arms: int
@@ -67,7 +67,7 @@ class TrainedBandit(NamedTuple):
         """K of each question, from 1; it depends on the question's own embedding alone.
 
         Raises:
-          InputError: the embeddings have another length than those of the training.
+          InputError: the embeddings differ in length from the training's.
         """
         if contexts.ndim != 2 or contexts.shape[1] != self.features:
             raise InputError(
@@ -84,7 +84,7 @@ class TrainedBandit(NamedTuple):
         return 1 + np.asarray(jax.jit(lambda rows: jax.lax.map(one, rows))(contexts))
 
     def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
-        """K of one question with ``n`` rewrites.
+        """K of a question with ``n`` rewrites.
 
         Raises:
           InputError: the bandit was trained for another number of rewrites.
@@ -134,8 +134,8 @@ def write_bandit(
     """Writes a checkpoint atomically; replaces ``directory``.
 
     Args:
-      directory: of the checkpoint.
-      bandit: what is written.
+      directory: directory of the checkpoint.
+      bandit: trained bandit to write.
       trained: how it was trained, plain JSON, for human readers.
 
     Raises:
@@ -163,7 +163,7 @@ def write_bandit(
 
 
 def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:
-    """Reads what `write_bandit` wrote.
+    """Reads a checkpoint of `write_bandit`.
 
     Args:
       path: directory of the checkpoint.

@@ -109,7 +109,7 @@ def _labelled(line: InputLine, label: str) -> Labels:
 
 
 def _counts(line: InputLine, field: str, rewrites: int) -> tuple[int, ...]:
-    """A field with one whole number from 0 up for each rewrite."""
+    """A field with a non-negative whole number for each rewrite."""
     if field not in line.fields:
         raise line.error(field, f"is missing; the line has {', '.join(line.fields)}")
     values = line.fields[field]
@@ -230,7 +230,7 @@ def split(
     A hash of seed and id decides, so that adding questions moves few between the parts.
 
     Raises:
-      InputError: one part would be empty.
+      InputError: a part would be empty.
     """
     count = round(held_out * len(examples))
     if not 0 < count < len(examples):

@@ -1,6 +1,6 @@
 """ARS-RAG's ranker in use: S(q_i, Q), a score of each rewrite for its question.
 
-A ranker is a cross-encoder with another network, so it is what a `RerankerTool` takes: the question
+A ranker is a cross-encoder with another network, so a `RerankerTool` can wrap it: the question
 is the query, the rewrite the passage.
 """
 
@@ -21,7 +21,7 @@ from jaxrag.retrieval.rerank import CrossEncoderReranker
 from jaxrag.types import InputError
 
 SOURCE = "source.json"
-"""What labels were made with: beside labels.jsonl, and in the checkpoint of a trained ranker."""
+"""File of the labels' provenance, beside labels.jsonl and in a trained ranker's checkpoint."""
 
 
 def load(spec: str, *, dtype: str | None = None) -> CrossEncoderReranker:
@@ -74,7 +74,7 @@ def with_params(
 
 
 def read_source(directory: str | Path) -> dict[str, Any]:
-    """What the labels in a directory, or those of a trained ranker, were made with; {} if unknown.
+    """Provenance of the labels in a directory, or of a trained ranker's labels; {} if unknown.
 
     Raises:
       InputError: the record is damaged.

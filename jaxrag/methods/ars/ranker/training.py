@@ -99,7 +99,7 @@ class RankerTraining:
 def make_step(
     module: RankerNetwork, settings: RankerTraining, *, steps: int, mesh: Mesh
 ) -> TrainStep:
-    """The step of a training of ``steps`` steps; the same one, compiled once, for equal arguments.
+    """The step of a training of ``steps`` steps; cached, so equal arguments compile once.
 
     Args:
       module: the network.
@@ -142,7 +142,7 @@ def _scores(module: RankerNetwork, settings: RankerTraining) -> grad_cache.Embed
 
 
 def _loss(settings: RankerTraining) -> grad_cache.Loss:
-    """Mean over the batch's questions; the loss of one without a pair is 0."""
+    """Mean loss of the batch's questions; a question without a pair has loss 0."""
 
     def loss(scores: Float[Array, "q r"], batch: RankerBatch) -> Float[Array, ""]:
         one = partial(ranknet_loss, ties=settings.ties)

@@ -60,14 +60,14 @@ def over_seeds(job: Any, workdir: str | Path, execute: Callable[[Any, Path], Pat
 
     Args:
       job: has ``seeds``, how many, and ``training.seed``, the first.
-      workdir: of the job; of several seeds each has its own below it.
-      execute: (job of one seed, directory) -> what was trained.
+      workdir: directory of the job; each of several seeds has a subdirectory.
+      execute: (job of one seed, directory) -> trained model.
 
     Returns:
-      What was trained with one seed, or the directory.
+      The trained model of a single seed, or the directory of several.
 
     Raises:
-      InputError: what ``execute`` raises.
+      InputError: raised by ``execute``.
     """
     if job.seeds == 1:
         trained = execute(job, Path(workdir))

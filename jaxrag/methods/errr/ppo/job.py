@@ -89,7 +89,7 @@ class TrainRrr:
 
     @property
     def rewriter(self) -> queries.Trained:
-        """What is trained.
+        """The rewriter to train.
 
         Raises:
           InputError: the reader itself writes the queries.

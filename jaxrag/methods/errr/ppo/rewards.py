@@ -32,7 +32,7 @@ class Worth:
     """Weights of the reward EM + F1 + hit (Ma et al., 2023; released code).
 
     Attributes:
-      exact_match, f1: weights of the reader's scores; if both are 0, it is not asked.
+      exact_match, f1: weights of the reader's scores; if both are 0, no answer is generated.
       hit: weight of a hit, 1 if the passages read contain an answer, else -1.
       gold: a hit is a gold passage among those read, not an answer in their text.
     """
@@ -50,7 +50,7 @@ class Worth:
 
     @property
     def reads(self) -> bool:
-        """Whether the reader is asked."""
+        """Whether rewards depend on the reader's answer."""
         return bool(self.exact_match or self.f1)
 
 
@@ -58,7 +58,7 @@ def usable(dataset: Dataset, worth: Worth, limit: int) -> list[Question]:
     """The questions whose queries can be rewarded, at most ``limit`` of them; 0 is all.
 
     Raises:
-      InputError: there are none.
+      InputError: no question can be rewarded.
     """
     needs = (worth.reads or (worth.hit and not worth.gold), bool(worth.hit and worth.gold))
     found = [
