@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from jaxrag.core.hashing import digest
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.retrieval import rerank
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
+
+
+class IndexStatus(NamedTuple):
+    """Whether an index is built, and where.
+
+    Attributes:
+      directory: where it is stored.
+      state: "built", or what is missing or wrong.
+      dimension: components of the passage vectors; None where none are built.
+    """
+
+    directory: Path
+    state: str
+    dimension: int | None = None
 
 
 class IndexSettings(Protocol):
@@ -23,7 +37,7 @@ class IndexSettings(Protocol):
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """Checkpoints that `directory`, `state` and `dimension` read."""
+        """Checkpoints that `status` reads."""
         ...
 
     @property
@@ -35,16 +49,8 @@ class IndexSettings(Protocol):
         """Opens the index of a corpus, building it on first use."""
         ...
 
-    def directory(self, passages: Passages, cache: Path) -> Path:
-        """Where the index of a corpus is stored."""
-        ...
-
-    def state(self, passages: Passages, cache: Path) -> str:
-        """Whether the index is built, found without loading or building anything."""
-        ...
-
-    def dimension(self) -> int | None:
-        """Components of the passage vectors that are built; None where there are none."""
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
+        """Whether the index of a corpus is built, found without loading or building anything."""
         ...
 
 

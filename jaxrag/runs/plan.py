@@ -244,9 +244,4 @@ def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
     known = IndexPlan(index.name, len(passages), "not built; the run downloads its encoder")
     if any(spec.startswith("hub:") and _on_disk(spec) is None for spec in index.checkpoints):
         return known
-    return dataclasses.replace(
-        known,
-        state=index.state(passages, cache),
-        directory=index.directory(passages, cache),
-        dimension=index.dimension(),
-    )
+    return dataclasses.replace(known, **index.status(passages, cache)._asdict())

@@ -20,7 +20,11 @@ SHORTER = {
     "method.reader.answer_tokens": "8",
     "method.reader.passage_tokens": "16",
 }
-FLAGS = [f"--config.{name}={value}" for name, value in SHORTER.items()]
+SHORTER_DENSE = SHORTER | {"index.encoder.max_length": "64"}
+
+
+def flags(settings):
+    return [f"--config.{name}={value}" for name, value in settings.items()]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,8 @@ def runs(cache, tmp_path_factory):
 
 
 def tiny(method, cache, **changes):
-    run = edited(load(quickstart.config(method, "tiny")), SHORTER)
+    run = load(quickstart.config(method, "tiny"))
+    run = edited(run, SHORTER if run.index is None else SHORTER_DENSE)
     return dataclasses.replace(run, cache=cache, **changes)
 
 
@@ -67,7 +72,11 @@ def test_answers_are_text_and_retrieval_finds_gold(runs):
 
 def test_standard_rag_over_bm25(cache, tmp_path, capsys):
     pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
-    arguments = ["--config=configs/baselines.py:bm25@tiny", f"--config.cache={cache}", *FLAGS]
+    arguments = [
+        "--config=configs/baselines.py:bm25@tiny",
+        f"--config.cache={cache}",
+        *flags(SHORTER),
+    ]
     assert script.main(["run", *arguments, f"--workdir={tmp_path / 'run'}"]) == 0
     assert "bm25" in capsys.readouterr().out
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -88,7 +97,7 @@ def test_a_sweep_moves_the_trigger_ratio_monotonically(runs, cache, tmp_path, mo
         "sweep",
         "--config=configs/dtr.py:dtr@tiny",
         config,
-        *FLAGS,
+        *flags(SHORTER_DENSE),
         "--values=0,0.3,1,1000",
     ]
     assert sweep.main([*arguments, f"--workdir={tmp_path / 'first'}"]) == 0
@@ -118,7 +127,12 @@ def test_progress_is_told_before_the_first_question_ends(cache, tmp_path, monkey
 
 
 def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
-    arguments = ["run", "--config=configs/dtr.py:dtr@tiny", f"--config.cache={cache}", *FLAGS]
+    arguments = [
+        "run",
+        "--config=configs/dtr.py:dtr@tiny",
+        f"--config.cache={cache}",
+        *flags(SHORTER_DENSE),
+    ]
     workdir = f"--workdir={runs['dtr']}"
     before = (runs["dtr"] / "answers.jsonl").read_bytes()
     assert script.main([*arguments, workdir]) == 0

@@ -26,6 +26,7 @@ from jaxrag.methods.retrieve_and_read import LLM_JUDGE, NO_RETRIEVAL, RERANK
 from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.retrieval.dense import encoder as encoder_module
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.scann import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
@@ -76,10 +77,15 @@ def test_a_dry_run_loads_asks_and_writes_nothing(
 ) -> None:
     for owner, name in ((LocalModel, "load"), (Encoder, "load"), (socket, "socket")):
         monkeypatch.setattr(owner, name, refuse)
+    describe, described = encoder_module.describe, []
+    monkeypatch.setattr(
+        encoder_module, "describe", lambda *given: described.append(given) or describe(*given)
+    )
     workdir = tmp_path / "run"
     arguments = [f"--config={config}", f"--workdir={workdir}", f"--config.cache={tmp_path}/cache"]
     assert main(["run", *arguments, "--dry-run"]) == 0
     assert not workdir.exists()
+    assert len(described) == 1  # which hashes a checkpoint, gigabytes perhaps
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {"data", "data.lock"}
     told = capsys.readouterr().out
     for part in ("20 questions", "40 passages", "0 answered, 20 left", "not built yet",

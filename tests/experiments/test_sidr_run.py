@@ -72,19 +72,19 @@ def test_what_is_amiss_is_told(small: Run, tmp_path: Path, search: Any) -> None:
     run = dataclasses.replace(searching(small, search), cache=str(tmp_path))
     dataset, _ = load_questions(run, tmp_path)
     index: Any = run.index
-    assert index.state(dataset.passages, tmp_path) == "not built yet"
+    assert index.status(dataset.passages, tmp_path).state == "not built yet"
     open_index(run, tmp_path)
-    assert index.state(dataset.passages, tmp_path) == "built"
-    directory = index.directory(dataset.passages, tmp_path)
+    assert index.status(dataset.passages, tmp_path).state == "built"
+    directory = index.status(dataset.passages, tmp_path).directory
     (file,) = directory.glob("*.npy")
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    assert f"{len(whole) - 1:,} bytes instead of" in index.state(dataset.passages, tmp_path)
+    assert f"{len(whole) - 1:,} bytes instead of" in index.status(dataset.passages, tmp_path).state
     manifest = directory / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"complete": true', '"complete": false'))
-    assert index.state(dataset.passages, tmp_path).startswith("unfinished, 1 of its files")
+    assert index.status(dataset.passages, tmp_path).state.startswith("unfinished, 1 of its files")
     manifest.write_text("{")
-    assert "manifest.json is damaged" in index.state(dataset.passages, tmp_path)
+    assert "manifest.json is damaged" in index.status(dataset.passages, tmp_path).state
 
 
 def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
 
     def directory(search: Any, **changes: Any) -> Path:
         index: Any = searching(small, search, **changes).index
-        return index.directory(dataset.passages, tmp_path)
+        return index.status(dataset.passages, tmp_path).directory
 
     bert, module, params = small_sidr.parts(tmp_path, seed=3)
     trained = str(write_towers(tmp_path / "trained", module, params, begun_with=bert))

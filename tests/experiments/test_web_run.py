@@ -60,10 +60,10 @@ def afresh(run: Run) -> None:
 def test_a_run_is_told_then_done_then_repeated_without_the_web(small: Run, tmp_path: Path) -> None:
     with serving() as server:
         run = web(small, server)
-        assert "no search is stored" in run.index.state(None, Path(run.cache))
+        assert "no search is stored" in run.index.status(None, Path(run.cache)).state
         assert execute(run, tmp_path / "run")["errors"] == 0
         assert len(server.asked) == 8
-        assert "8 searches, 32 passages" in run.index.state(None, Path(run.cache))
+        assert "8 searches, 32 passages" in run.index.status(None, Path(run.cache)).state
     found = read_run(tmp_path / "run")
     assert found.config["retriever"]["web"]["engine"] == "brave"
     assert KEY not in str(found.config) and found.config["retriever"]["edition"]

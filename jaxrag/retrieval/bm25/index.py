@@ -25,7 +25,7 @@ from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus.builds import build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import index_directory
+from jaxrag.retrieval.settings import IndexStatus, index_directory
 from jaxrag.types import InputError, Ranking
 
 KIND = "bm25"
@@ -78,18 +78,15 @@ class Bm25:
 
     def open(self, passages: Passages, cache: Path) -> Bm25Index:
         """Opens the index, building it on first use."""
-        return Bm25Index.build(self.directory(passages, cache), passages, settings=self)
+        return Bm25Index.build(self._directory(passages, cache), passages, settings=self)
 
-    def directory(self, passages: Passages, cache: Path) -> Path:
-        """Where the index of a corpus is stored."""
-        return index_directory(cache, KIND, canonical(_source(passages, self)))
-
-    def state(self, passages: Passages, cache: Path) -> str:
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the index is built."""
-        return state_of(self.directory(passages, cache) / _FOLDER, KIND)
+        directory = self._directory(passages, cache)
+        return IndexStatus(directory, state_of(directory / _FOLDER, KIND))
 
-    def dimension(self) -> None:
-        """No vectors are built."""
+    def _directory(self, passages: Passages, cache: Path) -> Path:
+        return index_directory(cache, KIND, canonical(_source(passages, self)))
 
 
 _DEFAULTS = Bm25()

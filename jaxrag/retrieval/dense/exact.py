@@ -28,7 +28,7 @@ from jaxrag.retrieval.dense.matrix import (
     rank,
 )
 from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
-from jaxrag.retrieval.settings import index_directory
+from jaxrag.retrieval.settings import IndexStatus, index_directory
 from jaxrag.types import Ranking
 
 _BLOCKS = (1, 16, 128)  # how many queries are searched together
@@ -173,17 +173,11 @@ class Exact:
         directory, encoder = encoded_corpus(self.encoder, passages, cache)
         return ExactIndex.open(directory, encoder, passages, metric=self.metric)
 
-    def directory(self, passages: Passages, cache: Path) -> Path:
-        """Where the vectors of a corpus are stored."""
-        return index_directory(cache, self.encoder.describe().identity, passages.identity)
-
-    def state(self, passages: Passages, cache: Path) -> str:
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are there."""
-        return state_of(self.directory(passages, cache), KIND, verify=False)
-
-    def dimension(self) -> int:
-        """Components of a vector."""
-        return self.encoder.describe().dimension
+        encoder = self.encoder.describe()
+        directory = index_directory(cache, encoder.identity, passages.identity)
+        return IndexStatus(directory, state_of(directory, KIND, verify=False), encoder.dimension)
 
 
 def encoded_corpus(

@@ -34,6 +34,7 @@ from jaxrag.retrieval.dense.exact import Exact, encoded_corpus
 from jaxrag.retrieval.dense.matrix import KIND as MATRIX
 from jaxrag.retrieval.dense.matrix import Matrix, Metric, check_metric, open_matrix, rank
 from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
+from jaxrag.retrieval.settings import IndexStatus
 from jaxrag.types import InputError, Ranking
 
 KIND = "scann"
@@ -311,23 +312,15 @@ class Scann:
             leaves_to_search=self.leaves_to_search or None,
         )
 
-    def directory(self, passages: Passages, cache: Path) -> Path:
-        """Where the vectors of a corpus are stored."""
-        return Exact(self.encoder).directory(passages, cache)
-
-    def state(self, passages: Passages, cache: Path) -> str:
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are there and the index is trained on them."""
-        directory = self.directory(passages, cache).absolute()
-        state = state_of(directory, MATRIX, verify=False)
-        if state == "built" and not is_trained(
+        vectors = Exact(self.encoder).status(passages, cache)
+        directory = vectors.directory.absolute()
+        if vectors.state == "built" and not is_trained(
             directory, read_manifest(directory, MATRIX), self._settings()
         ):
-            return "its vectors are there; the run trains on them"
-        return state
-
-    def dimension(self) -> int:
-        """Components of a vector."""
-        return self.encoder.describe().dimension
+            return vectors._replace(state="its vectors are there; the run trains on them")
+        return vectors
 
     def _settings(self) -> ScannSettings:
         return ScannSettings(metric=self.metric, leaves=self.leaves or None)

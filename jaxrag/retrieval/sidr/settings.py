@@ -17,7 +17,7 @@ from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import index_directory
+from jaxrag.retrieval.settings import IndexStatus, index_directory
 from jaxrag.retrieval.sidr import bag_of_tokens, sparse
 from jaxrag.retrieval.sidr.bag_of_tokens import BagTokenizer
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -73,7 +73,7 @@ class Sidr:
     def open(self, passages: Passages, cache: Path) -> SidrIndex:
         """Opens the index, building it on first use."""
         path, encoder = self.located(), self.encoder()
-        directory = self.directory(passages, cache)
+        directory = self._directory(passages, cache)
         if self._over_tokens:
             index = bag_of_tokens.build_bag_of_tokens(passages, self._bags(path), directory)
         else:
@@ -101,7 +101,7 @@ class Sidr:
             dtype=self.dtype or None,
         )
 
-    def directory(self, passages: Passages, cache: Path) -> Path:
+    def _directory(self, passages: Passages, cache: Path) -> Path:
         """Where the index of a corpus is stored: one of token sets for every tokenizer."""
         path = self.located()
         if self._over_tokens:
@@ -114,13 +114,11 @@ class Sidr:
             what = canonical({sparse.KIND: about})
         return index_directory(cache, what, passages.identity)
 
-    def state(self, passages: Passages, cache: Path) -> str:
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the index is built."""
+        directory = self._directory(passages, cache)
         kind = bag_of_tokens.KIND if self._over_tokens else sparse.KIND
-        return state_of(self.directory(passages, cache), kind)
-
-    def dimension(self) -> None:
-        """No vectors are built."""
+        return IndexStatus(directory, state_of(directory, kind))
 
     def located(self) -> Path:
         """Directory of the checkpoint.

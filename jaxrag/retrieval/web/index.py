@@ -22,6 +22,7 @@ from jaxrag.core.http import check_address
 from jaxrag.engines.scheduler import Workers
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.settings import IndexStatus
 from jaxrag.retrieval.web.cache import StoredSearch, WebCache
 from jaxrag.retrieval.web.engines import BRAVE, BRAVE_MOST, BraveClient, SearxngClient
 from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, passage_of, row_in
@@ -103,7 +104,7 @@ class Web:
           InputError: no key, offline without any stored search, or an invalid file.
         """
         client = None if self.offline else self._client()
-        stored = WebCache(self.directory(passages, cache))
+        stored = WebCache(self._file(cache))
         edition = stored.edition(
             self._source, fresh_after_days=self.fresh_after_days, offline=self.offline
         )
@@ -117,23 +118,21 @@ class Web:
         )
         return cast(TextRetriever, index)  # its passages have the methods of a corpus, but grow
 
-    def directory(self, passages: Passages, cache: Path) -> Path:
-        """The file of searches; one for each engine."""
-        return cache / "web" / f"{self.engine}.sqlite"
-
-    def state(self, passages: Passages, cache: Path) -> str:
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """How many searches are stored."""
-        path = self.directory(passages, cache)
+        path = self._file(cache)
         if not path.is_file():
-            return "not searched, but the web; no search is stored yet"
+            return IndexStatus(path, "not searched, but the web; no search is stored yet")
         try:
             searches, stored = WebCache(path).counts()
         except InputError as error:
-            return str(error)
-        return f"not searched, but the web; {searches:,} searches, {stored:,} passages stored"
+            return IndexStatus(path, str(error))
+        counts = f"{searches:,} searches, {stored:,} passages stored"
+        return IndexStatus(path, f"not searched, but the web; {counts}")
 
-    def dimension(self) -> None:
-        """No vectors are built."""
+    def _file(self, cache: Path) -> Path:
+        """The file of searches; one for each engine."""
+        return cache / "web" / f"{self.engine}.sqlite"
 
     @property
     def _url(self) -> str:

@@ -41,6 +41,7 @@ from jaxrag.retrieval.dense.matrix import (
 )
 from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
+from jaxrag.retrieval.settings import IndexStatus
 from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published
 from jaxrag.types import InputError, Passage
 
@@ -101,7 +102,7 @@ class WikiDpr:
         Raises:
           InputError: nothing is imported and no ``source`` given; see `import_published`.
         """
-        directory, encoder = self.directory(passages, cache), self.encoder.load()
+        directory, encoder = self._directory(cache), self.encoder.load()
         state = state_of(directory / VECTORS, KIND, verify=self.verify or None)
         if state != "built" or not is_complete(directory / PASSAGES):
             if not self.source:
@@ -112,22 +113,18 @@ class WikiDpr:
             import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
         return with_questions(self._index(directory, encoder), encoder)
 
-    def directory(self, passages: Passages, cache: Path) -> Path:
-        """Where the import is stored."""
-        return Path(self.path).expanduser() if self.path else cache / "wiki_dpr"
-
-    def state(self, passages: Passages, cache: Path) -> str:
-        """Whether the vectors are imported."""
-        directory = self.directory(passages, cache) / VECTORS
-        state = state_of(directory, KIND, verify=False)
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
+        """Whether the vectors are imported; none are built."""
+        directory = self._directory(cache)
+        state = state_of(directory / VECTORS, KIND, verify=False)
         if state != "built":
             state = "not imported yet" if state == "not built yet" else state
-            return f"not searched, but published ones: {state}"
-        count = read_manifest(directory, KIND).settings["passages"]["count"]
-        return f"not searched, but {count:,} that are imported"
+            return IndexStatus(directory, f"not searched, but published ones: {state}")
+        count = read_manifest(directory / VECTORS, KIND).settings["passages"]["count"]
+        return IndexStatus(directory, f"not searched, but {count:,} that are imported")
 
-    def dimension(self) -> None:
-        """Vectors are imported, not built."""
+    def _directory(self, cache: Path) -> Path:
+        return Path(self.path).expanduser() if self.path else cache / "wiki_dpr"
 
     def _index(self, directory: Path, questions: TextEncoder) -> ExactIndex | ScannIndex:
         passages = Passages.open(directory / PASSAGES)

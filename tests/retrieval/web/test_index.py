@@ -285,7 +285,7 @@ def test_damaged_files(tmp_path) -> None:
     with serving() as server:
         with pytest.raises(InputError, match="not a usable store"):
             opened(tmp_path, server)
-        assert "not a usable store" in Web(url=server.url).state(None, tmp_path)
+        assert "not a usable store" in Web(url=server.url).status(None, tmp_path).state
         file.unlink()
         web = opened(tmp_path, server)
         (found,) = web.search_texts(["rome"], 2)
@@ -317,10 +317,13 @@ def test_the_plan_is_told_without_asking(tmp_path) -> None:
     with serving() as server:
         settings = Web(url=server.url)
         assert not settings.gives_vectors
-        assert settings.name == "Brave" and "no search is stored" in settings.state(None, tmp_path)
+        assert (
+            settings.name == "Brave"
+            and "no search is stored" in settings.status(None, tmp_path).state
+        )
         assert not (tmp_path / "web").exists()
         opened(tmp_path, server).search_texts(["rome", "nothing"], 1)
-        told = settings.state(None, tmp_path)
+        told = settings.status(None, tmp_path).state
         assert "2 searches, 4 passages stored" in told
         assert len(server.asked) == 2
 

@@ -439,12 +439,12 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     queries = VectorEncoder(np.zeros((1, D)), vectors_of(4, seed=1))
     monkeypatch.setattr(BiEncoder, "load", lambda self: queries)
     settings = WikiDpr(exact=exact, metric="inner_product")
-    assert "not imported yet" in settings.state(None, tmp_path)
+    assert "not imported yet" in settings.status(None, tmp_path).state
     with pytest.raises(InputError, match=r"no complete import \(not built yet\)\. Give"):
         settings.open(None, tmp_path)
     with_source = WikiDpr(str(tmp_path / "source"), exact=exact, metric="inner_product")
     index = with_source.open(None, tmp_path)
-    assert settings.state(None, tmp_path) == "not searched, but 55 that are imported"
+    assert settings.status(None, tmp_path).state == "not searched, but 55 that are imported"
     (tmp_path / "source").rename(tmp_path / "gone")  # it is needed no more
     again = WikiDpr(exact=exact, metric="inner_product", verify=True).open(None, tmp_path)
     assert again.identity == index.identity
@@ -453,7 +453,7 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     assert again.encoder is queries and len(again.passages) == 55
     shard = tmp_path / "wiki_dpr" / "vectors" / "vectors-00000.npy"
     shard.write_bytes(shard.read_bytes()[:-2])
-    assert "vectors-00000.npy has" in settings.state(None, tmp_path)
+    assert "vectors-00000.npy has" in settings.status(None, tmp_path).state
     with pytest.raises(InputError, match=r"no complete import \(the index is damaged.*source="):
         settings.open(None, tmp_path)
     repaired = WikiDpr(str(tmp_path / "gone"), exact=exact, metric="inner_product")
