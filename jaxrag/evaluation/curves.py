@@ -1,6 +1,6 @@
-"""What a gate on the uncertainty of direct answers would have done, at every threshold.
+"""Accuracy of a gate on the uncertainty u of direct answers at every threshold.
 
-All of it comes from recorded answers: nothing is generated again.
+Everything is computed from recorded answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from jaxrag.evaluation.significance import Interval, interval, intervals
 
 POINTS = 61
-RESAMPLES = 2_000  # per point of a curve: its band is drawn, not printed
+RESAMPLES = 2_000  # per point of a curve; enough for a drawn band
 
 
 class ThresholdCurve(NamedTuple):
@@ -57,7 +57,7 @@ def accepted_curve(
 ) -> ThresholdCurve:
     """Score of the direct answers among the questions with u <= threshold (DTR figure 16).
 
-    It starts at one question in twenty and at least ten; below that there is only noise to see.
+    It starts at 5 % of the questions and at least 10; below that it would show noise.
     """
     curve = _curve(u, lambda accepted: np.where(accepted, direct, np.nan), points)
     some = curve.query_ratio >= min(max(0.05, 10 / len(u)), 1)
@@ -81,16 +81,16 @@ def _curve(
 def by_uncertainty(
     u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"], *, groups: int = 5
 ) -> list[tuple[float, float, Interval]]:
-    """Questions in groups of equal size by u, lowest first: least u, greatest u, mean score."""
+    """Lowest u, highest u and mean score of groups of equal size, by ascending u."""
     order = np.argsort(u, kind="stable")
     parts = [part for part in np.array_split(order, groups) if len(part)]
     return [(float(u[p[0]]), float(u[p[-1]]), interval(right[p])) for p in parts]
 
 
 def separation(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]) -> float:
-    """Chance that a wrong answer has a greater u than a right one (ties count half; AUROC).
+    """AUROC of u as a detector of wrong answers; NaN if all answers are right or all are wrong.
 
-    NaN when all answers are right or all are wrong.
+    It is the probability that a wrong answer has a greater u than a right one; ties count half.
     """
     wrong, correct = u[right == 0], np.sort(u[right == 1])
     if not len(wrong) or not len(correct):

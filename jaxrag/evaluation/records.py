@@ -19,21 +19,28 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import fcntl
 import json
 import os
+import platform
 import re
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
+import jaxrag
 from jaxrag.core import jsonl
 from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.evaluation import metrics, precision
-from jaxrag.evaluation.environment import describe_environment
 from jaxrag.evaluation.significance import intervals
 from jaxrag.types import InputError, Passage
 
+PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scann", "transformers", "tokenizers", "gguf", "vllm")
 _UNFIT = "Use another run directory, or delete this one to start over."
 
 
@@ -286,3 +293,36 @@ def _take_lock(path: Path) -> int:
             f"another process is writing to {path}; wait for it or use another directory."
         ) from None
     return lock
+
+
+def describe_environment() -> dict[str, Any]:
+    """Software, devices and start of this process as plain JSON, without paths or user names."""
+    installed = {dist.name.lower(): dist.version for dist in metadata.distributions() if dist.name}
+    devices = [f"{device.platform}:{device.device_kind}" for device in jax.devices()]
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "jaxrag": jaxrag.__version__,
+        "commit": git_commit(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "devices": {kind: devices.count(kind) for kind in sorted(set(devices))},
+        "packages": {name: installed[name] for name in PACKAGES if name in installed},
+    }
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that jaxrag runs from, "+changes" if edited; None without one."""
+    home = Path(jaxrag.__file__).parent.parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(home), *words], capture_output=True, text=True, check=True, timeout=10
+        ).stdout
+
+    try:
+        if not git("ls-files", "jaxrag/__init__.py"):
+            return None  # installed inside some other project's checkout
+        commit = git("rev-parse", "HEAD").strip()
+        return commit + ("+changes" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

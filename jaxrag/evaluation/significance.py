@@ -1,16 +1,16 @@
-"""How sure a mean over questions is: bootstrap intervals and paired tests, in plain NumPy.
+"""Bootstrap intervals of means over questions, and paired significance tests.
 
 Intervals are percentile bootstrap intervals over questions (Efron and Tibshirani 1993, ch. 13).
-The bias-corrected kind (BCa) was left out on purpose: for a mean over 200 questions or more it
-moves the ends by less than their Monte-Carlo error, and it has no answer to the one case in
-which the percentile interval is plainly wrong, a score that is 0 (or 1) for every question. There
-the resamples all agree and the interval would have no width, so Wilson's interval stands instead.
+The bias-corrected kind (BCa) is left out on purpose: for a mean over 200 questions or more it
+moves the ends by less than their Monte-Carlo error. Where a score is 0 (or 1) for every question,
+all resamples agree and both kinds would have no width; Wilson's interval is used instead.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ _CHUNK = 1 << 22  # resampled questions held in memory at once
 
 
 class Interval(NamedTuple):
-    """A mean over ``n`` questions with the ends of its interval; NaN where ``n`` is 0."""
+    """A mean over ``n`` questions and its interval; NaN where ``n`` is 0."""
 
     mean: float
     low: float
@@ -106,18 +106,12 @@ def interval(
 
 
 def _constant(value: float, n: int, level: float) -> Interval:
-    """Interval of a column without spread: Wilson's for all 0 or all 1, else of no width."""
+    """Interval of equal values: Wilson's if all are 0 or all are 1, else of zero width."""
     if value not in (0.0, 1.0):
         return Interval(value, value, value, n)
-    z = _normal_quantile((1 + level) / 2)
+    z = NormalDist().inv_cdf((1 + level) / 2)
     width = z * z / (n + z * z)
     return Interval(value, 0.0, width, n) if value == 0 else Interval(value, 1 - width, 1.0, n)
-
-
-def _normal_quantile(probability: float) -> float:
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(probability)
 
 
 def paired_difference(

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import jaxrag
-from jaxrag.evaluation import environment
+from jaxrag.evaluation import records
 
 
 def test_environment_is_plain_and_private() -> None:
-    found = environment.describe_environment()
+    found = records.describe_environment()
     text = json.dumps(found, allow_nan=False)
     assert found["jaxrag"] == jaxrag.__version__ and found["devices"] == {"cpu:cpu": 8}
     assert found["packages"]["jax"] and found["python"].startswith("3.")
@@ -25,7 +25,7 @@ def test_no_git_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError("git")
 
     monkeypatch.setattr(subprocess, "run", missing)
-    assert environment.git_commit() is None
+    assert records.git_commit() is None
 
 
 def test_an_install_inside_another_checkout_has_no_commit(
@@ -33,4 +33,4 @@ def test_an_install_inside_another_checkout_has_no_commit(
 ) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     monkeypatch.setattr(jaxrag, "__file__", str(tmp_path / "jaxrag" / "__init__.py"))
-    assert environment.git_commit() is None
+    assert records.git_commit() is None

@@ -1,7 +1,4 @@
-"""The page that reports are written on: one file that asks nothing of the network.
-
-Text is escaped here; sections, and what follows them, are HTML.
-"""
+"""The frame of report pages: one self-contained HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 
 
 def part(name: str) -> str:
-    """A file of the folder ``templates``."""
+    """Contents of a file of the folder ``templates``."""
     return (
         resources.files("jaxrag.evaluation.report").joinpath("templates", name).read_text("utf-8")
     )
@@ -31,22 +28,22 @@ def document(
     configs: str,
     scripts: str = "",
 ) -> str:
-    """The whole page.
+    """The whole page. ``sections``, ``configs`` and ``scripts`` are HTML; other texts are escaped.
 
     Args:
-      title: its heading.
-      lede: the sentence below.
-      facts: names and values of its head.
-      sections: HTML.
-      reading: paragraphs on how to read it.
+      title: the heading.
+      lede: the sentence below the heading.
+      facts: names and values in the page's head.
+      sections: figures and tables.
+      reading: paragraphs on how to read the page.
       markdown: the tables as text.
-      configs: HTML of the settings, see `configs`.
-      scripts: HTML at its end.
+      configs: settings, see `configs`.
+      scripts: scripts at the end.
     """
     return Template(part("page.html")).substitute(
         title=escape(title),
         lede=escape(lede),
-        facts="".join(f"<div><dt>{name}</dt><dd>{escape(told)}</dd></div>" for name, told in facts),
+        facts="".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in facts),
         sections=sections,
         reading="".join(f"<p>{escape(paragraph)}</p>" for paragraph in reading),
         markdown=escape(markdown),
@@ -57,11 +54,11 @@ def document(
 
 
 def configs(
-    of: Iterable[tuple[str, Mapping[str, Any], Sequence[Mapping[str, Any]]]],
+    runs: Iterable[tuple[str, Mapping[str, Any], Sequence[Mapping[str, Any]]]],
 ) -> str:
-    """HTML of settings that open on a click: of each its name, config and environments."""
+    """HTML of settings that open on a click; ``runs`` are names, configs and environments."""
     parts = []
-    for name, config, environments in of:
+    for name, config, environments in runs:
         text = json.dumps({"config": config, "environments": environments}, indent=2)
         head = f"<summary>Settings of {escape(name)}</summary>"
         parts.append(f"<details>{head}<pre>{escape(text)}</pre></details>")
@@ -69,7 +66,7 @@ def configs(
 
 
 def machines(environments: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What a page's head says of machine, software and commit."""
+    """Facts for a page's head: devices, software versions and commits."""
     return once(
         {
             "Device": [_device(environment) for environment in environments],
@@ -82,7 +79,7 @@ def machines(environments: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]
 
 
 def once(found: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """Facts with each value once; those without one are left out."""
+    """Facts without repeated values; facts without a value are left out."""
     known = {name: [v for v in dict.fromkeys(values) if v] for name, values in found.items()}
     return [(name, "; ".join(values)) for name, values in known.items() if values]
 

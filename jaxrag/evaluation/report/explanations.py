@@ -1,9 +1,9 @@
-"""Which tokens carried a match of SiDR: kept beside a run, printed, and drawn in its report.
+"""Terms of SiDR's scores by token: stored with a run, printed, and drawn in its report.
 
-``explanations.jsonl`` of a run directory has a line for some of its questions: ``question_id``,
+``explanations.jsonl`` of a run directory has lines for some of its questions: ``question_id``,
 ``question``, ``search``, ``passage`` (``id``, ``title``), ``score``, ``tokens`` (the largest terms:
 ``token``, ``query``, ``passage``, ``share``, ``in_query``, ``in_passage``) and ``others``, the
-number of terms that are not among them.
+number of smaller terms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxrag.retrieval.sidr.explain import Match
 
 NAME = "explanations.jsonl"
 DRAWN = 12  # tokens of a figure
-_LEFT, _STEP, _THICK = 118, 19, 13  # of a figure: where bars begin, from one to the next, height
+_LEFT, _STEP, _THICK = 118, 19, 13  # bars of a figure: start, spacing, thickness
 
 
 def line(question_id: str, search: str, match: Match, *, most: int) -> dict[str, Any]:
@@ -39,12 +39,12 @@ def line(question_id: str, search: str, match: Match, *, most: int) -> dict[str,
 
 
 def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Puts the lines in a run directory in place of earlier ones."""
+    """Writes the lines to a run directory, replacing earlier ones."""
     jsonl.write(path / NAME, lines)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a run directory; none where nothing was explained."""
+    """The lines of a run directory; empty if none were written."""
     return jsonl.read(path / NAME)
 
 
@@ -73,16 +73,16 @@ def table(explained: Mapping[str, Any]) -> Table:
 
 
 def _note(explained: Mapping[str, Any], count: int) -> str:
-    """Score and how much of it ``count`` tokens are."""
+    """The score, and the share of it from the first ``count`` tokens."""
     carried = sum(term["share"] for term in explained["tokens"][:count])
     rest = len(explained["tokens"][count:]) + explained["others"]
-    others = f"; {rest:,} others the rest" if rest else ""
+    others = f"; the rest from {rest:,} others" if rest else ""
     start = f"Score {explained['score']:,.1f} ({explained['search']} search): "
-    return f"{start}these {count} tokens make {100 * carried:.0f} % of it{others}."
+    return f"{start}{100 * carried:.0f} % of it comes from these {count} tokens{others}."
 
 
 def figure(explained: Mapping[str, Any]) -> str:
-    """The largest terms as bars, in colour where both texts hold the token."""
+    """The largest terms as bars, in colour where both texts contain the token."""
     terms = explained["tokens"][:DRAWN]
     if not terms:
         return ""
@@ -99,17 +99,17 @@ def figure(explained: Mapping[str, Any]) -> str:
         parts.append(svg.text(_LEFT - 7, base, name, anchor="end", kind="name"))
         parts.append(svg.rect(_LEFT, top, x(share) - _LEFT, _THICK, kind=kind, tip=tip))
         parts.append(svg.text(x(share) + 5, base, f"{share:.2f}", kind="tick"))
-    says = f"Tokens that matched for the question: {explained['question']}"
-    drawing = svg.drawing(parts, says=says, height=bottom + 8)
+    alt = f"Tokens that matched for the question: {explained['question']}"
+    drawing = svg.drawing(parts, alt=alt, height=bottom + 8)
     passage = explained["passage"]
     note = (
         f"Found: {passage['title'] or passage['id']}. {_note(explained, len(terms))} In "
-        "colour: tokens that stand in question and passage; pale: the others."
+        "colour: tokens in both question and passage; pale: the others."
     )
     return figures.figure(explained["question"], drawing, note)
 
 
 def _where(term: Mapping[str, Any]) -> str:
-    """Which of the texts hold a token."""
+    """Which of the texts contain a token."""
     sides = [("question", term["in_query"]), ("passage", term["in_passage"])]
     return " and ".join(name for name, held in sides if held) or "neither text"

@@ -1,7 +1,7 @@
-"""The figures of a report's page as SVG files of their own, for papers and slides.
+"""Writes the figures of a report page as separate SVG files, for papers and slides.
 
-They are the light ones, with all colours written out: programs that make a PDF or PNG of an SVG
-know neither variables nor dark pages.
+The files have the light colours as literal values: converters to PDF or PNG support neither CSS
+variables nor dark mode.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ _FIGURE = re.compile(
 )
 _BY_RUN = re.compile(r'class="(?:mark|curve) c\d')
 _MARGIN, _HEAD, _LINE = 14, 36, 20
-_NAME = 80  # characters of a file's name; a figure may be called by a question
+_NAME = 80  # characters of a file's name; the title may be a question
 
 
 class _Figure(NamedTuple):
-    """A drawing of a page, and the section it is in.
+    """A figure of a page; texts are HTML.
 
     Attributes:
-      section, title: as HTML.
-      width, height: of the drawing.
-      drawn: its elements.
-      legend: mark and name of each run, as HTML; of a drawing that shows no marks, none.
+      section: title of its section.
+      title: title of the figure.
+      width: of the drawing, in pixels.
+      height: of the drawing, in pixels.
+      drawn: elements of the drawing.
+      legend: mark and name of each run; empty for a drawing without marks of runs.
     """
 
     section: str
@@ -49,9 +51,9 @@ class _Figure(NamedTuple):
 
 
 def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
-    """Writes each figure of a page that a report has written; returns the files.
+    """Writes each figure of a report page; returns the files.
 
-    They are named by the section's and the figure's title, such as ``training-reward.svg``.
+    Files are named by section and title, such as ``training-reward.svg``.
 
     Raises:
       InputError: the page has no figures.
@@ -85,7 +87,7 @@ def _figures(page: str) -> Iterator[_Figure]:
 
 
 def _alone(one: _Figure, style: str) -> str:
-    """A whole SVG file: the title, the drawing, and what its marks stand for."""
+    """A whole SVG file: title, drawing and legend."""
     columns = 2 if len(one.legend) > 3 else 1
     below = _LINE * -(-len(one.legend) // columns)
     parts = [f'<text x="0" y="{_HEAD - 14}" class="name title">{one.title}</text>']
@@ -106,7 +108,7 @@ def _alone(one: _Figure, style: str) -> str:
 
 
 def _style() -> str:
-    """The rules of figures.css with the light colours in them, those of runs once for each."""
+    """The rules of figures.css with literal light colours; one rule for each run's colour."""
     css = part("figures.css")
     light = css[: css.index("}")]
     values = dict(re.findall(r"--([\w-]+): ([^;]+);", light))
@@ -115,7 +117,7 @@ def _style() -> str:
     for selector, body in re.findall(r"svg ([.\w]+) \{ ((?!--c:)[^}]*) \}", css):
         names = runs if "var(--c)" in body else [""]
         for name in names:
-            told = body.replace("var(--c)", f"var(--{runs.get(name, '')})")
-            told = re.sub(r"var\(--([\w-]+)\)", lambda found: values[found[1]], told)
-            rules.append(f"{selector}{'.' * bool(name)}{name} {{ {told} }}")
+            resolved = body.replace("var(--c)", f"var(--{runs.get(name, '')})")
+            resolved = re.sub(r"var\(--([\w-]+)\)", lambda found: values[found[1]], resolved)
+            rules.append(f"{selector}{'.' * bool(name)}{name} {{ {resolved} }}")
     return " ".join(rules)

@@ -29,7 +29,7 @@ def figure(title: str, drawing: str, note: str) -> str:
 
 
 def forest(found: Interval, run: int, *, top: float, reference: float) -> str:
-    """A mean with its interval on a small strip from 0 to ``top``; a rule at the baseline."""
+    """A mean and its interval on a small axis from 0 to ``top``, with a line at the baseline."""
     x = svg.Scale(0, top, 4, 116)
     parts = [svg.line(4, 10, 116, 10, kind="grid")]
     if not math.isnan(reference):
@@ -37,7 +37,7 @@ def forest(found: Interval, run: int, *, top: float, reference: float) -> str:
     if found.n:
         parts.append(svg.line(x(found.low), 10, x(found.high), 10, kind=f"bar c{run % 8}"))
         parts.append(svg.marker(x(found.mean), 10, run, size=4))
-    return svg.drawing(parts, says="", width=120, height=20)
+    return svg.drawing(parts, alt="", width=120, height=20)
 
 
 def accuracy_against_cost(rows: Sequence[Row], cost: str, *, title: str) -> str:
@@ -61,7 +61,8 @@ def accuracy_against_cost(rows: Sequence[Row], cost: str, *, title: str) -> str:
         places.append(_Place(px, py, y(100 * em.high), y(100 * em.low), row.label))
     frame = svg.axes(x, y, x_title=f"{title} per question", y_title="EM %")
     drawing = svg.drawing(
-        [frame, *bars, *marks, *_labels(places)], says=f"Exact match against {title} per question"
+        [frame, *bars, *marks, *_labels(places)],
+        alt=f"Exact match against {title} per question",
     )
     return figure(f"Accuracy against {title}", drawing, "Up and to the left is better.")
 
@@ -77,7 +78,7 @@ class _Place(NamedTuple):
 
 
 def _labels(places: Sequence[_Place]) -> list[str]:
-    """Names beside their marks where there is room; the legend has those without."""
+    """Names beside their marks where there is room; all are in the legend."""
     taken = [(place.x - 7, place.y - 7, place.x + 7, place.y + 7) for place in places]
     taken += [(place.x - 2, place.top, place.x + 2, place.bottom) for place in places]
     parts = []
@@ -132,8 +133,8 @@ def wins_and_losses(
         parts.append(svg.text(centre - lost - 5, middle, str(losses), anchor="end", kind="tick"))
         parts.append(svg.text(centre + won + 5, middle, str(wins), kind="tick"))
     height = svg.TOP + step * len(counts) + 8
-    says = f"Questions won and lost against {baseline}"
-    drawing = svg.drawing(parts, says=says, height=height)
+    alt = f"Questions won and lost against {baseline}"
+    drawing = svg.drawing(parts, alt=alt, height=height)
     note = f"Of {questions:,} shared questions, by exact match; the others are ties."
     return figure("Question by question", drawing, note)
 
@@ -146,10 +147,10 @@ def em_against_query_ratio(
     """Exact match as the threshold moves.
 
     Args:
-      policies: position and label of runs that retrieved for every question, with the score of
-        using them where the direct answer is not accepted.
-      accepted: score of the direct answers alone among the accepted questions.
-      recorded: position, label, query ratio and exact match of runs with a gate, as they were.
+      policies: position, label and curve of runs that retrieved for every question: their answers
+        are used where the direct answer is not accepted.
+      accepted: score of the direct answers to the accepted questions.
+      recorded: position, label, query ratio and exact match of runs with a gate.
     """
     tops = [curve.high.max() for _, _, curve in policies] + [np.quantile(accepted.high, 0.8)]
     x, y = svg.x_scale(0, 100), svg.y_scale(0, 100 * svg.nice_top(min(1, max(tops))))
@@ -174,12 +175,12 @@ def em_against_query_ratio(
         + ("Marks: the gates as they were run. " if recorded else "")
         + "Bands: 95 % intervals."
     )
-    drawing = svg.drawing(parts, says="Exact match against the share answered without retrieval")
+    drawing = svg.drawing(parts, alt="Exact match against the share answered without retrieval")
     return figure("Moving the threshold", drawing, note)
 
 
 def _threshold_axis(curve: ThresholdCurve, x: svg.Scale) -> list[str]:
-    """Thresholds in nats above the plot, at the query ratios that they lead to."""
+    """Thresholds in nats above the plot, at their query ratios."""
     parts = []
     for share in (0.25, 0.5, 0.75):
         at = min(int(np.searchsorted(curve.query_ratio, share)), len(curve.threshold) - 1)
@@ -242,9 +243,10 @@ def uncertainty_histogram(
         name = ", ".join(label for _, label in runs)
         parts.append(svg.text(at - 5, svg.TOP, name, anchor="end", kind="name halo"))
     auroc = separation(u, right)
-    told = "" if math.isnan(auroc) else f" A wrong one has the greater u {auroc:.0%} of the time."
-    note = f"Dark: right ({int(good.sum()):,}); light: wrong ({int(bad.sum()):,}).{told}"
-    drawing = svg.drawing(parts, says="Histogram of uncertainty, right and wrong answers")
+    chance = f" A wrong answer has a greater u than a right one {auroc:.0%} of the time."
+    chance = "" if math.isnan(auroc) else chance
+    note = f"Dark: right ({int(good.sum()):,}); light: wrong ({int(bad.sum()):,}).{chance}"
+    drawing = svg.drawing(parts, alt="Histogram of uncertainty, right and wrong answers")
     return figure("Does uncertainty tell right from wrong?", drawing, note)
 
 
@@ -269,6 +271,6 @@ def em_by_uncertainty(u: Float[np.ndarray, " q"], right: Float[np.ndarray, " q"]
             svg.line(middle, y(100 * found.low), middle, y(100 * found.high), kind="whisker")
         )
         parts.append(svg.text(middle, svg.BOTTOM + 18, upto, anchor="middle", kind="tick"))
-    drawing = svg.drawing(parts, says="Exact match of direct answers by uncertainty")
+    drawing = svg.drawing(parts, alt="Exact match of direct answers by uncertainty")
     note = "Direct answers, without retrieval, with 95 % intervals. Falling bars: u is informative."
     return figure("Direct answers by uncertainty", drawing, note)

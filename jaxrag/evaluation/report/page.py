@@ -1,7 +1,7 @@
 """Turns run directories into one self-contained HTML page and a Markdown table.
 
-Style, script, figures and the traces of all questions are inside it. Text from runs is escaped, or
-written by the page's script as text, never as HTML.
+The page contains style, script, figures and the traces of all questions. Text from runs is
+escaped, or inserted by the page's script as text, never as HTML.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -21,10 +22,11 @@ from jaxtyping import Float
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
+from jaxrag.evaluation.paper_numbers import PaperNumber, printed
 from jaxrag.evaluation.records import RunRecords, read_passages, read_run
-from jaxrag.evaluation.report import explanations, figures, tables
+from jaxrag.evaluation.report import explanations, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
-from jaxrag.evaluation.report.html_tables import main_table, mark, papers_table
+from jaxrag.evaluation.report.svg import mark
 from jaxrag.evaluation.summary import (
     BASELINE,
     Row,
@@ -37,17 +39,23 @@ from jaxrag.evaluation.summary import (
 from jaxrag.types import InputError
 
 MOST_POLICIES = 4
-PASSAGE_CHARACTERS = 1_500  # what the page shows of a passage
+PASSAGE_CHARACTERS = 1_500  # a passage is cut to this length
+
+GROUPS = {
+    "accuracy": ("f1", "contains", "precision_positive", "precision_macro"),
+    "retrieval": ("recall", "coverage", "hit", "pool_recall", "ir_accuracy", "trigger"),
+    "cost per question": metrics.COSTS + metrics.TIMINGS,
+}
 
 READING = (
     tables.NOTE,
     "An interval for a score that is 0 or 1 for every question is Wilson's. Questions that ended "
-    "in an error count in no mean. Seconds are each question's share of the time that the engines "
-    "worked; what a run found in the store cost it none.",
+    "in an error are in no mean. Seconds are each question's share of the engines' working time; "
+    "results from the store take none.",
     "Recall: share of the gold passages that the reader was given. Coverage: all of them; hit: at "
     "least one. IR: whether the first passage that the reader was given holds a gold answer, title "
-    "and text compared as strings; not of closed questions. Trigger: share of questions sent to "
-    "retrieval.",
+    "and text compared as strings; undefined for closed questions. Trigger: share of questions "
+    "sent to retrieval.",
     "The uncertainty u of an answer is the mean negative log-likelihood of its tokens, in nats; an "
     "empty answer is infinitely uncertain.",
 )
@@ -59,8 +67,8 @@ def write_report(
     """Writes the page, and the table beside it under the same name ending in .md.
 
     Args:
-      run_dirs: run directories; one of them is a method on a data set.
-      out_html: where the page goes.
+      run_dirs: run directories; each is a method on a data set.
+      out_html: file of the page.
       baseline: as for ``summary.summarise``.
 
     Returns:
@@ -121,7 +129,7 @@ def _lede(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
 
 
 def facts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
-    """What the page's head says of models, data, machine and software; each value once."""
+    """Facts for the page's head: models, data, devices and software."""
     found = {
         "Language model": [_brief(run.config.get("language_model")) for run in runs],
         "Retriever": [_brief(run.config.get("retriever")) for run in runs],
@@ -131,7 +139,7 @@ def facts(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
 
 
 def _brief(value: Any) -> str:
-    """A part of a config in few words: its name and dtype, or what it is made of."""
+    """A part of a config in few words: its name and dtype, or the names of its parts."""
     if not isinstance(value, Mapping):
         return str(value or "")
     if "name" in value:
@@ -149,7 +157,7 @@ def _data(value: Any) -> str:
 
 
 def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
-    """HTML of all there is to see about one data set; ``rows`` are those of ``runs``."""
+    """HTML of one data set's tables and figures; ``rows`` summarise ``runs``."""
     legend = "".join(f"<span>{mark(i)}{escape(row.label)}</span>" for i, row in enumerate(rows))
     drawn = [
         figures.accuracy_against_cost(rows, "llm_calls", title="LLM calls"),
@@ -168,7 +176,7 @@ def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 
 def finding(rows: Sequence[Row]) -> str:
-    """What the table says in a sentence or two, with no more certainty than it has."""
+    """The main result of the table in one or two sentences, with its interval."""
     known = [row for row in rows if row.means["exact_match"].n]
     if not known:
         return "No question has been answered yet."
@@ -183,6 +191,132 @@ def finding(rows: Sequence[Row]) -> str:
     return (
         f"{first}; the interval of its difference to {best.baseline}, "
         f"{100 * compared.mean:+.1f} points [{low:+.1f}, {high:+.1f}], {how} zero."
+    )
+
+
+def main_table(rows: Sequence[Row]) -> str:
+    """The rows as an HTML table; columns equal to recall in all rows are left out."""
+    shown = {
+        group: [name for name in names if _worth_showing(name, rows)]
+        for group, names in GROUPS.items()
+    }
+    compared = any(row.differences for row in rows)
+    groups = "".join(
+        f'<th colspan="{len(names) + (3 + compared if group == "accuracy" else 0)}">{group}</th>'
+        for group, names in shown.items()
+        if names or group == "accuracy"
+    )
+    baseline = next((row.baseline for row in rows if row.baseline), "")
+    delta = f"<th>ΔEM vs<br>{escape(baseline)}</th>" if compared else ""
+    heads = "".join(
+        f"<th{_border(group, name, names)}>{tables.HEADINGS[name].replace(' ', '<br>', 1)}</th>"
+        for group, names in shown.items()
+        for name in names
+    )
+    top = svg.nice_top(
+        max(
+            [row.means["exact_match"].high for row in rows if row.means["exact_match"].n], default=1
+        )
+    )
+    reference = next((r.means["exact_match"].mean for r in rows if not r.differences), math.nan)
+    body = []
+    for i, row in enumerate(rows):
+        em, ends = tables.with_interval("exact_match", row.means["exact_match"])
+        strip = figures.forest(
+            row.means["exact_match"], i, top=top, reference=reference if compared else math.nan
+        )
+        cells = "".join(
+            f"<td{_border(group, name, names)}>{_cell(row, name)}</td>"
+            for group, names in shown.items()
+            for name in names
+        )
+        body.append(
+            f'<tr><td><span class="method">{mark(i)}{_breakable(row.label)}</span></td>'
+            f'<td class="first">{row.answered:,}<small>{_problems(row)}</small></td>'
+            f'<td><b>{em}</b><span class="ci">{ends}</span></td><td class="forest">{strip}</td>'
+            f"{_delta(row) if compared else ''}{cells}</tr>"
+        )
+    return (
+        f'<table><thead><tr class="groups"><th></th>{groups}</tr>'
+        f'<tr><th>method</th><th class="first">n</th><th>EM %</th><th></th>{delta}{heads}</tr>'
+        f"</thead><tbody>{''.join(body)}</tbody></table>"
+    )
+
+
+def _breakable(label: str) -> str:
+    return escape(label).replace("_", "_<wbr>")
+
+
+def _worth_showing(name: str, rows: Sequence[Row]) -> bool:
+    known = [row for row in rows if row.means[name].n]
+    same = all(row.means[name].mean == row.means["recall"].mean for row in known)
+    return bool(known) and not (name in ("coverage", "hit", "pool_recall") and same)
+
+
+def _border(group: str, name: str, names: Sequence[str]) -> str:
+    return ' class="first"' if group != "accuracy" and name == names[0] else ""
+
+
+def _cell(row: Row, name: str) -> str:
+    found = row.means[name]
+    mean, ends = tables.with_interval(name, found)
+    fewer = f"<small>n = {found.n:,}</small>" if 0 < found.n < row.answered else ""
+    return f"{mean}<small>{ends}</small>{fewer}" if name in tables.PERCENT else mean
+
+
+def _delta(row: Row) -> str:
+    if not row.differences:
+        return "<td><small>baseline</small></td>"
+    mean, rest = tables.difference_text(row.differences["exact_match"])
+    ends, _, p = rest.partition(" p")
+    below = "".join(f"<small>{escape(part)}</small>" for part in (ends, f"p{p}" if p else ""))
+    return f"<td>{mean}{below}</td>"
+
+
+def _problems(row: Row) -> str:
+    return tables.errors_text(row) if row.errors else "" if row.finished else "unfinished"
+
+
+def papers_table(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
+    """The papers' numbers and ours, with settings that differ; empty without printed ones."""
+    lines = []
+    for run, row in zip(runs, rows, strict=True):
+        for number in printed(row.dataset, row.method):
+            lines.append(_paper_line(run, row, number))
+    if not lines:
+        return ""
+    return (
+        "<h3>Numbers in the papers</h3><p class='note'>The same method and data set in the "
+        "papers. Settings differ as listed, so these are not targets.</p>"
+        "<div class='wide'><table><thead><tr><th>method</th><th>our EM %</th><th>EM % printed</th>"
+        "<th>our F1 %</th><th>F1 % printed</th><th>our trigger %</th><th>trigger % printed</th>"
+        "<th class='long'>printed in, with</th></tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _paper_line(run: RunRecords, row: Row, number: PaperNumber) -> str:
+    def ours(name: str) -> str:
+        return tables.number(name, row.means[name].mean)
+
+    def theirs(value: float | None) -> str:
+        return "–" if value is None else f"{value:.1f}"
+
+    model = name_of(run.config, "language_model")
+    retriever = f", {number.retriever}, {number.passages} passages" if number.retriever else ""
+    questions = "entire test set" if number.questions is None else f"{number.questions:,}"
+    precise = f"; precision {theirs(number.precision)}, of an unstated kind"
+    setting = (
+        f"{number.paper} {number.table} ({number.method}): {number.generator} (ours: {model})"
+        f"{retriever}; {questions} (ours: {row.answered:,})"
+        f"{'' if number.precision is None else precise}"
+    )
+    return (
+        f'<tr><td><span class="method">{_breakable(row.label)}</span></td>'
+        f"<td><b>{ours('exact_match')}</b></td><td>{theirs(number.exact_match)}</td>"
+        f"<td><b>{ours('f1')}</b></td><td>{theirs(number.f1)}</td>"
+        f"<td><b>{ours('trigger')}</b></td><td>{theirs(number.trigger)}</td>"
+        f"<td class='long'>{escape(setting)}</td></tr>"
     )
 
 
@@ -208,13 +342,12 @@ def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 
 def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
-    """Figures from the run that holds most direct answers with their u; none without one."""
+    """Figures about u, from the run with the most direct answers; none below 10 of them."""
     found = [metrics.direct_answers(run.records) for run in runs]
-    known = [int((~np.isnan(u)).sum()) for u, _ in found]
-    source = int(np.argmax(known))
+    source = int(np.argmax([(~np.isnan(u)).sum() for u, _ in found]))
     u, right = found[source]
-    asked = ~np.isnan(u) & ~np.isnan(right)
-    if asked.sum() < 10:
+    known = ~np.isnan(u) & ~np.isnan(right)
+    if known.sum() < 10:
         return []
     gates = _thresholds(runs, rows)
     recorded = [
@@ -224,14 +357,14 @@ def _uncertainty(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[str]:
     ]
     policies = _policies(runs, rows, source, u, right)
     return [
-        figures.em_against_query_ratio(policies, accepted_curve(u[asked], right[asked]), recorded),
-        figures.uncertainty_histogram(u[asked], right[asked], gates),
-        figures.em_by_uncertainty(u[asked], right[asked]),
+        figures.em_against_query_ratio(policies, accepted_curve(u[known], right[known]), recorded),
+        figures.uncertainty_histogram(u[known], right[known], gates),
+        figures.em_by_uncertainty(u[known], right[known]),
     ]
 
 
 def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
-    """Which tokens carried the matches that `experiments.explain` kept; empty without any."""
+    """Figures of the matches that `experiments.explain` stored; empty without any."""
     parts = []
     for run, row in zip(runs, rows, strict=True):
         drawn = "".join(map(explanations.figure, explanations.read(run.path)))
@@ -244,7 +377,7 @@ def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
 
 
 def _thresholds(runs: Sequence[RunRecords], rows: Sequence[Row]) -> list[tuple[int, str, float]]:
-    """Position, label and threshold of the runs whose gate compared u with one."""
+    """Position, label and threshold of the runs with an uncertainty gate."""
     found = []
     for i, (run, row) in enumerate(zip(runs, rows, strict=True)):
         gates = (record.get("trace", {}).get("gate", {}) for record in run.records)
@@ -260,7 +393,7 @@ def _policies(
     u: Float[np.ndarray, " q"],
     right: Float[np.ndarray, " q"],
 ) -> list[tuple[int, str, ThresholdCurve]]:
-    """Curves of the gate in front of each run that retrieved for every question."""
+    """Curves of an uncertainty gate over each run that retrieved for every question."""
     found = []
     for i, run in enumerate(runs):
         columns = metrics.score(run.records)
@@ -277,7 +410,7 @@ def _policies(
 
 
 def packed(runs: Sequence[RunRecords]) -> str:
-    """Base64 of gzipped JSON; the same runs give the same text."""
+    """Data of the page's script: gzipped JSON in base64, deterministic."""
     plain = [browsable(name, members) for name, members in by_dataset(runs).items()]
     data = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     safe = data.encode("utf-8", errors="backslashreplace")
@@ -287,9 +420,9 @@ def packed(runs: Sequence[RunRecords]) -> str:
 def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:
     """A data set as the page's script reads it.
 
-    ``runs`` are labels; each of ``questions`` has ``answers`` in their order, null for a run that
-    did not ask it; ``passages`` maps the ids that traces name to title and text, as far as the
-    runs kept them.
+    ``runs`` are labels; each of ``questions`` has ``answers`` in their order, null for a run
+    without this question; ``passages`` maps ids in the traces to title and text, where the runs
+    stored them.
     """
     questions: dict[str, dict[str, Any]] = {}
     for position, run in enumerate(runs):
@@ -332,7 +465,7 @@ def _answer(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    """The same JSON with numbers at four digits."""
+    """The same JSON with floats rounded to four digits."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):

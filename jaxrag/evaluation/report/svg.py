@@ -1,4 +1,4 @@
-"""The few SVG pieces that the report's figures are drawn with.
+"""SVG elements of the report's figures.
 
 Colours and fonts come from the page's style sheet through class names (``c0`` to ``c7`` for runs,
 ``right`` and ``wrong`` for answers), so that one drawing serves light and dark pages.
@@ -26,7 +26,7 @@ class Scale(NamedTuple):
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Position of a value; values outside stay at the ends."""
+        """Position of a value; values outside map to the ends."""
         low, high = self.low, self.high
         value = min(max(value, low), high)
         if self.log:
@@ -40,7 +40,7 @@ def x_scale(low: float, high: float, *, log: bool = False) -> Scale:
 
 
 def y_scale(low: float, high: float) -> Scale:
-    """A scale over its height, upwards."""
+    """A scale over the height of the plot area, upwards."""
     return Scale(low, high, BOTTOM, TOP)
 
 
@@ -86,7 +86,7 @@ def line(x1: float, y1: float, x2: float, y2: float, *, kind: str) -> str:
 
 
 def rect(x: float, y: float, width: float, height: float, *, kind: str, tip: str = "") -> str:
-    """A rectangle, with a text for the pointer that rests on it."""
+    """A rectangle with a tooltip."""
     box = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{max(height, 0):.1f}"'
     return f'<rect {box} class="{kind}">{_tip(tip)}</rect>'
 
@@ -98,7 +98,7 @@ def path(points: Sequence[tuple[float, float]], *, kind: str, closed: bool = Fal
 
 
 def marker(x: float, y: float, run: int, *, size: float = 5, tip: str = "") -> str:
-    """The mark of the ``run``-th run: its colour and, for eyes that tell colours badly, shape."""
+    """The mark of the ``run``-th run; shapes differ too, for readers who confuse the colours."""
     s, kind = size, f"mark c{run % COLOURS}"
     corners = {
         1: [(-s, -s), (s, -s), (s, s), (-s, s)],
@@ -111,6 +111,11 @@ def marker(x: float, y: float, run: int, *, size: float = 5, tip: str = "") -> s
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{s}" class="{kind}">{_tip(tip)}</circle>'
     d = " L".join(f"{x + dx:.1f} {y + dy:.1f}" for dx, dy in corners)
     return f'<path d="M{d} Z" class="{kind}">{_tip(tip)}</path>'
+
+
+def mark(run: int) -> str:
+    """The mark of the ``run``-th run as an image for tables and legends."""
+    return drawing([marker(7, 7, run)], alt="", width=14, height=14)
 
 
 def _tip(content: str) -> str:
@@ -139,8 +144,8 @@ def axes(
     return "".join(parts)
 
 
-def drawing(parts: Sequence[str], *, says: str, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """The whole picture; ``says`` is what a screen reader reads out."""
+def drawing(parts: Sequence[str], *, alt: str, width: int = WIDTH, height: int = HEIGHT) -> str:
+    """A whole SVG image; ``alt`` is for screen readers."""
     box = f'viewBox="0 0 {width} {height}" overflow="visible"'
-    told = f'role="img" aria-label="{escape(says, quote=True)}"'
-    return f"<svg {box} {told}>{''.join(parts)}</svg>"
+    label = f'role="img" aria-label="{escape(alt, quote=True)}"'
+    return f"<svg {box} {label}>{''.join(parts)}</svg>"

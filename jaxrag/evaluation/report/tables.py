@@ -1,4 +1,4 @@
-"""Tables: the rows of a summary, and others, for the terminal and as Markdown or HTML."""
+"""Tables of a summary and others, for the terminal and as Markdown or HTML."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def number(name: str, value: float) -> str:
 
 
 def with_interval(name: str, found: Interval) -> tuple[str, str]:
-    """A mean and its interval as text, the second empty without questions."""
+    """A mean and its interval as texts; the interval is empty without questions."""
     if not found.n:
         return "–", ""
     return number(name, found.mean), f"[{number(name, found.low)}, {number(name, found.high)}]"
 
 
 def difference_text(found: Difference | None, *, share: bool = True) -> tuple[str, str]:
-    """A paired difference with its interval and p-value as text, of shares in points."""
+    """A paired difference as text, and its interval with p-value; shares are in points."""
     if found is None or not found.n:
         return "–", ""
     mean, low, high = (f"{100 * value:+.1f}" if share else f"{value:+.2f}" for value in found[:3])
@@ -42,20 +42,18 @@ def difference_text(found: Difference | None, *, share: bool = True) -> tuple[st
 
 
 def p_text(p: float) -> str:
-    """A p-value with its sign of relation and as many digits as matter."""
+    """A p-value with its relation: "<0.001", "=0.042", "=0.31"."""
     return "<0.001" if p < 0.001 else f"={p:.3f}" if p < 0.1 else f"={p:.2f}"
 
 
 def count_text(row: Row) -> str:
-    """Number of questions that the means are over, with what is amiss."""
-    notes = [f"{row.errors} error{'s' * (row.errors > 1)}"] * bool(row.errors) + ["unfinished"] * (
-        not row.finished
-    )
+    """Number of answered questions, with errors and whether the run is unfinished."""
+    notes = [errors_text(row)] * bool(row.errors) + ["unfinished"] * (not row.finished)
     return f"{row.answered:,}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def errors_text(row: Row) -> str:
-    """How many questions ended in an error."""
+    """Number of questions that ended in an error."""
     return f"{row.errors} error{'s' * (row.errors > 1)}"
 
 
@@ -71,10 +69,10 @@ TERMINAL = {
     "tokens\nin, out": ("prompt_tokens", "new_tokens"),
     "s": ("seconds",),
 }
-"""Columns of the terminal's table: heading, and shares with their intervals or costs, in lines."""
+"""Columns of the terminal's table: heading, and the metrics below each other in a cell."""
 
 OPTIONAL = ("ir_accuracy", *precision.NAMES)
-"""Metrics that are left out, with their line of a heading, where no run defines them."""
+"""Metrics that are left out where no run defines them."""
 
 HEADINGS = {
     "exact_match": "EM %",
@@ -178,18 +176,13 @@ def _inline(row: Row, name: str) -> str:
 
 
 class Grid(NamedTuple):
-    """Headings and rows; the first column is the name of a row.
-
-    Attributes:
-      headings: of the columns.
-      rows: as many cells each.
-    """
+    """A table of texts; the first column names the rows."""
 
     headings: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
 
     def terminal(self) -> Table:
-        """For ``rich``."""
+        """The table for ``rich``."""
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         for place, heading in enumerate(self.headings):
             least = max(map(len, heading.split()))
@@ -200,13 +193,13 @@ class Grid(NamedTuple):
         return table
 
     def markdown(self) -> str:
-        """As GitHub-flavoured Markdown."""
+        """The table as GitHub-flavoured Markdown."""
         rule = ("---", *["---:"] * (len(self.headings) - 1))
         lines = [self.headings, rule, *self.rows]
         return "".join(f"| {' | '.join(map(cell_text, line))} |\n" for line in lines)
 
     def html(self) -> str:
-        """As a table of the report's page."""
+        """The table as HTML of the report's page."""
         heads = "".join(f"<th>{escape(heading)}</th>" for heading in self.headings)
         body = "".join(
             f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows
@@ -218,5 +211,5 @@ class Grid(NamedTuple):
 
 
 def cell_text(cell: str) -> str:
-    """A cell's text as Markdown takes it."""
+    """A cell's text, escaped for Markdown."""
     return cell.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

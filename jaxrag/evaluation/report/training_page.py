@@ -1,4 +1,4 @@
-"""Turns trainings' directories into one self-contained HTML page and its tables as Markdown."""
+"""Turns directories of trainings into one self-contained HTML page and Markdown tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.document import configs, document, machines
 from jaxrag.evaluation.report.figures import figure
-from jaxrag.evaluation.report.html_tables import mark
+from jaxrag.evaluation.report.svg import mark
 from jaxrag.evaluation.report.tables import Grid, difference_text, number, with_interval
 from jaxrag.evaluation.significance import interval
 from jaxrag.evaluation.training_log import (
@@ -31,28 +31,24 @@ from jaxrag.types import InputError
 _STEP, _THICK, _LEFT = 34, 16, 4
 
 READING = (
-    "Before and after: the first and the last time that a figure was watched, shares in percent, "
-    "with 95 % bootstrap intervals over questions. The change is paired, question by question; p: "
-    "sign-flip test (McNemar's for figures of 0 and 1), not adjusted for several comparisons. Rows "
-    "of several seeds compare each question's mean over them: their intervals tell nothing of "
-    "other seeds.",
-    "Asked: passages of a question that the language model was asked about during training, those "
-    "of its pools aside (the paper's nDoc).",
+    "Before and after: the first and the last evaluation of a metric, shares in percent, with 95 % "
+    "bootstrap intervals over questions. The change is paired, question by question; p: sign-flip "
+    "test (McNemar's for metrics of 0 and 1), not adjusted for several comparisons. Rows of "
+    "several seeds compare each question's mean over the seeds: their intervals do not cover the "
+    "choice of seeds.",
+    "Scored: passages per question that the language model has scored during training, without "
+    "those of the initial pools (the paper's nDoc).",
 )
 
 
 def write_training_report(directories: Sequence[str | Path], out_html: str | Path) -> list[Grid]:
     """Writes the page, and its tables beside it under the same name ending in .md.
 
-    Args:
-      directories: of trainings.
-      out_html: where the page goes.
-
     Returns:
-      The tables: what changed (none where nothing was watched twice), and steps with their time.
+      The tables: changes (left out where no metric was evaluated twice), and steps with their time.
 
     Raises:
-      InputError: there are none, two have one name, or one is not a training's directory.
+      InputError: no directories, two of the same name, or one is not a training's directory.
     """
     trainings = [read_training(path) for path in directories]
     labels = [one.label for one in trainings]
@@ -67,7 +63,7 @@ def write_training_report(directories: Sequence[str | Path], out_html: str | Pat
 
 
 def changed(trainings: Sequence[TrainingLog]) -> Grid:
-    """What was watched, before and after."""
+    """Table of metrics before and after training."""
     rows = []
     for one in changes(trainings):
         share = is_share(one.name, trainings)
@@ -79,48 +75,44 @@ def changed(trainings: Sequence[TrainingLog]) -> Grid:
 
 
 def time_spent(trainings: Sequence[TrainingLog]) -> Grid:
-    """Steps, loss, and the share of time in each part."""
+    """Table of steps, loss, and the share of time in each part."""
     spent = [seconds(one) for one in trainings]
     names = [name for name in (*PARTS.values(), REST) if any(name in one for one in spent)]
     rows = []
-    for one, here in zip(trainings, spent, strict=True):
-        total, count = sum(here.values()), sum("loss" in line for line in one.steps)
-        asked = [line["asked"] for line in one.steps if "asked" in line]
+    for one, times in zip(trainings, spent, strict=True):
+        total, count = sum(times.values()), sum("loss" in line for line in one.steps)
+        scored = [line["asked"] for line in one.steps if "asked" in line]
         rows.append(
             (
                 one.label,
                 f"{count:,}",
                 " → ".join(f"{loss:.3g}" for loss in losses(one)),
-                f"{asked[-1]:.2f}" if asked else "–",
+                f"{scored[-1]:.2f}" if scored else "–",
                 number("seconds", total / count if count else float("nan")),
                 *(
-                    f"{100 * here[name] / total:.1f}" if total and name in here else "–"
+                    f"{100 * times[name] / total:.1f}" if total and name in times else "–"
                     for name in names
                 ),
             )
         )
-    told = tuple(f"{name}\n%" for name in names)
-    return Grid(("training", "steps", "loss", "asked", "s a\nstep", *told), rows)
-
-
-def _share(part: float | None, total: float) -> str:
-    return "–" if part is None or not total else f"{100 * part / total:.1f}"
+    shares = tuple(f"{name}\n%" for name in names)
+    return Grid(("training", "steps", "loss", "scored", "s per\nstep", *shares), rows)
 
 
 def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
     names = dict.fromkeys(name for one in trainings for name in evaluations(one))
     figures = [
         curves(
-            trainings, "loss", title="Loss", y_title="loss", note="Of each step's batch."
+            trainings, "loss", title="Loss", y_title="loss", note="Loss of each step's batch."
         ),
         curves(
             trainings, "reward", title="Reward in training", y_title="reward",
-            note="Mean over the texts that each step drew.",
+            note="Mean over the texts sampled in each step.",
         ),
         *(progress(trainings, name) for name in names),
         curves(
-            trainings, "asked", title="Passages asked about", y_title="a question",
-            note="Passages of a question that the language model was asked about so far.",
+            trainings, "asked", title="Passages scored", y_title="per question",
+            note="Passages per question that the language model has scored so far.",
         ),
         shares(trainings),
     ]  # fmt: skip
@@ -148,7 +140,7 @@ def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
 def curves(
     trainings: Sequence[TrainingLog], column: str, *, title: str, y_title: str, note: str
 ) -> str:
-    """A figure of every step as one line a training; empty where no training has it."""
+    """A figure of a column of metrics.jsonl by step; empty if no training has it."""
     lines = [
         [(line["step"], float(line[column])) for line in one.steps if column in line]
         for one in trainings
@@ -161,11 +153,11 @@ def curves(
         if points:
             places = [(x(step), y(value)) for step, value in points]
             parts.append(svg.path(places, kind=f"curve c{i % svg.COLOURS}"))
-    return figure(title, svg.drawing(parts, says=f"{title} by step"), note + _told(trainings))
+    return figure(title, svg.drawing(parts, alt=f"{title} by step"), note + _phase_note(trainings))
 
 
 def progress(trainings: Sequence[TrainingLog], name: str) -> str:
-    """What was watched, with intervals, by step."""
+    """A figure of an evaluated metric by step, with intervals."""
     found = [evaluations(one).get(name, []) for one in trainings]
     means = [[(step, interval(values)) for step, values in points] for points in found]
     known = [[(step, at) for step, at in points if at.n] for points in means]
@@ -176,7 +168,7 @@ def progress(trainings: Sequence[TrainingLog], name: str) -> str:
     shown = [one for one, points in zip(trainings, known, strict=True) if points]
     x, y = _scales(shown, ends)
     parts = [svg.axes(x, y, x_title="step", y_title=unit), *_phases(shown, x)]
-    aside = 5.0  # so that intervals of several trainings do not cover each other
+    aside = 5.0  # keeps intervals of several trainings apart
     for i, points in enumerate(known):
         place = sum(map(bool, known[:i])) - (len(shown) - 1) / 2
         kind, moved = f"c{i % svg.COLOURS}", aside * place
@@ -188,12 +180,12 @@ def progress(trainings: Sequence[TrainingLog], name: str) -> str:
             tip = f"step {step}: {mean:.4g} {unit} [{low:.4g}, {high:.4g}]"
             parts.append(svg.marker(px, py, i, size=4, tip=tip))
     questions = max(at.n for points in known for _, at in points)
-    note = f"Mean over {questions:,} questions that are not trained on, with 95 % intervals."
-    return figure(name, svg.drawing(parts, says=f"{name} by step"), note + _told(shown))
+    note = f"Mean over {questions:,} held-out questions, with 95 % intervals."
+    return figure(name, svg.drawing(parts, alt=f"{name} by step"), note + _phase_note(shown))
 
 
 def shares(trainings: Sequence[TrainingLog]) -> str:
-    """Where the time went: a bar a training, its parts from left to right."""
+    """Share of time in each part of a step: one bar for each training."""
     spent = [seconds(one) for one in trainings]
     names = list(dict.fromkeys(name for one in spent for name in one))
     if len(names) < 2:
@@ -204,44 +196,43 @@ def shares(trainings: Sequence[TrainingLog]) -> str:
         left, top = _LEFT + 128 * (place % 3), 4 + 20 * (place // 3)
         parts.append(svg.rect(left, top, 12, 12, kind=f"win c{place + 1}"))
         parts.append(svg.text(left + 18, top + 10, name, kind="name"))
-    for row, (one, here) in enumerate(zip(trainings, spent, strict=True)):
-        top, at, total = base + _STEP * row, 0.0, sum(here.values())
+    for row, (one, times) in enumerate(zip(trainings, spent, strict=True)):
+        top, at, total = base + _STEP * row, 0.0, sum(times.values())
         parts.append(svg.text(_LEFT, top - 4, one.label, kind="name"))
         for place, name in enumerate(names):
-            share = 100 * here.get(name, 0) / total if total else 0.0
-            tip = f"{name}: {share:.1f} %, {here.get(name, 0):,.0f} s"
+            share = 100 * times.get(name, 0) / total if total else 0.0
+            tip = f"{name}: {share:.1f} %, {times.get(name, 0):,.0f} s"
             width = x(at + share) - x(at)
             parts.append(svg.rect(x(at), top, width, _THICK, kind=f"win c{place + 1}", tip=tip))
             if width > 26:
-                middle = x(at) + width / 2
-                told = f"{share:.0f}"
-                parts.append(svg.text(middle, top + 12, told, anchor="middle", kind="name halo"))
+                middle, percent = x(at) + width / 2, f"{share:.0f}"
+                parts.append(svg.text(middle, top + 12, percent, anchor="middle", kind="name halo"))
             at += share
     height = base + _STEP * len(trainings) + 4
-    drawing = svg.drawing(parts, says="Share of time in each part", height=height)
-    note = "Percent of the steps' seconds. The rest: making batches, and what was watched."
+    drawing = svg.drawing(parts, alt="Share of time in each part", height=height)
+    note = "Percent of the time of all steps. The rest: making batches, and evaluation."
     return figure("Where the time went", drawing, note)
 
 
 def _scales(
     trainings: Sequence[TrainingLog], values: Sequence[float]
 ) -> tuple[svg.Scale, svg.Scale]:
-    """Of steps, and of the values with 0."""
+    """Scales of steps and of values; the latter includes 0."""
     high, low = max(values), min(values)
     top = svg.nice_top(high) if high > 0 or low >= 0 else 0.0
     bottom = -svg.nice_top(-low) if low < 0 else 0.0
     last = max(one.steps[-1]["step"] for one in trainings)
-    aside = max(last, 1) / 20  # room for marks that stand beside each other
+    aside = max(last, 1) / 20  # room for marks beside each other
     return svg.x_scale(-aside, max(last, 1) + aside), svg.y_scale(bottom, top)
 
 
 def _phases(trainings: Sequence[TrainingLog], x: svg.Scale) -> list[str]:
-    """A rule where each training begins to learn from what it finds."""
+    """A line where each training goes from warm-up to online training."""
     places = sorted({step - 0.5 for one in trainings if (step := first_online(one)) is not None})
     return [svg.line(x(at), svg.TOP, x(at), svg.BOTTOM, kind="rule") for at in places]
 
 
-def _told(trainings: Sequence[TrainingLog]) -> str:
+def _phase_note(trainings: Sequence[TrainingLog]) -> str:
     online = any(first_online(one) is not None for one in trainings)
     return " Left of the dotted rule: warm-up; right: online." * online
 

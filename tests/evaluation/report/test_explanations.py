@@ -60,7 +60,8 @@ def test_the_table_tells_everything() -> None:
     cells = next(row for row in text.split("\n") if "##s" in row).split()
     assert cells == ["##s[/b]", "yes", "4", "1", "33.33"]
     # 6 + 4 of 12
-    assert "Score 12.0 (late search): these 2 tokens make 83 % of it; 2 others the rest." in text
+    note = "Score 12.0 (late search): 83 % of it comes from these 2 tokens; the rest from 2 others."
+    assert note in text
 
 
 def test_the_figure_is_in_proportion() -> None:
@@ -89,7 +90,7 @@ def test_a_figure_of_many_terms_shows_the_first() -> None:
     many = explanations.line("q1", "beta", MATCH._replace(terms=terms), most=20)
     drawn = explanations.figure(many)
     assert len(ElementTree.fromstring(drawn).findall(".//rect")) == explanations.DRAWN
-    assert "these 12 tokens make 24 % of it; 38 others the rest" in drawn
+    assert "24 % of it comes from these 12 tokens; the rest from 38 others" in drawn
 
 
 def test_the_report_draws_what_is_kept(tmp_path: Path) -> None:

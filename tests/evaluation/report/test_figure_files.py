@@ -37,7 +37,7 @@ def test_the_script_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert f"wrote 4 figures to {figures}" in capsys.readouterr().out
     assert {file.stem for file in figures.iterdir()} == {
         "training-loss",
-        "training-passages-asked-about",
+        "training-passages-scored",
         "training-right",
         "training-where-the-time-went",
     }

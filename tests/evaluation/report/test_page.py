@@ -83,7 +83,7 @@ def test_the_page_is_well_formed_and_whole(page: str) -> None:
     assert "3 methods on factbook and nq" in text and "1 error, in no mean" in text
     for part in ("Moving the threshold", "Accuracy against LLM calls", "Question by question"):
         assert text.count(part) == 2
-    assert "Beside the papers" in text and "Qwen2.5-7B-Instruct (here SmolLM2" in text
+    assert "Numbers in the papers" in text and "Qwen2.5-7B-Instruct (ours: SmolLM2" in text
     assert [tag for tag, _ in found.tags].count("script") == 2
     assert "0123456789ab" in text and "$" not in text
 

@@ -47,7 +47,7 @@ def test_drawings_are_xml_and_text_is_escaped() -> None:
     parts += [svg.marker(1, 2, run, tip=nasty) for run in range(9)]
     parts += [svg.path([(0, 0), (1, 1)], kind="b", closed=True), svg.line(0, 0, 1, 1, kind="c")]
     parts += [svg.axes(svg.x_scale(0, 4), svg.y_scale(0, 100), x_title=nasty, y_title="y")]
-    root = ElementTree.fromstring(svg.drawing(parts, says=nasty))
+    root = ElementTree.fromstring(svg.drawing(parts, alt=nasty))
     assert root.attrib["aria-label"] == nasty and not root.findall(".//script")
     shapes = [str(sorted(e.attrib.items())) for e in root if "mark" in e.attrib.get("class", "")]
     assert len(set(shapes)) == 9  # colour and shape together tell runs apart

@@ -70,9 +70,9 @@ def test_where_the_time_went(tmp_path: Path) -> None:
     found = read_training(training(tmp_path / "a"))
     assert seconds(found) == {"search": 2, "scoring": 8, "update": 8, "the rest": 22}
     headings, (row,) = time_spent([found])
-    told = [heading.replace("\n", " ") for heading in headings]
-    assert dict(zip(told, row, strict=True)) == {
-        "training": "a", "steps": "4", "loss": "8 → 2", "asked": "2.00", "s a step": "10.0",
+    headings = [heading.replace("\n", " ") for heading in headings]
+    assert dict(zip(headings, row, strict=True)) == {
+        "training": "a", "steps": "4", "loss": "8 → 2", "scored": "2.00", "s per step": "10.0",
         "search %": "5.0", "scoring %": "20.0", "update %": "20.0", "the rest %": "55.0",
     }  # fmt: skip
 
