@@ -22,7 +22,7 @@ def check_limits(**limits: int) -> None:
     """Checks that limits are at least 1; keywords are the names of the settings.
 
     Raises:
-      InputError: one is less.
+      InputError: a value is less.
     """
     for name, limit in limits.items():
         if limit < 1:
@@ -33,7 +33,7 @@ def check_share(**shares: float) -> None:
     """Checks that shares are at least 0 and below 1; keywords are the names of the settings.
 
     Raises:
-      InputError: one is not.
+      InputError: a value is not.
     """
     for name, share in shares.items():
         if not 0 <= share < 1:

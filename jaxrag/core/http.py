@@ -34,7 +34,7 @@ class TransientError(Exception):
 
 
 class _Server:
-    """One address with its open requests, and the times until which it gets no new ones."""
+    """An address with its open requests, and the times until which it gets no new requests."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -72,16 +72,16 @@ class HttpClient:
 
     Timeouts, broken connections, status 408, 409, 425, 429, 5xx and responses that are not a JSON
     object are retried. A server that failed gets no requests for 0.5 to 30 s, twice as long after
-    each consecutive failure, or for as long as it requests; meanwhile others get them.
+    each consecutive failure, or for as long as it requests; other servers are used meanwhile.
 
     Args:
       urls: addresses of equivalent servers, up to the path.
-      headers: of every request.
+      headers: headers of every request.
       secrets: strings to remove from error messages, such as keys in ``headers``.
-      timeout: seconds of one attempt.
-      patience: seconds of a request, all attempts together.
+      timeout: seconds of an attempt.
+      patience: seconds of a request, over all attempts.
       rate: largest number of attempts per second; None for no limit.
-      requested_pause: seconds of pause that a failed response requests, or None.
+      requested_pause: response -> seconds of pause that a failed response requests, or None.
       refused: the error for a status that is not retried, from (status, text, message).
 
     Raises:

@@ -46,7 +46,7 @@ class InputLine(NamedTuple):
         return tuple(self._checked_unicode(field, item) for item in value)
 
     def error(self, field: str, problem: str) -> InputError:
-        """An error about one field, to be raised by the caller."""
+        """The error about a field, to be raised by the caller."""
         return InputError(f"{self.path}, line {self.number}: field {field!r} {problem}")
 
     def _value(self, field: str, *, optional: bool) -> Any:

@@ -24,13 +24,13 @@ class DecodingKeywords(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class DecodingOptions:
-    """How the generations of one call are decoded.
+    """Decoding options of a call.
 
     Attributes:
       max_new_tokens: limit of each generation, at least 1.
       temperature: 0 is greedy decoding; above 0, tokens are sampled.
       stop: strings that end a generation; its text is cut before the first of them.
-      seed: of the samples: one for all prompts, or one for each.
+      seed: seed of the samples: one for all prompts, or one for each.
 
     Raises:
       InputError: a number is out of range.

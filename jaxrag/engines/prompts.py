@@ -156,7 +156,7 @@ def prompt_number(tokens: Sequence[int]) -> int:
 
 
 def prompt_size(prompt: Prompt, continuation: str = "") -> int:
-    """Characters of a prompt and what follows it, by which requests are sorted into batches."""
+    """Number of characters of a prompt and its continuation, to sort requests into batches."""
     shown = len(prompt) if isinstance(prompt, str) else sum(len(m.content) for m in prompt)
     return shown + len(continuation)
 
@@ -188,7 +188,7 @@ class AnswerReader:
     def read(
         self, tokens: Sequence[int], logprobs: Sequence[float], *, prompt_tokens: int
     ) -> Generation:
-        """The answer in ``tokens``, which may go on after its end."""
+        """The answer in ``tokens``, which may extend beyond its end."""
         end = next((i for i, token in enumerate(tokens) if token in self._ends), None)
         kept = len(tokens) if end is None else end
         text, reason = self._text(tokens[:kept]), "length" if end is None else "end"

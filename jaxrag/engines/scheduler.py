@@ -28,14 +28,14 @@ from jaxrag.types import EngineDown
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operation:
-    """One kind of request: a function of an engine with its settings.
+    """A kind of request: a function of an engine with its settings.
 
     Attributes:
       name: such as "generate".
       identity: canonical JSON of engine and settings; with ``key`` it determines the result.
       run: computes the results of a list of payloads.
       key: canonical text of a payload.
-      encode, decode: a result to bytes and back; every caller gets an object of its own.
+      encode, decode: a result to bytes and back; every caller gets an own copy.
       cost: counts of one request, such as ``{"llm_calls": 1}``, from payload and result.
       size: sort key that groups payloads of similar cost.
       batch: limit of payloads in one call, and so of what a kill can lose.
@@ -178,7 +178,7 @@ class RequestsInFlight:
 
 
 class QuestionOutcome(NamedTuple):
-    """How one question ended: with a value or an error, and its cost.
+    """Outcome of a question: a value or an error, and its cost.
 
     ``cost`` counts every request as if nothing had been stored, so it is the same in a resumed
     run; ``seconds`` (its share of engine time) and ``store_hits`` are of this run.

@@ -35,14 +35,14 @@ _JOINED = (
     "{% for m in messages %}{{ m['content'] }}{% if not loop.last %}{{ '\\n' }}{% endif %}"
     "{% endfor %}{{ eos_token }}"
 )
-"""Messages as one text, for tokenizers without a chat template of their own; T5's have none."""
+"""Joins messages to one text, for tokenizers without a chat template, such as T5's."""
 SOURCE, ANSWER = 32, 16
 """Least padded lengths of sources and answers; each padded length is a compiled program."""
 _STEPS = 8  # tokens between two checks for stop strings
 
 
 class Seq2SeqNetwork(NamedTuple):
-    """A T5, its parameters, and the devices that they are sharded over; None is one device."""
+    """A T5, its parameters, and the mesh they are sharded over; None for a single device."""
 
     model: T5
     params: Any
@@ -54,7 +54,7 @@ class Beams:
     """Beam search.
 
     Attributes:
-      count: beams; 1 is greedy decoding, or sampling.
+      count: number of beams; 1 is greedy decoding, or sampling.
       length_penalty: exponent of the length by which log-probabilities are divided.
       early_stopping: whether the search ends once ``count`` answers have ended.
       min_new_tokens: no answer ends before this many tokens.
@@ -289,7 +289,7 @@ class SourceBatch(NamedTuple):
     Attributes:
       jobs: indices of the sources in the first rows.
       tokens, where: sources padded on the right, and their mask.
-      numbers: what each row's samples depend on besides the seed, see `prompt_number`.
+      numbers: number per row that seeds its samples besides the seed, see `prompt_number`.
       targets: answers padded on the right; of width 0 where none are given.
     """
 
@@ -356,7 +356,7 @@ class Seq2Seq:
         return short_name(self.checkpoint)
 
     def load(self, cache: Path) -> LanguageModel:
-        """Loads the checkpoint; errors as of `Seq2SeqModel.load`, or none is named."""
+        """Loads the checkpoint; raises as `Seq2SeqModel.load`, or if no checkpoint is named."""
         if not self.checkpoint:
             raise InputError(
                 "No checkpoint of an encoder-decoder is named: give the directory of a T5, or "

@@ -44,7 +44,7 @@ class ServerModel:
       identity: canonical JSON of what determines results, as far as the client can know. It does
         not contain the servers' addresses: a run may be continued with other servers.
       gives_logprobs: whether the servers return log-probabilities.
-      tokenizer, max_length: of the model; None where unknown.
+      tokenizer, max_length: tokenizer and length limit of the model; None where unknown.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Server:
         the identity.
       logprobs: whether the servers return log-probabilities; without them, methods that need them
         refuse to run.
-      max_length: limit of prompt and answer together, in tokens; 0 means what the servers report.
+      max_length: limit of prompt and answer together, in tokens; 0 takes the servers' limit.
       concurrency: limit of open requests, over all servers.
       timeout: seconds until an attempt of a request is given up.
       patience: seconds without a response to a request after which the run stops.

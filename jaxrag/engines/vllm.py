@@ -167,7 +167,7 @@ class Vllm:
         which is seldom free on a CPU. On CPUs the environment variable VLLM_CPU_KVCACHE_SPACE (GiB)
         sets how much of it keys and values take.
       prefix_caching: whether prefixes that prompts share are computed once.
-      seed: of the engine; a sampled answer depends on the seed of its own request.
+      seed: seed of the engine; a sampled answer depends on the seed of its own request.
       template_options: as in `Local`.
     """
 

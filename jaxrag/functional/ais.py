@@ -125,7 +125,7 @@ def select(
 
 
 class ScoredPool(NamedTuple):
-    """Cosines and scores of all candidates, and those selected."""
+    """Cosines and scores of all candidates, and the selected rows."""
 
     s0: Float[Array, ""]
     s1: Float[Array, " n"]

@@ -122,7 +122,7 @@ def _row(
 
 
 def _two_best(sums: UInt16[Array, "tile ..."], count: Array) -> Blocks:
-    """The two best of each block among the first ``count`` columns; the first of equal ones."""
+    """The two best of each block among the first ``count`` columns; ties go to the first."""
     apart = sums.shape[0] // BLOCK
     best = second = jnp.zeros((apart, *sums.shape[1:]), jnp.uint32)
     for lane in range(BLOCK):

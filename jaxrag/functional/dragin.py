@@ -1,6 +1,6 @@
 """DRAGIN (Su et al. 2024): when to retrieve (RIND), and what to search for (QFS).
 
-Attention is that of one layer, [i j] from token i to token j. ``where`` marks the real tokens of
+Attention is of one layer, [i j] from token i to token j. ``where`` marks the real tokens of
 padded arrays.
 """
 
@@ -57,7 +57,7 @@ def rind(
 def first_above(
     scores: Float[Array, " t"], theta: float | Float[Array, ""], *, where: Bool[Array, " t"]
 ) -> Int[Array, ""]:
-    """Position of the first score above ``theta``; -1 without one."""
+    """Position of the first score above ``theta``; -1 if no score is."""
     above = where & (scores > theta)
     return jnp.where(jnp.any(above), jnp.argmax(above), -1)
 
@@ -78,7 +78,7 @@ def word_weights(
 def heaviest(
     weights: Float[Array, " w"], n: int | Int[Array, ""], *, where: Bool[Array, " w"]
 ) -> Bool[Array, " w"]:
-    """Mask of the ``n`` largest real weights; the first of equal ones, NaN last."""
+    """Mask of the ``n`` largest real weights; ties go to the first, NaN last."""
     order = jnp.lexsort((-weights, ~where))
     rank = jnp.zeros(len(weights), jnp.int32).at[order].set(jnp.arange(len(weights)))
     return where & (rank < n)

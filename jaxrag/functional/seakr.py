@@ -45,7 +45,7 @@ def uncertainty(
 
 
 def least_uncertain(scores: Float[Array, " n"], *, where: Bool[Array, " n"]) -> Int[Array, ""]:
-    """Position of the lowest score among ``where``; the first of equal ones.
+    """Position of the lowest score among ``where``; ties go to the first.
 
     NaN counts as infinite. The result is 0 where no score is finite.
     """

@@ -22,7 +22,7 @@ Rule = Literal["paper", "released"]
 def answer_tokens(
     where: Bool[Array, " t"], *, ends: bool | Bool[Array, ""], rule: Rule = "paper"
 ) -> Bool[Array, " t"]:
-    """Mask of the answer's tokens: the real ones without the end token (or the last token)."""
+    """Mask of the answer's tokens: real tokens without the end token (or the last token)."""
     last = where & (jnp.cumsum(where[::-1])[::-1] == 1)
     return where & ~(last & (ends if rule == "paper" else True))
 

@@ -40,7 +40,7 @@ class Tokens(NamedTuple):
 class TokenBatch(NamedTuple):
     """Texts of one width; rows from ``len(rows)`` on are empty.
 
-    Arrays are NumPy's, or JAX's if they are sharded over a mesh. ``rows`` are places in the input.
+    Arrays are NumPy's, or JAX's if they are sharded over a mesh. ``rows`` index the input texts.
     """
 
     rows: Sequence[int]
@@ -54,22 +54,22 @@ class TextNetwork(Protocol):
 
     @property
     def module(self) -> Any:
-        """Has ``config.pad_token_id``."""
+        """Flax module; its ``config`` has ``pad_token_id``."""
         ...
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The network's."""
+        """Tokenizer of the network."""
         ...
 
     @property
     def batch_tokens(self) -> int:
-        """See `batches`."""
+        """Tokens in a batch, see `batches`."""
         ...
 
     @property
     def mesh(self) -> Mesh | None:
-        """See `batches`."""
+        """Devices that batches are sharded over, see `batches`."""
         ...
 
 
@@ -167,7 +167,7 @@ def _shard(batch: TokenBatch, mesh: Mesh) -> TokenBatch:
 
 
 def replicate(params: Any, mesh: Mesh | None) -> Any:
-    """Parameters on every device of a mesh; as they are without one."""
+    """Parameters replicated over a mesh; unchanged without one."""
     if mesh is None:
         return params
     return jax.device_put(params, NamedSharding(automatic_mesh(mesh), PartitionSpec()))
@@ -186,7 +186,7 @@ def apply(
     Args:
       compute: batch [b t] -> results [b d].
       texts: texts and pairs.
-      network: what computes them.
+      network: its tokenizer and batch settings are used.
       limit: tokens that a text is cut to.
       features: d.
     """

@@ -42,7 +42,7 @@ class IndexSettings(Protocol):
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name in tables."""
         ...
 
     def open(self, passages: Passages, cache: Path) -> Retriever | TextRetriever:

@@ -146,7 +146,7 @@ def merged(rankings: Sequence[Ranking], merge: Merge) -> CandidatePool:
     """The union of several rankings, best first, each passage once.
 
     Args:
-      rankings: the most important one first.
+      rankings: most important first.
       merge: "concatenate" takes all of the first ranking, then the new ones of the second, and so
         on; "round_robin" the first of each ranking, then the second of each; "fusion" orders by
         the sum of 1 / (60 + rank) over the rankings that contain a passage (reciprocal rank
@@ -176,7 +176,7 @@ class Search:
     Attributes:
       m: passages per query.
       merge: policy of `merged` (neither ARS-RAG nor ERRR specifies one).
-      read: limit of passages for the reader, best first; 0 is none.
+      read: limit of passages for the reader, best first; 0 is no limit.
     """
 
     m: int = 5
@@ -192,11 +192,11 @@ class Search:
             )
 
     async def of(self, text: str, tools: Tools) -> Ranking:
-        """The passages of one query."""
+        """The ranking of one query."""
         return await tools.retriever.search(text, self.m)
 
     async def of_all(self, texts: Sequence[str], tools: Tools) -> list[Ranking]:
-        """The passages of each query."""
+        """The ranking of each query."""
         return await gather(*(self.of(text, tools) for text in texts))
 
     def merged(self, rankings: Sequence[Ranking]) -> CandidatePool:

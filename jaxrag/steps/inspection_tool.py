@@ -65,7 +65,7 @@ class InspectionTool:
         return Request(self._looking, (prompt, continuation))
 
     def state(self, prompt: Prompt, continuation: str, *, layer: int | None) -> Request:
-        """Awaits to the `Ended` of a continuation: after ``layer``, from 0; None is the middle."""
+        """Awaits to the `Ended` of a continuation after ``layer``, from 0; None: the middle one."""
         return Request(self._state(layer), (prompt, continuation))
 
     @functools.cached_property
@@ -180,6 +180,6 @@ def words_of_tokens(seen: Inspection, words: Sequence[Word]) -> Int[np.ndarray, 
 
 
 def distinct(words: Sequence[Word]) -> Int[np.ndarray, " w"]:
-    """For each word, the index of the first one equal up to case and punctuation."""
+    """For each word, the index of the first word equal to it up to case and punctuation."""
     first: dict[str, int] = {}
     return np.array([first.setdefault(word_key(w.text), i) for i, w in enumerate(words)], np.int64)

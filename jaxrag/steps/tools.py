@@ -267,13 +267,13 @@ Tool = TypeVar("Tool", bound="HelperTool")
 
 
 class MissingTool:
-    """In place of a tool that the run lacks: every use raises an error that names the setting."""
+    """Placeholder for a tool that the run lacks: any use raises an error that names the setting."""
 
     def __init__(self, message: str) -> None:
         self._message = message
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python's own look-ups, such as those of copy and pickle
+        if name.startswith("__"):  # Python's own look-ups, such as by copy and pickle
             raise AttributeError(name)
         raise InputError(self._message)
 

@@ -141,8 +141,8 @@ def _finite(metrics: Mapping[str, Any], step: int, saved: int | None) -> dict[st
         if isinstance(value, float) and not math.isfinite(value):
             kept = f"the newest checkpoint is that of step {saved}" if saved else "none is saved"
             raise InputError(
-                f"Step {step}: {name} is {value}. Training stopped here; {kept}. Take a lower "
-                "learning rate or a lower clip, or look at that step's data."
+                f"Step {step}: {name} is {value}. Training stopped; {kept}. Use a lower "
+                "learning rate or a lower clip, or check the data of that step."
             )
     return plain
 

@@ -88,7 +88,7 @@ def test_prompts_without_the_roles_are_refused(made: Made, tmp_path: Path) -> No
     run = dataclasses.replace(made.run, method=rrr.Config(reader=reader), limit=1)
     execute(run, tmp_path / "run")
     error = read_run(tmp_path / "run").records[0]["error"]
-    assert "has no [queries], which this method asks for" in error
+    assert "has no [queries], which this method uses" in error
 
 
 def test_a_decoder_as_a_student_is_given_an_ending() -> None:

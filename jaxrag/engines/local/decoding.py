@@ -45,8 +45,8 @@ class DecodingRequest:
     Attributes:
       count: limit of new tokens.
       temperature: 0 is greedy decoding.
-      ends: mask [v] of tokens at which an answer may end: end tokens, and those at which
-        ``stopped`` may become true.
+      ends: mask [v] of tokens at which an answer may end: end tokens, and tokens after which
+        ``stopped`` may be true.
       stopped: whether an answer has met a stop string, from its tokens so far.
     """
 
@@ -66,7 +66,7 @@ class _Answer:
 
 
 Finished = tuple[int, list[int], list[float]]
-"""Index of an answer, its tokens and log-probabilities; they may go on after its end."""
+"""Index of an answer, its tokens and log-probabilities; they may extend beyond its end."""
 
 
 class AnswerRows:
@@ -74,7 +74,7 @@ class AnswerRows:
 
     Args:
       prefill: reads the prompts.
-      empty: makes a cache of so many rows.
+      empty: number of rows -> an empty cache.
       caches: existing caches by number of rows.
       request: options of the call.
       end_tokens: tokens that end an answer.
@@ -127,7 +127,7 @@ class AnswerRows:
             yield from self._leave()
 
     def _size(self, answers: int) -> int:
-        """The smallest allowed number of rows for so many answers, or the largest."""
+        """The smallest allowed number of rows that holds the answers, or the largest allowed."""
         return next((size for size in self._sizes if size >= answers), self._sizes[-1])
 
     def _open(self, answers: int) -> None:

@@ -23,7 +23,7 @@ _PREDICTED = 64  # tokens whose probabilities are computed in one call
 
 
 class Inspection(NamedTuple):
-    """What the decoder computed for a prompt of p tokens and a continuation of t tokens.
+    """Internals of the decoder for a prompt of p tokens and a continuation of t tokens.
 
     Attributes:
       text: prompt and continuation as the model reads them.

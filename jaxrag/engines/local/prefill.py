@@ -123,13 +123,13 @@ def group_equal(jobs: Iterable[PrefillJob]) -> dict[PrefillJob, list[int]]:
 
 
 class PrefilledRow(NamedTuple):
-    """What one step read of a job.
+    """Part of a job that one step has read.
 
     Attributes:
       number: index of the job.
-      row: of the cache.
+      row: row of the cache.
       start: position of the step's first token.
-      end: position after its last one.
+      end: position after its last token.
       done: whether the job has been read to its end.
     """
 
@@ -160,11 +160,11 @@ _Key = tuple[int, tuple[int, ...]]  # the cache's slots and all tokens up to a c
 
 
 class DecoderNetwork(NamedTuple):
-    """A decoder and where it runs.
+    """A decoder with its parameters and devices.
 
     Attributes:
       decoder, params: the network.
-      mesh: devices that ``params`` are sharded over; None is one device.
+      mesh: devices that ``params`` are sharded over; None for a single device.
       shared_bytes: memory for shared prefixes kept between calls; 0 shares nothing.
     """
 
@@ -214,7 +214,7 @@ class Prefill:
             yield slots, PrefillGroup(self, jobs, list(numbers), given)
 
     def take(self, slots: int) -> _PrefillRows:
-        """Rows for sequences of so many slots; see `give_back`."""
+        """Rows for sequences of ``slots`` slots; see `give_back`."""
         slots = _up(slots)
         rows, self._free = self._free, None
         if rows is not None and rows.slots == slots:
@@ -366,7 +366,7 @@ class PrefillGroup:
         return step
 
     def _alone(self) -> bool:
-        """Whether one row after the other takes fewer calls than all rows at once."""
+        """Whether reading the rows one by one takes fewer calls than reading all at once."""
         wide, chunk = self._prefill.wide, self._prefill.chunk
         if self._waiting or wide == chunk:
             return False

@@ -22,7 +22,7 @@ def scored(
 
     Args:
       prefill: of the model.
-      jobs: what is read (prompt and continuation without its last token) and the continuation;
+      jobs: tokens to prefill (prompt and continuation without its last token), the continuation;
         ``wanted`` is the position before the continuation.
     """
     values = [np.zeros(len(tokens), np.float32) for _, tokens in jobs]

@@ -1,8 +1,8 @@
 """Tests whether a row's results are bit-identical in programs of other shapes.
 
-For models of a real size they mostly are on CPUs, but nothing guarantees it, so the model's first
-and output layers are tested. Where it holds, the last answers can be decoded in fewer rows, and the
-last prompts read one after the other without idle rows.
+On CPUs, models of realistic size mostly are invariant, but nothing guarantees it, so the model's
+first and output layers are tested. If they are, the last answers can be decoded in fewer rows, and
+the last prompts read one by one without idle rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SLOTS = 128
 
 
 def tail_rows(decoder: Decoder, params: dict[str, Any], rows: int, few: int) -> int:
-    """``few`` if so many decoding rows give the bits of ``rows`` and its halves; else ``rows``.
+    """``few`` if decoding ``few`` rows gives the bits of ``rows`` and its halves, else ``rows``.
 
     The decoder's layers are not stacked, and its parameters are on one device.
     """
@@ -43,7 +43,7 @@ def tail_rows(decoder: Decoder, params: dict[str, Any], rows: int, few: int) -> 
 
 
 def wide_chunk(decoder: Decoder, params: dict[str, Any], rows: int, chunk: int, wide: int) -> int:
-    """``wide`` if prefilling so many tokens of one row gives the bits of ``rows``; else ``chunk``.
+    """``wide`` if prefilling one row by ``wide`` tokens gives the bits of ``rows``, else ``chunk``.
 
     ``rows`` are prefilled by ``chunk`` tokens each; ``wide`` is a multiple of ``chunk``.
     """

@@ -50,7 +50,7 @@ class Bandit(NamedTuple):
     Attributes:
       init: key -> state.
       values: state, context [d] -> `Values` of all arms.
-      select: state, context [d], key -> the arm to play, from 0; the first of equal ones.
+      select: state, context [d], key -> the arm to play, from 0; ties go to the first.
         Deterministic policies ignore the key.
       update: state, context [d], arm, reward -> state after one round.
       fit: state, key -> state: trains the networks; the identity for policies without networks.

@@ -6,7 +6,7 @@ width of the reward's gradient g under the confidence matrix Z, to which each ro
 arm that was played. g is taken at the weights that the arm was chosen with; training (`Bandit.fit`)
 comes after.
 
-`paper` and `released` are what ARS-RAG writes and what Zhou et al.'s public code does.
+`paper` follows ARS-RAG's text, `released` Zhou et al.'s public code.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from jaxrag.types import InputError
 
 
 def oracle(rewards: Float[Array, "t a"]) -> Int[Array, " t"]:
-    """The best arm of each round, known from all rewards; the first of equal ones."""
+    """The best arm of each round, known from all rewards; ties go to the first."""
     return jnp.argmax(rewards, axis=1)
 
 
 def best_fixed_arm(rewards: Float[Array, "t a"]) -> Int[Array, ""]:
-    """The arm with the highest mean reward over all rounds; the first of equal ones."""
+    """The arm with the highest mean reward over all rounds; ties go to the first."""
     return jnp.argmax(jnp.mean(rewards, axis=0))
 
 

@@ -241,7 +241,7 @@ class TrainR3:
     def _evaluation(
         self, dataset: Dataset, index: SidrIndex, llm: LanguageModelTool, store: Store
     ) -> Evaluate:
-        """Of each question, whether the answer ("rag_accuracy") and the first passage that was read
+        """Whether the answer to a question ("rag_accuracy") and the first passage that was read
         ("ir_accuracy") contain a gold answer.
         """
         questions = dataset.questions[: self.evaluation_limit or None]

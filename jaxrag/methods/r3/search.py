@@ -75,7 +75,7 @@ class BetaSearch:
     m: int = 20
 
     def at(self, encoder: SidrEncoder, step: int) -> Search:
-        """See `Searcher.at`; its metrics are the seconds."""
+        """See `Searcher.at`; its metrics are the seconds of search."""
 
         def search(texts: Sequence[str]) -> Found:
             began = time.monotonic()

@@ -44,7 +44,7 @@ from jaxrag.training.optimisation import TrainState, TrainStep
 from jaxrag.types import InputError
 
 Logprobs = list[tuple[float, ...]]
-"""Of the first passages retrieved for a question, log P(y|q,d) of each answer y."""
+"""log P(y|q,d) of each answer y, for the first passages retrieved for a question."""
 
 
 class _Order:

@@ -38,7 +38,7 @@ _KEY = "sidr"  # field of config.json with the settings that a BERT does not hav
 _CHUNK = 16  # tokens of each text whose logits are in memory at once
 
 Towers = dict[str, Any]
-"""Parameters of a network for questions and one for passages, under "query" and "passage"; or of
+"""Parameters of two networks, for questions under "query" and for passages under "passage"; or of
 one network for both, under "both"."""
 
 
@@ -189,7 +189,7 @@ def load_sidr(
     first: int | None = None,
     scale: float = 1.0,
 ) -> tuple[SidrNetwork, dict[str, Any]]:
-    """One network and its parameters; from a plain BERT, the initial ones of a training.
+    """A network and its parameters; a plain BERT gives the initial parameters of a training.
 
     Args:
       path: directory of a checkpoint.

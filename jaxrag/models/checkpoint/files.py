@@ -122,7 +122,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; InputError, with file and line, if there is none."""
+    """The object in a JSON file; InputError, with file and line, if it holds no valid object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -44,7 +44,7 @@ def load_decoder(
 
 
 def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters with those of all layers in one array, [l ...], under the name "stack"."""
+    """Parameters with each layer parameter stacked over layers, [l ...], under the key "stack"."""
     found: dict[str, Any] = {}
     for name, array in arrays.items():
         layer = re.fullmatch(r"(model\.layers)\.(\d+)\.(.*)", name)

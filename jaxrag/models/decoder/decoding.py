@@ -24,7 +24,7 @@ from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sampling import TokenSampling, logprobs_of, sample_tokens
 
 STEPS = 8
-"""Most new tokens of one call of `decode`, after which the host can check for stop strings."""
+"""Limit of new tokens of a `decode` call, after which the host can check for stop strings."""
 
 
 class DecodingRows(NamedTuple):
@@ -48,7 +48,7 @@ class DecodingLimits(NamedTuple):
 
     Attributes:
       count: most new tokens of a row.
-      steps: most steps of one call, at most `STEPS`.
+      steps: limit of steps of a call, at most `STEPS`.
       enough: the call ends once this many rows have finished.
       ends: mask of the tokens that finish a row.
     """

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Family(NamedTuple):
-    """What tells a family from the plain Llama layer.
+    """Differences of a family from the plain Llama layer.
 
     Attributes:
       architecture: its class in transformers, for exported checkpoints.

@@ -48,7 +48,7 @@ def inspect(
     Args:
       decoder, params: the network.
       cache: of the previous tokens.
-      tokens: the chunk; those after the end of a row's text may be arbitrary.
+      tokens: token ids of the chunk; ids after the end of a row's text may be arbitrary.
       start: position and slot of each row's first token.
       layer: whose states are requested, from 0.
 

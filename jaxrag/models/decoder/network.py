@@ -220,7 +220,7 @@ class Decoder(nn.Module):
           positions: of each token in its text, from 0.
           where: mask of the slots that each token attends to, including its own.
           cache: of the previous tokens.
-          slot: of the first token; a scalar, or one for each row.
+          slot: slot of the first token; a scalar, or one for each row.
 
         Returns:
           Normalised hidden states, the input of `logits`; and the updated cache.

@@ -22,7 +22,7 @@ from jaxrag.models.cache import Cache, empty_cache
 from jaxrag.models.t5.decoding import T5Answers, T5Limits, next_logits, start_answers
 from jaxrag.models.t5.network import T5
 
-_NONE = -jnp.inf  # the score of an empty place
+_NONE = -jnp.inf  # score of an empty slot
 
 
 class Hypotheses(NamedTuple):
@@ -145,7 +145,7 @@ def _begin(model: T5, begun: T5Answers, beams: int) -> BeamState:
 def _continue(
     model: T5, params: Any, now: BeamState, limits: T5Limits, kinds: int
 ) -> tuple[Hypotheses, Int[Array, "b k"], Int[Array, "b k"], Cache]:
-    """The best continuations by one token, so many that ``beams`` remain whichever end.
+    """The best one-token continuations, enough that ``beams`` remain whichever of them end.
 
     Returns:
       Continuations, the beams that they continue, their new tokens, and the cache of all beams.

@@ -1,4 +1,4 @@
-"""Greedy and sampled answers of a T5, and scores of given ones, as programs of fixed shape.
+"""Greedy and sampled answers of a T5, and scores of given answers, as programs of fixed shape.
 
 Sources of a batch are right-padded to one length. Their answers grow in step, so all rows write to
 the same slot of the cache. A row's result depends on its own source, its number and the shapes, not

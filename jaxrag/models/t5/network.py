@@ -288,7 +288,7 @@ class T5(nn.Module):
     def encode(
         self, tokens: Int[Array, "b s"], where: Bool[Array, "b s"], *, deterministic: bool = True
     ) -> Float[Array, "b s d"]:
-        """The encoder's last hidden states; those of padding are meaningless."""
+        """The encoder's last hidden states; states of padding are meaningless."""
         positions = jnp.arange(tokens.shape[1])
         with matmul_precision(self.dtype):
             bias = self.encoder.bias(positions, positions)

@@ -73,7 +73,7 @@ class Bm25:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name in tables."""
         return "BM25"
 
     def open(self, passages: Passages, cache: Path) -> Bm25Index:
@@ -134,7 +134,7 @@ class Bm25Index:
         settings: Bm25 = _DEFAULTS,
         verify: bool | None = None,
     ) -> Bm25Index:
-        """Opens what `build` wrote with the same settings from the same corpus.
+        """Opens an index that `build` wrote with the same settings from the same corpus.
 
         ``verify`` compares the hashes of all files; None does so up to 1 GiB.
 
@@ -170,7 +170,7 @@ class Bm25Index:
 
 
 def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
-    """The ``k`` largest scores; equal ones in the order of rows."""
+    """The ``k`` largest scores; equal scores in the order of rows."""
     k = min(k, len(scores))
     last = np.partition(scores, -k)[-k]
     above, level = np.flatnonzero(scores > last), np.flatnonzero(scores == last)
@@ -180,7 +180,7 @@ def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
 
 
 def _source(passages: Passages, settings: Bm25) -> dict[str, Any]:
-    """What an index is made from: corpus, settings, versions of the libraries."""
+    """Sources of an index: corpus, settings, versions of the libraries."""
     packages = ("bm25s", "PyStemmer") if settings.stemmer != "none" else ("bm25s",)
     return {
         "settings": dataclasses.asdict(settings),

@@ -1,4 +1,4 @@
-"""The manifest of an index directory: what the index was made from, and its finished files.
+"""The manifest of an index directory: the sources of the index, and its finished files.
 
 Files are written under another name, flushed to disk and renamed, and only then recorded in
 ``manifest.json``, which is replaced in the same way. So whenever a build is killed, the manifest
@@ -36,7 +36,7 @@ class File(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What an index was made from (``settings``, plain JSON) and its finished files."""
+    """Sources of an index (``settings``, plain JSON) and its finished files."""
 
     kind: str
     settings: Mapping[str, Any]

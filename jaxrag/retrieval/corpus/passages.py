@@ -38,7 +38,7 @@ class Passages:
 
     @classmethod
     def open(cls, directory: str | Path) -> Passages:
-        """Opens what `write_passages` wrote.
+        """Opens a directory of `write_passages`.
 
         Raises:
           InputError: the directory is missing or unfinished, or a file is missing or damaged.

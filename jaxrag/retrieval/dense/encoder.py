@@ -1,4 +1,4 @@
-"""Dense encoders: texts to vectors by a BERT-like network, or by one for each side."""
+"""Dense encoders: texts to vectors by a BERT-like network, or by two, for queries and passages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Pooling = Literal["mean", "cls"]
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSettings:
-    """How a network's states become vectors.
+    """How a network's hidden states become vectors.
 
     Attributes:
       pooling: "mean" of all tokens' states, or the first token's ("cls").
@@ -59,7 +59,7 @@ class EncoderSettings:
 
 
 class Description(NamedTuple):
-    """What determines an encoder's vectors, read without loading its weights."""
+    """All that determines an encoder's vectors, read without loading its weights."""
 
     identity: str
     dimension: int
@@ -247,7 +247,7 @@ class BiEncoder:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """The checkpoint of passages, and that of queries where it is another one."""
+        """The checkpoint for passages, and the one for queries if it differs."""
         return (self.checkpoint, self.query_checkpoint)[: 2 if self.query_checkpoint else 1]
 
     def load(self) -> TextEncoder:

@@ -160,7 +160,7 @@ class Exact:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """The encoder's."""
+        """Checkpoints of the encoder."""
         return self.encoder.checkpoints
 
     @property

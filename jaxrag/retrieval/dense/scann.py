@@ -47,7 +47,7 @@ _BLOCK = 32  # queries that ScaNN gets together: see `ScannIndex._candidates`
 
 @dataclasses.dataclass(frozen=True)
 class ScannSettings:
-    """How an index is trained.
+    """Settings of an index's training.
 
     Attributes:
       metric: how passages are scored, <q, p> or -|q - p|^2.
@@ -145,7 +145,7 @@ class ScannIndex:
         leaves_to_search: int | None = None,
         verify: bool | None = None,
     ) -> ScannIndex:
-        """Opens what `build` trained with the same settings.
+        """Opens an index that `build` trained with the same settings.
 
         ``leaves_to_search`` trades speed for recall; None searches an eighth of the leaves, or more
         if those hold fewer than about 8,000 rows. The recall depends on the data: where neighbours
@@ -234,7 +234,7 @@ def is_trained(directory: Path, manifest: Manifest, settings: ScannSettings) -> 
 def _place(
     directory: Path, matrix: Manifest, settings: ScannSettings
 ) -> tuple[Path, dict[str, Any]]:
-    """The folder of the index of a matrix, beside it, and what the index is made from."""
+    """The folder of the index beside its matrix, and the manifest's settings of the index."""
     source = {"matrix": matrix.content, "training": dataclasses.asdict(settings)}
     return directory / f"scann-{digest(canonical(source))[:8]}", source
 
@@ -278,10 +278,10 @@ class Scann:
     """A ScaNN index, trained on first use.
 
     Attributes:
-      encoder: of queries and passages.
-      metric: how passages are scored.
-      leaves: partitions; 0 chooses for the corpus's size.
-      leaves_to_search: of them; 0 chooses.
+      encoder: encoder of queries and passages.
+      metric: similarity of query and passage.
+      leaves: number of partitions; 0 chooses by the corpus's size.
+      leaves_to_search: number of partitions searched for a query; 0 chooses.
     """
 
     encoder: BiEncoder = BiEncoder()
@@ -293,7 +293,7 @@ class Scann:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """The encoder's."""
+        """Checkpoints of the encoder."""
         return self.encoder.checkpoints
 
     @property

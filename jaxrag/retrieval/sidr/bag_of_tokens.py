@@ -68,7 +68,7 @@ class BagTokenizer:
     def of(
         cls, tokenizer: PreTrainedTokenizerFast, *, first: int = 999, max_length: int = 128
     ) -> BagTokenizer:
-        """Of a loaded tokenizer; raises as `load` does."""
+        """The token sets of a loaded tokenizer; raises as `load` does."""
         size = len(tokenizer)
         if not 0 <= first < size:
             raise InputError(
@@ -147,7 +147,7 @@ class BagOfTokens:
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> BagOfTokens:
-        """Opens what `build_bag_of_tokens` wrote with the same tokenizer from the same corpus.
+        """Opens the index that `build_bag_of_tokens` wrote with the same tokenizer and corpus.
 
         The JAX ``devices`` search, by default all of this process. ``verify`` compares the hashes
         of all files; None does so up to 1 GiB.

@@ -40,7 +40,7 @@ class Match(NamedTuple):
     Attributes:
       question, passage: the texts.
       score: the sum of all terms.
-      terms: those above 0, largest first; equal ones by token id.
+      terms: terms above 0, largest first; equal terms by token id.
     """
 
     question: str
@@ -52,7 +52,7 @@ class Match(NamedTuple):
 def explain(index: SidrIndex, question: str, rows: Sequence[int]) -> list[Match]:
     """The terms of the scores by which ``index`` orders the passages at ``rows`` for a question.
 
-    Weights are those that the search multiplies: in late search the vectors of both texts, in beta
+    Weights are the factors in the search's score: in late search the vectors of both texts, in beta
     search the passage's tokens, in alpha search the question's, and stored vectors as stored.
     """
     encoder = index.encoder

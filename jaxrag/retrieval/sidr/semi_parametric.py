@@ -125,7 +125,7 @@ class PassageVectors:
     Args:
       encoder: of passages.
       passages: the corpus.
-      limit: most vectors kept, the least recently used go first; 8 bytes an entry.
+      limit: limit of cached vectors, least recently used evicted first; 8 bytes an entry.
     """
 
     def __init__(self, encoder: SidrEncoder, passages: Passages, *, limit: int = 100_000) -> None:

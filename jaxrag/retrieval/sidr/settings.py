@@ -31,7 +31,7 @@ class Sidr:
 
     Attributes:
       checkpoint: a trained SiDR (a directory of one tower, or of two), or a BERT as in `Local`,
-        which is SiDR before its training.
+        as the start of a training.
       search: "late", "beta", "alpha" or "parametric".
       m: number of passages that late search reranks, and so the most it returns.
       top: entries that a vector keeps, besides those of the text's own tokens; the index of "alpha"
@@ -102,7 +102,7 @@ class Sidr:
         )
 
     def _directory(self, passages: Passages, cache: Path) -> Path:
-        """Where the index of a corpus is stored: one of token sets for every tokenizer."""
+        """Where the index of a corpus is stored; token sets are indexed once per tokenizer."""
         path = self.located()
         if self._over_tokens:
             what = self._bags(path).identity

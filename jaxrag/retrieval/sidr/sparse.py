@@ -66,7 +66,7 @@ class SparseIndex:
         devices: Sequence[Any] | None = None,
         verify: bool | None = None,
     ) -> SparseIndex:
-        """Opens what `build_sparse` wrote from the same corpus with the ``encoder`` of an identity.
+        """Opens the index of `build_sparse` for a corpus and an ``encoder`` (its identity).
 
         The JAX ``devices`` search, by default all of this process. ``verify`` compares the hashes
         of all files; None does so up to 1 GiB.
@@ -97,12 +97,12 @@ class SparseIndex:
 
     @property
     def vocabulary(self) -> int:
-        """Length of a query's vector."""
+        """Dimension of a query's vector."""
         return self.manifest.settings["vocabulary"]
 
     @property
     def length(self) -> int:
-        """Entries of a passage."""
+        """Stored entries per passage."""
         return self.manifest.settings["length"]
 
     def vectors(

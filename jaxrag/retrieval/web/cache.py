@@ -58,9 +58,9 @@ class WebCache:
         """The edition of a run: the newest, or a new one if that is too old.
 
         Args:
-          source: canonical JSON of what determines results.
-          fresh_after_days: age from which a new edition begins; 0 is never.
-          offline: whether no new one may begin.
+          source: canonical JSON of all that determines results.
+          fresh_after_days: age in days after which a new edition begins; 0 never begins one.
+          offline: whether no new edition may begin.
 
         Raises:
           InputError: offline, and there is no edition.
@@ -93,7 +93,7 @@ class WebCache:
         return found
 
     def keep(self, source: str, edition: str, query: str, pages: Sequence[WebPage]) -> StoredSearch:
-        """Stores a search, unless another process has stored it before; returns what is stored.
+        """Stores a search unless another process has done so; returns the stored result.
 
         Raises:
           SearchRefusedError: two pages have the same row.

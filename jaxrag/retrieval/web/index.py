@@ -54,7 +54,7 @@ class Web:
       patience: seconds for which a search is retried before the run stops.
       offline: whether only stored searches are used, and no request is sent.
       fresh_after_days: age in days from which stored searches are no longer used and a new edition
-        begins; 0 is never.
+        begins; 0 never begins one.
     """
 
     engine: Literal["brave", "searxng"] = "brave"
@@ -94,7 +94,7 @@ class Web:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name in tables."""
         return {"brave": "Brave", "searxng": "SearXNG"}[self.engine]
 
     def open(self, passages: Passages, cache: Path) -> TextRetriever:
@@ -213,9 +213,9 @@ class WebIndex:
     A query is sent once in an edition; after that its results come from the file.
 
     Args:
-      client: the engine; None uses stored searches only.
+      client: client of the engine; None uses stored searches only.
       cache: the stored searches.
-      source: canonical JSON of what determines results: engine, address, count.
+      source: canonical JSON of all that determines results: engine, address, count.
       edition: when the edition of this run began (see `WebCache.edition`).
       count: requested results, and so the largest ``k``.
       concurrency: most simultaneous requests.

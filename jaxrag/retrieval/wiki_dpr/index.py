@@ -66,7 +66,7 @@ class WikiDpr:
     Attributes:
       source: folder of the published files; needed until they are imported.
       path: directory of the import; "" is "wiki_dpr" in the cache.
-      encoder: of questions; the one that matches the vectors.
+      encoder: encoder of questions; must match the vectors.
       metric: "l2", as in ERRR, or "inner_product", for which DPR was trained.
       exact: whether every passage is scored for every query; otherwise ScaNN searches.
       leaves, leaves_to_search: as in `Scann`.
@@ -93,7 +93,7 @@ class WikiDpr:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name in tables."""
         return f"WikiDPR, {'exact' if self.exact else 'ScaNN'}"
 
     def open(self, passages: Passages, cache: Path) -> Retriever:
@@ -196,7 +196,7 @@ def import_published(
 
 
 def _begin(directory: Path, described: dict[str, Any]) -> None:
-    """Records what is imported, or refuses to resume with something else."""
+    """Records the source of the import, or refuses to resume from another source."""
     if (directory / manifests.NAME).exists():
         check_settings(directory, read_manifest(directory, _IMPORT).settings, described)
     elif any(path.name != ".lock" for path in directory.iterdir()):
@@ -221,10 +221,10 @@ def _passages(published: Published, directory: Path) -> Passages:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedVectors:
-    """Stands for the passage encoder of imported vectors, which is not available.
+    """Placeholder for the passage encoder of imported vectors, which is not available.
 
     Attributes:
-      identity: canonical JSON of what was imported.
+      identity: canonical JSON of the imported files.
       dimension: length of a vector.
       queries: the matching encoder of questions.
     """
@@ -235,10 +235,10 @@ class PublishedVectors:
 
     @classmethod
     def of(cls, directory: Path, queries: TextEncoder) -> PublishedVectors:
-        """Of a finished import.
+        """The vectors of a finished import.
 
         Raises:
-          InputError: there is none, or its vectors are not as long as those of ``queries``.
+          InputError: nothing is imported, or dimensions differ from those of ``queries``.
         """
         settings = read_manifest(directory / VECTORS, KIND).settings
         dimension = settings["dimension"]

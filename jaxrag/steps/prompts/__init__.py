@@ -111,7 +111,7 @@ class PromptSet:
           InputError: this set lacks it.
         """
         if name not in self.roles:
-            raise InputError(f"{self.path} has no [{name}], which this method asks for: add it.")
+            raise InputError(f"{self.path} has no [{name}], which this method uses: add it.")
         return self.roles[name]
 
     def render(self, passages: Sequence[Passage]) -> str:

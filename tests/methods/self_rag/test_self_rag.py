@@ -166,7 +166,7 @@ def test_prompts_that_do_not_fit() -> None:
     model = Reflecting({"": ("Rome.", [0.5], "end")}, {})
     with pytest.raises(InputError, match=r"\[direct\] is a chat; a Self-RAG checkpoint continues"):
         answered(model, reader=Reader(prompts="self_rag"))
-    with pytest.raises(InputError, match=r"\[retrieval_needed\], which this method asks for"):
+    with pytest.raises(InputError, match=r"\[retrieval_needed\], which this method uses"):
         answered(model, mode="prompted", reader=Reader(prompts="small"))
 
 

@@ -36,7 +36,7 @@ from jaxrag.types import InputError
 
 BANDITS = "bandits"
 LAMBDAS = (0.0, 0.01, 0.02, 0.03, 0.04)
-"""Of the paper's appendix C."""
+"""Penalties lambda of the paper's appendix C."""
 
 
 @dataclasses.dataclass(frozen=True)
