@@ -175,7 +175,7 @@ def test_a_foreign_config_is_refused(tmp_path: Path, junk: str) -> None:
         start(tmp_path)
 
 
-def test_directories_that_are_no_runs(tmp_path: Path) -> None:
+def test_directories_without_a_run_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run directory"):
         read_run(tmp_path)
     (tmp_path / "answers.jsonl").touch()
@@ -185,7 +185,7 @@ def test_directories_that_are_no_runs(tmp_path: Path) -> None:
         start(tmp_path / "answers.jsonl")
 
 
-def test_answers_to_questions_that_were_not_asked(tmp_path: Path) -> None:
+def test_answers_to_other_questions_are_refused(tmp_path: Path) -> None:
     with start(tmp_path) as run:
         run.append([line("stranger")])
         with pytest.raises(InputError, match="not in this run: stranger"):

@@ -37,7 +37,7 @@ def test_the_baseline_can_be_named(runs: list[Path]) -> None:
     assert next(row.baseline for row in summarise(runs, baseline="other")) == ""
 
 
-def test_two_runs_of_a_method_are_told_apart(tmp_path: Path) -> None:
+def test_two_runs_of_a_method_have_different_labels(tmp_path: Path) -> None:
     paths = [fabricate.run(tmp_path / name, "dtr", n=10) for name in ("low", "high")]
     other = fabricate.run(tmp_path / "nq", "dtr", n=10, dataset="nq")
     found = summarise([paths[0], other, paths[1]])

@@ -39,7 +39,9 @@ def small(tmp_path_factory: Any) -> Run:
     return dataclasses.replace(run, method=method, index=Bm25())
 
 
-def test_a_run_is_told_then_done_then_known(small: Run, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_run_is_planned_executed_and_resumed(
+    small: Run, tmp_path: Path, monkeypatch: Any
+) -> None:
     before = plan(small, tmp_path / "run").index
     assert before is not None and before.directory is not None
     assert (before.name, before.state, before.bytes) == ("BM25", "not built yet", None)

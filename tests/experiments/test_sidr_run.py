@@ -40,7 +40,7 @@ def searching(run: Run, search: Any, **changes: Any) -> Run:
 
 
 @pytest.mark.parametrize("search", ["late", "alpha"])
-def test_a_run_is_told_then_done_then_known(
+def test_a_run_is_planned_executed_and_resumed(
     small: Run, tmp_path: Path, monkeypatch: Any, search: Any
 ) -> None:
     run = dataclasses.replace(searching(small, search), cache=str(tmp_path / "cache"))
@@ -68,7 +68,7 @@ def test_a_run_is_told_then_done_then_known(
 
 
 @pytest.mark.parametrize("search", ["beta", "parametric"])
-def test_what_is_amiss_is_told(small: Run, tmp_path: Path, search: Any) -> None:
+def test_a_damaged_index_is_reported(small: Run, tmp_path: Path, search: Any) -> None:
     run = dataclasses.replace(searching(small, search), cache=str(tmp_path))
     dataset, _ = load_questions(run, tmp_path)
     index: Any = run.index
@@ -117,7 +117,7 @@ def test_the_index_of_vectors_leaves_the_texts_own_tokens_out(small: Run) -> Non
     assert index.encoder.own_tokens  # of questions they stay
 
 
-def test_what_will_not_do_is_told(small: Run, tmp_path: Path) -> None:
+def test_invalid_settings(small: Run, tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"search": "gamma"}, "search is 'gamma'; allowed are late, beta"),
         ({"m": 0}, "m is 0"),

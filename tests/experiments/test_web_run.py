@@ -57,7 +57,7 @@ def afresh(run: Run) -> None:
     (Path(run.cache) / "store.sqlite").unlink()
 
 
-def test_a_run_is_told_then_done_then_repeated_without_the_web(small: Run, tmp_path: Path) -> None:
+def test_a_run_is_planned_executed_and_repeated_offline(small: Run, tmp_path: Path) -> None:
     with serving() as server:
         run = web(small, server)
         assert "no search is stored" in run.index.status(None, Path(run.cache)).state

@@ -45,7 +45,7 @@ def test_shares_of_gold_passages_by_hand(job: recall.Recall) -> None:
     assert 0 < found["recall@5"].mean() < 1
 
 
-def test_stopped_after_a_row_it_goes_on(
+def test_an_interrupted_comparison_resumes(
     job: recall.Recall, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     outcome = job.execute(tmp_path / "whole")

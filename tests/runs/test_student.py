@@ -77,7 +77,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_what_a_job_leaves(tmp_path: Path) -> None:
+def test_files_of_a_finished_job(tmp_path: Path) -> None:
     settings, work = made(tmp_path), tmp_path / "work"
     trained = settings.execute(work).path
     assert trained == work / "optimizer"
@@ -224,12 +224,12 @@ def broken(number: int, **changes: Any) -> list[dict[str, Any]]:
         ([{"target": "a"}], "not a JSON object with a 'question_id'"),
     ],
 )
-def test_pairs_that_will_not_do(tmp_path: Path, some: Any, told: str) -> None:
+def test_invalid_pairs(tmp_path: Path, some: Any, told: str) -> None:
     with pytest.raises(InputError, match=told):
         read_pairs(write(tmp_path / "pairs", some))
 
 
-def test_pairs_that_are_read(
+def test_valid_pairs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = broken(5, target=None)
@@ -246,7 +246,7 @@ def test_pairs_that_are_read(
             locate_pairs(spec)
 
 
-def test_settings_that_will_not_do() -> None:
+def test_invalid_settings() -> None:
     for more, told in (
         ({"task": "poems"}, "task is 'poems'"),
         ({"evaluated": -1}, "evaluated is -1"),

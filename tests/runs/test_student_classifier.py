@@ -66,7 +66,7 @@ def begin(kind: str, directory: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["t5", "decoder"])
-def test_a_run_hears_what_was_learned(kind: str, tmp_path: Path) -> None:
+def test_a_run_uses_the_trained_classifier(kind: str, tmp_path: Path) -> None:
     how = StudentTraining(
         steps=40, batch=8, microbatch=8, learning_rate=1e-2, evaluate_every=40, save_every=40,
         best="accuracy",

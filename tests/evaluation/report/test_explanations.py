@@ -51,7 +51,7 @@ def test_lines_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert explanations.read(tmp_path) == [line(2)]
 
 
-def test_the_table_tells_everything() -> None:
+def test_the_table_has_marks_weights_and_shares() -> None:
     console = Console(width=110)
     with console.capture() as capture:
         console.print(explanations.table(line(2)))

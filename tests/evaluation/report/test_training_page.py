@@ -163,7 +163,7 @@ def test_a_training_that_has_just_begun(tmp_path: Path) -> None:
     assert not changed([read_training(path)]).rows
 
 
-def test_what_is_no_training(tmp_path: Path) -> None:
+def test_invalid_training_directories(tmp_path: Path) -> None:
     run = fabricate.run(tmp_path / "run", "dtr", n=3)
     path = training(tmp_path / "a")
     with pytest.raises(InputError, match="one or the other"):
