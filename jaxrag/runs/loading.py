@@ -31,7 +31,7 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _log.warning("another process is building here: waiting for %s", lock)
+            _log.warning("another process is building the data or index: waiting for %s", lock)
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 

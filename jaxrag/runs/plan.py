@@ -111,7 +111,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
     """Plans what `jaxrag.runs.run.execute` would do with ``run`` in ``workdir``.
 
     Raises:
-      InputError: the run would be refused, as far as can be told without models and index.
+      InputError: the run would be refused, as far as known without models and index.
     """
     cache, needs = Path(run.cache), run.method.needs
     check_needs(run)
@@ -179,7 +179,9 @@ def _model(role: str, settings: ModelSettings) -> ModelPlan:
         return dataclasses.replace(known, note="not on this machine")
     path = _on_disk(spec)
     if path is None:
-        return dataclasses.replace(known, note=f"{spec} is not here yet; the run downloads it")
+        return dataclasses.replace(
+            known, note=f"{spec} is not downloaded yet; the run downloads it"
+        )
     headers, size = list(_headers(path)), _BYTES.get(dtype, 4)
     weights = sum(header.elements for header in headers) * size
     if dtype == "auto" and path.is_dir():  # quantised weights stay as small as they are
