@@ -7,8 +7,8 @@ timed in turns within one process so that a busy machine slows all alike; on a m
 others read the ratios only. Ours is timed through ``search``, with its float64 scores, proof of
 exactness and Python rankings; the peers through their array interfaces: scipy's CSR product (one
 thread), torch's released orientation ``Q @ D.t()``, torch's best (MKL, 32-bit indices, D @ Q^T),
-each with its top 100, and bm25s with its numba backend, which knows no weights of a query's tokens.
-A peer that is not installed is left out (extra 'bench').
+each with its top 100, and bm25s with its numba backend, which has no weights of query tokens. A
+peer that is not installed is skipped (extra 'bench').
 
 Synthetic passages of about 72 distinct tokens: half from a Zipf law over the 29,523 tokens, half
 from one of 2,000 topics. Queries of 768 weighted tokens, of which about 22 hit a passage. Weights
@@ -180,7 +180,7 @@ def compare(ours: BagOfTokens, bags: list[np.ndarray], queries: np.ndarray) -> N
 
 
 def measure(rows: int, peers: bool) -> float:
-    """Builds, opens and searches an index of so many passages; milliseconds a query."""
+    """Builds, opens and searches an index of ``rows`` passages; milliseconds a query."""
     bags, queries = synthetic(rows)
     corpus, tokenizer = Numbered(rows), Given(bags)
     arguments = corpus, tokenizer

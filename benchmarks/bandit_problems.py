@@ -1,9 +1,9 @@
 """The test functions of the NeuralUCB paper: rewards that are known, for regret curves.
 
 Zhou et al. (2020) section 7.1, d = 20 and 4 arms: contexts x uniform on the unit sphere, standard
-normal noise on the rewards that are seen, and for the reward itself one of
+normal noise on the observed rewards, and expected rewards by one of
 
-- linear: 10 x'a (not in the paper; what LinUCB assumes),
+- linear: 10 x'a (not in the paper; LinUCB's assumption),
 - quadratic: 10 (x'a)^2,
 - matrix: x' A' A x,
 - cosine: cos(3 x'a),
@@ -31,9 +31,9 @@ class Problem(NamedTuple):
     """Rounds of a bandit whose rewards are known.
 
     Attributes:
-      contexts: of every round.
-      expected: reward of every arm without noise: regret is counted in it.
-      rewards: with noise: what a policy sees.
+      contexts: context of every round.
+      expected: expected reward of every arm, which regret is measured in.
+      rewards: observed rewards, with noise.
     """
 
     contexts: Float[Array, "t d"]
@@ -48,11 +48,11 @@ def problem(
 
     Args:
       kind: the reward function.
-      key: decides everything drawn.
+      key: seeds all draws.
       rounds: t.
       d: features of a context.
-      arms: how many.
-      noise: standard deviation of what is added to the rewards.
+      arms: number of arms.
+      noise: standard deviation of the noise on rewards.
 
     Raises:
       InputError: an unknown kind.

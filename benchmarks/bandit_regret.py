@@ -4,12 +4,12 @@
 
 20 features, 4 arms, 2,000 rounds and 10 seeds by default (Zhou et al. 2020, section 7.1, play
 10,000). Each seed draws functions, contexts, noise and initial weights; every policy gets the same.
-The neural ones have 32 hidden units an arm and, every 10 rounds, take at most 50 steps of Adam on
-shuffled minibatches of 64 of all that was played. Exploration factors are those with the least
-regret on the seeds 100 to 102, of {0.1, 0.3, 1, 3}; the figures are of other seeds.
+Neural policies have 32 hidden units an arm and, every 10 rounds, take at most 50 steps of Adam on
+shuffled minibatches of 64 of all plays. Exploration factors are those with the least regret on the
+seeds 100 to 102, of {0.1, 0.3, 1, 3}; the figures are of other seeds.
 
-Sublinear is told by the exponent: the slope of log regret on log rounds over the second half, whose
-interval over the seeds lies below 1 where regret grows more slowly than the rounds.
+The exponent is the slope of log regret on log rounds over the second half. Regret is sublinear if
+the exponent's interval over the seeds is below 1.
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ class Dual(NamedTuple):
     there, leaves it out.
 
     Attributes:
-      rows: their gradients, leaf by leaf with axes [c n+1] in front; zeros where there is none yet.
-      arms: which arm a row played.
-      inner: M, zero beyond the pulls there are.
-      pulls: how many there were; those beyond the first n are counted but not in Z.
+      rows: gradients of the pulls, leaf by leaf with axes [c n+1] in front; zeros in unused rows.
+      arms: arm that each row played.
+      inner: M, zero beyond the stored pulls.
+      pulls: number of pulls; pulls beyond the first n are counted but not in Z.
     """
 
     rows: list[Any]
@@ -52,7 +52,7 @@ def dual(network: Network, *, pulls: int, regularization: Positive = 1.0) -> Con
     """The whole of Z, as `confidence.full`, by the Gram matrix of the pulls.
 
     Args:
-      network: whose gradients they are.
+      network: network whose gradients the pulls give.
       pulls: n, the pulls of one arm (or of a shared network) that are kept. As many as there are
         rounds is always enough. Z of an arm that is pulled more often stays that of its first n
         pulls: its width is then an upper bound, because each pull makes a width smaller.

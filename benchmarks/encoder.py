@@ -6,8 +6,7 @@ All get the same texts and are timed in turns within one process, from strings t
 vectors, so that a busy machine slows all alike; compilation is not timed. sentence-transformers
 runs as it comes: it sorts texts by length itself and pads each batch of 32 to its longest. What
 our sorted buckets are worth is shown by our own network without them, every text padded to 256
-(the first 32 texts, timed once, since it takes so long). All is float32 but one row, which shows
-what bfloat16 gives.
+(the first 32 texts, timed once, since it is slow). All is float32 but one row in bfloat16.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def workloads() -> dict[str, np.ndarray]:
 
 
 def write_texts(encoder: Encoder, lengths: np.ndarray) -> list[str]:
-    """Random words that make texts of so many tokens, [CLS] and [SEP] counted."""
+    """Texts of random words with the given numbers of tokens, [CLS] and [SEP] included."""
     vocabulary = sorted(w for w in encoder.tokenizer.get_vocab() if w.isascii() and w.isalpha())
     random = np.random.default_rng(0)
     texts = [" ".join(random.choice(vocabulary, length - 2)) for length in lengths]
@@ -90,7 +89,7 @@ def contestants(encoder: Encoder) -> dict[str, Embed]:
 
 
 def measure(found: dict[str, Embed], texts: list[str], rounds: int) -> dict[str, list[float]]:
-    """Texts a second of each in each round, after one that compiles and checks the vectors."""
+    """Texts per second of each side in each round, after one that compiles and checks."""
     given = {name: texts[:32] if name == PADDED else texts for name in found}
     vectors = {name: embed(given[name]) for name, embed in found.items()}
     for name, other in vectors.items():

@@ -2,14 +2,14 @@
 
     python -m benchmarks.generation [rounds] [only NAME...]
 
-The prompts are those of runs on the factbook: a third each of questions alone, questions with a
+The prompts come from runs on the factbook: a third each of questions alone, questions with a
 passage, and pseudo-contexts, up to 48 new tokens, all ending at a line end, decoded greedily in
 float32 from the weights of SmolLM2-135M-Instruct. Scoring is the log-probability of 256 questions
 given a passage, as query-likelihood reranking asks for. Each side gets the messages and gives
 texts, at its own best settings: vLLM with prefix caching and both cores, transformers sorted by
-length in batches of 32. Nothing is kept from round to round. A side that is not installed is left
-out, and said so. Compilation is not timed but printed. Where the host gives part of the processors
-to others meanwhile, the shares that each side lost are printed, and the ratio of what it had.
+length in batches of 32. Caches are cleared between rounds. A side that is not installed is skipped
+with a note. Compilation is not timed but printed. If the host gives part of the processor time to
+other machines meanwhile, the shares that each side lost are printed, and ratios corrected for them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Work(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What came of a workload: texts or log-probabilities, and tokens read and written."""
+    """Results of a workload: texts or log-probabilities, and numbers of tokens read and written."""
 
     values: Sequence[Any]
     prompt_tokens: int
@@ -58,7 +58,7 @@ class Made(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One of those compared: what it does, and how it forgets the prompts of the round before."""
+    """A contestant: runs a workload, and clears its caches between rounds."""
 
     run: Callable[[Work], Made]
     forget: Callable[[], object] = lambda: None
@@ -76,7 +76,7 @@ def workloads(cache: Path) -> dict[str, Work]:
 
 
 def of_model(model: LanguageModel, forget: Callable[[], object]) -> Side:
-    """Any engine of ours."""
+    """A contestant from one of our engines."""
 
     def run(work: Work) -> Made:
         if work.texts:
@@ -221,7 +221,7 @@ def compare(name: str, work: Work, found: dict[str, Side], rounds: int) -> None:
 
 
 def ratio(theirs: Sequence[Taken], ours: Sequence[Taken], of: Callable[[Taken], float]) -> float:
-    """The median over rounds of their time by ours."""
+    """Median over rounds of the ratio of their time to ours."""
     return statistics.median(of(a) / of(b) for a, b in zip(theirs, ours, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""How much of the machine a measurement had."""
+"""Timing that accounts for processor time lost to other virtual machines."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ T = TypeVar("T")
 
 
 class Taken(NamedTuple):
-    """Time that something took.
+    """Duration of a call.
 
     Attributes:
-      seconds: by the clock.
-      stolen: share of the processors' time that the host gave to other machines meanwhile; 0 where
-        the system does not tell.
+      seconds: wall-clock time.
+      stolen: share of processor time that the host gave to other machines meanwhile; 0 if unknown.
     """
 
     seconds: float
@@ -24,12 +23,12 @@ class Taken(NamedTuple):
 
     @property
     def had(self) -> float:
-        """Seconds that this machine had."""
+        """Wall-clock seconds without the stolen share."""
         return self.seconds * (1 - self.stolen)
 
 
 def timed(run: Callable[[], T]) -> tuple[T, Taken]:
-    """Runs, and tells how long it took."""
+    """The result of ``run()``, and how long it took."""
     before, start = _ticks(), time.perf_counter()
     made = run()
     seconds, after = time.perf_counter() - start, _ticks()
@@ -38,6 +37,6 @@ def timed(run: Callable[[], T]) -> tuple[T, Taken]:
 
 
 def _ticks() -> list[int]:
-    """Processor time since the start by kind, the stolen last (Linux; else nothing)."""
+    """Processor time since boot by kind, stolen time last; one 0 on systems other than Linux."""
     stat = Path("/proc/stat")
     return [int(n) for n in stat.read_text().split()[1:9]] if stat.exists() else [0]

@@ -8,10 +8,10 @@ backward pass an arm in PyTorch, against ours by structure, and with gradients w
 weights an arm: a NumPy loop that keeps the inverses by Sherman-Morrison, vectorised over arms,
 against our dual form. Everything is timed in turns within one process, from the same weights and
 the same contexts; the arms that they choose are compared. Nothing is trained in between, since a
-fit is the same step for all; its own time is told last. OpenBLAS gets one thread, for with two the
+fit is the same step for all; its own time is printed last. OpenBLAS gets one thread: with two the
 NumPy and PyTorch loops become 6 to 16 times slower on two cores; PyTorch gets one or all, whichever
-is faster in a trial. GB/s is what would be read if every round read all weights and Z once and
-wrote those of its arm; ours reads them once for several rounds.
+is faster in a trial. GB/s assumes that every round reads all weights and Z once and writes its
+arm's; ours reads them once for several rounds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FLOAT = 4  # bytes
 
 
 class Way(NamedTuple):
-    """One way to play: a name, the rounds of a turn, and what plays them and returns the arms."""
+    """An implementation to time: name, rounds of a turn, and a function that returns the arms."""
 
     name: str
     rounds: int
@@ -135,7 +135,7 @@ def by_numpy(network: Network, rounds: int) -> Callable[[np.ndarray], np.ndarray
 
 def compare(title: str, contexts: np.ndarray, ways: list[Way], touched: int) -> None:
     """Times the ways in turns and prints medians, ratios to the first, choices and bandwidth."""
-    arms = [way.play(contexts) for way in ways]  # compiles, too
+    arms = [way.play(contexts) for way in ways]  # warms up
     taken: list[list[float]] = [[] for _ in ways]
     for _ in range(TURNS):
         for way, times in zip(ways, taken, strict=True):

@@ -3,10 +3,10 @@
     python -m benchmarks.ppo_toy [--seeds=3] [--workdir=runs/toy]
 
 A question holds a few words, one of them an animal. The policy is a tiny T5 with random weights
-that has learned to write some words of the question, whichever; a text is worth the share of its
-words that are the question's animal. So a warm-up by examples alone comes to about one in as many
-words as a question has, and the best that can be had is 1. An interrupted training is continued by
-the same command; `experiments.report` draws its directory.
+that has been trained to write random words of the question; the reward of a text is the share of
+its words that are the question's animal. After this warm-up the reward is about 1 / words of a
+question; the maximum is 1. The same command continues an interrupted training;
+`experiments.report` draws its directory.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def warmed_up(
 
 
 def _copies(student: Student, count: int, seed: int) -> TokenPairs:
-    """Questions with some of their words, in any order, as what is to be written."""
+    """Questions, each with some of its words in random order as the target."""
     random = np.random.default_rng([seed, 1])
     some = examples(count, seed=seed + 1)
     targets = [" ".join(random.choice(one.source.split(), TOLD)) for one in some]
@@ -143,11 +143,11 @@ class TrainToy:
     """A training on this task.
 
     Attributes:
-      training: how; its seed is that of the questions and of the weights, too.
-      questions, held_out: how many to train on, and how many others to evaluate.
-      warmup: steps of learning by examples before it.
-      seeds: how many times, from ``training.seed``; of more than one each has a directory of its
-        own, and curves and table are of all.
+      training: PPO's settings; its seed also draws the questions and the initial weights.
+      questions, held_out: numbers of questions to train on, and of others to evaluate.
+      warmup: steps of supervised training before PPO.
+      seeds: number of trainings, with seeds from ``training.seed`` on; if more than one, each has a
+        directory of its own, and curves and table are over all.
     """
 
     training: PPOTraining = LEARNS
@@ -165,7 +165,7 @@ class TrainToy:
         check_seeds(self.seeds, self.training.evaluate_every)
 
     def execute(self, workdir: str | Path) -> Outcome:
-        """Trains, or continues a training; the path is that of the policy, or of all seeds.
+        """Trains, or continues a training; returns the path of the policy, or of all seeds.
 
         Raises:
           InputError: ``workdir`` is another job's, or the loss is NaN.

@@ -2,9 +2,9 @@
 
     python -m benchmarks.scheduler
 
-The engine does nothing, so all time is overhead. Peer: asyncio, the way one would batch requests
-with the standard library alone: a future a request and a loop that drains the queue into one call
-whenever nothing else is ready. asyncio keeps nothing; the store's share is shown apart.
+The engine does nothing, so all time is overhead. Peer: asyncio, which batches requests with the
+standard library alone: a future per request and a loop that drains the queue into one call whenever
+nothing else is ready. asyncio stores nothing; the store's share is shown separately.
 """
 
 from __future__ import annotations

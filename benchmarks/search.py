@@ -55,12 +55,12 @@ class Numbered:
         return self.rows
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
-        """Passages of these rows."""
+        """Passages whose ids are ``rows``."""
         return [Passage(str(row), "", "") for row in rows]
 
 
 class Given:
-    """An encoder that has the vectors already."""
+    """An encoder that returns given vectors."""
 
     identity = '{"encoder":"synthetic"}'
     dimension = DIMENSION
@@ -69,11 +69,11 @@ class Given:
         self.vectors = vectors
 
     def embed_passages(self, passages: Sequence[Passage]) -> np.ndarray:
-        """Their vectors."""
+        """The given vectors of the passages."""
         return self.vectors[[int(passage.id) for passage in passages]]
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Queries come as vectors."""
+        """Not implemented: queries are given as vectors."""
         raise NotImplementedError
 
 
@@ -97,7 +97,7 @@ def synthetic(rows: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def medians(contestants: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median seconds of each, all taking turns; the first turn warms up."""
+    """Median seconds of each function, run in turns; the first turn warms up."""
     seconds = {name: [] for name in contestants}
     for turn in range(ROUNDS + 1):
         for name, run in contestants.items():

@@ -14,11 +14,11 @@ two ``--config.method.count.bandit.checkpoint=DIRECTORY``:
 - ``rewriter5``, ``rewriter10``: the first 5, or all 10 rewrites, in the order of generation.
 - ``random``: 5 in random order. ``top`` *: the 5 best. ``worst`` *: the 5 worst.
 - ``judge``: the original pipeline, whose language model judges every passage of every rewrite.
-- ``bandit`` **: as many as the bandit says, in the order of generation. ``ars`` * **: ARS-RAG.
+- ``bandit`` **: as many as the bandit chooses, in the order of generation. ``ars`` * **: ARS-RAG.
 
-Another number of rewrites: ``--config.method.count.k=3``. Closed questions are answered by what the
-model writes (``--config.method.by=text``), the most probable option (``logprob``), or, with
-SmolLM2, that option against a prompt that says nothing (``calibrated``).
+Another number of rewrites: ``--config.method.count.k=3``. Closed questions are answered by the
+generated text (``--config.method.by=text``), the most probable option (``logprob``), or, with
+SmolLM2, the most probable option relative to a content-free prompt (``calibrated``).
 
 The baselines of Table 1 are METHODs, too, as in `configs.baselines`: ``few_shot`` (LLM),
 ``chain_of_thought`` (COT), ``flare``, ``fairrag``, ``rankrag``, ``cor``, ``self_rag``,
@@ -27,9 +27,9 @@ The baselines of Table 1 are METHODs, too, as in `configs.baselines`: ``few_shot
 Tables of questions to train on and, for rewards, to evaluate:
 
 - ``make_labels``: which passages of each rewrite are relevant, by the model
-  (``--config.run.method.judge.by=word`` asks for its word) and by the gold passages.
-- ``make_gold_labels``: the same by the gold passages alone, without asking the model.
-- ``make_rewards``: what the answer from the first 1, 2, ... 10 rewrites as generated earns.
+  (``--config.run.method.judge.by=word`` parses its written verdict) and by the gold passages.
+- ``make_gold_labels``: the same by the gold passages alone, without calls to the model.
+- ``make_rewards``: rewards of the answers from the first 1, 2, ... 10 rewrites as generated.
 - ``make_ranked_rewards``: the same with rewrites in the order of a trained ranker,
   ``--config.run.method.order.ranker.checkpoint=DIRECTORY``.
 
@@ -41,14 +41,14 @@ to train on and 400 to evaluate where there are as many; not run by us yet.
 Trainings:
 
 - ``train_ranker@SIZE``: RankNet over the rewrites of each question, from ``labels.jsonl`` in
-  ``--config.labels=DIRECTORY``. By ``--config.label`` the labels are those of the model's word
-  ("model", the default), of its log-probabilities ("logprob") or of the gold passages ("gold").
+  ``--config.labels=DIRECTORY``. ``--config.label`` chooses the labels: by the model's written
+  verdict ("model", the default), its log-probabilities ("logprob") or the gold passages ("gold").
   ``tiny``: 4 steps; ``small``: all-MiniLM-L6-v2, 8 epochs, 22 minutes on 2 CPU cores; ``paper``:
   bert-base-uncased from the hub, batches of 64 and 100 epochs; not run by us yet.
 - ``train_bandit@TABLES``: how many rewrites to keep, from stored rewards; TABLES are directories of
   reward tables with commas between them. No language model is called. 500 epochs in batches of 32,
-  5 seeds, the weights 3.0 - 0.2 k and the five lambdas of the appendix, whole embeddings; beside
-  NeuralUCB Thompson sampling, epsilon-greedy and LinUCB. ``train_bandit_sweep@TABLES``: the same
+  5 seeds, the weights 3.0 - 0.2 k and the five lambdas of the appendix, whole embeddings;
+  NeuralUCB, Thompson sampling, epsilon-greedy and LinUCB. ``train_bandit_sweep@TABLES``: the same
   schemes and seeds for NeuralUCB alone, with 50 hidden units on 32 principal axes of the
   embeddings: about a tenth of the work. ``train_bandit_tiny@TABLES``: 3 epochs, 2 seeds, 1 lambda,
   every policy; for tests.

@@ -11,10 +11,10 @@ On the questions of PAIRS and DTR (``quickstart``, ``factbook``, ``hotpotqa``, `
 Qwen2.5-7B-Instruct, bge-large-en-v1.5 and bge-reranker-base for ``paper-hotpotqa`` and so on):
 
 - ``no_retrieval``: the model's own knowledge. ``standard_rag``: the best passages for the question.
-- ``rerank``: of the ten best passages those that a reranker scores highest.
+- ``rerank``: the passages that a reranker scores highest among the ten best.
 - ``hyde``: a passage that the model writes is the search query. ``q2d``: copies of the question
   joined with such a passage. ``cot``: copies of the question joined with the model's reasoning.
-- ``llm_judge``: the model says whether it needs to look things up.
+- ``llm_judge``: the model judges whether to retrieve.
 - ``dpr_ais``: dual paths and AIS for every question (PAIRS and DTR without their gates).
 - ``bm25``: needs ``pip install 'jaxrag[bm25]'``. ``contriever``, ``contriever_ms``, ``e5``,
   ``dpr``: retrievers of R3's Table 1 from the hub (`jaxrag.retrieval.dense.published_encoders`;
@@ -27,30 +27,30 @@ Qwen2.5-7B-Instruct and bge-large-en-v1.5 for ``paper-popqa`` and so on, unless 
 
 - ``react``: thoughts, actions and observations. ``ircot``: each sentence of reasoning is searched
   for.
-- ``adaptive_rag``: no, one or several searches as a trained classifier says,
+- ``adaptive_rag``: no, one or several searches, chosen by a trained classifier,
   ``--config.method.classifier.checkpoint=DIRECTORY``: a T5, or for ``adaptive_rag_decoder`` a model
   of our decoder. ``adaptive_rag_none``, ``adaptive_rag_single``, ``adaptive_rag_multi``: every
   question in one of these ways, without a classifier. `configs.errr` trains the classifier.
 - ``self_rag``: needs its model, ``--config.model.checkpoint=DIRECTORY`` of
   selfrag/selfrag_llama2_7b; ``paper-``: from the hub, over Contriever. ``self_rag_prompted``: an
-  emulation, named so in tables: SmolLM2 is asked by prompts for the judgements that a Self-RAG
-  model makes by reflection tokens. Both answer shortly, from the best of 5 passages, each read
-  alone. Long answers: ``--config.method.form=long``; always or never retrieving:
+  emulation, named so in tables: SmolLM2 is prompted for the judgements that a Self-RAG model makes
+  by reflection tokens. Both give short answers, from the best of 5 passages, each read alone. Long
+  answers: ``--config.method.form=long``; always or never retrieving:
   ``--config.method.retrieve=always``.
-- ``dragin``: retrieves at words that the model is unsure of and that its text goes on to depend on;
-  the words it attends to there are the query. ``seakr``: retrieves for steps whose samples lie
-  apart in the model's hidden states, and chooses passages and answers by the same measure. Only the
-  local engine runs them. ``paper-``: Llama-2-7b-chat and BM25, the released settings for HotpotQA.
+- ``dragin``: retrieves at words that are uncertain and that later text attends to; the words that
+  they attend to are the query. ``seakr``: retrieves for steps whose samples are far apart in the
+  model's hidden states, and chooses passages and answers by the same measure. Only the local
+  engine runs them. ``paper-``: Llama-2-7b-chat and BM25, the released settings for HotpotQA.
 
 On the questions of ARS-RAG (``factbook``, ``boolq``, ``strategyqa``, ``hotpotqa_distractor``,
 ``medmcqa``, ``arc_challenge``; models as in `configs.ars`); settings of small models are not tuned:
 
 - ``few_shot``: demonstrations without retrieval. ``chain_of_thought``: reasoning without retrieval.
-- ``flare``: retrieval where the next sentence is unsure. ``fairrag``: a stochastic retriever.
+- ``flare``: retrieval where the next sentence is uncertain. ``fairrag``: a stochastic retriever.
 - ``rankrag``, ``cor``: the model that answers selects passages, or ranks their ids; prompted
   instead of tuned.
 
-RaFe, a row of ARS-RAG's table, needs a trained checkpoint and is not here.
+RaFe, a row of ARS-RAG's table, needs a trained checkpoint and is not implemented.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ from jaxrag.steps.passage_selectors import AIS, Rerank, Top
 
 
 class Baseline(NamedTuple):
-    """A method's settings for a small model and its paper's, and what each changes in a run."""
+    """A method's settings for a small model and its paper's, and the changes of each to a run."""
 
     small: Any
     paper: Any

@@ -1,6 +1,6 @@
-"""The data sets of all configs: where their questions come from, and how many each paper's take.
+"""The data sets of all configs: sources of the questions, and how many each paper's config uses.
 
-Names that stand after the "@" of METHOD@DATA:
+Values of DATA in METHOD@DATA:
 
 - ``tiny``: 3 countries of the World Factbook, few questions; for tests.
 - ``quickstart``: 100 questions about 40 countries. ``quickstart_train``: 200 training questions
@@ -12,8 +12,8 @@ Names that stand after the "@" of METHOD@DATA:
   27,218 Wikipedia passages of the folder ``wiki_pool``, but for ``boolq``, ``strategyqa`` and
   ``hotpotqa_distractor``, which are searched in their own passages.
 
-``paper-NAME`` stands for the same questions, as many as the paper has or there are, with the
-paper's settings and models.
+``paper-NAME``: the same questions, as many as in the paper or as available, with the paper's
+settings and models.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Drawn(NamedTuple):
     Attributes:
       train, test: numbers of questions to train on and to evaluate.
       only_gold: whether only questions with gold passages are drawn.
-      split: whether training questions come from a split of their own, where there is one.
+      split: whether training questions come from the training split, if the data set has one.
     """
 
     train: int
@@ -46,14 +46,14 @@ class Drawn(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Questions of one data set; a number or draw that is None: the paper's config lacks the set.
+    """Questions of a data set; None for a number or draw: the paper's config does not use the set.
 
     Attributes:
       test: questions to evaluate.
       train: the split of questions to train on, if there is one.
-      first: number of first questions that PAIRS, DTR and R3 evaluate; 0 is all.
+      first: PAIRS, DTR and R3 evaluate this many questions, the first ones; 0 is all.
       errr: the draw of ERRR and of methods that retrieve in turns.
-      errr_paper: the same with the paper's sizes; None is ``errr``.
+      errr_paper: the draw of ERRR with the paper's sizes; None uses ``errr``.
       ars: the draw of ARS-RAG.
     """
 

@@ -1,4 +1,4 @@
-"""ERRR, RRR and what their tables compare them with: METHOD@DATA.
+"""ERRR, RRR and the baselines of their tables: METHOD@DATA.
 
 Source: docs/methods.md, "ERRR"; settings of the trainings: docs/training.md.
 
@@ -10,7 +10,7 @@ docs/results.md.
 Methods:
 
 - ``direct``: no retrieval. ``rag``: the question itself is searched for.
-- ``frozen_rrr``: the reader writes queries. ``frozen_errr``: it writes down what it knows before.
+- ``frozen_rrr``: the reader writes queries. ``frozen_errr``: it first writes down its knowledge.
 - ``trainable_rrr``, ``trainable_errr``: a trained T5 writes the queries,
   ``--config.method.rewriter.model.checkpoint=DIRECTORY`` of RRR,
   ``--config.method.optimizer.model.checkpoint=DIRECTORY`` of ERRR. ``trainable_rrr_decoder``,
@@ -19,22 +19,22 @@ Methods:
   ``ircot``, ``adaptive_rag``, ``adaptive_rag_decoder``, ``adaptive_rag_none``,
   ``adaptive_rag_single``, ``adaptive_rag_multi``, ``dragin``, ``seakr``.
 
-Jobs with the same data, whose questions are those drawn to train on:
+Jobs on the training questions of the same data:
 
 - ``make_pairs_errr``, ``make_pairs_rrr``: the teacher writes queries, from which a student is
   distilled; a tenth, drawn by the questions' ids, is held out
-  (``--config.run.method.held_out=0.2``). ERRR shows the student what the reader knows
+  (``--config.run.method.held_out=0.2``). ERRR shows the student the reader's knowledge
   (``--config.run.method.student.context=False`` does not). For a decoder as the student:
   ``make_pairs_errr_decoder``, ``make_pairs_rrr_decoder``.
 - ``train_optimizer_downstream``, ``train_optimizer_decoder_downstream``: the trainings below, which
   also run trainable ERRR with the student on questions held out and keep the parameters that do
   best by ``--config.downstream.figure``.
-- ``train_rrr_hit``, ``train_rrr_qa``: PPO goes on from a distilled T5,
-  ``--config.checkpoint=DIRECTORY``; ``train_rrr_hit_decoder``, ``train_rrr_qa_decoder``: from a
-  decoder. "hit" rewards 1 where what would be read holds a gold passage and -1 where not, and asks
-  no reader; "qa" EM + F1 of the reader's answer, and 1 or -1 for whether what it reads holds an
-  answer. With ``--config.seeds=3`` there are three trainings, each in a directory of its own.
-- ``query_recall``: what the questions, the teacher's and the student's queries find,
+- ``train_rrr_hit``, ``train_rrr_qa``: PPO from a distilled T5, ``--config.checkpoint=DIRECTORY``;
+  ``train_rrr_hit_decoder``, ``train_rrr_qa_decoder``: from a decoder. "hit" rewards 1 if the
+  passages to read include a gold passage, else -1, without running the reader; "qa" rewards EM + F1
+  of the reader's answer, plus 1 if the passages read contain an answer, else -1. With
+  ``--config.seeds=3`` there are three trainings, each in a directory of its own.
+- ``query_recall``: recall of the questions, the teacher's and the student's queries,
   ``--config.written=DIRECTORY`` of the student's training.
 - ``make_adaptive_rag_labels``: every strategy of Adaptive-RAG answers the questions; pairs.jsonl
   trains its classifier, which needs questions of one hop and of more: ``cat`` joins the files of
@@ -104,7 +104,7 @@ _DECODER = "_decoder"
 
 
 def _reader(variant: Variant) -> Reader:
-    """Demonstrations are the data set's own."""
+    """Prompts and decoding; the demonstrations are of the variant's data set."""
     shown = "factbook" if variant.data in ("tiny", "factbook_known") else variant.data
     if variant.paper:
         return Reader(prompts=f"errr_{shown}")
@@ -112,18 +112,18 @@ def _reader(variant: Variant) -> Reader:
 
 
 def _prompted(variant: Variant, *, context: bool) -> Prompted:
-    """The reader writes the queries; ``context``: from what it knows, as in ERRR."""
+    """The reader writes the queries; with ``context``, from its extracted knowledge, as in ERRR."""
     return Prompted(context=context) if variant.paper else Prompted(context=context, tokens=48)
 
 
 def _student_input(variant: Variant, *, context: bool) -> StudentInput:
-    """A student's input: RRR's without what the reader knows, as in its released code."""
+    """A student's input; RRR's has no extracted knowledge, as in its released code."""
     ending = ENDING if variant.method.endswith(_DECODER) else ""
     return StudentInput(ending=ending) if context else StudentInput(RRR, False, ending)
 
 
 def _trained(variant: Variant, *, context: bool) -> Trained:
-    """A student, whose checkpoint is to be given; RRR's decodes with 4 beams."""
+    """A student without checkpoint, a required setting; RRR's decodes with 4 beams."""
     reads = _student_input(variant, context=context)
     beams = 4 if variant.paper and not context else 1
     model = Local("") if variant.method.endswith(_DECODER) else Seq2Seq(beams=beams)
@@ -274,7 +274,7 @@ def _query_recall(variant: Variant) -> QueryRecall:
 
 
 def _make_labels(variant: Variant) -> MakeComplexityPairs:
-    """Labels of what the strategies of Adaptive-RAG answer, with the settings they answer with."""
+    """Labels from the answers of Adaptive-RAG's strategies, with the strategies' run settings."""
     small, paper, *_ = ITERATIVE["adaptive_rag"]
     answering = paper if variant.paper else small
     own = ("right", "bias", "held_out")

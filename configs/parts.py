@@ -1,16 +1,16 @@
-"""What the configs share: the grammar METHOD@DATA[+ENGINE], models, and settings of small models.
+"""Shared parts of the configs: the grammar METHOD@DATA[+ENGINE], models, settings of small models.
 
-- METHOD: what is done: a method that answers questions, or a job such as a training. The docstring
-  of each config lists its own.
-- DATA: a name of `configs.data`, alone or as ``paper-NAME``. Of a training that reads files it is a
+- METHOD: a method that answers questions, or a job such as a training. The docstring of each config
+  lists its METHODs.
+- DATA: a name of `configs.data`, alone or as ``paper-NAME``. For a training that reads files: a
   size (tiny, small or paper), or the directories of the files.
 - ENGINE: ``+vllm`` runs the language model by vLLM in this process instead of by our decoder,
-  ``+server`` asks a server (``--config.model.model=NAME
+  ``+server`` uses a server (``--config.model.model=NAME
   --config.model.urls=http://HOST:PORT/v1``); see docs/engines.md.
 
-Without ``paper-`` a run takes SmolLM2-135M-Instruct and all-MiniLM-L6-v2 from pip packages, with
+Without ``paper-`` a run uses SmolLM2-135M-Instruct and all-MiniLM-L6-v2 from pip packages, with
 settings for a small model: prompts with demonstrations, short outputs, one short passage.
-``paper-NAME`` takes the paper's settings and models from the hub, for a GPU or TPU; these have not
+``paper-NAME`` uses the paper's settings and models from the hub, for a GPU or TPU; these have not
 been run by us.
 """
 
@@ -50,7 +50,7 @@ BY = "calibrated"
 """How a small model answers closed questions; when it writes the answer, nearly all are "no"."""
 
 SIZES = ("tiny", "small", "paper")
-"""What follows the "@" of a training that reads files."""
+"""Values of DATA for a training that reads files."""
 
 ENGINES = ("vllm", "server")
 
@@ -65,7 +65,7 @@ _NOMIC = BiEncoder(
 
 
 class Variant(NamedTuple):
-    """METHOD@DATA; ``name`` is DATA with its "paper-"."""
+    """A parsed METHOD@DATA; ``name`` is DATA, including a prefix "paper-"."""
 
     method: str
     name: str
@@ -86,7 +86,7 @@ class Entry(NamedTuple):
 
     Attributes:
       make: makes the job of a variant.
-      names: what may follow the "@"; empty where that is a path.
+      names: allowed values of DATA; empty if DATA is a path.
     """
 
     make: Callable[[Variant], Job]
@@ -97,9 +97,9 @@ class Setup(NamedTuple):
     """Questions by name, and the models that answer them.
 
     Attributes:
-      questions: by what follows the "@".
-      small: models of a run: fields of `Run`.
-      paper: the same with the paper's models.
+      questions: questions by DATA.
+      small: small models of a run, as fields of `Run`.
+      paper: the paper's models, likewise.
     """
 
     questions: Mapping[str, Questions]
@@ -111,7 +111,7 @@ class Setup(NamedTuple):
         return dict(self.paper if variant.paper else self.small)
 
     def data(self, variant: Variant, *, part: str = "test") -> DataSettings:
-        """The questions of a variant; of drawn ones, the part to evaluate or to train on."""
+        """The questions of a variant; of a random draw, the part to evaluate or to train on."""
         questions: Any = self.questions[variant.name].data
         return questions if part == "test" else dataclasses.replace(questions, part=part)
 

@@ -11,8 +11,8 @@ On 2 CPU cores the trainings take 56 minutes and 21 to 27 minutes; scores are in
 
 Methods:
 
-- ``r3``: reads what a trained SiDR finds, ``--config.index.checkpoint=DIRECTORY``. The small
-  variants do without: their retriever is then all-MiniLM-L6-v2 as training begins with it. Other
+- ``r3``: reads the passages of a trained SiDR, ``--config.index.checkpoint=DIRECTORY``. Small
+  variants also run without one, with the untrained SiDR over all-MiniLM-L6-v2. Other
   searches: ``--config.index.search=beta``, "alpha" or "parametric". Ten passages instead of one:
   ``--config.method.candidates.n=10 --config.method.select.k=10``. ``paper-``: Llama-3-8B, the base
   model, from the hub.
@@ -29,7 +29,7 @@ Jobs:
   questions of nq with distant ones and training questions of hotpotqa, evaluated on hotpotqa and
   squad, none of whose questions is trained on; ``paper-wiki``: the same from BERT-base with the
   settings of the released code.
-- ``train_r3``: SiDR trained by what its passages do to the language model's answers. ``tiny``: 4
+- ``train_r3``: SiDR trained by its passages' effect on the language model's answers. ``tiny``: 4
   steps; ``quickstart``: 100 questions about 40 countries, evaluated on those of 40 others;
   ``hotpotqa``: the 100 training questions of that folder, which the small model hardly reads;
   ``paper-nq``: the paper's settings, from a trained SiDR, ``--config.start.checkpoint=DIRECTORY``,

@@ -48,7 +48,7 @@ Changes = Mapping[tuple[str, ...], str]
 
 
 class _UnknownSettingError(Exception):
-    """No setting has this name; ``known`` are those of the same dataclass."""
+    """No setting has this name; ``known`` are the names in the same dataclass."""
 
     def __init__(self, name: str, known: Sequence[str]):
         super().__init__(name)
@@ -320,7 +320,7 @@ def _members(protocol: type) -> dict[str, Any]:
 
 
 def _returns(given: Any, wanted: Any) -> bool:
-    """Whether the return type of a method fits that of the protocol's, as far as can be told."""
+    """Whether a method's return type fits the protocol's; true where a type cannot be resolved."""
     try:
         results = [get_type_hints(function).get("return") for function in (given, wanted)]
     except NameError:  # a type that is imported for type checkers only
