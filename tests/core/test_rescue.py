@@ -60,7 +60,7 @@ def damaged(whole: bytes, damage: Callable, number: int, path: Path) -> Path:
 
 @pytest.mark.parametrize("damage", [flip, flip_structure, noise, cut])
 @pytest.mark.parametrize("tries", [100, pytest.param(3000, marks=pytest.mark.slow)])
-def test_a_damaged_store_gives_no_wrong_value(
+def test_a_damaged_store_never_returns_wrong_values(
     whole: bytes, tmp_path: Path, damage: Callable, tries: int
 ) -> None:
     errors = 0
@@ -114,7 +114,7 @@ def test_rescue_keeps_producers_and_reads_the_write_ahead_log(tmp_path: Path) ->
     assert (operation, identity, entries) == ("op", "id", 5)
 
 
-def test_the_command(whole: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_store_rescue_command(whole: bytes, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "s.sqlite"
     path.write_bytes(whole[: len(whole) - PAGE])
     with pytest.raises(InputError, match=f"jaxrag store rescue {path}"):

@@ -73,7 +73,7 @@ COMMANDS = collected()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda one: f"{one.file}: {one.text}"[:100])
-def test_commands_are_right(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_commands_are_valid(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     program, *words = shlex.split(command.text)
     if program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
@@ -102,7 +102,7 @@ def test_the_documents_name_methods_that_exist() -> None:
     assert found > 5
 
 
-def test_commands_are_found_as_they_are_written() -> None:
+def test_commands_are_extracted_verbatim() -> None:
     # a document whose commands are not recognised would pass by having none
     text = """
     python -m experiments.run --config a \\

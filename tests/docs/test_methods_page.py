@@ -71,7 +71,7 @@ def references(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "name"), cited())
-def test_what_the_page_cites_exists(path: str, name: str):
+def test_cited_paths_and_names_exist(path: str, name: str):
     value_of(path, name)
 
 
@@ -80,7 +80,7 @@ def test_defaults_are_those_of_the_code(setting: Setting):
     assert value_of(setting.path, setting.name) == setting.default
 
 
-def test_the_page_is_read_whole():
+def test_all_citations_of_the_page_are_parsed():
     # a page whose citations or tables are written in another way would pass by having none
     assert len(cited()) > 150
     assert len(settings()) > 100
@@ -113,7 +113,7 @@ def test_references_name_headings_of_the_page():
     assert found > 50  # else they are written in a way that is not recognised
 
 
-def test_sources_are_named_by_the_page_alone():
+def test_no_file_refers_to_numbered_methods_sections():
     # "METHODS section 4.2" was of notes that the repository does not contain
     old = re.compile(r"METHODS\s+(?:#\s+)?(?:sections?\s|eq\s|Fig\s|\d)")
     found = [

@@ -65,7 +65,7 @@ def test_the_largest_group_goes_first():
     assert [name for name, _ in calls] == ["triple", "double"]
 
 
-def test_identical_requests_are_sent_once_and_counted_for_each():
+def test_identical_requests_are_sent_once_but_counted_per_question():
     calls = []
     double = make(calls=calls)
 
@@ -106,7 +106,7 @@ def test_batches_are_cut_and_sorted_by_size():
     assert [payloads for _, payloads in calls] == [[1, 2], [3, 4], [5]]
 
 
-def test_one_bad_request_fails_alone():
+def test_a_failing_request_does_not_fail_its_batch():
     def function(x):
         if x == 5:
             raise ValueError("five is right out")
@@ -155,7 +155,7 @@ def test_a_bug_in_a_method_is_recorded_with_its_question():
     assert found[2].value == 2
 
 
-def test_a_dead_engine_stops_the_run_and_keeps_what_was_done():
+def test_a_dead_engine_stops_the_run_and_keeps_results():
     store = Store(None)
     alive = make("alive")
 
@@ -171,7 +171,7 @@ def test_a_dead_engine_stops_the_run_and_keeps_what_was_done():
     assert store.producers()[0].entries == 3
 
 
-def test_too_few_results_are_an_error_not_a_mix_up():
+def test_too_few_results_are_an_error():
     operation = Operation("short", "{}", lambda xs: xs[1:], str, lambda v: b"", lambda d: None)
 
     async def method():
@@ -216,7 +216,7 @@ def test_a_failed_branch_fails_the_gather_and_drops_its_siblings():
     assert not any(name == "triple" for name, _ in calls)
 
 
-def test_values_are_never_shared():
+def test_callers_get_separate_copies_of_a_result():
     operation = Operation(
         "list", "{}", lambda xs: [[x] for x in xs], str,
         lambda value: str(value[0]).encode(), lambda data: [int(data)],
@@ -262,7 +262,7 @@ def test_answers_do_not_depend_on_batching(plans, live, batch):
     assert again == calls  # the same inputs make the same batches
 
 
-def test_thousands_live_at_once():
+def test_thousands_of_questions_run_at_once():
     sizes = []
     double = make(batch=10_000)
 

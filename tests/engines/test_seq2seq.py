@@ -80,7 +80,7 @@ def test_results_do_not_depend_on_the_batch(model: Seq2SeqModel, settings: dict[
     assert model.generate(PROMPTS[6:7] * 3, max_new_tokens=10, **settings) == whole[6:7] * 3
 
 
-def test_each_prompt_may_have_a_seed_of_its_own(model: Seq2SeqModel) -> None:
+def test_each_prompt_may_have_its_own_seed(model: Seq2SeqModel) -> None:
     settings: dict[str, Any] = {"max_new_tokens": 6, "temperature": 1.4}
     alone = [model.generate([p], seed=n, **settings)[0] for n, p in enumerate(PROMPTS)]
     assert model.generate(PROMPTS, seed=range(len(PROMPTS)), **settings) == alone
@@ -101,7 +101,7 @@ def test_beam_search_does_not_depend_on_the_batch_and_finds_likelier_answers(
         beams.generate(PROMPTS, max_new_tokens=3, temperature=0.7)
 
 
-def test_answers_have_at_least_so_many_tokens(directory: Path, answers: Any) -> None:
+def test_min_new_tokens_bounds_answers_from_below(directory: Path, answers: Any) -> None:
     model = Seq2SeqModel.load(directory, rows=4, beams=Beams(min_new_tokens=6))
     found = model.generate(PROMPTS, max_new_tokens=10)
     assert min(len(answer.tokens) for answer in answers) < 6
@@ -138,7 +138,7 @@ def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(model: Seq2Se
     np.testing.assert_array_equal(again[2], found[0])
 
 
-def test_scores_of_an_answer_are_those_it_was_made_with(
+def test_scores_of_an_answer_equal_its_generation_logprobs(
     model: Seq2SeqModel, answers: list[Generation], monkeypatch: Any
 ) -> None:
     """The answer's own tokens, whatever its text would be cut into."""
@@ -153,7 +153,7 @@ def test_scores_of_an_answer_are_those_it_was_made_with(
         np.testing.assert_allclose(row, answer.logprobs, atol=2e-5, rtol=0)
 
 
-def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
+def test_stop_strings_cut_the_text_but_not_the_tokens(
     model: Seq2SeqModel, answers: list[Generation]
 ) -> None:
     cases = 0
@@ -190,7 +190,7 @@ def test_decoding_ends_once_all_rows_have_met_a_stop_string(
     assert whole > 1
 
 
-def test_messages_are_one_text(model: Seq2SeqModel) -> None:
+def test_messages_are_joined_to_one_text(model: Seq2SeqModel) -> None:
     chat = (
         *(Message("system", "the cat"), Message("user", "a mat ?")),
         *(Message("assistant", "on"), Message("user", "who wrote")),
@@ -216,7 +216,7 @@ def test_long_prompts_are_refused_before_anything_is_computed(directory: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(8, 1), (2, 4)])
-def test_eight_devices_make_the_tokens_of_one(
+def test_eight_devices_give_the_tokens_of_one(
     directory: Path, answers: list[Generation], shape: tuple[int, int]
 ) -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(shape), ("data", "model"))
@@ -228,7 +228,7 @@ def test_eight_devices_make_the_tokens_of_one(
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=2e-5, rtol=0)
 
 
-def test_what_the_identity_holds(directory: Path, tmp_path: Path) -> None:
+def test_identity_depends_on_weights_and_settings(directory: Path, tmp_path: Path) -> None:
     base = Seq2SeqModel.load(directory, rows=4).identity
     assert Seq2SeqModel.load(directory, rows=4, max_length=99).identity == base
     others = [
@@ -245,7 +245,7 @@ def test_what_the_identity_holds(directory: Path, tmp_path: Path) -> None:
     assert json.loads(base)["engine"].startswith("jaxrag-seq2seq-")
 
 
-def test_bad_settings(directory: Path, tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rows is 0"):
         Seq2SeqModel.load(directory, rows=0)
     with pytest.raises(InputError, match="dtype is 'float16'"):

@@ -51,7 +51,7 @@ def texts(model: ServerModel, count: int = 20) -> list[str]:
 EXPECTED = [f"{i:02}"[::-1] for i in range(20)]
 
 
-def test_a_generation_is_read_as_the_local_engine_reads_it(tokenizer: str) -> None:
+def test_generations_are_parsed_as_by_the_local_engine(tokenizer: str) -> None:
     with serving() as server:
         model = connect(tokenizer, server)
         (found,) = model.generate(["abc"], max_new_tokens=4)
@@ -88,12 +88,12 @@ def test_draws_depend_on_prompt_and_seed(tokenizer: str) -> None:
     assert len(set(seeds)) == 3
 
 
-def test_passing_faults_lose_nothing(tokenizer: str) -> None:
+def test_transient_faults_lose_no_results(tokenizer: str) -> None:
     with serving(faulty) as server:
         assert texts(connect(tokenizer, server, concurrency=3)) == EXPECTED
 
 
-def test_a_dead_replica_is_left_alone_and_the_other_does_its_work(tokenizer: str) -> None:
+def test_a_dead_replica_is_replaced_by_the_other(tokenizer: str) -> None:
     with serving() as alive, serving(lambda handler, *_: handler.drop()) as dead:
         model = connect(tokenizer, alive, dead, concurrency=4)
         assert texts(model) == EXPECTED
@@ -115,7 +115,7 @@ def test_concurrency_limits_open_requests(tokenizer: str) -> None:
         assert server.most == 3
 
 
-def test_a_server_that_comes_back_is_found_again(tokenizer: str) -> None:
+def test_a_recovered_server_is_used_again(tokenizer: str) -> None:
     with serving() as server:
         model, port = connect(tokenizer, server), server.server_port
     future = model.submit("ab", max_new_tokens=3)
@@ -140,7 +140,7 @@ def test_retry_after_is_honoured(tokenizer: str) -> None:
     assert times[1] - times[0] >= 0.4
 
 
-def test_a_server_that_hangs_is_given_up(tokenizer: str) -> None:
+def test_a_hanging_server_times_out(tokenizer: str) -> None:
     with serving(slowly(1.0)) as server:
         model = connect(tokenizer, server, timeout=0.1, patience=0.3)
         with pytest.raises(EngineDown, match=r"ReadTimeout.*run the same command again"):
@@ -158,7 +158,7 @@ def test_errors_do_not_contain_the_key(tokenizer: str, caplog: Any) -> None:
     assert KEY not in str(raised.value) + caplog.text + model.identity
 
 
-def test_a_chat_endpoint_gets_messages(tokenizer: str) -> None:
+def test_chat_endpoints_receive_messages(tokenizer: str) -> None:
     def chat(handler: Any, number: int, body: Any) -> None:
         rows = [{"token": "Pa", "logprob": -0.5}, {"token": "ris", "logprob": -0.25}]
         choice = {"message": {"content": "Paris"}, "logprobs": {"content": rows}}
@@ -189,7 +189,7 @@ def test_a_chat_endpoint_gets_messages(tokenizer: str) -> None:
         (["Pa", "ris\nIt"], "stop"),
     ],
 )
-def test_the_end_token_is_known_by_the_text(tokens: list[str], reason: str) -> None:
+def test_the_end_token_is_recognised_in_chat_logprobs(tokens: list[str], reason: str) -> None:
     def chat(handler: Any, number: int, body: Any) -> None:
         rows = [{"token": token, "logprob": -0.5} for token in tokens]
         choice = {"message": {"content": "Paris"}, "logprobs": {"content": rows}}
@@ -202,7 +202,7 @@ def test_the_end_token_is_known_by_the_text(tokens: list[str], reason: str) -> N
     assert (found.finish_reason, len(found.logprobs)) == (reason, len(tokens))
 
 
-def test_a_server_without_logprobs_is_refused_unless_told(tokenizer: str) -> None:
+def test_a_server_without_logprobs_is_refused_unless_disabled(tokenizer: str) -> None:
     def bare(handler: Any, number: int, body: Any) -> None:
         choice = {"text": "yes", "token_ids": [1, 2], "finish_reason": "length"}
         handler.send(200, {"choices": [choice]})
@@ -225,7 +225,7 @@ def test_a_server_without_logprobs_is_refused_unless_told(tokenizer: str) -> Non
         ({"concurrency": 0}, "concurrency is 0"),
     ],
 )
-def test_wrong_settings(changes: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     with serving() as server:
         given = {"urls": server.url, "model": "tiny", **changes}
         with pytest.raises(InputError, match=message) as raised:
@@ -247,7 +247,7 @@ def test_settings_reach_the_engine(tokenizer: str) -> None:
         model.close()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_a_prompt_that_does_not_fit_is_refused_here(tokenizer: str) -> None:
+def test_a_prompt_that_does_not_fit_is_refused_before_sending(tokenizer: str) -> None:
     with serving() as server:
         model = connect(tokenizer, server)
         with pytest.raises(InputError, match="60 tokens and 5 new tokens exceed the model's 64"):
@@ -255,7 +255,7 @@ def test_a_prompt_that_does_not_fit_is_refused_here(tokenizer: str) -> None:
         assert server.bodies == []
 
 
-def test_identity_is_free_of_addresses(tokenizer: str, tmp_path: Path) -> None:
+def test_identity_does_not_contain_addresses(tokenizer: str, tmp_path: Path) -> None:
     with serving() as one, serving() as two:
         assert connect(tokenizer, one).identity == connect(tokenizer, one, two).identity
         assert connect(tokenizer, one).identity != connect("", one).identity

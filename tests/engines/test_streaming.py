@@ -110,7 +110,7 @@ def test_a_dead_engine_stops_the_run_and_returned_results_are_kept():
     assert calls == []  # all of them had been stored
 
 
-def test_an_engine_in_batches_works_while_the_other_is_away():
+def test_a_batch_engine_runs_while_a_streaming_request_is_pending():
     """While one request hangs, another question's batch requests go on to their end."""
     release, order = threading.Event(), []
 

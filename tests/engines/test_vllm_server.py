@@ -154,7 +154,7 @@ def test_a_server_killed_and_started_again_loses_nothing(
     store.close()
 
 
-def test_one_of_two_replicas_is_killed_and_the_run_goes_on(cache: Path, prompts: list[Any]) -> None:
+def test_a_run_survives_the_death_of_one_of_two_replicas(cache: Path, prompts: list[Any]) -> None:
     with serving(cache, 2) as (first, second):
         model = connect([first, second])
         killed = threading.Event()

@@ -83,7 +83,7 @@ def test_standard_rag_over_bm25(cache, tmp_path, capsys):
     assert metrics["errors"] == 0 and metrics["means"]["recall"]["mean"] > 0.3
 
 
-def test_a_second_run_asks_the_model_nothing(runs, cache, tmp_path, monkeypatch):
+def test_a_second_run_makes_no_model_calls(runs, cache, tmp_path, monkeypatch):
     monkeypatch.setattr(LocalModel, "generate", refuse)
     for method, path in runs.items():
         execute(tiny(method, cache), tmp_path / method)
@@ -110,7 +110,7 @@ def test_a_sweep_moves_the_trigger_ratio_monotonically(runs, cache, tmp_path, mo
     assert "threshold=0.3" in capsys.readouterr().out
 
 
-def test_progress_is_told_before_the_first_question_ends(cache, tmp_path, monkeypatch):
+def test_progress_is_shown_before_the_first_question_ends(cache, tmp_path, monkeypatch):
     told = []
 
     @contextlib.contextmanager
@@ -165,7 +165,7 @@ def test_a_failing_question_stops_nothing(runs, cache, tmp_path, monkeypatch, ca
     assert execute(run, tmp_path / "run")["errors"] == 0  # the same command asks them again
 
 
-def test_the_record_tells_models_data_and_settings_but_no_path(runs):
+def test_the_record_has_models_data_and_settings_but_no_path(runs):
     head = json.loads((runs["dtr"] / "config.json").read_text())
     config = head["config"]
     assert config["method"]["name"] == "dtr" and config["dataset"]["name"] == "factbook"

@@ -109,7 +109,7 @@ def full(made: Made, **changes: Any) -> Run:
     )
 
 
-def test_the_whole_method(made: Made, tmp_path: Path) -> None:
+def test_the_whole_method_runs_end_to_end(made: Made, tmp_path: Path) -> None:
     run = full(made)
     told = plan(run)
     found = execute(run, tmp_path / "run")
@@ -186,7 +186,7 @@ def test_pairs_that_do_not_fit_are_refused(made: Made, tmp_path: Path) -> None:
         execute(other, tmp_path / "d")
 
 
-def test_which_strategies_need_a_checkpoint() -> None:
+def test_strategies_that_need_a_checkpoint() -> None:
     strategies = ("llm", "rag", "judge", *ars_config.STRATEGIES)
     needs = {
         name: {*ars_config.get_config(f"{name}@tiny").method.needs.helpers}  # type: ignore[attr-defined]

@@ -63,7 +63,7 @@ CALLS = {
 
 @pytest.mark.parametrize("task", QUESTIONS)
 @pytest.mark.parametrize("name", CALLS)
-def test_calls_without_a_loop(name: str, task: str) -> None:
+def test_call_counts_of_methods_without_a_loop(name: str, task: str) -> None:
     by = {} if name == "chain_of_thought" else {"by": "text"}
     assert calls(name, task, **by) == CALLS[name]
 
@@ -84,7 +84,7 @@ def test_flare_calls_once_or_twice_a_sentence(task: str) -> None:
     assert found["llm_calls"][0] <= 2 and found["llm_calls"][1] == 2 * most
 
 
-def test_calls_in_turns() -> None:
+def test_call_counts_of_iterative_methods() -> None:
     assert calls("adaptive_rag_none") == {"llm_calls": (1, 1)}
     assert calls("adaptive_rag_single") == {"llm_calls": (1, 1), "searches": (1, 1)}
     # a sentence that states the answer at once, or three that do not; the reader
@@ -96,7 +96,7 @@ def test_calls_in_turns() -> None:
     assert 2 <= least <= most <= 2 * 4 + 1
 
 
-def test_calls_of_methods_that_inspect_the_model() -> None:
+def test_call_counts_of_methods_that_inspect_the_model() -> None:
     # at most 3 retrievals; every text but the last is looked into
     found = calls("dragin")
     assert found["searches"] == (0, 3) and found["llm_calls"] == (1, 4)
@@ -150,7 +150,7 @@ WITHOUT_SEARCH = ("few_shot", "chain_of_thought", "adaptive_rag_none")
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_each_runs_to_its_end(name: str, small: Run, tmp_path: Path) -> None:
+def test_each_baseline_runs_end_to_end(name: str, small: Run, tmp_path: Path) -> None:
     trained = (
         {"classifier": scripted(" a")} if name in ("adaptive_rag", "adaptive_rag_decoder") else {}
     )
@@ -172,7 +172,7 @@ def test_each_runs_to_its_end(name: str, small: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["self_rag", "self_rag_prompted"])
 @pytest.mark.parametrize("form", ["short", "long"])
-def test_self_rag_runs_to_its_end(name: str, form: str, small: Run, tmp_path: Path) -> None:
+def test_self_rag_runs_end_to_end(name: str, form: str, small: Run, tmp_path: Path) -> None:
     run = run_on(small, config(name), form=form, retrieve="always")
     found = execute(run, tmp_path / "run")
     assert found["answered"] == 5 and found["errors"] == 0
@@ -223,7 +223,7 @@ user = "{passages}\\nQ: {question}\\nA:"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dragin", "seakr"])
-def test_methods_that_inspect_the_model_run_to_their_end(
+def test_methods_that_inspect_the_model_run_end_to_end(
     name: str, small: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "prompts.toml").write_text(INSPECTING)
@@ -250,7 +250,7 @@ def test_an_engine_that_cannot_be_inspected_is_refused(small: Run, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name, base", [("baselines_small", "small"), ("baselines", "ars")])
-def test_baselines_read_as_ars_rag_does(name: str, base: str) -> None:
+def test_baselines_have_the_reading_prompts_of_ars_rag(name: str, base: str) -> None:
     ours, theirs = prompts.load(name), prompts.load(base)
     for role in ("context", "yes_no", "multiple_choice"):
         assert ours.roles[role] == theirs.roles[role], role
@@ -275,14 +275,14 @@ def test_the_classifier_reads_the_same_prompt_for_both_sizes() -> None:
         assert "\nObservation" in prompts.load(name).role("react").stop
 
 
-def test_small_prompts_leave_room() -> None:
+def test_small_prompts_are_short() -> None:
     layout = prompts.load("iterative_small")
     fields = {"question": "", "scratchpad": "", "step": "", "thought": "", "so_far": ""}
     for role in ("react", "react_action", "reason"):
         assert len(str(layout.role(role).prompt(**fields, passages="")).split()) < 260
 
 
-def test_rankings_of_the_demonstrations_are_whole() -> None:
+def test_rankings_in_demonstrations_are_permutations() -> None:
     for user, reply in prompts.load("baselines_small").role("rank_ids").demonstrations:
         shown = len(re.findall(r"(?m)^\[\d+\] ", user))
         assert shown == 3 and cor.read_order(reply, shown)[1:] == (0, 0, 0)

@@ -66,7 +66,7 @@ def test_a_run_is_planned_executed_and_resumed(
     assert damaged is not None and "vocab.index.json" in damaged.state
 
 
-def test_what_selects_by_vectors_is_refused_at_the_door(small: Run, tmp_path: Path) -> None:
+def test_methods_that_need_vectors_are_refused_at_start(small: Run, tmp_path: Path) -> None:
     run = dataclasses.replace(small, method=dtr.Config(), cache=str(tmp_path / "cache"))
     for act in (lambda: execute(run, tmp_path / "run"), lambda: plan(run)):
         with pytest.raises(InputError, match="dtr compares vectors, and the index BM25 has none"):
@@ -95,12 +95,12 @@ def test_a_dry_run_finds_a_need_of_vectors_that_is_not_declared(small: Run) -> N
 
 
 @pytest.mark.parametrize("key, said", [("k1=-1", "k1 is -1"), ("variant=bm25l", "variant is")])
-def test_bad_settings_on_the_command_line(key: str, said: str) -> None:
+def test_invalid_settings_on_the_command_line(key: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         script.main(["run", "--config=configs/baselines.py:bm25@tiny", f"--config.index.{key}"])
 
 
-def test_the_scripts_tell_and_build_it(tmp_path: Path, capsys: Any) -> None:
+def test_scripts_plan_and_build_the_index(tmp_path: Path, capsys: Any) -> None:
     config = ["--config=configs/baselines.py:bm25@tiny", f"--config.cache={tmp_path}/cache"]
     workdir = [f"--workdir={tmp_path}/run", "--config.index.k1=1.2"]
     assert script.main(["run", *config, *workdir, "--dry-run"]) == 0

@@ -28,7 +28,7 @@ def get(config: str, variant: str) -> Any:
 
 
 @pytest.mark.parametrize(("config", "method"), METHODS)
-def test_every_method_has_a_job_for_all_its_data(config: str, method: str) -> None:
+def test_every_documented_variant_gives_a_job(config: str, method: str) -> None:
     entry = CONFIGS[config].METHODS[method]
     for name in entry.names or ["tables/a,tables/b"]:
         job = get(config, f"{method}@{name}")
@@ -81,7 +81,7 @@ def test_a_data_set_has_one_source_in_all_configs() -> None:
 
 
 @pytest.mark.parametrize("name", data.ERRR)
-def test_pairs_have_the_inputs_that_the_method_gives_its_student(name: str) -> None:
+def test_pairs_have_the_inputs_of_the_trained_method(name: str) -> None:
     for method, writer in (("errr", "optimizer"), ("rrr", "rewriter")):
         for student in ("", "_decoder"):
             teacher = errr.get_config(f"make_pairs_{method}{student}@{name}").run.method
@@ -91,7 +91,7 @@ def test_pairs_have_the_inputs_that_the_method_gives_its_student(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["tiny", "popqa", "hotpotqa", "paper-hotpotqa"])
-def test_labels_are_of_strategies_with_the_settings_that_answer(name: str) -> None:
+def test_labels_use_the_settings_of_the_answering_strategies(name: str) -> None:
     labelled = get("errr", f"make_adaptive_rag_labels@{name}").run
     asked = get("baselines", f"adaptive_rag@{name}")
     shared = {field.name for field in dataclasses.fields(labelled.method)}
@@ -103,7 +103,7 @@ def test_labels_are_of_strategies_with_the_settings_that_answer(name: str) -> No
     assert labelled.method.bias == ("multi" if name.endswith("hotpotqa") else "single")
 
 
-def test_engines() -> None:
+def test_engine_suffixes_of_variants() -> None:
     assert get("dtr", "dtr@nq+vllm").model == Vllm(Local().checkpoint, dtype="float32")
     large = get("dtr", "dtr@paper-nq").model.checkpoint
     assert get("dtr", "dtr@paper-nq+vllm").model == Vllm(large)
@@ -139,6 +139,6 @@ def test_engines() -> None:
         ("r3", "train_sidr@tiny+vllm", r"no questions are answered, so leave \+vllm out"),
     ],
 )
-def test_wrong_variants(config: str, variant: str, message: str) -> None:
+def test_invalid_variants_are_refused(config: str, variant: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         get(config, variant)

@@ -96,7 +96,7 @@ def test_a_text_is_read_by_the_type_of_its_field(key: str, text: str, value: Any
     assert found == value and type(found) is type(value)
 
 
-def test_unchanged_parts_are_the_same_objects() -> None:
+def test_unchanged_parts_are_not_copied() -> None:
     before = Outer(inner=Inner(3))
     after = edited(before, {"several.1.size": "9"})
     assert after.inner is before.inner and after.several[0] is before.several[0]
@@ -126,7 +126,7 @@ def test_tuples_of_classes() -> None:
     assert job.indexes == (Bm25(k1=2.0), Exact(metric="l2"))
 
 
-def test_classes_are_found_by_what_a_field_needs() -> None:
+def test_choices_of_a_field_satisfy_its_type() -> None:
     assert choices(ModelSettings) == {
         "Local": Local, "Vllm": Vllm, "Server": Server, "Seq2Seq": Seq2Seq,
     }  # fmt: skip
@@ -178,7 +178,7 @@ def test_classes_of_a_run() -> None:
         ({"pair": "a"}, "allowed: 2 values with commas between them"),
     ],
 )
-def test_what_is_wrong_is_named(changes: dict[str, str], told: str) -> None:
+def test_errors_name_the_invalid_setting(changes: dict[str, str], told: str) -> None:
     with pytest.raises(InputError, match=told):
         edited(Outer(), changes)
 
@@ -233,7 +233,7 @@ def test_overrides_reach_the_dataclass_and_keep_the_rest() -> None:
     assert run.method.select == plain.method.select and values.workdir == "w"
 
 
-def test_config_may_stand_apart() -> None:
+def test_config_flag_and_value_may_be_separate_arguments() -> None:
     run, _ = run_of("--config", "configs/dtr.py:dtr@tiny", "--config.limit=2")
     assert run.limit == 2
 
@@ -258,12 +258,12 @@ def test_config_may_stand_apart() -> None:
         (("--config=configs/dtr.py:dtr@tiny", "stray"), "stray"),
     ],
 )
-def test_wrong_command_lines(arguments: tuple[str, ...], named: str) -> None:
+def test_invalid_command_lines_are_refused(arguments: tuple[str, ...], named: str) -> None:
     with pytest.raises(InputError, match=named):
         run_of(*arguments)
 
 
-def test_a_config_that_returns_something_else(tmp_path: Path) -> None:
+def test_a_config_that_returns_no_job_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def get_config():\n    return {}\n")
     with pytest.raises(InputError, match="not a jaxrag"):
@@ -301,7 +301,7 @@ script(main)
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_interrupt_that_python_dropped_comes_again(name: str, code: int, times: int) -> None:
+def test_a_dropped_keyboard_interrupt_is_raised_again(name: str, code: int, times: int) -> None:
     words = [sys.executable, "-c", LOSES_ONE, name, str(times)]
     found = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert found.returncode == code, found.stderr

@@ -55,7 +55,7 @@ def test_the_frozen_method(made: Made, tmp_path: Path) -> None:
             assert queries["texts"] == [line["question"]]
 
 
-def test_the_trainable_method_asks_the_optimizer(made: Made, tmp_path: Path) -> None:
+def test_the_trainable_method_uses_the_optimizer(made: Made, tmp_path: Path) -> None:
     small_t5.write(tmp_path / "t5", small_t5.CONFIGS["1.0"])
     optimizer = Trained(model=Seq2Seq(str(tmp_path / "t5")), tokens=12)
     run = dataclasses.replace(
@@ -91,7 +91,7 @@ def test_prompts_without_the_roles_are_refused(made: Made, tmp_path: Path) -> No
     assert "has no [queries], which this method uses" in error
 
 
-def test_a_decoder_as_a_student_is_given_an_ending() -> None:
+def test_a_decoder_student_gets_an_ending_after_its_input() -> None:
     (run, pairs) = (errr_config.get_config(f"{name}_errr_decoder@popqa") for name in
                     ("trainable", "make_pairs"))  # fmt: skip
     optimizer = run.method.optimizer  # type: ignore[attr-defined]

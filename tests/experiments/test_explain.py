@@ -72,7 +72,7 @@ def test_passages_by_name(config: str, capsys: Any) -> None:
     assert text.index("(p7)") < text.index("(p3)") and text.count("Score ") == 2
 
 
-def test_a_run_and_its_report(config: str, tmp_path: Path, capsys: Any) -> None:
+def test_explanations_of_a_run_and_their_report(config: str, tmp_path: Path, capsys: Any) -> None:
     run = str(tmp_path / "run")
     assert execute(load(config), run)["errors"] == 0
     assert call(config, f"--workdir={run}", "--questions=2", "--tokens=3") == 0
@@ -107,7 +107,7 @@ def test_a_run_and_its_report(config: str, tmp_path: Path, capsys: Any) -> None:
         (("--workdir=nowhere",), "nowhere is not a run directory"),
     ],
 )
-def test_what_will_not_do(config: str, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments_are_refused(config: str, arguments: tuple[str, ...], said: str) -> None:
     with pytest.raises(InputError, match=said):
         call(config, *arguments)
 

@@ -78,7 +78,7 @@ def kill_when(config, workdir, target, delay):
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_answers_are_the_same_bytes(uninterrupted, kills):
+def test_a_killed_and_resumed_run_writes_the_same_bytes(uninterrupted, kills):
     config, expected, total = uninterrupted
     drop_store(config.parent)
     workdir = config.parent / f"killed-{kills}"
@@ -92,7 +92,7 @@ def test_answers_are_the_same_bytes(uninterrupted, kills):
     assert metrics["errors"] == 0 and metrics["missing"] == 0
 
 
-def test_some_questions_retrieve_and_some_do_not(uninterrupted):
+def test_the_killed_run_has_questions_with_and_without_retrieval(uninterrupted):
     answers = [json.loads(line) for line in uninterrupted[1].splitlines()]
     retrieved = {answer["trace"]["gate"]["retrieve"] for answer in answers}
     assert retrieved == {True, False}  # or the test above would say little
@@ -102,7 +102,7 @@ def test_some_questions_retrieve_and_some_do_not(uninterrupted):
     ("number", "code"),
     [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)],
 )
-def test_a_stopped_run_ends_in_seconds_and_goes_on(uninterrupted, number, code):
+def test_an_interrupted_run_ends_in_seconds_and_resumes(uninterrupted, number, code):
     config, expected, total = uninterrupted
     drop_store(config.parent)
     workdir = config.parent / f"stopped-{code}"

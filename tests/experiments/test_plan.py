@@ -72,7 +72,7 @@ def refuse(*_: Any, **__: Any) -> None:
     raise AssertionError("a dry run did what it must not")
 
 
-def test_a_dry_run_loads_asks_and_writes_nothing(
+def test_a_dry_run_loads_calls_and_writes_nothing(
     config: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     for owner, name in ((LocalModel, "load"), (Encoder, "load"), (socket, "socket")):
@@ -93,7 +93,7 @@ def test_a_dry_run_loads_asks_and_writes_nothing(
         assert part in told
 
 
-def test_the_run_does_what_the_plan_said(executed: Executed) -> None:
+def test_the_run_matches_the_plan(executed: Executed) -> None:
     run, workdir, before = executed
     assert before.index is not None and before.index.directory is not None
     assert (before.answered, before.entries, before.index.state) == (0, None, "not built yet")
@@ -113,7 +113,9 @@ def test_the_run_does_what_the_plan_said(executed: Executed) -> None:
         plan(changed, workdir)
 
 
-def test_an_unfinished_index_is_told_from_a_built_one(executed: Executed, tmp_path: Path) -> None:
+def test_plans_distinguish_unfinished_from_built_indexes(
+    executed: Executed, tmp_path: Path
+) -> None:
     for part in ("data", "indexes"):
         shutil.copytree(Path(executed.run.cache) / part, tmp_path / "cache" / part)
     run = dataclasses.replace(executed.run, cache=str(tmp_path / "cache"))
@@ -147,7 +149,7 @@ def model_of(config: Path, **settings: Any) -> Plan:
     return plan(dataclasses.replace(run, **settings))
 
 
-def test_memory_is_what_the_network_takes(config: Path, tmp_path: Path) -> None:
+def test_planned_memory_equals_the_network_s(config: Path, tmp_path: Path) -> None:
     weights = write_tiny_model(tmp_path / "model")
     shape = read_decoder_config({**CONFIGS["qwen2"], "vocab_size": 260}, source="test")
     count = sum(array.size for array in weights.values())
@@ -170,13 +172,13 @@ def test_memory_is_what_the_network_takes(config: Path, tmp_path: Path) -> None:
         model_of(config, model=Local(str(tmp_path / "model")))
 
 
-def test_smollm2_takes_its_134_million_weights(config: Path) -> None:
+def test_planned_memory_of_smollm2(config: Path) -> None:
     (model,) = model_of(config, model=Local(dtype="bfloat16")).models
     assert model.weights == 134_515_008 * 2  # as its model card counts them
     assert model.cache == 2 * 30 * 3 * 64 * 1024 * 2
 
 
-def test_what_is_elsewhere_is_not_guessed(config: Path) -> None:
+def test_remote_models_have_no_memory_estimate(config: Path) -> None:
     (model,) = model_of(config, model=Server("any", urls="http://nowhere.invalid/v1")).models
     assert (model.weights, model.cache) == (None, None) and model.engine == "Server"
     (model,) = model_of(config, model=Local("hub:nobody/no-such-model")).models
@@ -217,7 +219,7 @@ QUESTIONS = [Question(f"q{i}", f"Where is {i}?", ("there",)) for i in range(9)]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bounds_are_those_of_the_method(name: str) -> None:
+def test_bounds_on_calls_are_the_method_s(name: str) -> None:
     method, expected = CASES[name]
     passages: Any = FakePassages(40)
     found = bounds(method, QUESTIONS, passages)
@@ -229,7 +231,7 @@ def method_of(answer: Any) -> Any:
     return type("Config", (), {"name": "mine", "needs": Needs(), "answer": answer})()
 
 
-def test_a_method_that_nobody_registered_has_bounds_too() -> None:
+def test_an_unregistered_method_has_bounds() -> None:
     async def loops(self: Any, question: Question, tools: Any) -> Answer:
         """Asks until the model says yes, three times at most, and scores what it heard."""
         for turn in range(3):

@@ -9,7 +9,9 @@ from jaxrag.types import InputError
 from tests.evaluation import fabricate
 
 
-def test_writes_page_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_writes_page_and_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = [fabricate.run(tmp_path / m, m, n=20) for m in ("no_retrieval", "dtr")]
     out = tmp_path / "out.html"
     words = [word for run in runs for word in ("--runs", str(run))]
@@ -20,12 +22,12 @@ def test_writes_page_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("words", [["--ruins=x"], ["runs/a"], []])
-def test_wrong_command_lines(words: list[str]) -> None:
+def test_invalid_command_lines_are_refused(words: list[str]) -> None:
     with pytest.raises(InputError):
         report.main(["report", *words])
 
 
-def test_bandits_have_a_page_of_their_own(
+def test_bandit_jobs_have_their_own_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one", "two"):

@@ -38,7 +38,7 @@ def run(config: Path, workdir: Path, *servers: Any, **settings: Any) -> int:
     return main(["run", f"--config={config}", f"--workdir={workdir}", *flags])
 
 
-def test_faults_change_no_answer_and_nothing_is_answered_twice(
+def test_server_faults_change_no_answer_and_repeat_no_question(
     config: Path, tmp_path: Path
 ) -> None:
     with serving(max_length=1024) as server:
@@ -54,7 +54,7 @@ def test_faults_change_no_answer_and_nothing_is_answered_twice(
     assert len(answered) == len(set(answered)) == len(server.answered)
 
 
-def test_a_run_goes_on_where_its_server_left_it(config: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_run_resumes_after_its_server_failed(config: Path, tmp_path: Path, capsys: Any) -> None:
     def dies(handler: Any, number: int, body: Any) -> None:
         faulty(handler, 0 if number < 25 else 1, body)
 
@@ -72,7 +72,7 @@ def test_a_run_goes_on_where_its_server_left_it(config: Path, tmp_path: Path, ca
     assert plain.count(b"\n") == other.count(b"\n") == 30
 
 
-def test_a_gate_that_needs_logprobs_is_refused_without(config: Path, tmp_path: Path) -> None:
+def test_a_gate_that_needs_logprobs_is_refused_without_them(config: Path, tmp_path: Path) -> None:
     with (
         serving(max_length=1024) as server,
         pytest.raises(Exception, match="dtr decides by the log-probabilities"),

@@ -87,7 +87,7 @@ def test_a_damaged_index_is_reported(small: Run, tmp_path: Path, search: Any) ->
     assert "manifest.json is damaged" in index.status(dataset.passages, tmp_path).state
 
 
-def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
+def test_settings_that_share_an_index(small: Run, tmp_path: Path) -> None:
     """Tokens serve every network with this tokenizer; vectors are of one network."""
     dataset, _ = load_questions(small, Path(small.cache))
 
@@ -110,7 +110,7 @@ def test_which_settings_share_an_index(small: Run, tmp_path: Path) -> None:
     assert directory("alpha", scale=0.5) == directory("alpha")  # a trained one has its own
 
 
-def test_the_index_of_vectors_leaves_the_texts_own_tokens_out(small: Run) -> None:
+def test_the_vector_index_does_not_keep_the_text_s_own_tokens(small: Run) -> None:
     run = searching(small, "parametric")
     index: Any = open_index(run, Path(run.cache))
     assert index.index.manifest.settings["length"] == 6 < index.encoder.entries
@@ -143,7 +143,7 @@ def test_invalid_settings(small: Run, tmp_path: Path) -> None:
     assert "6 passages are requested, but late search reranks 5: raise m" in said
 
 
-def test_a_checkpoint_of_the_hub_is_not_fetched_to_tell(small: Run, monkeypatch: Any) -> None:
+def test_a_plan_does_not_download_a_hub_checkpoint(small: Run, monkeypatch: Any) -> None:
     import huggingface_hub
 
     def fetch(*_: Any, local_files_only: bool = False, **__: Any) -> str:

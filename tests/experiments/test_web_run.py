@@ -81,7 +81,7 @@ def test_a_run_is_planned_executed_and_repeated_offline(small: Run, tmp_path: Pa
     write_report([tmp_path / "run", tmp_path / "alone"], tmp_path / "report")
 
 
-def test_a_run_goes_on_where_the_engine_left_it(small: Run, tmp_path: Path) -> None:
+def test_a_run_resumes_after_the_search_engine_failed(small: Run, tmp_path: Path) -> None:
     def dies(handler: Any, number: int, asked: Any) -> Any:
         return number >= 5 and handler.send(503, b"")
 
@@ -110,7 +110,9 @@ def test_a_question_that_finds_nothing_is_answered_without_passages(
     write_report([tmp_path / "run"], tmp_path / "report")
 
 
-def test_what_stops_a_run_stops_it_at_once(small: Run, tmp_path: Path, monkeypatch: Any) -> None:
+def test_fatal_search_errors_stop_the_run_at_once(
+    small: Run, tmp_path: Path, monkeypatch: Any
+) -> None:
     with serving(lambda handler, number, asked: handler.send(401, b"")) as server:
         with pytest.raises(InputError, match=r"\(401\).*does not accept the key"):
             execute(web(small, server, concurrency=1), tmp_path / "run")
@@ -124,7 +126,7 @@ def test_what_stops_a_run_stops_it_at_once(small: Run, tmp_path: Path, monkeypat
         execute(web(small, server), tmp_path / "run")
 
 
-def test_one_query_that_is_refused_fails_its_question_alone(small: Run, tmp_path: Path) -> None:
+def test_a_refused_query_fails_only_its_question(small: Run, tmp_path: Path) -> None:
     def refuses(handler: Any, number: int, asked: Any) -> Any:
         return asked["q"].endswith(" 5") and handler.send(422, {"error": {"code": "VALIDATION"}})
 
@@ -135,13 +137,13 @@ def test_one_query_that_is_refused_fails_its_question_alone(small: Run, tmp_path
     assert failed["question"].endswith(" 5") and "refuses this query" in failed["error"]
 
 
-def test_what_selects_by_vectors_is_refused_at_the_door(small: Run, tmp_path: Path) -> None:
+def test_methods_that_need_vectors_are_refused_at_start(small: Run, tmp_path: Path) -> None:
     run = dataclasses.replace(small, method=dtr.Config(), index=Web())
     with pytest.raises(InputError, match="the index Brave has none"):
         execute(run, tmp_path / "run")
 
 
-def test_the_scripts_take_it(small: Run, tmp_path: Path, capsys: Any) -> None:
+def test_the_scripts_accept_a_web_index(small: Run, tmp_path: Path, capsys: Any) -> None:
     text = (tmp_path / "config.py").read_text()
     text = text.replace("import Local\n", "import Local\n" + WEB)
     text = text.replace('index=Exact(BiEncoder(HERE + "/encoder", max_length=32))', "index=Web()")

@@ -90,7 +90,7 @@ def test_scores_equal_float64(s1, s2, s0) -> None:
     close(dynamic, np.cos(alpha * theta1 + (1 - alpha) * theta2))
 
 
-def test_sine_near_one_keeps_its_digits() -> None:
+def test_the_sine_is_accurate_near_cosine_one() -> None:
     cosines = (1 - np.arange(2000, 4000) * EPS / 2).astype(np.float32)
     sines = np.sqrt(1 - cosines.astype(float) ** 2)
     close(ais.angle_sum(jnp.array(cosines), jnp.zeros(2000)), -sines, 1e-8)
@@ -147,7 +147,7 @@ def test_angle_does_not_depend_on_the_lengths(length: float) -> None:
         close(gradient * length, [0.6, -0.8], 1e-5)
 
 
-def test_angle_of_no_number_is_no_number() -> None:
+def test_angle_of_nan_is_nan() -> None:
     u, zero = jnp.array([1.0, 0.0]), jnp.zeros(2)
     for bad in (jnp.array([jnp.nan, 0.0]), jnp.array([1.0, jnp.nan]), jnp.array([jnp.inf, 1.0])):
         for other in (u, zero, bad):
@@ -237,7 +237,7 @@ def test_select_passages_equals_float64_and_vmaps(score: ais.Score) -> None:
         assert batched.selection.ids[row].tolist() == kept
 
 
-def test_a_passage_that_is_nan_comes_last() -> None:
+def test_a_nan_passage_is_selected_last() -> None:
     # The real passage is nearly opposite to both: its cosines are below 0, those of a zero vector.
     query, pseudo = jnp.array([1.0, 0.0]), jnp.array([1.0, 0.1])
     passages = jnp.array([[jnp.nan, 0.0], [-1.0, 0.1]])

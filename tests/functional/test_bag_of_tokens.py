@@ -53,7 +53,7 @@ def test_levels_worked_by_hand() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0, 2.0**127, width=32), min_size=V, max_size=V))
-def test_levels_never_fall_short(weights) -> None:
+def test_quantised_weights_are_upper_bounds(weights) -> None:
     query = np.array([weights], np.float32)
     levels = np.asarray(table(query))[:V, 0].astype(float)
     largest = float(query.max())
@@ -94,7 +94,7 @@ def test_blocks_hold_their_two_best(passages, seed, tile, q) -> None:
             assert second[block, query] - 1 == runner_up
 
 
-def test_longest_passages_fit_sixteen_bits() -> None:
+def test_bounds_of_the_longest_passages_fit_16_bits() -> None:
     levels = jnp.full((1 << 16, 2), LEVELS + 1, jnp.uint8)
     slots = jnp.zeros((bags.LONGEST // STEP * STEP, 32), jnp.uint16)
     one = bags.Part(slots, jnp.array([0]), jnp.array([slots.shape[0]]), jnp.int32(32))
@@ -133,7 +133,7 @@ def test_the_best_blocks_are_selected(rows, wanted) -> None:
 
 
 @pytest.mark.parametrize("wanted", [1, 30])
-def test_eight_devices_select_what_one_does(wanted) -> None:
+def test_eight_devices_select_the_blocks_of_one(wanted) -> None:
     mesh = Mesh(np.asarray(jax.devices()), ("rows",))
     blocks = random_blocks(240)
     check_selected(
@@ -141,7 +141,7 @@ def test_eight_devices_select_what_one_does(wanted) -> None:
     )
 
 
-def test_eight_devices_bound_as_one_does() -> None:
+def test_eight_devices_give_the_bounds_of_one() -> None:
     rng = np.random.default_rng(0)
     mesh = Mesh(np.asarray(jax.devices()), ("rows",))
     parts = [

@@ -19,13 +19,13 @@ ATTENTION = jnp.array([
 ])  # fmt: skip
 
 
-def test_attention_received_is_of_later_tokens_alone() -> None:
+def test_attention_is_received_from_later_tokens_only() -> None:
     # 0: max(.3, .5, .2); 1: max(.1, .6), its own .7 does not count; 2: .05; 3: nothing follows
     found = dragin.received(ATTENTION, where=ALL)
     np.testing.assert_allclose(found, [0.5, 0.6, 0.05, 0.0], rtol=1e-6)
 
 
-def test_padding_gives_and_gets_nothing() -> None:
+def test_padding_gives_and_receives_no_attention() -> None:
     where = jnp.array([True, True, True, False])
     # without the last row: .5, .1, 0
     found = dragin.received(ATTENTION, where=where)
@@ -34,7 +34,7 @@ def test_padding_gives_and_gets_nothing() -> None:
     np.testing.assert_array_equal(empty, np.zeros(4))
 
 
-def test_relative_attention_is_by_the_mean_of_the_sentence() -> None:
+def test_relative_attention_is_divided_by_the_sentence_mean() -> None:
     # sentence 0 has mean (.5 + .1)/2 = .3; sentence 1 has mean .2 over its one real token
     values, numbers = jnp.array([0.5, 0.1, 0.2, 9.0]), jnp.array([0, 0, 1, 1])
     where = jnp.array([True, True, True, False])
@@ -44,7 +44,7 @@ def test_relative_attention_is_by_the_mean_of_the_sentence() -> None:
     np.testing.assert_array_equal(nothing, np.zeros(4))
 
 
-def test_rind_is_the_product_and_stopwords_have_none() -> None:
+def test_rind_is_the_product_and_0_for_stopwords() -> None:
     entropies = jnp.array([2.0, 0.5, 4.0, 1.0])
     content = jnp.array([True, True, False, True])
     found = dragin.rind(entropies, jnp.array([0.5, 0.6, 0.05, 0.0]), content)
@@ -58,14 +58,14 @@ def test_the_first_above_the_threshold_triggers(theta: float, first: int) -> Non
     assert int(dragin.first_above(scores, theta, where=where)) == first
 
 
-def test_words_are_weighed_by_all_their_tokens() -> None:
+def test_word_weights_sum_over_tokens() -> None:
     # word 0: tokens 0 and 3, word 2: token 1; token 2 is of no word
     attention, words = jnp.array([0.1, 0.2, 0.4, 0.3]), jnp.array([0, 2, -1, 0])
     found = dragin.word_weights(attention, words, count=3)
     np.testing.assert_allclose(found, [0.4, 0.0, 0.2], rtol=1e-6)
 
 
-def test_the_heaviest_words_of_equal_ones_the_first() -> None:
+def test_the_words_of_largest_weight_ties_to_the_first() -> None:
     weights, where = jnp.array([0.2, 0.5, 0.2, 0.9]), jnp.array([True, True, True, False])
     for n, kept in [(0, []), (1, [1]), (2, [0, 1]), (3, [0, 1, 2]), (9, [0, 1, 2])]:
         found = dragin.heaviest(weights, n, where=where)

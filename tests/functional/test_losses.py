@@ -37,7 +37,7 @@ def wanted(queries: Embedded, passages: Embedded, form: str) -> float:
     return sum(reference(a, b) for a, b in pairs) / 4 / len(dense)
 
 
-def test_worked_by_hand() -> None:
+def test_loss_worked_by_hand() -> None:
     # Scores of question 1: 1 (its positive), 0 (the other's) and 2 (a hard negative); of question
     # 2: 0, 1, 0. Over rows -log(e / (e + 1 + e^2)) = log(1 + 1/e + e) = 1.407606 and
     # -log(e / (e + 2)) = log(1 + 2/e) = 0.551445; over the two positives' columns, both have the
@@ -104,7 +104,7 @@ def test_distillation_worked_by_hand() -> None:
     assert not slopes[1].any()  # the language model is not trained
 
 
-def test_bad_input_is_named() -> None:
+def test_invalid_input_is_refused() -> None:
     queries, passages = batch(4, 3)
     with pytest.raises(InputError, match="3 passages for 4 questions"):
         symmetric_contrastive(queries.dense, passages.dense)

@@ -24,7 +24,7 @@ def by_hand(weights, order):
 
 
 @pytest.mark.parametrize("order", [(2,), (4, 0), (3, 1, 0, 2, 4), (0, 2, 3, 1, 4)])
-def test_log_probability_is_that_of_the_draws_one_by_one(order):
+def test_log_probability_is_the_sum_over_successive_draws(order):
     found = jax.jit(plackett_luce.log_probability)(jnp.asarray(WEIGHTS), jnp.asarray(order))
     assert found == pytest.approx(by_hand(WEIGHTS, order), abs=1e-5)
 
@@ -37,7 +37,7 @@ def test_probabilities_of_all_orders_sum_to_one(k):
     assert float(jnp.sum(jnp.exp(found))) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_weight_that_outweighs_all_others_leaves_theirs_exact():
+def test_a_dominating_weight_leaves_the_others_exact():
     # With e^60 in front, subtracting it from one total would leave 0 for the others.
     # The rest are e^1 and e^0: log sigmoid(1) = -0.313262
     weights = jnp.array([60.0, 1.0, 0.0])
@@ -66,7 +66,7 @@ def test_orders_are_drawn_as_often_as_they_are_probable():
         assert abs(share - p) < 5 * math.sqrt(p * (1 - p) / draws), order
 
 
-def test_a_draw_has_distinct_places_and_is_its_keys():
+def test_a_draw_is_distinct_and_determined_by_its_key():
     weights, key = jnp.asarray(WEIGHTS), jax.random.key(1)
     whole = plackett_luce.sample(key, weights, k=5)
     assert sorted(whole.tolist()) == [0, 1, 2, 3, 4]
@@ -79,7 +79,7 @@ def test_a_draw_has_distinct_places_and_is_its_keys():
 
 
 @pytest.mark.parametrize("k", [0, 6])
-def test_more_than_there_are_cannot_be_drawn(k):
+def test_drawing_more_than_all_candidates_is_refused(k):
     with pytest.raises(InputError, match=rf"k is {k}; of 5 candidates 1 to 5"):
         plackett_luce.sample(jax.random.key(0), jnp.asarray(WEIGHTS), k=k)
 

@@ -115,7 +115,9 @@ def test_without_advantage_there_is_no_gradient() -> None:
     ],
 )
 @pytest.mark.parametrize("apart", [90.0, math.inf])
-def test_a_ratio_that_overflows(advantage: float, wanted: float, slope: float, apart: Any) -> None:
+def test_an_overflowing_ratio_has_finite_loss_and_gradient(
+    advantage: float, wanted: float, slope: float, apart: Any
+) -> None:
     def loss(logprobs: Any) -> Any:
         old, advantages = jnp.full(1, -apart), jnp.full(1, advantage)
         return ppo.policy_loss(logprobs, old, advantages, clip=0.2, where=jnp.ones(1, bool))
@@ -125,7 +127,7 @@ def test_a_ratio_that_overflows(advantage: float, wanted: float, slope: float, a
     assert gradient.tolist() == [slope]
 
 
-def test_a_ratio_that_is_no_number_shows_in_the_loss() -> None:
+def test_a_nan_ratio_gives_a_nan_loss() -> None:
     for advantage in (1.0, 0.0, -1.0):
         of = jnp.full(1, jnp.nan), jnp.zeros(1), jnp.full(1, advantage)
         assert math.isnan(float(ppo.policy_loss(*of, clip=0.2, where=jnp.ones(1, bool))))
@@ -208,7 +210,7 @@ def test_explained_variance_by_hand() -> None:
         (0.21, 1.0, 0.1 * 1.05),
     ],
 )
-def test_the_control_of_beta_by_hand(kl: float, rate: float, wanted: float) -> None:
+def test_control_of_beta_by_hand(kl: float, rate: float, wanted: float) -> None:
     found = ppo.adapted_coefficient(jnp.float32(0.1), jnp.float32(kl), target=0.2, rate=rate)
     assert float(found) == pytest.approx(wanted, rel=1e-6)
 

@@ -75,7 +75,7 @@ def test_ten_rewrites_against_float64(ties: Any) -> None:
         np.testing.assert_allclose(jitted, found, rtol=1e-6)
 
 
-def test_the_gradient_is_that_of_all_ninety_pairs() -> None:
+def test_the_gradient_is_summed_over_all_ninety_pairs() -> None:
     random = np.random.default_rng(4)
     scores, labels = jnp.asarray(random.normal(0, 1, 10), jnp.float32), random.integers(0, 4, 10)
     found = jax.jit(jax.grad(ranknet_loss))(scores, jnp.asarray(labels))
@@ -85,7 +85,7 @@ def test_the_gradient_is_that_of_all_ninety_pairs() -> None:
 
 
 @pytest.mark.parametrize("ties", ["half", "drop"])
-def test_rewrites_that_are_not_there_change_nothing(ties: Any) -> None:
+def test_masked_rewrites_change_nothing(ties: Any) -> None:
     scores, labels = jnp.array([0.3, -2.0, 1.0]), jnp.array([1, 0, 2])
     padded = jnp.array([0.3, NAN, -2.0, 1e30, 1.0]), jnp.array([1, 9, 0, -7, 2])
     where = jnp.array([True, False, True, False, True])
@@ -97,7 +97,7 @@ def test_rewrites_that_are_not_there_change_nothing(ties: Any) -> None:
     assert slope[1] == 0 and slope[3] == 0
 
 
-def test_no_pair_left_is_zero_with_a_gradient_of_zero() -> None:
+def test_without_pairs_loss_and_gradient_are_0() -> None:
     scores = jnp.array([1.0, -1.0, 4.0])
     value, slope = jax.value_and_grad(ranknet_loss)(scores, jnp.array([2, 2, 2]), ties="drop")
     assert value == 0 and np.all(slope == 0)
@@ -161,7 +161,7 @@ def test_a_constant_added_to_all_scores_changes_nothing(row: Any, constant: int,
 
 @settings(deadline=None, max_examples=200)
 @given(rows)
-def test_figures_against_plain_loops(row: Any) -> None:
+def test_metrics_equal_plain_loops(row: Any) -> None:
     """Kendall's tau-b and the accuracy by counting pairs, nDCG by trying every order of ties."""
     scores, labels = (np.array(x) for x in zip(*row, strict=True))
     right = wrong = only_scores = only_labels = 0
@@ -208,7 +208,7 @@ def test_ndcg_is_the_mean_over_all_orders_of_equal_scores(gain: Any, k: Any) -> 
     np.testing.assert_allclose(ndcg(scores, labels, k=k, gain=gain), wanted)
 
 
-def test_figures_by_hand() -> None:
+def test_metrics_by_hand() -> None:
     labels = np.array([2, 1, 0])
     # the last two change places: 2 of 3 pairs are right; tau = (2 - 1) / 3
     scores = np.array([3.0, 1.0, 2.0])
@@ -225,7 +225,7 @@ def test_figures_by_hand() -> None:
     assert kendall_tau(np.array([np.inf, 0.0, -np.inf]), labels) == 1
 
 
-def test_what_is_undefined_is_nan() -> None:
+def test_undefined_metrics_are_nan() -> None:
     scores = np.array([1.0, 2.0])
     assert math.isnan(pairwise_accuracy(scores, np.array([3, 3])))
     assert math.isnan(kendall_tau(scores, np.array([3, 3])))
@@ -235,7 +235,7 @@ def test_what_is_undefined_is_nan() -> None:
     assert all(math.isnan(f(none, none)) for f in (pairwise_accuracy, kendall_tau, ndcg))
 
 
-def test_bad_input() -> None:
+def test_invalid_input_is_refused() -> None:
     labels = np.array([1, 0])
     with pytest.raises(InputError, match=r"Scores have shape \(3,\) and labels \(2,\)"):
         pairwise_accuracy(np.zeros(3), labels)

@@ -25,7 +25,7 @@ def score(states: np.ndarray, where: list[bool] | None = None, alpha: float = 1e
     return float(seakr.uncertainty(jnp.float32(states), where=real, alpha=alpha))
 
 
-def test_by_hand() -> None:
+def test_uncertainty_by_hand() -> None:
     # rows (1, -1) and (2, 0), centred (1, -1) and (1, -1): Gram [[2, 2], [2, 2]], eigenvalues 4, 0
     states = np.array([[1.0, -1.0], [2.0, 0.0]])
     wanted = (np.log(4 + 0.1) + np.log(0.1)) / 2
@@ -74,7 +74,7 @@ def test_answers_that_differ_little_beside_large_states() -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 6), st.integers(2, 9), st.integers(0, 2**31))
-def test_missing_answers_change_nothing(k: int, d: int, seed: int) -> None:
+def test_masked_answers_change_nothing(k: int, d: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     padded = np.float32(rng.normal(size=(8, d)))
     where = np.sort(rng.permutation(8)[:k])

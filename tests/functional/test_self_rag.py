@@ -46,7 +46,7 @@ def test_whole_score_worked_by_hand() -> None:
     close(found.total, 1.5 + 0.25 - 0.25)
 
 
-def test_the_extremes() -> None:
+def test_scores_of_extreme_probabilities() -> None:
     close(self_rag.utility_score(jnp.array([0.0, *[NEVER] * 4])), -1.0)
     close(self_rag.utility_score(jnp.array([*[NEVER] * 4, -50.0])), 1.0)
     close(self_rag.support_score(jnp.array([NEVER, -3.0, NEVER])), 0.5)
@@ -72,7 +72,7 @@ def test_retrieval_probability() -> None:
 
 @FEW
 @given(hnp.arrays(np.float32, 2, elements=st.floats(-20, -0.125, width=32)))
-def test_the_two_rules_order_in_opposite_ways(found: np.ndarray) -> None:
+def test_paper_and_released_rules_can_order_oppositely(found: np.ndarray) -> None:
     paper = self_rag.retrieval_probability(jnp.asarray(found))
     released = self_rag.retrieval_probability(jnp.asarray(found), rule="released")
     assert (paper > 0.5 + 1e-6) <= (released < 0.5 + 1e-6)
@@ -109,7 +109,7 @@ def test_matches_float64(rel, sup, use, logprobs, weights) -> None:
 
 @FEW
 @given(hnp.arrays(np.float32, 5, elements=LOGS), st.floats(-5, 5, width=32))
-def test_only_shares_count(logprobs: np.ndarray, shift: float) -> None:
+def test_scores_depend_on_normalised_probabilities_only(logprobs: np.ndarray, shift: float) -> None:
     moved = self_rag.utility_score(logprobs + np.float32(shift))
     close(moved, self_rag.utility_score(logprobs), 2e-5)
     close(jnp.sum(self_rag.shares(jnp.asarray(logprobs))), 1.0)

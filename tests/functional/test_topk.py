@@ -51,13 +51,13 @@ def test_worked_by_hand() -> None:
     assert topk.topk(jnp.array([1.0, 2, 3, 2, 0]), 2, block=2).rows.tolist() == [2, 1]
 
 
-def test_minus_zero_is_zero() -> None:
+def test_minus_zero_ties_with_zero() -> None:
     assert topk.topk(jnp.array([-0.0, 0.0] * 4), 3, block=2).rows.tolist() == [0, 1, 2]
 
 
 @FEW
 @given(WHOLE(N), st.sampled_from([(1, 4), (3, 1), (10, 4), (N, 128), (50, 4)]))
-def test_blocks_lose_nothing(scores, sizes) -> None:
+def test_blocks_lose_no_result(scores, sizes) -> None:
     k, block = sizes
     found = TOPK(jnp.array(scores), k=k, block=block)
     same(jax.tree.map(lambda x: x[None], found), ranked(scores[None], k))
@@ -72,7 +72,7 @@ def test_chunks_change_nothing(matrix, queries, k, chunk) -> None:
 
 @FEW
 @given(WHOLE((N, D)), WHOLE((Q, D)), hnp.arrays(np.bool_, N))
-def test_bias_leaves_rows_out(matrix, queries, kept) -> None:
+def test_bias_excludes_rows(matrix, queries, kept) -> None:
     bias = np.where(kept, 0.0, -np.inf).astype(np.float32)
     found = topk.search(jnp.array(matrix), jnp.array(queries), k=6, bias=jnp.array(bias), chunk=10)
     same(found, ranked(queries @ matrix.T + bias, 6))
@@ -101,7 +101,7 @@ def test_parts_merge_to_the_whole(matrix, queries, cut, k) -> None:
 
 @pytest.mark.parametrize("n", [5, 203, 1000])
 @pytest.mark.parametrize("k", [10, 300])
-def test_eight_devices_find_what_one_finds(mesh: Mesh, n: int, k: int) -> None:
+def test_eight_devices_give_the_results_of_one(mesh: Mesh, n: int, k: int) -> None:
     rng = np.random.default_rng(n)
     matrix = rng.integers(-3, 4, (n, 4)).astype(np.float16)  # exact, with many ties
     queries = jnp.array(rng.integers(-3, 4, (Q, 4)), jnp.float32)
@@ -126,12 +126,12 @@ def test_eight_devices_on_real_numbers(mesh: Mesh) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 7, 100])
-def test_blocks_lose_nothing_of_many_scores(k: int) -> None:
+def test_blocks_lose_no_result_of_many_scores(k: int) -> None:
     scores = np.random.default_rng(k).integers(0, 40, (Q, 5003)).astype(np.float32)
     same(jax.vmap(partial(topk.topk, k=k))(jnp.array(scores)), ranked(scores, k))
 
 
-def test_no_rows_and_no_queries() -> None:
+def test_empty_inputs() -> None:
     nothing = topk.search(jnp.zeros((0, D)), jnp.ones((2, D)), k=3)
     assert nothing.rows.tolist() == [[-1] * 3] * 2
     assert topk.search(jnp.zeros((N, D)), jnp.ones((0, D)), k=3).rows.shape == (0, 3)

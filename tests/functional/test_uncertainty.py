@@ -49,7 +49,7 @@ def test_one_token_cut_by_length() -> None:
     assert nll(-0.5, ends=False, rule="released") == math.inf
 
 
-def test_impossible_token_is_uncertain() -> None:
+def test_a_token_of_probability_0_is_infinitely_uncertain() -> None:
     assert nll(-0.5, -math.inf, -0.1, ends=True) == math.inf
     # An impossible end token does not count.
     assert nll(-0.5, -math.inf, ends=True) == 0.5

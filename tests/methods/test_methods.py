@@ -85,7 +85,7 @@ def test_expansions_search_by_what_the_model_wrote(method, best, path):
     assert search["query"].count("Where is it?") == copies
 
 
-def test_dtr_accepts_a_sure_answer_without_retrieval():
+def test_dtr_accepts_a_certain_answer_without_retrieval():
     sure = {**DTR, "single word": ("Rome", [0.999, 0.999])}
     # u = -ln 0.999 = 0.0010005 nats
     config = dtr.Config(gate=UncertaintyGate(threshold=0.002))
@@ -140,7 +140,7 @@ def test_dual_path_and_angle_sum_by_hand():
     assert "f" not in kept(found) and len(kept(found)) == 3
 
 
-def test_the_three_scores_differ_where_they_should():
+def test_the_three_scores_select_differently():
     # a 10, f 80 against q at 0, p at 60: sums of cosines 0.985+0.643=1.628, 0.174+0.940=1.114.
     # x at 30: cosine sum 2 cos 30 = 1.732, the largest, but angle sum equal to a's.
     angles = {"a": 10, "f": 80, "x": 30}
@@ -167,7 +167,7 @@ def test_the_three_scores_differ_where_they_should():
         (OnePath(n=5, by="pseudo"), ["p"], 5),
     ],
 )
-def test_without_one_path_ais_still_scores(candidates, paths, size):
+def test_ais_scores_with_a_single_path(candidates, paths, size):
     config = dataclasses.replace(DPR_AIS, candidates=candidates)
     found = run(config, ScriptedModel(PAIRS), index())
     trace = found.value.trace
@@ -246,7 +246,7 @@ def test_llm_judge(said, retrieve, junk):
     assert found.cost["llm_calls"] == 2
 
 
-def test_another_model_may_judge():
+def test_the_judge_can_be_another_model():
     judge = ScriptedModel({"look up": "No"}, identity='{"model":"other"}')
     method = dataclasses.replace(LLM_JUDGE, gate=JudgeGate(Local("other")))
     helpers = {"gate.judge": LanguageModelTool(judge)}
@@ -323,6 +323,6 @@ def test_missing_tools_are_named():
         (lambda: Rerank(k=0), r"select\.k"),
     ],
 )
-def test_bad_settings_name_the_setting(make, named):
+def test_invalid_settings_are_named(make, named):
     with pytest.raises(InputError, match=named):
         make()

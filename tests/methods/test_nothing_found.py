@@ -29,7 +29,7 @@ RANKS = Reader(prompts="baselines_small")
         rrr.Config(reader=SMALL),
     ],
 )
-def test_the_question_is_answered_all_the_same(config):
+def test_without_passages_questions_are_answered_directly(config):
     found = run(config, ScriptedModel({"": "Rome"}), WordIndex())
     assert found.error is None and found.value.text == "Rome"
     assert found.value.trace["selected"]["ids"] == []

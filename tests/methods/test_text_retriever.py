@@ -42,7 +42,7 @@ def index():
     return WordIndex("it is red", "where is it", "rome", "green")
 
 
-def test_the_two_kinds_are_told_apart():
+def test_text_and_vector_retrievers_are_distinguished():
     assert isinstance(index(), TextRetriever)
     assert not isinstance(ScriptedIndex({"a": 0}, {}), TextRetriever)
     assert not hasattr(Retriever, "search_texts")
@@ -87,7 +87,7 @@ def test_questions_are_searched_together_and_never_twice():
     assert [k for _, k in words.asked] == [2, 3, 2]  # another k, and another index
 
 
-def test_dual_paths_and_rerankers_do_without_vectors():
+def test_dual_paths_and_rerankers_need_no_vectors():
     for candidates in (DualPath(n=2), FixedMix(from_query=1, from_pseudo=1)):
         config = dataclasses.replace(HYDE, candidates=candidates, select=Top(k=2), reader=READER)
         words = index()
@@ -102,7 +102,7 @@ def test_dual_paths_and_rerankers_do_without_vectors():
     assert outcome.value.trace["selected"]["ids"] == ["p3"]
 
 
-def test_what_needs_vectors_is_told_so():
+def test_methods_that_need_vectors_are_refused():
     tool = RetrieverTool(index())
     for ask in (lambda: tool.embed("x"), lambda: tool.vectors([0])):
         with pytest.raises(

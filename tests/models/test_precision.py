@@ -20,7 +20,7 @@ def test_other_dtypes_are_refused():
 
 
 @pytest.mark.parametrize(("dtype", "found"), [("float32", "HIGHEST"), ("bfloat16", "DEFAULT")])
-def test_float32_is_multiplied_as_such(dtype, found):
+def test_float32_products_have_float32_precision(dtype, found):
     with matmul_precision(jnp.dtype(dtype)):
         text = jax.jit(lambda x: x @ x).lower(jnp.ones((4, 4), dtype)).as_text()
     assert ("precision = [HIGHEST, HIGHEST]" in text) == (found == "HIGHEST")

@@ -70,11 +70,11 @@ def test_chat_template_of_the_demonstration_model(smollm):
         ("gpt-2", "e\u0301", ["e", "Ì", "ģ"]),
     ],
 )
-def test_families_cut_text_differently(pre, text, expected, tmp_path):
+def test_families_have_different_pretokenizers(pre, text, expected, tmp_path):
     assert pieces(small(tmp_path, pre=pre), text) == expected
 
 
-def test_the_begin_token_is_put_first_where_the_file_says_so(tmp_path):
+def test_the_begin_token_is_added_if_the_file_requests_it(tmp_path):
     assert pieces(small(tmp_path, add_add_bos_token=True), "in") == ["<|begin|>", "in"]
     assert pieces(small(tmp_path, pre="llama-bpe", add_add_bos_token=False), "in") == ["in"]
 
@@ -136,7 +136,7 @@ def test_broken_and_missing_tokenizers(tmp_path, monkeypatch):
         small(tmp_path)
 
 
-def test_no_word_about_missing_frameworks():
+def test_importing_prints_no_framework_warnings():
     code = "import jaxrag.models.tokenizer"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout + done.stderr == ""

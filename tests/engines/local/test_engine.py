@@ -121,7 +121,7 @@ def test_sizes_and_mesh_change_no_token(
 
 
 @pytest.mark.slow
-def test_a_mesh_holds_parts_of_the_parameters(tmp_path: Path) -> None:
+def test_parameters_are_sharded_over_a_mesh(tmp_path: Path) -> None:
     write_tiny_model(tmp_path, num_attention_heads=8, num_key_value_heads=8, head_dim=4)
     mesh = jax.make_mesh((8,), ("model",))
     model = LocalModel.load(tmp_path, mesh=mesh)
@@ -175,7 +175,7 @@ def test_scores_equal_the_reference_and_do_not_depend_on_the_batch(
     np.testing.assert_array_equal(together[0], model.logprob([CHATS[0]], alike[:1])[0])
 
 
-def test_a_prompt_is_read_once_for_all_its_one_token_continuations(
+def test_a_prompt_is_prefilled_once_for_its_one_token_continuations(
     model: LocalModel, read: list[int]
 ) -> None:
     prompts = [CHATS[0], CHATS[1], CHATS[0], CHATS[0], CHATS[1], CHATS[0], CHATS[0]]
@@ -208,7 +208,7 @@ def test_caches_of_other_sizes_are_freed(directory: Path, monkeypatch: pytest.Mo
         assert len(held) == 2  # keys and values of one number of slots
 
 
-def test_stop_strings_cut_the_text_and_keep_the_tokens_they_took(
+def test_stop_strings_cut_the_text_but_not_the_tokens(
     model: LocalModel, answers: list[Generation]
 ) -> None:
     """Of the tiny model each ASCII character is one token, so its place is easily found."""
@@ -240,7 +240,7 @@ def test_decoding_ends_once_all_rows_have_met_a_stop_string(
     assert len(calls) == 1  # of the 8 that 60 tokens take
 
 
-def test_end_tokens_come_from_generation_config_too(tmp_path: Path) -> None:
+def test_end_tokens_include_those_of_generation_config(tmp_path: Path) -> None:
     write_tiny_model(tmp_path)
     first = LocalModel.load(tmp_path).generate(CHATS, max_new_tokens=12)
     ends = sorted({257, first[0].tokens[3]})
@@ -253,7 +253,7 @@ def test_end_tokens_come_from_generation_config_too(tmp_path: Path) -> None:
     assert first[0].finish_reason == "length"
 
 
-def test_no_prompts_no_results(model: LocalModel) -> None:
+def test_an_empty_call_returns_no_results(model: LocalModel) -> None:
     assert model.generate([], max_new_tokens=3) == []
     assert model.logprob([], []) == []
 
@@ -271,7 +271,7 @@ def test_prompts_that_do_not_fit_are_refused(model: LocalModel, directory: Path)
         model.generate(["a"], max_new_tokens=0)
 
 
-def test_chats_that_have_no_template_are_refused(model: LocalModel, tmp_path: Path) -> None:
+def test_messages_without_a_chat_template_are_refused(model: LocalModel, tmp_path: Path) -> None:
     write_tiny_model(tmp_path, template=None)
     with pytest.raises(InputError, match="no chat template"):
         LocalModel.load(tmp_path).generate([CHATS[0]], max_new_tokens=2)
@@ -297,7 +297,7 @@ def test_identity_names_weights_and_settings(
     assert LocalModel.load(tmp_path).identity != model.identity
 
 
-def test_sizes_that_are_no_multiples_are_refused(directory: Path) -> None:
+def test_sizes_that_are_not_multiples_are_refused(directory: Path) -> None:
     with pytest.raises(InputError, match="prefill_rows is 8, decode_rows 12"):
         LocalModel.load(directory, prefill_rows=8, decode_rows=12)
 
@@ -307,7 +307,7 @@ def test_meshes_with_other_axes_are_refused(directory: Path) -> None:
         LocalModel.load(directory, mesh=jax.make_mesh((8,), ("tensor",)))
 
 
-def test_compiled_programs_are_kept(tmp_path: Path, monkeypatch: Any) -> None:
+def test_compiled_programs_are_cached_on_disk(tmp_path: Path, monkeypatch: Any) -> None:
     before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     use_compile_cache(tmp_path / "other")  # the tests have told JAX of one
     assert jax.config.jax_compilation_cache_dir == before  # type: ignore[attr-defined]
@@ -324,7 +324,7 @@ def test_compiled_programs_are_kept(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_out_of_device_memory_halves_the_batch_and_goes_on(
+def test_out_of_device_memory_halves_the_batch(
     directory: Path, answers: list[Generation], monkeypatch: Any
 ) -> None:
     from jaxrag.engines.local import decoding, prefill
@@ -357,7 +357,7 @@ def test_out_of_device_memory_halves_the_batch_and_goes_on(
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_rows_are_refilled_and_nothing_depends_on_when(
+def test_results_do_not_depend_on_when_rows_are_refilled(
     directory: Path, answers: list[Generation]
 ) -> None:
     """Forty prompts in four rows, whose answers end at different times."""
@@ -386,7 +386,7 @@ def test_long_prompts_have_fewer_rows(directory: Path) -> None:
 @given(
     length=st.integers(1, 9000), new=st.integers(0, 600), chunk=st.sampled_from([1, 16, 32, 128])
 )
-def test_caches_hold_what_they_must_and_not_much_more(length: int, new: int, chunk: int) -> None:
+def test_cache_slots_are_sufficient_and_tight(length: int, new: int, chunk: int) -> None:
     sizes = Sizes(8, 64, chunk, 1 << 30)
     slots = sizes.slots(length, new)
     assert slots >= max(-(-length // chunk) * chunk, length + new)

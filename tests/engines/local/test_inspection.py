@@ -31,7 +31,7 @@ def seen(model: LocalModel) -> list[Inspection]:
 
 
 @pytest.mark.parametrize("number", range(len(PAIRS)))
-def test_it_equals_the_reference(
+def test_inspections_equal_the_reference(
     model: LocalModel, seen: list[Inspection], tmp_path: Path, number: int
 ) -> None:
     tensors, found = write_tiny_model(tmp_path), seen[number]
@@ -50,7 +50,7 @@ def test_it_equals_the_reference(
     assert all(array.dtype == np.float32 for array in found[2:])
 
 
-def test_it_agrees_with_scores(model: LocalModel, seen: list[Inspection]) -> None:
+def test_inspected_logprobs_equal_scores(model: LocalModel, seen: list[Inspection]) -> None:
     scores = model.logprob([p for p, _ in PAIRS], [c for _, c in PAIRS])
     for one, score in zip(seen, scores, strict=True):
         np.testing.assert_allclose(one.logprobs, score, atol=2e-6)
@@ -66,7 +66,7 @@ def test_results_do_not_depend_on_the_batch(model: LocalModel, seen: list[Inspec
                     np.testing.assert_array_equal(a, b)
 
 
-def test_a_prompt_is_read_once_for_all_its_continuations(
+def test_a_prompt_is_prefilled_once_for_its_continuations(
     model: LocalModel, read: list[int]
 ) -> None:
     """More of them than there are rows, too, and beside another prompt."""
@@ -81,7 +81,7 @@ def test_a_prompt_is_read_once_for_all_its_continuations(
     assert len({one.state.tobytes() for one in alone}) == len(pairs)
 
 
-def test_spans_are_those_of_each_token(model: LocalModel, seen: list[Inspection]) -> None:
+def test_spans_are_the_characters_of_each_token(model: LocalModel, seen: list[Inspection]) -> None:
     pieces = [seen[0].text[a:b] for a, b in seen[0].spans]
     assert "".join(pieces) == "The sun is a star"
     text = seen[2].text
@@ -91,7 +91,7 @@ def test_spans_are_those_of_each_token(model: LocalModel, seen: list[Inspection]
     assert [seen[4].text[a:b] for a, b in seen[4].spans[-4:]] == [" ", "é", "é", "!"]
 
 
-def test_the_end_token_follows_on_request(model: LocalModel) -> None:
+def test_the_end_token_is_appended_on_request(model: LocalModel) -> None:
     ended, spelt = look(model, PAIRS[:1], ended=True)[0], (PAIRS[0][0], " a star<|im_end|>")
     for one, other in zip(ended, look(model, [spelt])[0], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -113,7 +113,7 @@ def test_the_middle_layer_by_default(directory: Path, tmp_path: Path) -> None:
     [{"chunk": 16, "prefill_rows": 2, "decode_rows": 4}, {"mesh": True, "stacked": True}],
     ids=lambda options: "-".join(options),
 )
-def test_sizes_and_mesh_change_next_to_nothing(
+def test_results_barely_depend_on_sizes_and_mesh(
     directory: Path, seen: list[Inspection], options: dict[str, Any]
 ) -> None:
     if "mesh" in options:
@@ -138,6 +138,6 @@ def test_pairs_that_do_not_fit_are_refused(model: LocalModel) -> None:
         look(model, [(strange, "b")])
 
 
-def test_only_the_local_engine_gives_attentions(model: LocalModel) -> None:
+def test_only_the_local_engine_supports_inspection(model: LocalModel) -> None:
     assert isinstance(model, InspectableModel)
     assert not hasattr(ServerModel, "inspect")

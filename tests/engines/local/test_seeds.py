@@ -49,7 +49,7 @@ def test_a_call_with_many_seeds_equals_a_call_per_seed(model: LocalModel, read: 
         (2, 8, 2),
     ],
 )
-def test_the_number_of_rows_changes_no_text(
+def test_texts_do_not_depend_on_the_number_of_rows(
     model: LocalModel, directory: Path, rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prompt whose texts need more rows than there are, all of them or those that are free;
@@ -67,18 +67,18 @@ def test_the_number_of_rows_changes_no_text(
     assert set(used) == set(rows[1:])
 
 
-def test_prompts_draw_numbers_of_their_own(model: LocalModel) -> None:
+def test_prompts_have_independent_random_numbers(model: LocalModel) -> None:
     """So hot that all tokens are equally likely: with one seed, the prompt alone decides."""
     texts = model.generate(CHATS[:3], seed=4, max_new_tokens=8, temperature=1e9)
     assert len({one.tokens for one in texts}) == 3
 
 
-def test_greedy_texts_of_a_prompt_are_one(model: LocalModel, read: list[int]) -> None:
+def test_greedy_samples_of_a_prompt_are_equal(model: LocalModel, read: list[int]) -> None:
     found = model.generate([CHATS[0]] * 3, max_new_tokens=8)
     assert read == [1] and found[0] == found[1] == found[2]
 
 
-def test_the_texts_of_a_question_go_to_the_model_together(tmp_path: Path) -> None:
+def test_samples_of_a_question_share_one_call(tmp_path: Path) -> None:
     model = ScriptedModel(lambda prompt, settings: f"{prompt} {settings['seed']}")
     calls, generate = [], model.generate
     model.generate = lambda prompts, **settings: (

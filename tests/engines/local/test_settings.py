@@ -11,7 +11,7 @@ from tests.engines.tiny_model import write_tiny_model
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_local(tmp_path: Path) -> None:
+def test_local_settings(tmp_path: Path) -> None:
     write_tiny_model(tmp_path / "model")
     settings = Local(
         str(tmp_path / "model"),
@@ -44,6 +44,6 @@ def test_local_over_several_devices(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "enable_thinking=False"])
-def test_bad_template_options(tmp_path: Path, text: str) -> None:
+def test_invalid_template_options_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="it must be a JSON object"):
         Local(template_options=text).load(tmp_path)

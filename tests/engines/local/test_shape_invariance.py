@@ -16,7 +16,7 @@ from tests.engines.tiny_model import CHATS
 
 
 @pytest.mark.usefixtures("unprobed")
-def test_the_last_answers_go_on_in_fewer_rows(
+def test_the_last_answers_are_decoded_in_fewer_rows(
     directory: Path, answers: list[Generation], monkeypatch: Any
 ) -> None:
     """They end at different times; of real sizes, even the bits are equal (test_smollm2)."""
@@ -39,7 +39,7 @@ def test_the_last_answers_go_on_in_fewer_rows(
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
 
 
-def test_rows_stay_as_many_where_fewer_would_change_bits(
+def test_rows_are_not_reduced_if_bits_would_change(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, real = model._network, trial.decode
@@ -76,7 +76,7 @@ LONG = [
 
 
 @pytest.mark.parametrize("asked", [LONG[:1], LONG[:9], [*LONG, *CHATS]], ids=len)
-def test_the_last_prompts_are_read_one_after_the_other_and_no_bit_changes(
+def test_the_last_prompts_are_prefilled_one_by_one_without_changing_bits(
     directory: Path, monkeypatch: pytest.MonkeyPatch, asked: Any
 ) -> None:
     calls, found, made = calls_of_prefill(monkeypatch), {}, {}
@@ -95,7 +95,7 @@ def test_the_last_prompts_are_read_one_after_the_other_and_no_bit_changes(
     assert len(made[256]) < len(made[32])
 
 
-def test_the_last_prompts_wait_for_answers_to_end(
+def test_the_last_prompts_wait_for_a_free_row(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rows in all, both taken when the last prompt is read to its end."""
@@ -108,7 +108,7 @@ def test_the_last_prompts_wait_for_answers_to_end(
     assert "extend_row" in calls
 
 
-def test_prompts_are_read_side_by_side_where_one_alone_would_change_bits(
+def test_prompts_are_prefilled_together_if_one_by_one_would_change_bits(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, real = model._network, trial.extend_row

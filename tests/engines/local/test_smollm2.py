@@ -39,7 +39,7 @@ def answers(model: LocalModel) -> list[Generation]:
     return model.generate(CHATS, max_new_tokens=10)
 
 
-def test_it_knows_some_capitals(answers: list[Generation]) -> None:
+def test_smollm2_answers_with_known_capitals(answers: list[Generation]) -> None:
     assert "Paris" in answers[0].text
     assert "Madrid" in answers[3].text
     assert answers[0].finish_reason == "end"
@@ -60,7 +60,7 @@ def test_bits_do_not_depend_on_the_row(model: LocalModel, answers: list[Generati
     assert found == [answers[i] for i in order]
 
 
-def test_bits_do_not_depend_on_how_many_rows_there_are(
+def test_bits_do_not_depend_on_the_number_of_rows(
     model: LocalModel, answers: list[Generation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last answers go on in 8 rows, and three prompts alone are answered in 8 throughout."""

@@ -40,7 +40,7 @@ def start(regularization: float) -> Full:
 
 @FEW
 @given(hnp.arrays(np.float32, (12, P), elements=ENTRIES), st.sampled_from([0.1, 1.0, 5.0]))
-def test_the_inverse_stays_one_and_z_positive_definite(rows, regularization) -> None:
+def test_the_inverse_stays_accurate_and_z_positive_definite(rows, regularization) -> None:
     belief = start(regularization)
     exact = np.eye(P) * regularization
     for row in rows:
@@ -56,7 +56,7 @@ def test_the_inverse_stays_one_and_z_positive_definite(rows, regularization) -> 
 
 @FEW
 @given(hnp.arrays(np.float32, (8, P), elements=ENTRIES))
-def test_eight_at_once_equal_one_by_one(rows) -> None:
+def test_a_batch_of_eight_equals_single_updates(rows) -> None:
     together, single = add(start(1.0), 0, rows), start(1.0)
     for row in rows:
         single = add(single, 0, row[None])
@@ -73,7 +73,7 @@ def test_sherman_morrison_worked_by_hand() -> None:
     assert belief.renewed == 0
 
 
-def test_a_drifted_inverse_is_made_anew() -> None:
+def test_a_drifted_inverse_is_recomputed() -> None:
     rows = np.asarray(jax.random.normal(KEY, (3, P)))
     belief = start(1.0)
     for row in rows:
@@ -104,7 +104,7 @@ def frozen(net, confidence, beta: float):
     return neural_ucb.neural_ucb(net, confidence=confidence, exploration=exploration, fit=None)
 
 
-def test_the_dual_form_plays_as_the_full_one() -> None:
+def test_the_dual_form_equals_the_full_form() -> None:
     """Over 60 rounds with training between them, so that gradients change on the way."""
     contexts = jax.random.normal(jax.random.key(1), (60, D))
     rewards = jnp.sin(contexts @ jax.random.normal(jax.random.key(2), (D, ARMS)))
@@ -127,7 +127,7 @@ def test_the_dual_form_plays_as_the_full_one() -> None:
     assert one.state.belief.renewed == 0
 
 
-def test_the_dual_form_without_room_keeps_its_first_pulls() -> None:
+def test_a_full_dual_form_keeps_its_first_pulls() -> None:
     net = mlp(D, ARMS, hidden=(5,))
     params, contexts = net.init(KEY), jax.random.normal(jax.random.key(1), (4, D))
 
@@ -172,7 +172,7 @@ def test_the_dual_form_in_double_precision_equals_float64() -> None:
     np.testing.assert_allclose(values.ucb, history[12].ucb, rtol=1e-10)
 
 
-def test_a_dual_form_without_room_does_not_stay_with_one_arm() -> None:
+def test_a_full_dual_form_still_explores_all_arms() -> None:
     # One kept pull per arm: in the last 20 of 40 rounds the arms played have no room left.
     net = mlp(D, ARMS, hidden=(5,))
     bandit = frozen(net, dual(net, pulls=1), 1.0)
@@ -185,7 +185,7 @@ def test_a_dual_form_without_room_does_not_stay_with_one_arm() -> None:
 
 
 @pytest.mark.parametrize("form", [full, diagonal])
-def test_widths_of_a_thousand_repeats_shrink_as_they_should(form) -> None:
+def test_widths_of_a_thousand_repeats_shrink_as_predicted(form) -> None:
     """n plays of one gradient: |g|^2 / (1 + n |g|^2) of all of Z, and by weight of its diagonal."""
     net = mlp(D, ARMS, hidden=(5,))
     params, x, made = net.init(KEY), jnp.array([0.3, -1.0, 0.5]), form(net)

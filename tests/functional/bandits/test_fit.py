@@ -25,7 +25,7 @@ def filled(plays: int, capacity: int):
     return buffer
 
 
-def test_the_ring_keeps_the_newest() -> None:
+def test_a_full_buffer_keeps_the_newest_plays() -> None:
     assert filled(3, 4).rewards.tolist() == [0.0, 1.0, 2.0, 0.0]
     assert filled(3, 4).held == 3
     full = filled(6, 4)
@@ -50,7 +50,7 @@ def drawn(sampler, buffer, step: int) -> list[float]:
     return buffer.rewards[rows][where].tolist()
 
 
-def test_what_a_step_learns_from() -> None:
+def test_minibatches_of_each_sampler() -> None:
     assert drawn(newest(3), filled(6, 4), 0) == [5.0, 4.0, 3.0]
     assert drawn(newest(3), filled(2, 4), 7) == [1.0, 0.0]
     assert drawn(newest(3), filled(0, 4), 0) == []
@@ -103,7 +103,7 @@ def test_one_step_equals_float64() -> None:
             np.testing.assert_allclose(after[at].kernel[arm], wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_an_arm_that_was_not_played_stays() -> None:
+def test_unplayed_arms_keep_their_weights() -> None:
     net, fit = made()
     params, buffer = net.init(KEY), filled(2, 4)  # arms 0 and 1
     _, after, _ = fit.run(fit.init(params), params, buffer, KEY)
@@ -112,7 +112,7 @@ def test_an_arm_that_was_not_played_stays() -> None:
     assert (after[1].kernel[2] == params[1].kernel[2]).all()
 
 
-def test_one_play_a_step_equals_the_same_among_masked_ones() -> None:
+def test_a_single_play_equals_a_masked_minibatch() -> None:
     net, single = made(sampler=newest(1))
     _, several = made(sampler=newest(3))
     buffer, params = filled(1, 4)._replace(contexts=jnp.ones((4, D))), net.init(KEY)
@@ -122,7 +122,7 @@ def test_one_play_a_step_equals_the_same_among_masked_ones() -> None:
         np.testing.assert_allclose(a - was, b - was, atol=1e-6)
 
 
-def test_a_fit_ends_after_the_pass_that_is_good_enough() -> None:
+def test_a_fit_stops_after_a_pass_below_the_target_error() -> None:
     for sampler, one_pass in ((newest(4), 1), (shuffled(2), 2)):
         net, fit = made(sampler=sampler, steps=50, tolerance=1e9)
         params = net.init(KEY)
@@ -142,7 +142,7 @@ def test_the_error_of_a_pass_is_the_mean_over_its_plays() -> None:
         assert fit.run(fit.init(params), params, buffer, KEY)[2] == steps
 
 
-def test_a_fit_goes_on_from_the_last_one() -> None:
+def test_a_fit_starts_from_the_previous_weights() -> None:
     """Two fits of 3 steps are one of 6, the optimiser's moments included."""
     buffer = filled(4, 4)
     net, short = made(optax.adam(0.1), steps=3)
@@ -155,7 +155,7 @@ def test_a_fit_goes_on_from_the_last_one() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_training_learns_what_was_played() -> None:
+def test_training_reduces_the_error_on_plays() -> None:
     net, fit = made(optax.adam(0.05), sampler=shuffled(2), steps=400, tolerance=1e-4)
     params, buffer = net.init(KEY), filled(4, 4)
     _, after, steps = jax.jit(fit.run)(fit.init(params), params, buffer, KEY)
@@ -164,7 +164,7 @@ def test_training_learns_what_was_played() -> None:
     np.testing.assert_allclose(values, [1, 2, 3], atol=0.1)
 
 
-def test_bad_sizes() -> None:
+def test_invalid_sizes_are_refused() -> None:
     for options in ({"capacity": 0}, {"capacity": 2, "steps": 0}):
         with pytest.raises(InputError, match="both must be at least 1"):
             replay_fit(mlp(D, ARMS), optax.sgd(0.1), sampler=newest(4), **options)

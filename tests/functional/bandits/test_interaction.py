@@ -44,7 +44,7 @@ def counting() -> Bandit:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 4, 12])
-def test_a_batch_chooses_with_its_first_state_learns_in_order_and_fits_once(batch: int) -> None:
+def test_a_batch_selects_with_its_first_state_and_fits_once(batch: int) -> None:
     bandit = counting()
     out = interact(bandit, bandit.init(KEY), CONTEXTS, REWARDS, KEY, batch=batch)
     arms = [(t // batch * batch) % ARMS for t in range(12)]
@@ -70,7 +70,7 @@ def test_fits_between_stretches_of_rounds(batch: int) -> None:
 
 
 @pytest.mark.parametrize("explore", [lambda b: policies.epsilon_greedy(b, 0.5), policies.thompson])
-def test_other_exploration_drops_the_rounds_of_its_bandit(explore) -> None:
+def test_replacing_exploration_disables_batched_rounds(explore) -> None:
     """Arms between fits come from the policy's own ``select``."""
     ahead = counting()._replace(rounds=lambda state, contexts, rewards, keys: 1 / 0)
     assert explore(ahead).rounds is None
@@ -88,7 +88,7 @@ def test_keys_differ_from_round_to_round() -> None:
         assert (out.arms != other.arms).any()
 
 
-def test_rounds_and_batches_that_do_not_fit() -> None:
+def test_incompatible_rounds_and_batches_are_refused() -> None:
     bandit = random_arm(ARMS)
     for batch in (0, 5, 24):
         with pytest.raises(InputError, match=f"12 rounds do not divide into batches of {batch}"):
@@ -97,7 +97,7 @@ def test_rounds_and_batches_that_do_not_fit() -> None:
         interact(bandit, (), CONTEXTS, REWARDS[:11], KEY)
 
 
-def test_references() -> None:
+def test_reference_policies_by_hand() -> None:
     rewards = jnp.array([[1.0, 3.0, 3.0], [0.0, -1.0, -2.0], [5.0, 6.0, 0.0]])
     best = policies.oracle(rewards)
     assert best.tolist() == [1, 0, 1]
@@ -113,7 +113,7 @@ def with_values(mean, width, beta=2.0) -> Bandit:
     return counting()._replace(values=lambda state, x: values)
 
 
-def test_epsilon_greedy_plays_any_arm_so_often() -> None:
+def test_epsilon_greedy_plays_random_arms_at_rate_epsilon() -> None:
     bandit = policies.epsilon_greedy(with_values([0.0, 1.0, 0.5], [9.0, 0.0, 9.0]), 0.3)
     keys = jax.random.split(KEY, 4000)
     arms = jax.vmap(bandit.select, (None, None, 0))((), CONTEXTS[0], keys)
@@ -173,7 +173,7 @@ def test_linear_ucb_finds_a_linear_reward() -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "quadratic", "matrix", "cosine"])
-def test_problems(kind) -> None:
+def test_rewards_of_test_problems(kind) -> None:
     made = problem(kind, KEY, rounds=3000, d=6, arms=3)
     x, expected = np.asarray(made.contexts), np.asarray(made.expected)
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1.0, rtol=1e-5)
@@ -206,7 +206,7 @@ def test_problems(kind) -> None:
             np.testing.assert_allclose([np.linalg.eigvalsh(f)[-1] for f in forms], 10, rtol=1e-3)
 
 
-def test_unknown_problem() -> None:
+def test_an_unknown_problem_is_refused() -> None:
     with pytest.raises(InputError, match="kind is 'cubic'"):
         problem("cubic", KEY, rounds=3)
 
@@ -226,7 +226,7 @@ HOLE = np.array([[0.0, 1, 2]] * 3 + [[0.0, np.nan, 2]])
         (np.array([[0, 1.0], [np.inf, 2]] * 2), GOOD[1], r"contexts\[1, 0\] is inf"),
     ],
 )
-def test_a_bad_table(contexts, rewards, message: str) -> None:
+def test_an_invalid_reward_table_is_refused(contexts, rewards, message: str) -> None:
     bandits.check_table(*GOOD, arms=3)
     with pytest.raises(InputError, match=message):
         bandits.check_table(contexts, rewards, arms=3)

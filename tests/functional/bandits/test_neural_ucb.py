@@ -107,7 +107,7 @@ def test_ten_rounds_equal_float64(shared: bool, form: str, root: str) -> None:
     np.testing.assert_allclose(z_of(form, last, net), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_the_reference_gradient_is_a_slope() -> None:
+def test_the_reference_gradient_equals_finite_differences() -> None:
     net = network(shared=True)
     layers = references.arm_weights(net.init(KEY), 1, shared=True)
     x = references.encode(np.asarray(CONTEXTS[0]), 1, ARMS, shared=True)
@@ -203,7 +203,7 @@ def test_vmap_over_seeds_and_settings_equals_a_loop() -> None:
         )
 
 
-def test_the_gradient_is_that_of_the_choice_and_training_comes_after() -> None:
+def test_the_confidence_gradient_precedes_training() -> None:
     @jax.jit
     def play(learning_rate):
         bandit = neural_ucb.paper(D, ARMS, hidden=(4,), batch=2, learning_rate=learning_rate)
@@ -283,12 +283,12 @@ def test_beats_linear_ucb_where_rewards_are_not_linear() -> None:
         (lambda: linear_ucb(D, ARMS, regularization=-1), "regularization is -1"),
     ],
 )
-def test_bad_settings(make, message: str) -> None:
+def test_invalid_settings_are_refused(make, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
 
 
-def test_a_batch_larger_than_the_buffer() -> None:
+def test_a_batch_larger_than_the_buffer_is_refused() -> None:
     bandit = neural_ucb.paper(D, ARMS, hidden=(4,), batch=4)
     with pytest.raises(InputError, match="a batch of 12 rounds does not fit the replay buffer's 4"):
         played(bandit, KEY, batch=12)

@@ -83,7 +83,7 @@ def made(order=Generated(), count=Fixed(3), **changes):  # noqa: B008
 RANKER = ScriptedReranker(lambda query, text: {"f": 0.1, "s": -2.0, "t": 5.0}[text[4]])
 
 
-def test_all_as_generated():
+def test_all_rewrites_in_order_of_generation():
     outcome = run(made())
     trace = outcome.value.trace
     assert [search["ids"] for search in trace["searches"]] == [["a", "b"], ["c", "b"], ["e", "d"]]
@@ -118,14 +118,14 @@ def test_the_original_pipeline_judges_every_passage_once():
     assert len(model.scored) == 2 * 5  # two words for each of five passages, b being judged once
 
 
-def test_the_bandit_says_how_many():
+def test_the_bandit_chooses_k():
     bandit = FixedBandit(2)
     trace = run(made(Ranked(), Chosen()), ranker=RANKER, bandit=bandit).value.trace
     assert trace["kept"]["k"] == 2 and trace["selected"]["ids"] == ["e", "d", "a", "b"]
     np.testing.assert_allclose(bandit.seen[0], [0.5, 3**0.5 / 2], atol=1e-6)  # 60 degrees
 
 
-def test_shuffles_are_the_seeds():
+def test_shuffles_depend_on_the_seed():
     orders = {
         seed: tuple(run(made(Shuffled(seed))).value.trace["kept"]["numbers"])
         for seed in (0, 0, 1, 2, 3, 4)
@@ -138,12 +138,12 @@ def test_shuffles_are_the_seeds():
     assert found != [orders[s] for s in range(5)]  # another question is shuffled in its own way
 
 
-def test_what_is_read_is_cut():
+def test_read_limits_the_passages():
     config = dataclasses.replace(made(), search=Search(m=2, merge="round_robin", read=2))
     assert run(config).value.trace["selected"]["ids"] == ["a", "c"]
 
 
-def test_yes_no_by_words_and_by_logprob():
+def test_yes_no_questions_by_text_and_by_logprob():
     asked = Question("q1", "Where is it?", ("yes",), task="yes_no")
     model = Model(**{"Yes or no:": "No, it is not"})
     outcome = run(made(), model=model, question=asked)
@@ -154,7 +154,7 @@ def test_yes_no_by_words_and_by_logprob():
     assert outcome.value.trace["answer"]["option_logprobs"] == pytest.approx([-0.1, -2.0])
 
 
-def test_rewards_are_the_answers_of_every_k():
+def test_rewards_answer_from_every_k():
     config = ars_rewards.Config(
         rewriter=REWRITER, order=Ranked(), search=SEARCH, reader=SMALL, closed_tokens=4
     )
@@ -184,14 +184,14 @@ def test_labels_count_relevant_passages():
     assert trace["judged"]["word"]["a"]["probability"] is None
 
 
-def test_without_a_judge_nothing_is_asked():
+def test_gold_labels_make_no_judge_calls():
     model = Model()
     outcome = run(ars_labels.Config(REWRITER, SEARCH, None, 1.0, SMALL), model=model)
     assert outcome.value.trace["judged"] == {} and not model.scored
     assert outcome.cost["llm_calls"] == 1 and len(outcome.value.trace["searches"]) == 3
 
 
-def test_the_other_way_is_asked_of_a_share():
+def test_a_share_of_passages_is_judged_both_ways():
     config = ars_labels.Config(REWRITER, SEARCH, RelevanceJudge(prompts="small"), 0.0, SMALL)
     assert list(run(config).value.trace["judged"]) == ["logprob"]
     shares = [
@@ -210,7 +210,7 @@ def test_the_other_way_is_asked_of_a_share():
         (made(count=Fixed(4)), r"count.k is 4, and there are 3 rewrites"),
     ],
 )
-def test_what_is_missing_is_named(config, said):
+def test_missing_helpers_are_named(config, said):
     with pytest.raises(InputError, match=said):
         run(config)
 
@@ -226,6 +226,6 @@ def test_what_is_missing_is_named(config, said):
         (lambda: made(by="chance"), "by is 'chance'"),
     ],
 )
-def test_bad_settings(build, said):
+def test_invalid_settings_are_refused(build, said):
     with pytest.raises(InputError, match=said):
         build()

@@ -26,7 +26,7 @@ def judged(model, **changes) -> Judgement:
     return run_step(answer, tools_of(model)).value
 
 
-def test_by_logprob():
+def test_judgements_by_logprob():
     # log P(relevant) = -1, log P(irrelevant) = -0.5 - 1.5 = -2: p = 1 / (1 + e^-1)
     model = odds(relevant=[-1.0], irrelevant=[-0.5, -1.5])
     found = judged(model)
@@ -42,7 +42,7 @@ def test_improbable_and_equal_words():
     assert judged(odds(relevant=[-2.0], irrelevant=[-2.0])) == (False, 0.5, False)
 
 
-def test_against_a_text_that_says_nothing():
+def test_calibration_by_a_content_free_passage():
     # log-odds -1 with the passage and -3 with "N/A": the passage speaks for it, p = 1/(1 + e^-2)
     def scores(prompt, word):
         return 0.0 if word == " irrelevant" else -3.0 if "N/A" in prompt else -1.0
@@ -65,11 +65,11 @@ def test_against_a_text_that_says_nothing():
         ("perhaps", (False, None, True)),
     ],
 )
-def test_by_word(text, wanted):
+def test_judgements_by_word(text, wanted):
     assert judged(ScriptedModel({"": text}), by="word") == wanted
 
 
-def test_chats_are_asked_for_the_bare_word():
+def test_chat_prompts_ask_for_the_bare_word():
     model = odds(relevant=[-1.0], irrelevant=[-2.0])
 
     async def answer(question, tools):
@@ -79,7 +79,7 @@ def test_chats_are_asked_for_the_bare_word():
     assert [word for _, word in model.scored] == ["relevant", "irrelevant"]
 
 
-def test_bad_settings(tmp_path):
+def test_invalid_settings_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"by is 'odds'; allowed: logprob, word"):
         RelevanceJudge(by="odds")
     file = tmp_path / "mine.toml"

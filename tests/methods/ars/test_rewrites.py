@@ -30,12 +30,12 @@ def test_lines_without_numbers(mark):
     assert parse_rewrites(raw, ASKED, 3) == (WANTED, 0)
 
 
-def test_all_on_one_line():
+def test_rewrites_on_one_line():
     raw = "1. Who is its author? 2. Which person wrote it? 3. Whose work is it?"
     assert parse_rewrites(raw, ASKED, 3) == (WANTED, 0)
 
 
-def test_numbers_within_a_rewrite_stay():
+def test_numbers_within_a_rewrite_are_kept():
     raw = "1. Who won in 1998?\n2. Who won the 1998. edition?\n3. Is 2. the answer to 1+1?"
     found, filled = parse_rewrites(raw, ASKED, 3)
     assert (found, filled) == (
@@ -43,7 +43,7 @@ def test_numbers_within_a_rewrite_stay():
     )  # fmt: skip
 
 
-def test_what_is_missing_is_filled():
+def test_missing_rewrites_are_filled_in():
     # 2 is empty, 3 repeats 1 but for case and punctuation: two are left of five. The question is
     # no rewrite yet, so it comes next, and then the two again.
     raw = "1. Who is its author?\n2.\n3. who is its author\n4. Whose work is it?"
@@ -59,22 +59,22 @@ def test_the_question_itself_is_filled_in_once():
 
 
 @pytest.mark.parametrize("raw", ["", "\n \n", "1.\n2.", "Here they are:"])
-def test_nothing_to_read_gives_the_question(raw):
+def test_unparsable_output_gives_the_question(raw):
     assert parse_rewrites(raw, ASKED, 3) == ((ASKED,) * 3, 3)
 
 
-def test_more_than_wanted_are_cut():
+def test_surplus_rewrites_are_dropped():
     assert parse_rewrites("\n".join(WANTED), ASKED, 2) == (WANTED[:2], 0)
 
 
-def test_a_torn_last_line_is_no_rewrite():
+def test_an_incomplete_last_line_is_dropped():
     raw = "1. Who is its author?\n2. Which pers"
     assert parse_rewrites(raw, ASKED, 2, cut=True) == (("Who is its author?", ASKED), 1)
     assert parse_rewrites(raw, ASKED, 2).texts[1] == "Which pers"
 
 
 @given(st.text(max_size=200), st.integers(1, 12), st.booleans())
-def test_anything_gives_n_rewrites(raw, n, cut):
+def test_any_text_gives_n_rewrites(raw, n, cut):
     texts, filled = parse_rewrites(raw, ASKED, n, cut=cut)
     assert len(texts) == n and 0 <= filled <= n
     assert all(text.strip() for text in texts)
@@ -89,7 +89,7 @@ def asked_rewrites(model, rewriter):
     return run_step(answer, tools_of(model)).value
 
 
-def test_one_generation_gives_all():
+def test_one_generation_gives_all_rewrites():
     # the prompt for small models ends with the first number, which the reply then lacks
     # (a scripted reply is always one that ran out of tokens, so its last line does not count)
     text = " Who is its author?\n2. Whose work is it?\n3. By wh"
@@ -100,13 +100,13 @@ def test_one_generation_gives_all():
     assert len(model.prompts) == 1
 
 
-def test_what_the_model_wrote_is_kept_where_some_are_missing():
+def test_raw_output_is_recorded_if_rewrites_are_missing():
     model = ScriptedModel({"": ("", [])})
     found, trace = asked_rewrites(model, Rewriter(n=3))
     assert found.filled == 3 and trace["rewrites"]["raw"] == ""
 
 
-def test_the_chat_asks_for_as_many():
+def test_the_chat_prompt_names_the_number_of_rewrites():
     model = ScriptedModel({"": "1. One?"})
 
     async def answer(question, tools):
@@ -117,7 +117,7 @@ def test_the_chat_asks_for_as_many():
 
 
 @pytest.mark.parametrize("bad", [{"n": 0}, {"n": 100}, {"tokens": 0}, {"temperature": -1.0}])
-def test_bad_settings(bad):
+def test_invalid_settings_are_refused(bad):
     with pytest.raises(InputError, match="rewriter"):
         Rewriter(**bad)
 

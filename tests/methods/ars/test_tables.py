@@ -71,7 +71,7 @@ def test_labels_by_hand():
     assert line["probability"] == [[0.9, 0.2], [0.2, 0.6]] and line["junk"] == 1
 
 
-def test_labels_that_are_not_known_are_null():
+def test_unknown_labels_are_null():
     judged = {"logprob": LABEL["trace"]["judged"]["logprob"]}
     record = {**LABEL, "gold_passages": [], "trace": {**LABEL["trace"], "judged": judged}}
     line = label_line(record)
@@ -128,7 +128,7 @@ def made(tmp_path_factory):
     return root, jobs, {kind: job.execute(root / kind) for kind, job in jobs.items()}
 
 
-def test_the_tables_of_a_run(made):
+def test_tables_of_a_run(made):
     _, _, outcomes = made
     labels = [json.loads(line) for line in outcomes["labels"].path.read_text().splitlines()]
     assert len(labels) == 3 and all(len(line["rewrites"]) == 4 for line in labels)
@@ -141,7 +141,7 @@ def test_the_tables_of_a_run(made):
         assert outcome.shown[0].row_count >= 5 and not outcome.errors
 
 
-def test_a_finished_table_is_made_again_without_asking(made):
+def test_a_finished_table_is_reproduced_without_model_calls(made):
     root, jobs, outcomes = made
     before = outcomes["rewards"].path.read_bytes()
     outcomes["rewards"].path.unlink()
@@ -171,7 +171,7 @@ def test_gold_labels_need_the_corpus_of_the_gold_passages(made, tmp_path, monkey
         MakeLabels(gold).lines(records, tmp_path)
 
 
-def test_questions_that_failed_leave_no_table(made, tmp_path):
+def test_failed_questions_leave_no_table(made, tmp_path):
     run = made[1]["labels"].run
     long = dataclasses.replace(run.method.rewriter, tokens=10**6)
     run = dataclasses.replace(run, method=dataclasses.replace(run.method, rewriter=long))
@@ -180,7 +180,7 @@ def test_questions_that_failed_leave_no_table(made, tmp_path):
     assert not (tmp_path / "labels.jsonl").exists()
 
 
-def test_runs_that_make_no_table(made):
+def test_runs_of_other_methods_are_refused(made):
     labels, rewards = made[1]["labels"].run, made[1]["rewards"].run
     with pytest.raises(InputError, match=r"questions to train on .*jaxrag\.data\.draw\.Draw"):
         MakeRewards(dataclasses.replace(rewards, data=rewards.data.source))
@@ -190,7 +190,7 @@ def test_runs_that_make_no_table(made):
         MakeRewards(labels)
 
 
-def test_the_plan_of_a_table_is_that_of_its_run(made, tmp_path, capsys):
+def test_a_table_is_planned_as_its_run(made, tmp_path, capsys):
     job = made[1]["labels"]
     script.print_plan(job, str(tmp_path))
     told = capsys.readouterr().out

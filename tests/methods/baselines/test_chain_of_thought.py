@@ -46,7 +46,7 @@ def test_the_answer_is_the_conclusion(name, question, said, text, junk):
 
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("role", ["", "_yes_no", "_multiple_choice"])
-def test_demonstrations_end_as_they_should(name, role):
+def test_demonstrations_end_in_a_parsable_answer(name, role):
     """What is asked for is what the demonstrations show, and what is read from them."""
     demonstrations = prompts.load(name).role(f"chain_of_thought{role}").demonstrations
     assert demonstrations
@@ -61,14 +61,14 @@ def test_demonstrations_end_as_they_should(name, role):
 
 
 @pytest.mark.parametrize("question", [QUESTION, YES_NO])
-def test_reasoning_has_a_length_of_its_own(question):
+def test_reasoning_has_its_own_token_limit(question):
     model = ScriptedModel("So the answer is yes.")
     config = chain_of_thought.Config(Reader(prompts="baselines", answer_tokens=3), 77)
     run(config, model, question=question)
     assert model.settings[0]["max_new_tokens"] == 77
 
 
-def test_what_cannot_be_asked():
+def test_unsupported_questions_and_settings_are_refused():
     with pytest.raises(InputError, match="reasoning_tokens is 0"):
         chain_of_thought.Config(reasoning_tokens=0)
     claim = Question("f", "Ice is warm.", ("false",), task="fact_checking")

@@ -28,13 +28,13 @@ ANGLES = {"a": 0, "b": 20, "c": 40, "d": 60, "e": 80}
         ("³ ٣ 2", (1, 0, 2), 0, 0, 2),  # digits of other scripts are none
     ],
 )
-def test_orders_as_written(text, positions, unknown, duplicate, missing):
+def test_rankings_are_parsed(text, positions, unknown, duplicate, missing):
     assert cor.read_order(text, 3) == (positions, unknown, duplicate, missing)
 
 
 @settings(deadline=None)
 @given(st.text("0123456789[]>, x\n", max_size=40), st.integers(1, 12))
-def test_any_text_is_an_order(text, count):
+def test_any_text_gives_a_permutation(text, count):
     found = cor.read_order(text, count)
     assert sorted(found.positions) == list(range(count))
     assert 0 <= found.missing <= count
@@ -52,7 +52,7 @@ def answer(ranking, question=QUESTION, name="baselines", said="Paris", **changed
 
 
 @pytest.mark.parametrize("name", ["baselines", "baselines_small"])
-def test_the_first_of_the_ranking_are_read(name):
+def test_the_top_of_the_ranking_is_read(name):
     found, model = answer(" [3] [1] [2]\n[2]", name=name)
     trace = found.value.trace
     assert trace["selected"]["ids"] == ["c", "a"] and found.value.text == "Paris"
@@ -68,7 +68,7 @@ def test_the_first_of_the_ranking_are_read(name):
     assert trace["selected"]["scores"] == [by_id["c"], by_id["a"]]
 
 
-def test_a_bad_ranking_is_filled_up_and_counted():
+def test_an_incomplete_ranking_is_filled_up_and_counted():
     found, _ = answer("the best is 2, then 2, then 7")
     trace = found.value.trace
     assert trace["selected"]["ids"] == ["b", "a"]
@@ -94,7 +94,7 @@ class Words:
         return "\n".join(message["content"] for message in messages)
 
 
-def test_what_does_not_fit_counts_as_not_ranked():
+def test_passages_cut_from_the_prompt_count_as_unranked():
     cue = "Rank the passages"
     model = ScriptedModel({cue: "[1]", "": "Paris"})
     model.tokenizer = Words()
@@ -115,7 +115,7 @@ def test_what_does_not_fit_counts_as_not_ranked():
 
 
 @pytest.mark.parametrize("name", ["k", "ranking_tokens", "closed_tokens"])
-def test_settings_out_of_range(name):
+def test_settings_out_of_range_are_refused(name):
     with pytest.raises(InputError, match=rf"{name}"):
         cor.Config(**{name: 0})
     with pytest.raises(InputError, match="by is 'x'"):

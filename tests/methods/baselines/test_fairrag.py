@@ -27,7 +27,7 @@ def kept(found):
     return found.value.trace["selected"]["ids"]
 
 
-def test_what_is_drawn_is_read_in_the_order_of_the_draw():
+def test_drawn_passages_are_read_in_drawn_order():
     found, model = answer(seed=5)
     trace = found.value.trace
     ids = kept(found)
@@ -55,7 +55,7 @@ def test_the_draw_s_probability_by_hand():
     assert found.value.trace["selected"]["logprob"] == pytest.approx(total, abs=1e-4)
 
 
-def test_draws_are_those_of_the_seed_and_the_question():
+def test_draws_depend_on_seed_and_question():
     assert kept(answer(seed=7)[0]) == kept(answer(seed=7)[0])
     seeds = {tuple(kept(answer(seed=seed, alpha=0.0)[0])) for seed in range(12)}
     names = [Question(f"q{i}", "Where is it?", ("Rome",)) for i in range(12)]
@@ -63,12 +63,12 @@ def test_draws_are_those_of_the_seed_and_the_question():
     assert len(seeds) > 3 and len(questions) > 3  # of 12 orders
 
 
-def test_a_low_temperature_leaves_nothing_to_chance():
+def test_a_low_temperature_is_deterministic():
     for seed in range(5):
         assert kept(answer(seed=seed, temperature=1e-6)[0]) == ["a", "b"]
 
 
-def test_first_places_are_as_frequent_as_their_weights_say():
+def test_first_ranks_have_plackett_luce_frequencies():
     # Two candidates have s' 1 and 0, so with alpha 1 log-weights 2 and 1: e / (e + 1) = 0.731
     index = ScriptedIndex({"a": 0, "d": 60}, QUERIES)
     config = [fairrag.Config(OnePath(n=2), k=1, alpha=1.0, seed=seed) for seed in range(100)]
@@ -77,7 +77,7 @@ def test_first_places_are_as_frequent_as_their_weights_say():
     assert abs(share - 0.731) < 4 * math.sqrt(0.731 * 0.269 / 100)
 
 
-def test_fewer_candidates_than_are_wanted_are_all_read():
+def test_fewer_candidates_than_k_are_all_read():
     found, _ = answer(candidates=OnePath(n=3), k=9)
     assert sorted(kept(found)) == ["a", "b", "c"]
 
@@ -109,11 +109,11 @@ def test_closed_questions():
         ({"by": "chance"}, "by is 'chance'"),
     ],
 )
-def test_settings_out_of_range(settings, said):
+def test_settings_out_of_range_are_refused(settings, said):
     with pytest.raises(InputError, match=said):
         fairrag.Config(**settings)
 
 
-def test_the_sharpest_settings_are_finite():
+def test_extreme_temperatures_give_finite_results():
     found, _ = answer(alpha=100.0, temperature=1e-4)
     assert kept(found)[0] == "a" and math.isfinite(found.value.trace["selected"]["logprob"])

@@ -51,7 +51,7 @@ def test_closed_questions_by_their_options_probabilities(question, text, scores)
 
 
 @pytest.mark.parametrize("question, most", [(QUESTION, 32), (YES_NO, 5), (CHOICE, 5)])
-def test_closed_questions_have_a_limit_of_their_own(question, most):
+def test_closed_questions_have_their_own_token_limit(question, most):
     model = ScriptedModel("A")
     run(few_shot.Config(closed_tokens=5), model, question=question)
     assert model.settings[0]["max_new_tokens"] == most
@@ -61,12 +61,12 @@ def test_closed_questions_have_a_limit_of_their_own(question, most):
     "settings, said",
     [({"closed_tokens": 0}, "closed_tokens is 0"), ({"by": "chance"}, "by is 'chance'; allowed")],
 )
-def test_settings_out_of_range(settings, said):
+def test_settings_out_of_range_are_refused(settings, said):
     with pytest.raises(InputError, match=said):
         few_shot.Config(**settings)
 
 
-def test_a_choice_that_can_never_be_right():
+def test_a_gold_answer_outside_the_choices_is_refused():
     wrong = Question("m", "Where is it?", ("B",), ("in Oslo", "in Rome"))
     with pytest.raises(InputError, match="none of its options"):
         run(few_shot.Config(), ScriptedModel({"": "B"}), question=wrong)

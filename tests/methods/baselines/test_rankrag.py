@@ -65,23 +65,23 @@ def test_ties_keep_the_order_of_the_search():
     assert kept(found) == ["a", "b", "c"]
 
 
-def test_fewer_candidates_than_are_wanted_are_all_read():
+def test_fewer_candidates_than_k_are_all_read():
     found, _ = answer(k=9)
     assert kept(found) == ["d", "b", "c", "a"]
 
 
-def test_the_choices_are_part_of_what_is_judged():
+def test_relevance_prompts_show_the_choices():
     question = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome"))
     found, model = answer(question, judging("B"))
     assert found.value.text == "in Rome" and found.value.trace["task"] == "multiple_choice"
     assert all("in Oslo; in Rome" in shown for shown, _ in model.scored)
 
 
-def test_it_says_that_it_needs_probabilities():
+def test_rankrag_needs_logprobs():
     assert rankrag.Config().needs.logprobs
 
 
-def test_what_is_refused(tmp_path):
+def test_invalid_settings_and_prompts_are_refused(tmp_path):
     for settings, said in [({"k": 0}, "k is 0"), ({"by": "x"}, "by is 'x'")]:
         with pytest.raises(InputError, match=said):
             rankrag.Config(**settings)

@@ -50,7 +50,7 @@ def run(config, *, llm=None, optimizer=None, question=QUESTION):
     return outcome.value, outcome.cost, [last(prompt) for prompt in llm.prompts]
 
 
-def test_frozen():
+def test_frozen_errr():
     config = errr.Config(search=SEARCH, reader=READER)
     answer, cost, (extracting, optimizing, reading) = run(config)
     assert answer.text == "Rome **" and answer.trace["pseudo_context"] == KNOWN
@@ -65,7 +65,7 @@ def test_frozen():
     assert cost["llm_calls"] == 3 and cost["searches"] == 2
 
 
-def test_trainable():
+def test_trainable_errr():
     student = ScriptedModel({"": "second **"}, '{"model":"student"}')
     config = errr.Config(Trained(), SEARCH, reader=READER)
     answer, cost, asked = run(config, optimizer=student)
@@ -78,21 +78,21 @@ def test_trainable():
 @pytest.mark.parametrize(
     "optimizer", [Trained(StudentInput(context=False)), Prompted(context=False)]
 )
-def test_an_optimizer_that_is_not_shown_it_needs_no_extraction(optimizer):
+def test_without_context_nothing_is_extracted(optimizer):
     student = ScriptedModel({"": "second **"}, '{"model":"student"}')
     config = errr.Config(optimizer, SEARCH, reader=READER)
     answer, cost, _ = run(config, optimizer=student)
     assert "pseudo_context" not in answer.trace and cost["llm_calls"] == 2
 
 
-def test_an_empty_document_is_the_question():
+def test_an_empty_document_is_replaced_by_the_question():
     llm = Reads({**SCRIPT, "Background:": ("", [])})
     answer, _, (_, optimizing, _) = run(errr.Config(search=SEARCH, reader=READER), llm=llm)
     assert answer.trace["pseudo_context"] == ""
     assert optimizing.startswith("Context: Where is it?\n")
 
 
-def test_junk_is_searched_for_by_the_question():
+def test_unparsable_queries_search_by_the_question():
     llm = Reads({**SCRIPT, "Queries:": "**"})
     answer, _, _ = run(errr.Config(search=SEARCH, reader=READER), llm=llm)
     assert answer.trace["queries"]["parsed"] is False
@@ -100,14 +100,14 @@ def test_junk_is_searched_for_by_the_question():
     assert answer.text == "Rome **"
 
 
-def test_the_question_itself_may_be_searched_for():
+def test_the_question_can_be_searched_too():
     config = errr.Config(search=SEARCH, search_question=True, reader=READER)
     answer, cost, _ = run(config)
     queries = [search["query"] for search in answer.trace["searches"]]
     assert queries == ["Where is it?", "first", "second"] and cost["searches"] == 3
 
 
-def test_closed_questions_are_asked_as_such():
+def test_closed_questions_use_closed_prompts():
     question = Question("q", "Where is it?", ("yes",), task="yes_no")
     llm = Reads({**SCRIPT, "Title": "Yes, it is"})
     answer, _, asked = run(errr.Config(search=SEARCH, reader=READER), llm=llm, question=question)
@@ -126,7 +126,7 @@ def test_calls_are_bounded():
     )
 
 
-def test_pairs_ask_the_teacher_alone():
+def test_pairs_call_only_the_teacher():
     config = errr_pairs.Config(reader=READER)
     answer, cost, asked = run(config)
     assert len(asked) == 2 and cost["llm_calls"] == 2 and "searches" not in cost

@@ -52,7 +52,7 @@ def test_the_reader_writes_from_the_question_alone():
     assert asked.endswith("Question: Where is it?\nQueries:") and "what it knows" not in asked
 
 
-def test_the_reader_is_shown_what_it_knows():
+def test_the_reader_is_shown_the_extracted_knowledge():
     llm = ScriptedModel({"": "first **"})
     written(Prompted(), "what it knows", llm=llm)
     assert llm.prompts[0].endswith("Context: what it knows\nQuestion: Where is it?\nQueries:")
@@ -76,14 +76,14 @@ def test_the_instructions_are_the_papers():
 
 
 @pytest.mark.parametrize("writer", [Prompted(context=False), Trained(StudentInput(context=False))])
-def test_junk_gives_the_question_and_says_so(writer):
+def test_unparsable_output_gives_the_question_and_is_recorded(writer):
     junk = ScriptedModel({"": "; ; **"}, '{"model":"junk"}')
     found, trace, _ = written(writer, llm=junk, optimizer=junk)
     assert found == (QUESTION.text,)
     assert trace["queries"]["parsed"] is False and trace["queries"]["raw"] == "; ; **"
 
 
-def test_a_torn_query_goes_only_without_an_end():
+def test_an_incomplete_query_is_dropped_unless_the_list_is_terminated():
     # a scripted reply is always one that ran out of tokens
     torn = ScriptedModel({"": "first; secon"})
     assert written(Prompted(context=False), llm=torn)[0] == ("first",)
@@ -91,13 +91,13 @@ def test_a_torn_query_goes_only_without_an_end():
     assert written(Prompted(context=False), llm=whole)[0] == ("first", "second")
 
 
-def test_an_end_that_stopped_the_model_is_no_tear():
+def test_a_generation_ended_by_a_stop_string_is_complete():
     stops = ScriptedModel(("first; second ", [0.5], "stop"))
     found, _, _ = written(Prompted(context=False), llm=stops)
     assert found == ("first", "second")
 
 
-def test_without_an_optimizer_the_way_out_is_told():
+def test_a_missing_optimizer_is_refused_with_the_setting_to_give():
     (helper,) = Trained().needs.helpers.values()
     with pytest.raises(InputError, match=r"--config\.method\.optimizer\.model\.checkpoint="):
         helper.check("config.method.optimizer.model")
@@ -107,7 +107,7 @@ def test_without_an_optimizer_the_way_out_is_told():
 
 @pytest.mark.parametrize("kind", [Prompted, Trained])
 @pytest.mark.parametrize("bad", [{"tokens": 0}, {"most": 0}])
-def test_bad_settings(kind, bad):
+def test_invalid_settings_are_refused(kind, bad):
     with pytest.raises(InputError, match="at least 1 token and 1 query"):
         kind(**bad)
 
@@ -156,7 +156,7 @@ class Empty(ScriptedIndex):
         return [type(found)((), ()) for found in super().search(vectors, k)]
 
 
-def test_where_nothing_is_found_the_model_answers_alone():
+def test_without_passages_the_model_answers_directly():
     config = errr.Config(Prompted(context=False), reader=READER)
     llm = ScriptedModel({"Queries:": "first **", "Answer:": "Rome **"})
     answer, _, _ = run(

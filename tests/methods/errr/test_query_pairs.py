@@ -58,7 +58,7 @@ def test_a_line_by_hand():
     }
 
 
-def test_a_student_that_is_shown_no_context():
+def test_a_student_without_context():
     student = StudentInput("Rewrite:", context=False, ending="\nQueries:")
     line = query_pairs.pair_line(RECORD, student, "train")
     assert line["input"] == "Rewrite: Where is it?\nQueries:" and line["context"] == "In Rome."
@@ -68,12 +68,12 @@ def test_a_student_that_is_shown_no_context():
         query_pairs.pair_line(with_trace(pseudo_context=None), StudentInput(), "train")
 
 
-def test_an_empty_context_is_the_question_as_in_the_method():
+def test_an_empty_context_is_replaced_by_the_question():
     line = query_pairs.pair_line(with_trace(pseudo_context=""), StudentInput(), "train")
     assert line["context"] == "" and line["input"].endswith("Where is it? Context: Where is it?")
 
 
-def test_what_could_not_be_read_has_no_target():
+def test_unparsable_queries_give_no_target():
     junk = {"texts": ["Where is it?"], "parsed": False, "dropped": 0, "raw": ";"}
     line = query_pairs.pair_line(with_trace(queries=junk), StudentInput(), "train")
     assert line["target"] is None and line["queries"] == [] and line["parseable"] is False
@@ -87,7 +87,7 @@ def test_a_question_without_queries(record):
         query_pairs.pair_line(record, StudentInput(), "train")
 
 
-def test_parts_depend_on_the_question_alone():
+def test_parts_depend_on_the_question_only():
     names = [f"q{i}" for i in range(2000)]
     parts = [query_pairs.assigned(name, "train", 0.2) for name in names]
     # 2000 draws of 0.2: 400 expected, standard deviation 18
@@ -115,7 +115,7 @@ def made(tmp_path_factory):
     return root, job, job.execute(root / "pairs")
 
 
-def test_the_pairs_of_a_run(made):
+def test_pairs_of_a_run(made):
     root, job, (_, path, *_) = made
     assert path == root / "pairs" / "pairs.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -131,14 +131,14 @@ def test_the_pairs_of_a_run(made):
     assert "searches" not in records[0]["trace"]
 
 
-def test_a_finished_table_is_made_again_without_asking(made):
+def test_a_finished_table_is_reproduced_without_model_calls(made):
     root, job, (_, path, *_) = made
     before = path.read_bytes()
     path.unlink()
     assert job.execute(root / "pairs").path.read_bytes() == before
 
 
-def test_what_is_in_them_is_told(made):
+def test_the_outcome_counts_pairs_by_part(made):
     (shown, _), path, *_ = made[2]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     parts = [name for name in ("train", "held_out", "test")
@@ -147,7 +147,7 @@ def test_what_is_in_them_is_told(made):
     assert sum(int(cell) for cell in shown.columns[1].cells) == 11
 
 
-def test_questions_that_failed_leave_no_pairs(made, tmp_path):
+def test_failed_questions_leave_no_pairs(made, tmp_path):
     run = made[1].run
     method = dataclasses.replace(run.method, teacher=Prompted(tokens=10**6))
     with pytest.raises(InputError, match=r"11 questions failed .*asks these again"):

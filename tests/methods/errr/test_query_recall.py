@@ -50,7 +50,9 @@ def lines_of(questions: list[Question]) -> list[dict[str, Any]]:
     return lines
 
 
-def test_each_writer_gets_as_many_passages(cache: str, dataset: Dataset, tmp_path: Path) -> None:
+def test_recall_of_each_writer_at_equal_depths(
+    cache: str, dataset: Dataset, tmp_path: Path
+) -> None:
     questions = recall.known(dataset)[:12]
     file = written(tmp_path, lines_of(questions))
     job = QueryRecall(file, Bm25(), DATA, depths=(1, 3), cache=cache)
@@ -88,7 +90,9 @@ def test_the_table_has_means_and_differences(cache: str, tmp_path: Path) -> None
     assert "student" in printed and printed.count("Δ +0.0 [+0.0, +0.0]") >= 3
 
 
-def test_what_is_refused(cache: str, dataset: Dataset, tmp_path: Path) -> None:
+def test_invalid_settings_and_files_are_refused(
+    cache: str, dataset: Dataset, tmp_path: Path
+) -> None:
     job = QueryRecall("", Bm25(), DATA, cache=cache)
     with pytest.raises(InputError, match=r"where there is no held_out\.jsonl"):
         job.execute(tmp_path / "none")

@@ -13,7 +13,7 @@ from tests.scripted import ScriptedModel
 READER = Reader(prompts="errr_small")
 
 
-def test_frozen():
+def test_frozen_rrr():
     answer, cost, (rewriting, reading) = run(
         rrr.Config(search=SEARCH, reader=READER), llm=Reads(SCRIPT)
     )
@@ -24,7 +24,7 @@ def test_frozen():
     assert "pseudo_context" not in answer.trace
 
 
-def test_trainable():
+def test_trainable_rrr():
     student = ScriptedModel({"": "second"}, '{"model":"student"}')
     config = rrr.Config(Trained(StudentInput(RRR, context=False)), SEARCH, reader=READER)
     answer, _, asked = run(config, optimizer=student)
@@ -32,13 +32,13 @@ def test_trainable():
     assert answer.trace["selected"]["ids"] == ["e", "d"]
 
 
-def test_the_question_itself_may_be_searched_for():
+def test_the_question_can_be_searched_too():
     config = rrr.Config(search=Search(m=1), search_question=True, reader=READER)
     answer, cost, _ = run(config)
     assert cost["searches"] == 3 and answer.trace["searches"][0]["query"] == "Where is it?"
 
 
 @pytest.mark.parametrize("rewriter", [Prompted(), Trained()])
-def test_a_writer_that_wants_to_be_shown_something_is_refused(rewriter):
+def test_a_writer_with_context_is_refused(rewriter):
     with pytest.raises(InputError, match=r"rewriter\.context is True.*use the method errr"):
         rrr.Config(rewriter)

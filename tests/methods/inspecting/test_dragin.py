@@ -62,7 +62,7 @@ def answers(prompt):
     return prompt.rpartition("Answer:")[2]
 
 
-def test_a_sure_text_is_the_answer() -> None:
+def test_a_certain_text_is_the_answer() -> None:
     model = Transparent(writer(FIRST))
     found = run(config(), model)
     trace = found.value.trace
@@ -75,7 +75,7 @@ def test_a_sure_text_is_the_answer() -> None:
     assert model.settings[0]["max_new_tokens"] == 100 and model.looked[0][1] == FIRST
 
 
-def test_the_text_is_cut_at_the_word_and_goes_on_from_passages() -> None:
+def test_the_text_is_cut_at_the_trigger_and_continued_from_passages() -> None:
     model = Transparent(writer(FIRST, SECOND), unsure_of("Oslo."))
     found = run(config(), model)
     trace = found.value.trace
@@ -100,7 +100,7 @@ def test_the_text_is_cut_at_the_word_and_goes_on_from_passages() -> None:
     assert found.cost["llm_calls"] == 2 and found.cost["searches"] == 1
 
 
-def test_what_the_trigger_attends_to_is_the_query_in_its_order() -> None:
+def test_the_query_has_the_attended_words_in_text_order() -> None:
     question = Question("q", "Which river crosses Italy near Rome, by Italy?", ("Po",))
     text = " The river of Italy is the long Po."
     base = unsure_of("Po.")
@@ -132,7 +132,7 @@ def test_stopwords_and_marks_do_not_trigger() -> None:
     assert not run(config(), model).value.trace["gate"]["retrieve"]
 
 
-def test_a_token_that_nothing_follows_does_not_trigger() -> None:
+def test_the_last_token_does_not_trigger() -> None:
     model = Transparent(writer(" Oslo"), unsure_of("slo"))  # its "o" attends to "l" alone
 
     def last(text, n):
@@ -150,7 +150,7 @@ def test_the_threshold_decides(theta, retrieves) -> None:
     assert found.value.trace["gate"]["highest"] == pytest.approx(1.0)
 
 
-def test_released_scores_are_by_the_sentence() -> None:
+def test_released_scores_are_relative_to_the_sentence() -> None:
     # the sentence has 18 characters with the blanks around it; all but one get 1e-6, so the mean
     # is about .5 / 18, the share 18, and the score 2 * 18
     model = Transparent(writer(FIRST, SECOND), unsure_of("Oslo."))
@@ -170,7 +170,7 @@ def test_the_first_sentence_from_passages_is_not_scored() -> None:
     assert answers(later.prompts[2]) == " It lies in the old Rome. Paris is"
 
 
-def test_it_ends_after_the_most_retrievals() -> None:
+def test_it_ends_after_max_retrievals() -> None:
     text = " One two. Three four. Five six."
     model = Transparent(lambda prompt, seed: text, unsure_of("Three", "two."))
     found = run(config(max_retrievals=3), model)
@@ -178,13 +178,13 @@ def test_it_ends_after_the_most_retrievals() -> None:
     assert found.value.trace["answer"]["junk"] is True and found.value.text == "Five six."
 
 
-def test_an_empty_text_is_the_end() -> None:
+def test_an_empty_text_ends_the_answer() -> None:
     found = run(config(), Transparent(writer("")))
     assert found.value.text == "" and found.value.trace["answer"]["junk"] is True
     assert found.cost.get("llm_scores", 0) == 0
 
 
-def test_chats_are_asked_in_their_own_words() -> None:
+def test_chat_models_get_chat_prompts() -> None:
     chat = config(reader=Reader(prompts="inspecting"))
     said = writer("It lies in Oslo. So the answer is Oslo.", "Rome. So the answer is Rome.")
     model = Transparent(said, unsure_of("Oslo."))
@@ -195,7 +195,7 @@ def test_chats_are_asked_in_their_own_words() -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(st.text(max_size=40), st.text(max_size=40), st.integers(0, 2**31))
-def test_it_ends_whatever_is_said(first, second, seed) -> None:
+def test_it_terminates_on_any_output(first, second, seed) -> None:
     def inside(text, n):
         rng = np.random.default_rng(seed)
         return rng.gamma(1.0, size=len(text)), rng.dirichlet(np.ones(n), len(text)).reshape(-1, n)
@@ -214,7 +214,7 @@ def test_settings_out_of_range_are_refused() -> None:
             config(**changes)
 
 
-def test_a_model_without_an_inside_is_refused() -> None:
+def test_a_model_without_inspection_is_refused() -> None:
     with pytest.raises(
         InputError, match="needs attentions and hidden states: use the local engine"
     ):

@@ -112,7 +112,7 @@ def test_an_uncertain_step_takes_the_least_uncertain_passage() -> None:
     assert found.value.text == "Rome" and found.cost["searches"] == 1
 
 
-def test_unsure_words_are_left_out_unless_the_question_has_them() -> None:
+def test_uncertain_words_are_left_out_unless_in_the_question() -> None:
     def surely(text):
         bad = [text.find(word) for word in ("Oslo", "Norway")]
         return [0.5 if i in bad else 0.99 for i in range(len(text))]
@@ -136,7 +136,7 @@ def test_an_empty_step_searches_by_the_question() -> None:
     assert found.value.text == "Rome"
 
 
-def test_nothing_new_ends_the_steps() -> None:
+def test_a_step_without_new_passages_ends_the_loop() -> None:
     # the same step again asks the same query again
     model = Transparent(writer(otherwise=" It lies in Oslo"), spread=spread(otherwise=9.0))
     found = run(config(max_passages=5), model)
@@ -147,7 +147,7 @@ def test_nothing_new_ends_the_steps() -> None:
     assert trace["answer"]["raw"] == "It lies in Oslo So the answer is It lies in Oslo"
 
 
-def test_the_less_uncertain_reading_is_taken() -> None:
+def test_the_less_uncertain_answer_is_chosen() -> None:
     def model(steps, passages):
         return Transparent(
             writer(("text of", " So the answer is Oslo."), ("It lies in Italy.\nQ", STATED),
@@ -164,7 +164,7 @@ def test_the_less_uncertain_reading_is_taken() -> None:
         assert readings["passages"]["uncertainty"] == pytest.approx(expected(passages), rel=1e-4)
 
 
-def test_an_unknown_answer_is_none() -> None:
+def test_an_unknown_answer_is_not_chosen() -> None:
     model = Transparent(
         writer(("text of", " So the answer is unknown."), otherwise=" It lies in Italy"),
         spread=spread(("text of", 1.0), otherwise=50.0),
@@ -175,7 +175,7 @@ def test_an_unknown_answer_is_none() -> None:
 
 @settings(deadline=None, max_examples=15)
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=4), st.integers(0, 99))
-def test_it_ends_whatever_is_said(texts, number) -> None:
+def test_it_terminates_on_any_output(texts, number) -> None:
     model = Transparent(
         lambda prompt, seed: texts[(len(prompt) + seed + number) % len(texts)],
         lambda text, n: (np.zeros(len(text)), np.full((len(text), n), 1 / n)),
@@ -193,7 +193,7 @@ def test_settings_out_of_range_are_refused() -> None:
             config(**changes)
 
 
-def test_a_model_without_an_inside_is_refused() -> None:
+def test_a_model_without_inspection_is_refused() -> None:
     with pytest.raises(
         InputError, match="needs attentions and hidden states: use the local engine"
     ):

@@ -57,7 +57,7 @@ def test_the_written_label_decides(text, label, junk):
     assert trace["complexity"] == {"label": label, "raw": text, "junk": junk}
 
 
-def test_none_asks_the_model_alone():
+def test_strategy_none_answers_directly():
     model = Turns(" 1830\n")
     found = answer(model, complexity="none")
     assert found.value.text == "1830" and found.cost["llm_calls"] == 1
@@ -66,7 +66,7 @@ def test_none_asks_the_model_alone():
     assert "complexity" not in found.value.trace
 
 
-def test_single_reads_after_one_search():
+def test_strategy_single_searches_once():
     model = Turns(" 1830\n")
     found = answer(model, complexity="single")
     assert found.cost["searches"] == 1 == found.cost["llm_calls"]
@@ -74,7 +74,7 @@ def test_single_reads_after_one_search():
     assert "Strelsau is the capital of Ruritania." in model.prompts[0]
 
 
-def test_multi_is_the_loop():
+def test_strategy_multi_is_ircot():
     found = answer(Turns(*REASON), complexity="multi")
     assert found.value.text == "1830" and found.cost["searches"] == 2
     assert found.value.trace["loop"] == {"steps": 2, "end": "stated"}
@@ -106,7 +106,7 @@ def test_the_prompts_must_name_three_labels(tmp_path):
         (adaptive_labels.Config, {"held_out": 1.0}, "held_out is 1"),
     ],
 )
-def test_settings_that_will_not_do(config, setting, message):
+def test_invalid_settings_are_refused(config, setting, message):
     with pytest.raises(InputError, match=message):
         config(**setting)
 
@@ -149,7 +149,7 @@ def test_the_simplest_right_strategy_is_the_label(said, silver, bias):
     assert found.cost["llm_calls"] == 3
 
 
-def test_what_counts_as_right_is_a_setting():
+def test_correctness_rule_is_a_setting():
     said = ("in 1830", "x", "x")
     assert labels(*said).value.trace["label"]["silver"] is None
     assert labels(*said, right="contains").value.trace["label"]["silver"] == "none"

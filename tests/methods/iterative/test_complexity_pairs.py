@@ -57,7 +57,7 @@ def test_a_question_without_label_is_left_out():
     assert pair_line(record(None, None), adaptive_labels.Config()) is None
 
 
-def test_the_share_that_is_held_out_is_drawn_by_ids():
+def test_held_out_questions_are_drawn_by_ids():
     method = adaptive_labels.Config(held_out=0.25)
     lines = [pair_line(record("none", "none", f"q{i}"), method) for i in range(400)]
     held = [line["question_id"] for line in lines if line and line["part"] == "held_out"]
@@ -89,7 +89,7 @@ def made(small, tmp_path_factory):
     return small.execute(tmp_path_factory.mktemp("made"))
 
 
-def test_the_pairs_of_a_run(made):
+def test_pairs_of_a_run(made):
     (shown, _), path, *_ = made
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert path.name == "pairs.jsonl"
@@ -105,13 +105,13 @@ def test_the_pairs_of_a_run(made):
     assert shown.row_count == len(counts["target"])
 
 
-def test_a_finished_file_is_made_again_to_the_byte(small, made):
+def test_a_finished_file_is_reproduced_to_the_byte(small, made):
     before = made.path.read_bytes()
     made.path.unlink()
     assert small.execute(made.path.parent).path.read_bytes() == before
 
 
-def test_what_makes_no_pairs(small, tmp_path):
+def test_runs_without_pairs_are_refused(small, tmp_path):
     with pytest.raises(InputError, match=r"needs .*adaptive_labels\.Config"):
         MakeComplexityPairs(dataclasses.replace(small.run, method=adaptive_rag.Config()))
     alone = dataclasses.replace(small.run.method, held_out=0.999)

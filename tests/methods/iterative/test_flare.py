@@ -44,7 +44,7 @@ def so_far(model):
     return [p.rpartition("Answer so far:")[2].partition("\nThe next")[0] for p in model.prompts]
 
 
-def test_sure_sentences_are_kept_without_retrieval():
+def test_certain_sentences_are_kept_without_retrieval():
     model = Writer([
         ("It lies in Italy", SURE, "stop"),
         ("So the answer is Rome.", [0.9, 0.9, 0.99, 0.8, 0.95, 0.2], "stop"),  # at a line break
@@ -68,7 +68,7 @@ def test_sure_sentences_are_kept_without_retrieval():
     assert set(model.settings[0]["stop"]) >= {". ", "! ", "? ", "\n"}
 
 
-def test_an_unsure_sentence_is_the_query_and_is_written_anew():
+def test_an_uncertain_sentence_is_the_query_and_is_regenerated():
     model = Writer(
         [("It lies in Oslo", [0.9, 0.9, 0.9, 0.3, 0.9], "stop"),
          ("So the answer is Rome.", [0.9] * 6, "stop")],
@@ -92,7 +92,7 @@ def test_an_unsure_sentence_is_the_query_and_is_written_anew():
     assert found.value.text == "Rome"
 
 
-def test_words_below_beta_are_no_part_of_the_query():
+def test_words_below_beta_are_masked_in_the_query():
     # .35 and .3 are below beta; the first word of Italy's two tokens is sure
     model = Writer(
         [("It lies in Oslo not Italy", [0.9, 0.5, 0.9, 0.35, 0.3, 0.9, 0.8], "stop")],
@@ -111,7 +111,7 @@ def test_words_below_beta_are_no_part_of_the_query():
         ([0.9, 0.1, 0.5], None),  # two tokens cannot make up four words
     ],
 )
-def test_the_whole_sentence_where_words_cannot_be_left_out(probabilities, masked):
+def test_the_whole_sentence_is_the_query_if_no_word_can_be_masked(probabilities, masked):
     model = Writer(
         [("It lies in Oslo", probabilities, "stop")],
         [("So the answer is Rome.", [0.9] * 6, "end")],
@@ -159,20 +159,20 @@ def test_a_sentence_cut_by_its_length_counts_to_its_last_token():
     assert model.settings[0]["max_new_tokens"] == 3
 
 
-def test_nothing_said_at_first_is_unsure_and_the_question_is_searched_for():
+def test_an_empty_first_sentence_searches_by_the_question():
     model = Writer([("", [0.99], "end")], [("So the answer is Rome.", [0.9] * 6, "end")])
     found = answer(model)
     assert found.value.trace["searches"][0]["query"] == "Where is it?"
     assert found.value.trace["gate"]["least"] == 0 and found.value.text == "Rome"
 
 
-def test_nothing_said_at_all_is_junk():
+def test_empty_output_is_junk():
     model = Writer([("", [0.99], "end")], [("", [0.99], "end")])
     found = answer(model)
     assert found.value.text == "" and found.value.trace["answer"]["junk"] is True
 
 
-def test_nothing_more_said_is_the_end_and_not_unsure():
+def test_an_empty_later_sentence_ends_the_answer_without_retrieval():
     model = Writer([("It is Rome", SURE, "stop"), ("", [0.1], "stop")])
     found = answer(model)
     trace = found.value.trace
@@ -183,14 +183,14 @@ def test_nothing_more_said_is_the_end_and_not_unsure():
     assert found.value.text == "It is Rome." and trace["answer"]["junk"] is True
 
 
-def test_it_ends_after_the_most_sentences():
+def test_it_ends_after_max_sentences():
     model = Writer([(f"Sentence {i}", SURE, "stop") for i in range(3)])
     found = answer(model, max_sentences=3)
     assert found.cost["llm_calls"] == 3 and found.value.trace["answer"]["junk"] is True
     assert found.value.trace["answer"]["raw"] == "Sentence 0. Sentence 1. Sentence 2."
 
 
-def test_an_answer_with_a_full_stop_inside_is_read_to_its_end():
+def test_an_answer_with_an_inner_full_stop_is_complete():
     # ". " may end the sentence or stand in "St. Petersburg": only a line break ends the answer.
     model = Writer([
         ("So the answer is St", SURE, "stop"),
@@ -201,7 +201,7 @@ def test_an_answer_with_a_full_stop_inside_is_read_to_its_end():
 
 
 @pytest.mark.parametrize("name, calls", [("baselines", 2), ("baselines_small", 1)])
-def test_a_chat_goes_on_after_its_end_and_plain_text_does_not(name, calls):
+def test_chat_output_continues_after_an_end_token_and_plain_text_does_not(name, calls):
     said = [("It lies in Italy", [0.9] * 5, "end"), ("So the answer is Rome", [0.9] * 6, "end")]
     found = answer(Writer(said[:calls]), reader=Reader(prompts=name), theta=0.0)
     assert found.cost["llm_calls"] == calls
@@ -210,7 +210,7 @@ def test_a_chat_goes_on_after_its_end_and_plain_text_does_not(name, calls):
     assert found.value.text == ("Rome" if calls == 2 else "It lies in Italy.")
 
 
-def test_two_unsure_sentences_search_twice():
+def test_two_uncertain_sentences_search_twice():
     model = Writer(
         [("It lies in Oslo", [0.1] * 5, "stop"), ("So the answer is in Italy.", [0.1] * 7, "end")],
         [("It lies in Bern", [0.9] * 5, "stop"), ("So the answer is Rome.", [0.9] * 6, "end")],
@@ -240,7 +240,7 @@ def test_closed_questions(question, said, text, task):
     assert ("B: in Rome" in model.prompts[0]) == (task == "multiple_choice")
 
 
-def test_plain_text_goes_on_within_the_line():
+def test_plain_text_continues_within_the_line():
     model = Writer(
         [(" It lies in Oslo", [0.5] * 5, "stop"), (" So the answer is Rome.", [0.9] * 6, "stop")],
         [(" It lies in Italy", [0.9] * 5, "stop")],
@@ -255,16 +255,16 @@ def test_plain_text_goes_on_within_the_line():
 
 
 @pytest.mark.parametrize("theta, beta", [(-0.1, 0.4), (1.1, 0.4), (0.8, 2.0), (math.nan, 0.4)])
-def test_settings_out_of_range(theta, beta):
+def test_settings_out_of_range_are_refused(theta, beta):
     with pytest.raises(InputError, match=r"gate\.theta is .* gate\.beta"):
         LookAhead(theta, beta)
 
 
 @pytest.mark.parametrize("name", ["sentence_tokens", "max_sentences"])
-def test_lengths_out_of_range(name):
+def test_lengths_out_of_range_are_refused(name):
     with pytest.raises(InputError, match=name):
         flare.Config(**{name: 0})
 
 
-def test_its_gate_says_that_it_needs_probabilities():
+def test_flare_needs_logprobs():
     assert flare.Config().needs.logprobs

@@ -66,13 +66,13 @@ def test_a_separate_reader_answers_from_all_passages():
     ],
 )
 @pytest.mark.parametrize("answer_from", ["reasoning", "passages"])
-def test_every_end(texts, end, steps, answer_from):
+def test_every_reason_to_end_the_loop(texts, end, steps, answer_from):
     found = answer(Turns(*texts), max_steps=3, answer_from=answer_from)
     assert found.value.trace["loop"] == {"steps": steps, "end": end}
     assert found.cost["llm_calls"] == steps + (answer_from == "passages")
 
 
-def test_no_more_passages_than_allowed():
+def test_collected_passages_are_limited():
     rows = [Passage(f"p{i}", "", f"fact {i}") for i in range(9)]
     model = Turns("fact 4.", "fact 5.", "fact 6.")
     found = answer(model, WordIndex(*rows), WHEN, k=2, max_passages=3, max_steps=3)
@@ -92,7 +92,7 @@ def test_closed_questions():
     assert found.value.trace["task"] == "multiple_choice"
 
 
-def test_settings_that_will_not_do():
+def test_invalid_settings_are_refused():
     with pytest.raises(InputError, match="closed_tokens is 0"):
         ircot.Config(closed_tokens=0)
     with pytest.raises(InputError, match="answer_from is 'x'; allowed: passages, reasoning"):
@@ -107,7 +107,7 @@ PIECES = ("fact. ", "So the answer is: ", "answer is", "\n", "Strelsau", "?", " 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(st.lists(st.sampled_from(PIECES) | st.text(max_size=5)).map("".join), min_size=1))
-def test_whatever_the_model_writes_it_ends(texts):
+def test_it_terminates_on_any_output(texts):
     model = Turns(*texts)
     found = answer(model, max_steps=4, answer_from="passages")
     assert len(model.prompts) <= 5 and isinstance(found.value.text, str)

@@ -88,7 +88,7 @@ def test_lookups_step_through_the_page():
     assert lookup(Page(), "x")[0] is None
 
 
-def test_lookups_in_a_run_are_over_with_the_page():
+def test_repeated_lookups_end_after_the_page():
     look = "a\nAction: Lookup[it is]"
     model = Turns("a\nAction: Search[Strelsau]", look, look, look, look, look, look)
     trace = answer(model).value.trace
@@ -102,7 +102,7 @@ def test_lookups_in_a_run_are_over_with_the_page():
     assert trace["loop"]["end"] == "repeated" and trace["loop"]["repeats"] == 2
 
 
-def test_a_new_page_may_be_looked_up_anew():
+def test_lookups_restart_on_a_new_page():
     look = "a\nAction: Lookup[tea]"
     model = Turns(look, "a\nAction: Search[kingdom]", look, "a\nAction: Finish[x]")
     trace = answer(model).value.trace
@@ -111,7 +111,7 @@ def test_a_new_page_may_be_looked_up_anew():
     assert trace["loop"]["repeats"] == 0
 
 
-def test_an_action_is_asked_for_again():
+def test_a_missing_action_is_requested_again():
     model = Turns(" I need the land", "Search[Strelsau]\n", " b\nAction 2: Finish[x]")
     found = answer(model)
     trace = found.value.trace
@@ -122,7 +122,7 @@ def test_an_action_is_asked_for_again():
     assert found.cost["llm_calls"] == 3
 
 
-def test_no_action_twice_is_told_and_the_loop_goes_on():
+def test_a_second_missing_action_is_observed_as_invalid():
     model = Turns("", "dance\nand sing", "b\nAction: Search[]", "b\nAction: Finish[x]")
     trace = answer(model).value.trace
     assert model.prompts[1].endswith("Thought 1: I need an action.\nAction 1:")
@@ -133,7 +133,7 @@ def test_no_action_twice_is_told_and_the_loop_goes_on():
     assert trace["loop"]["end"] == "finish" and "searches" not in trace
 
 
-def test_a_repeated_action_is_not_taken_and_ends_the_loop():
+def test_repeated_actions_are_not_executed_and_end_the_loop():
     index = WordIndex()
     model = Turns(SEARCH, SEARCH.replace("Strelsau", "STRELSAU!"), SEARCH, SEARCH)
     trace = answer(model, index).value.trace
@@ -145,7 +145,7 @@ def test_a_repeated_action_is_not_taken_and_ends_the_loop():
     assert answer(Turns(SEARCH), repeats=9).value.trace["loop"]["end"] == "limit"
 
 
-def test_the_limit_answers_with_nothing_or_from_what_was_shown():
+def test_the_step_limit_gives_no_answer_or_one_from_the_passages():
     searches = [f"a\nAction: Search[{word}]" for word in ("Strelsau", "kingdom", "hill")]
     empty = answer(Turns(*searches, "never"), max_steps=3)
     assert empty.value.text == "" and empty.cost["llm_calls"] == 3
@@ -164,7 +164,7 @@ def test_the_limit_answers_with_nothing_or_from_what_was_shown():
     assert "selected" not in nothing.value.trace
 
 
-def test_titles_that_have_to_fit():
+def test_search_by_title_matches_exactly():
     model = Turns(
         "a\nAction: Search[the capital of Ruritania]",
         "a\nAction: Search[ruritania]",
@@ -186,7 +186,7 @@ def test_an_index_that_finds_nothing(by):
     assert trace["answer"]["text"] == "" and trace["loop"]["end"] == "finish"
 
 
-def test_several_passages_are_shown_and_looked_up():
+def test_lookups_cover_several_shown_passages():
     model = Turns("a\nAction: Search[Ruritania]", "a\nAction: Lookup[tea]", "a\nAction: Finish[x]")
     trace = answer(model, pages=react.Pages(n=2, show=2, sentences=1)).value.trace
     assert trace["steps"][0]["observation"] == (
@@ -214,7 +214,7 @@ ROWS = [Passage(f"p{i}", "", f"word{i} {LONG}") for i in range(3)]
 THREE = [f"a\nAction: Search[word{i}]" for i in range(3)]
 
 
-def test_the_oldest_observations_give_way_to_the_models_room():
+def test_the_oldest_observations_are_dropped_to_fit_the_context():
     # beside the first prompt and 100 tokens of the step there is room for two observations of 201
     # words with the 9 around each, not for a third
     first = Turns("a\nAction: Finish[x]")
@@ -229,7 +229,7 @@ def test_the_oldest_observations_give_way_to_the_models_room():
     assert "word0 many" in trace["steps"][0]["observation"]  # the trace keeps them
 
 
-def test_characters_count_where_the_model_does_not_tell():
+def test_without_a_tokenizer_characters_limit_the_history():
     # an observation has about 1,010 characters: two fit into 2,500, three do not
     model = Turns(*THREE, "a\nAction: Finish[x]")
     trace = answer(model, WordIndex(*ROWS), characters=2500).value.trace
@@ -260,12 +260,12 @@ def test_closed_questions_finish_with_an_option():
         (lambda: react.Pages(sentences=-1), "pages.sentences is -1"),
     ],
 )
-def test_settings_that_will_not_do(make, message):
+def test_invalid_settings_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
 
 
-def test_chat_prompts_hold_the_same():
+def test_chat_prompts_have_the_same_content():
     model = Turns("Thought: a\nAction: Search[Strelsau]", "dance", "Finish[x]")
     found = answer(model, reader=Reader(prompts="iterative"))
     assert found.value.text == "x"
@@ -287,7 +287,7 @@ TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map(
     st.sampled_from(["empty", "answer"]),
     st.sampled_from(["rank", "title"]),
 )
-def test_whatever_the_model_writes_it_ends(texts, on_limit, by):
+def test_it_terminates_on_any_output(texts, on_limit, by):
     model = Turns(*texts)
     pages = react.Pages(n=2, show=2, by=by)
     found = answer(model, max_steps=5, on_limit=on_limit, pages=pages, characters=300)

@@ -71,7 +71,9 @@ def plain_loss(module: Any, params: Any, data: ContrastiveBatch, settings: Updat
     ],
     ids=["paper", "released", "kl"],
 )
-def test_a_step_is_that_of_the_loss(tmp_path: Path, settings: Update, shared: bool) -> None:
+def test_a_step_follows_the_gradient_of_the_loss(
+    tmp_path: Path, settings: Update, shared: bool
+) -> None:
     """Microbatches of 2 questions against all 8 at once, and AdamW by hand."""
     module, params = small_sidr.towers(tmp_path, shared=shared)
     data = batch(8, 3)
@@ -107,14 +109,14 @@ def train(directory: Path, devices: int, steps: int) -> tuple[list[float], Any]:
 
 
 @pytest.mark.slow
-def test_two_devices_train_to_the_bits_of_one_and_the_loss_falls(tmp_path: Path) -> None:
+def test_two_devices_give_the_bits_of_one_and_the_loss_falls(tmp_path: Path) -> None:
     losses, one = train(tmp_path, 1, 30)
     again, two = train(tmp_path, 2, 30)
     assert losses == again and hashes(flatten(one)) == hashes(flatten(two))
     assert losses[-1] + losses[-2] < 0.8 * (losses[0] + losses[1])
 
 
-def test_texts_are_as_wide_as_the_longest_needs() -> None:
+def test_texts_are_padded_to_the_longest() -> None:
     found = tokenize(small_bert.tokenizer(BERT), ["the cat sat", "paris"], limit=64, pad_id=0)
     assert found.ids.shape == (2, 8) and found.lengths.tolist() == [5, 3]
     assert found.ids[1, 3:].tolist() == [0] * 5 and found.ids.dtype == np.int32
@@ -134,6 +136,6 @@ def test_texts_are_as_wide_as_the_longest_needs() -> None:
         ({"top": -1}, "top is -1"),
     ],
 )
-def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=re.escape(told)):
         Update(**wrong)

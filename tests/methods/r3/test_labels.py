@@ -37,7 +37,7 @@ def test_thresholds_by_hand() -> None:
     assert found == LabelledPool((7, 9), (8, 10), (LOG[0.5],), (LOG[0.3],))
 
 
-def test_each_gold_answer_has_thresholds_of_its_own() -> None:
+def test_each_gold_answer_has_its_own_thresholds() -> None:
     rows = [[LOG[0.9], LOG[0.2]], [LOG[0.4], LOG[0.8]], [LOG[0.1], LOG[0.3]]]
     found = make_pool([1, 2, 3], [True, False, False], rows)
     assert isinstance(found, LabelledPool)
@@ -48,7 +48,7 @@ def test_each_gold_answer_has_thresholds_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("passes", "why"), [([False, False], "no passage gives"), ([True, True], "every passage gives")]
 )
-def test_questions_without_one_of_the_pools_are_left_out(passes: Any, why: str) -> None:
+def test_questions_with_an_empty_pool_are_excluded(passes: Any, why: str) -> None:
     found = make_pool([1, 2], passes, [[-1.0], [-2.0]])
     assert isinstance(found, str) and found.startswith(why)
 
@@ -59,7 +59,7 @@ def test_one_answer_between_the_thresholds_is_neither() -> None:
     assert labels == [POSITIVE, NEITHER, NEITHER, NEITHER, NEGATIVE]
 
 
-def test_where_the_pools_do_not_overlap_a_setting_decides() -> None:
+def test_overlapping_thresholds_are_resolved_by_a_setting() -> None:
     # tau+ 0.4 below tau- 0.6: 0.5 is above the one and below the other
     for overlap, middle in (("positive", POSITIVE), ("negative", NEGATIVE)):
         rules = Rules(overlap=overlap)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def test_where_the_pools_do_not_overlap_a_setting_decides() -> None:
         assert labels == [POSITIVE, middle, NEGATIVE]
 
 
-def test_of_several_answers_one_suffices() -> None:
+def test_a_passage_positive_for_one_gold_answer_is_positive() -> None:
     several = LabelledPool((1,), (2,), (LOG[0.6], LOG[0.6]), (LOG[0.4], LOG[0.4]))
 
     def found(first: float, second: float, **rules: Any) -> int:
@@ -80,7 +80,7 @@ def test_of_several_answers_one_suffices() -> None:
         assert found(0.5, 0.5, between=between) == expected
 
 
-def test_of_options_the_gold_one_must_lead() -> None:
+def test_the_gold_option_must_be_the_most_probable() -> None:
     assert label_choice([-1.0, -2.0, -3.0], 0) == POSITIVE
     assert label_choice([-1.0, -2.0, -3.0], 1) == NEGATIVE
     assert label_choice([-1.0, -1.0], 0) == NEGATIVE  # not more probable than the other
@@ -108,7 +108,7 @@ def test_sampling_as_the_paper_does() -> None:
     assert {one.positive for one in drawn(Rules(later=True))} == {12, 13, 15}
 
 
-def test_what_was_not_found_comes_from_the_pool() -> None:
+def test_missing_labels_are_drawn_from_the_pools() -> None:
     nothing = drawn(Rules(), [NEITHER] * 6)
     assert {one.positive for one in nothing} == {1, 2}
     assert {one.negative for one in nothing} == {3}  # the most relevant of the pool
@@ -144,7 +144,7 @@ def test_labels_after_enough_change_nothing(labels: list[int], seed: int, sampli
     assert some == all_of_them
 
 
-def test_bad_input_is_named() -> None:
+def test_invalid_input_is_refused() -> None:
     with pytest.raises(InputError, match="2 passages, 1 verdicts and 2 rows"):
         make_pool([1, 2], [True], [[-1.0], [-1.0]])
     for row in ([math.nan], [0.5], [], [-1.0, -2.0]):

@@ -78,13 +78,13 @@ def test_a_multiple_choice_is_answered_by_a_letter():
     assert outcome.value.trace["answer"]["raw"].startswith("B\n")
 
 
-def test_the_search_is_by_the_question_alone():
+def test_the_query_is_the_question_without_options():
     words = index()
     run(r3.Config(), ScriptedModel({"": "A"}), words, question=CHOICE)
     assert words.asked == [(["What is red?"], 1)]
 
 
-def test_small_models_prompts_go_with_it():
+def test_small_model_prompts_are_supported():
     config = r3.Config(reader=Reader(prompts="small", answer_tokens=16), closed_tokens=4)
     for question, reply, text, tokens in (
         (OPEN, " Rome", "Rome", 16),
@@ -97,7 +97,7 @@ def test_small_models_prompts_go_with_it():
         assert "it is here 0" in model.prompts[0]
 
 
-def test_what_will_not_do_is_refused():
+def test_invalid_settings_are_refused():
     with pytest.raises(InputError, match="closed_tokens is 0"):
         r3.Config(closed_tokens=0)
     letters = dataclasses.replace(CHOICE, answers=("B",))

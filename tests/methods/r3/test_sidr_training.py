@@ -45,7 +45,7 @@ def fresh(made: Path, directory: Path) -> Path:
     return directory
 
 
-def test_negatives_seem_right_and_are_not(tmp_path: Path) -> None:
+def test_negatives_rank_high_and_contain_no_answer(tmp_path: Path) -> None:
     passages = write_passages(
         tmp_path / "corpus", (Passage(f"p{i}", "", text) for i, text in enumerate(TEXTS))
     )
@@ -79,7 +79,7 @@ def ids(batch: Any) -> list[Any]:
     return [np.asarray(x).tolist() for x in (*batch.queries, *batch.passages)]
 
 
-def test_the_order_is_the_seeds_and_goes_on_where_it_was(made: Path) -> None:
+def test_the_order_depends_on_the_seed_and_resumes(made: Path) -> None:
     first, again, other = loader(made), loader(made), loader(made, seed=1)
     found = [ids(next(first)) for _ in range(5)]
     assert found == [ids(next(again)) for _ in range(5)]
@@ -91,7 +91,7 @@ def test_the_order_is_the_seeds_and_goes_on_where_it_was(made: Path) -> None:
     assert rest == [ids(next(later)) for _ in range(4)]
 
 
-def test_each_question_comes_once_an_epoch_with_its_own_passages(made: Path) -> None:
+def test_each_question_is_visited_once_an_epoch_with_its_passages(made: Path) -> None:
     named = [
         SidrExample(f"the {word}", (i,), (20 + i, 30))
         for i, word in enumerate(small_bert.WORDS[:16])
@@ -123,7 +123,7 @@ def test_missing_negatives_are_other_questions_positives(made: Path) -> None:
     assert (pairs[:, 0] != pairs[:, 1]).any(axis=1).all()
 
 
-def test_too_few_questions_are_told(made: Path) -> None:
+def test_too_few_questions_are_refused(made: Path) -> None:
     with pytest.raises(InputError, match="3 questions to train on, fewer than a batch of 8"):
         loader(made, train_small.examples()[:3])
     with pytest.raises(InputError, match="2 different positive passages, too few"):
@@ -137,9 +137,7 @@ class Stop(Exception):
     pass
 
 
-def test_a_run_continued_ends_in_the_bits_of_one_that_never_stopped(
-    made: Path, tmp_path: Path
-) -> None:
+def test_a_resumed_training_ends_in_the_same_bits(made: Path, tmp_path: Path) -> None:
     """Stopped after step 4 of 5, before its checkpoint, and started again; and never stopped.
 
     That the devices may be others when it goes on is tried with the processes below.
@@ -238,7 +236,7 @@ def test_devices_processes_and_kills_change_nothing_in_200_steps(
     shutil.rmtree(tmp_path)
 
 
-def test_two_processes_train_to_the_bits_of_one(made: Path, tmp_path: Path) -> None:
+def test_two_processes_give_the_bits_of_one(made: Path, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     one = train_small.train(

@@ -125,7 +125,7 @@ def test_pools_by_hand(made: Path, passages: Passages, tmp_path: Path) -> None:
         )
 
 
-def test_an_answers_tokens_are_added_up(made: Path, passages: Passages) -> None:
+def test_answer_logprobs_sum_over_tokens(made: Path, passages: Passages) -> None:
     class Spells(Reads):
         def logprob(self, prompts: Any, continuations: Any) -> Any:
             # -0.5 for the first letter, then -0.25 for each
@@ -138,7 +138,7 @@ def test_an_answers_tokens_are_added_up(made: Path, passages: Passages) -> None:
     np.testing.assert_allclose(found, [-1.25, -1.5], rtol=1e-6)
 
 
-def test_closed_questions_go_by_their_options(
+def test_closed_questions_are_scored_by_their_options(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
     class Chooses(Reads):
@@ -211,7 +211,7 @@ def timeless(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_half_from_the_pools_and_half_from_what_is_found(
+def test_the_first_half_draws_from_pools_and_the_second_from_retrieval(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
     model = Reads(passages)
@@ -238,7 +238,7 @@ def test_half_from_the_pools_and_half_from_what_is_found(
     ]
 
 
-def test_a_run_continued_is_one_that_never_stopped(
+def test_a_resumed_training_equals_an_uninterrupted_one(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
     class Dies(Reads):
@@ -274,9 +274,7 @@ def maker_of(made: Path, passages: Passages, directory: Path, **changes: Any) ->
     )
 
 
-def test_asked_are_passages_beyond_the_pools(
-    made: Path, passages: Passages, tmp_path: Path
-) -> None:
+def test_scored_passages_exclude_the_pools(made: Path, passages: Passages, tmp_path: Path) -> None:
     kl = Update(objective="kl")  # scores all passages
     maker = maker_of(made, passages, tmp_path, update=kl)
     pool = maker.pooled[0].pool
@@ -286,7 +284,7 @@ def test_asked_are_passages_beyond_the_pools(
     assert maker.scored == {0: {37, 38, 39}, 1: {38}}
 
 
-def test_draws_are_the_seeds(made: Path, passages: Passages, tmp_path: Path) -> None:
+def test_draws_depend_on_the_seed(made: Path, passages: Passages, tmp_path: Path) -> None:
     def drawn(seed: int) -> list[list[int]]:
         maker = maker_of(made, passages, tmp_path / str(seed), seed=seed)
         batches = [
@@ -302,7 +300,7 @@ def test_draws_are_the_seeds(made: Path, passages: Passages, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_imitation_learns_from_all_that_is_found(
+def test_kl_learns_from_all_retrieved_passages(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
     update = Update(objective="kl", learning_rate=2e-3, top=8)
@@ -313,7 +311,9 @@ def test_imitation_learns_from_all_that_is_found(
 
 
 @pytest.mark.parametrize("kind", ["beta", "reindexed"])
-def test_other_searches(made: Path, passages: Passages, tmp_path: Path, kind: str) -> None:
+def test_training_with_other_searches(
+    made: Path, passages: Passages, tmp_path: Path, kind: str
+) -> None:
     searcher: Any = BetaSearch(index_of(made, passages, tmp_path), 6)
     if kind == "reindexed":
         searcher = VectorSearch(encoder_of(made), passages, tmp_path / "indexes", 1, 6)
@@ -325,7 +325,9 @@ def test_other_searches(made: Path, passages: Passages, tmp_path: Path, kind: st
     assert made_indexes == ([] if kind == "beta" else ["0", "1"])
 
 
-def test_searches_agree_where_they_must(made: Path, passages: Passages, tmp_path: Path) -> None:
+def test_late_and_vector_search_agree_on_the_whole_corpus(
+    made: Path, passages: Passages, tmp_path: Path
+) -> None:
     """Late search over the whole corpus is the order of E(q) . E(d), as is that by vectors."""
     encoder, texts = encoder_of(made), ["the cat", "rome river bank", "paris"]
     index = index_of(made, passages, tmp_path)
@@ -360,18 +362,18 @@ def test_searches_agree_where_they_must(made: Path, passages: Passages, tmp_path
         ({"passages": 1}, "passages 1"),
     ],
 )
-def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         R3Training(**wrong)
 
 
-def test_too_few_questions_are_told(made: Path, passages: Passages, tmp_path: Path) -> None:
+def test_too_few_questions_are_refused(made: Path, passages: Passages, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="8 questions are left to train on, fewer than a batch"):
         train(made, passages, tmp_path, batch=16, microbatch=8)
     assert Rules().sampling == "A"
 
 
-def test_two_trainings_are_two_retrievers_to_a_store(
+def test_encoders_of_two_trainings_have_different_identities(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
     """Encoders at one step of two seeds must not be taken for the same one."""

@@ -69,14 +69,14 @@ def test_a_real_checkpoint_is_read_token_by_token(checkpoint: Path) -> None:
         assert one["text"] == said.text.strip()
 
 
-def test_a_real_checkpoint_writes_to_its_end(checkpoint: Path) -> None:
+def test_a_real_checkpoint_answers_end_to_end(checkpoint: Path) -> None:
     model = LocalModel.load(checkpoint)
     trace = answered(model, **LONG, depth=3, segment_tokens=6).value.trace
     assert 1 <= len(trace["steps"]) <= 3 and trace["mode"] == "checkpoint"
     assert not any(token in trace["answer"]["text"] for token in reflection.TOKENS)
 
 
-def test_another_model_is_no_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_model_without_reflection_tokens_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     write_tiny_model(tmp_path)
     model = LocalModel.load(tmp_path)
     count = len("".join(reflection.TOKENS))  # a token a byte

@@ -39,7 +39,7 @@ def test_a_long_answer_grows_by_sentences() -> None:
     assert trace["answer"]["tokens"] == 2
 
 
-def test_a_long_answer_as_released() -> None:
+def test_long_answers_of_the_released_code() -> None:
     said = {"It lies in Oslo.[": ("North", [0.5], "stop"), "": ("It lies in Oslo", [0.5], "stop")}
     model = Reflecting(said, {"": {**GOOD}})
     found = answered(model, **LONG, fidelity="released", depth=3)
@@ -61,7 +61,7 @@ def test_it_ends_at_its_depth(depth: int) -> None:
     assert found.cost["llm_calls"] == 2 + 4 * (depth - 1)
 
 
-def test_evidence_is_used_again() -> None:
+def test_passages_are_reused_by_later_segments() -> None:
     again = {"[Continue to Use Evidence]": 0.9, "[Retrieval]": 0.05, "[No Retrieval]": 0.05}
     model = Reflecting(
         {"It lies there.": ("North", [0.5], "end"), "text of c": ("It lies there", [0.5], "stop"),
@@ -76,14 +76,14 @@ def test_evidence_is_used_again() -> None:
     assert "text of c" in model.prompts[-1]
 
 
-def test_evidence_cannot_be_used_again_before_there_is_some() -> None:
+def test_without_earlier_passages_none_are_reused() -> None:
     again = {"[Continue to Use Evidence]": 0.9, **needs(0.05)}
     model = Reflecting({"": ("Rome.", [0.5], "end")}, {"": again})
     trace = answered(model, form="long").value.trace
     assert trace["steps"][0]["beams"][0]["decision"] == "no"
 
 
-def test_saying_nothing_is_an_empty_answer() -> None:
+def test_empty_output_is_an_empty_answer() -> None:
     model = Reflecting({"": ("", [0.5], "end")}, {})
     found = answered(model, **LONG)
     assert found.value.text == "" and found.value.trace["answer"]["u"] is None

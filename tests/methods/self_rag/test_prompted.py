@@ -38,7 +38,7 @@ def test_the_emulation_writes_long_answers() -> None:
     assert asked[-1] == "Question: Where is it?\nAnswer so far: It lies in Oslo.\nLook it up?"
 
 
-def test_the_emulation_may_do_without_retrieval() -> None:
+def test_the_emulation_can_answer_without_retrieval() -> None:
     never = {**JUDGED, "Look it up?": {"Yes": 0.1, "No": 0.9}}
     model = Prompted({"": (" Rome", [0.5], "end")}, never)
     found = answered(model, mode="prompted", reader=PROMPTED)

@@ -59,7 +59,7 @@ def test_a_checkpoint_reads_each_passage_alone_and_takes_the_best() -> None:
     assert found.cost["searches"] == 1
 
 
-def test_what_a_checkpoint_is_shown() -> None:
+def test_prompts_of_a_checkpoint() -> None:
     model = Reflecting(
         {"text of c": (" Oslo.", [0.5], "end"), "": (" Rome.", [0.5], "end")},
         {"text of c": BAD, "text of b": GOOD, "": needs(0.75)},
@@ -157,12 +157,12 @@ def test_choices_are_named_by_their_letter() -> None:
         ({"reader": Reader(truncate=True)}, "truncate=False"),
     ],
 )
-def test_settings_out_of_range(settings: Any, said: str) -> None:
+def test_settings_out_of_range_are_refused(settings: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         Config(**settings)
 
 
-def test_prompts_that_do_not_fit() -> None:
+def test_incompatible_prompts_are_refused() -> None:
     model = Reflecting({"": ("Rome.", [0.5], "end")}, {})
     with pytest.raises(InputError, match=r"\[direct\] is a chat; a Self-RAG checkpoint continues"):
         answered(model, reader=Reader(prompts="self_rag"))
@@ -171,7 +171,7 @@ def test_prompts_that_do_not_fit() -> None:
 
 
 @pytest.mark.parametrize("name", ["self_rag", "self_rag_small"])
-def test_words_of_the_prompts(name: str, tmp_path: Path) -> None:
+def test_prompts_have_the_required_verdict_words(name: str, tmp_path: Path) -> None:
     layout = prompts.load(name)
     for role, count in {"retrieval_needed": 2, "relevance": 2, "support": 3, "utility": 5}.items():
         template = layout.role(role)

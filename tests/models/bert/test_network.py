@@ -80,7 +80,7 @@ def test_jit_changes_nothing(tmp_path):
     )
 
 
-def test_what_the_mask_hides_is_not_read(tmp_path):
+def test_masked_tokens_are_not_read(tmp_path):
     small_bert.write(tmp_path, BERT, classifier=False)
     module, params = load_encoder(tmp_path, dtype=FLOAT32)
     ids, segments, where = inputs(BERT)
@@ -127,7 +127,7 @@ def test_an_encoder_is_read_from_a_classifier_and_from_old_names(kind, tmp_path)
     jax.tree.map(np.testing.assert_array_equal, params, again)
 
 
-def test_misfits_are_all_named_at_once(tmp_path):
+def test_all_mismatches_are_named_at_once(tmp_path):
     tensors = small_bert.random_tensors(BERT, classifier=False)
     tensors["encoder.layer.0.output.dense.weight"] = np.zeros((24, 41), np.float32)
     del tensors["embeddings.LayerNorm.bias"]
@@ -163,12 +163,12 @@ def test_a_classifier_needs_a_head(tmp_path):
         ({"intermediate_size": None, "vocab_size": None}, "lacks vocab_size, intermediate_size"),
     ],
 )
-def test_settings_that_are_not_built_are_refused(change, message):
+def test_unsupported_settings_are_refused(change, message):
     with pytest.raises(InputError, match=f"somewhere: .*{message}"):
         read_bert_config(BERT | change, source="somewhere")
 
 
-def test_positions_left_for_tokens():
+def test_max_tokens_excludes_reserved_positions():
     # 64 positions; XLM-RoBERTa's start at pad_token_id + 1 = 4.
     assert read_bert_config(BERT, source="").max_tokens == 64
     assert read_bert_config(XLM_ROBERTA, source="").max_tokens == 60

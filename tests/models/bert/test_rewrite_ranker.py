@@ -67,7 +67,7 @@ def test_scores_equal_the_float64_reference(kind: str, pooling: Any, tmp_path: P
     assert found.shape == (2, 1) and np.ptp(found) > 1e-3
 
 
-def test_what_is_dropped_counts_nothing(start: Path) -> None:
+def test_dropped_units_have_no_effect(start: Path) -> None:
     module, params, _ = untrained_ranker(start, dtype=FLOAT32, max_length=20)
     whole = apply(module, params)
     np.testing.assert_array_equal(apply(module, params, noise=np.ones((2, 24), np.float32)), whole)
@@ -86,7 +86,7 @@ def test_noise_is_zero_or_larger_and_one_on_average() -> None:
     np.testing.assert_array_equal(found, again)
 
 
-def test_training_begins_with_the_encoder_and_a_head_of_the_seed(start: Path) -> None:
+def test_training_starts_from_the_encoder_and_a_seeded_head(start: Path) -> None:
     module, params, length = untrained_ranker(
         start, dtype=jnp.dtype("bfloat16"), max_length=40, seed=5
     )
@@ -104,7 +104,7 @@ def test_training_begins_with_the_encoder_and_a_head_of_the_seed(start: Path) ->
     assert np.all(params["classifier"]["bias"] == 0)
 
 
-def test_heads_and_poolers_of_the_start_are_left_aside(tmp_path: Path) -> None:
+def test_heads_and_poolers_of_the_initial_checkpoint_are_ignored(tmp_path: Path) -> None:
     path = small_bert.write(tmp_path, small_bert.BERT, classifier=True)
     assert {"bert.pooler.dense.weight", "classifier.weight"} <= {*read_tensors(path)}
     params = untrained_ranker(path, dtype=FLOAT32, max_length=40, seed=2).params
@@ -113,7 +113,7 @@ def test_heads_and_poolers_of_the_start_are_left_aside(tmp_path: Path) -> None:
     assert not np.array_equal(params["classifier"]["weight"], held)
 
 
-def test_written_and_read_it_is_the_same(start: Path, trained: Path) -> None:
+def test_a_saved_ranker_is_read_back(start: Path, trained: Path) -> None:
     begun = untrained_ranker(start, dtype=FLOAT32, pooling="mean", max_length=20, seed=3)
     read = load_ranker(trained, dtype=FLOAT32)
     assert (read.module, read.max_length) == (begun.module, 20)
@@ -140,7 +140,7 @@ def test_another_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
         load_ranker(trained, dtype=FLOAT32)
 
 
-def test_files_cut_short_are_told(trained: Path) -> None:
+def test_truncated_files_are_refused(trained: Path) -> None:
     file = trained / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(InputError, match="truncated or not safetensors"):
@@ -172,7 +172,7 @@ def test_other_networks_are_refused(more: Any, told: str, trained: Path) -> None
         load_ranker(trained, dtype=FLOAT32)
 
 
-def test_checkpoints_and_settings_that_will_not_do(
+def test_invalid_checkpoints_and_settings_are_refused(
     start: Path, trained: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="is a trained ranker; training begins with a plain BERT"):

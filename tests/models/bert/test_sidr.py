@@ -84,7 +84,7 @@ def test_vectors_equal_the_float64_reference(trained: Any) -> None:
     np.testing.assert_allclose(found, want, atol=2e-5)
 
 
-def test_padding_changes_nothing_unless_it_is_let_in(trained: Any) -> None:
+def test_padding_changes_nothing(trained: Any) -> None:
     module, params, _ = trained
     ids, segments, where = texts((9,))
     wider = [np.pad(array, ((0, 0), (0, 30))) for array in (ids, segments, where)]
@@ -161,7 +161,7 @@ def test_bags_hold_each_word_once() -> None:
     assert set(np.unique(found)) == {0.0, 1.0}
 
 
-def test_the_largest_weights_stay_and_the_texts_own() -> None:
+def test_sparsified_vectors_keep_the_largest_and_the_text_s_own_entries() -> None:
     dense = jnp.array([[0.5, 3.0, 2.0, 2.0, 0.1], [1.0, 1.0, 1.0, 4.0, 2.0]])
     np.testing.assert_array_equal(keep_top(dense, 2), [[0, 3, 2, 0, 0], [0, 0, 0, 4, 2]])
     tokens = jnp.array([[1.0, 0, 0, 0, 0], [0, 0, 0, 1.0, 0]])
@@ -171,7 +171,7 @@ def test_the_largest_weights_stay_and_the_texts_own() -> None:
     np.testing.assert_array_equal(keep_top(dense, 99), dense)
 
 
-def test_a_plain_bert_is_where_training_begins(tmp_path: Path) -> None:
+def test_a_plain_bert_gives_the_initial_parameters(tmp_path: Path) -> None:
     tensors = small_bert.random_tensors(BERT, classifier=False)
     module, params = load_sidr(
         write_checkpoint(tmp_path, BERT, tensors), dtype=FLOAT32, first=FIRST

@@ -29,7 +29,7 @@ def tensors():
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
-def test_what_is_written_is_read(shards, tmp_path):
+def test_a_written_checkpoint_is_read_back(shards, tmp_path):
     path = write_checkpoint(tmp_path / "new", CONFIG, tensors(), shards=shards)
     assert len(list(path.glob("*.safetensors"))) == shards
     assert read_config(path) == CONFIG
@@ -40,7 +40,7 @@ def test_what_is_written_is_read(shards, tmp_path):
         assert read[name].dtype == array.dtype
 
 
-def test_fit_returns_what_is_wanted_and_leaves_harmless_surplus():
+def test_fit_returns_requested_tensors_and_ignores_known_surplus():
     shapes = {"a.weight": (3, 4), "c.bias": (5,)}
     found = check_parameters(tensors(), shapes, source="x", ignore=(r"d\..*", r"b\.weight"))
     assert list(found) == ["a.weight", "c.bias"]
@@ -117,7 +117,7 @@ def test_specifications_without_a_checkpoint(spec, message):
         locate(spec)
 
 
-def test_the_hubs_refusals_are_input_errors(monkeypatch):
+def test_hub_errors_are_input_errors(monkeypatch):
     asked = []
 
     def refuse(repository, *, revision, allow_patterns):
@@ -147,7 +147,7 @@ def test_json_errors_name_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])
-def test_cut_safetensors_are_refused(kept, tmp_path):
+def test_truncated_safetensors_are_refused(kept, tmp_path):
     write_checkpoint(tmp_path, CONFIG, tensors())
     file = tmp_path / "model.safetensors"
     data = file.read_bytes()
@@ -156,7 +156,7 @@ def test_cut_safetensors_are_refused(kept, tmp_path):
         read_tensors(tmp_path)
 
 
-def test_shards_that_are_not_whole_are_refused(tmp_path):
+def test_incomplete_shards_are_refused(tmp_path):
     with pytest.raises(InputError, match="holds neither"):
         read_tensors(tmp_path)
     write_checkpoint(tmp_path, CONFIG, tensors(), shards=2)

@@ -32,7 +32,7 @@ def test_config_keys_are_hugging_faces(tmp_path):
     }
 
 
-def test_llama_rows_return_from_neighbours_to_halves(tmp_path):
+def test_llama_rotary_rows_are_permuted_back(tmp_path):
     # A head's rows a b | c d (halves, Hugging Face) lie in a llama file as a c b d (pairs).
     tensors = small_gguf.random_tensors()
     q, k = "blk.0.attn_q.weight", "blk.0.attn_k.weight"
@@ -46,7 +46,7 @@ def test_llama_rows_return_from_neighbours_to_halves(tmp_path):
     np.testing.assert_array_equal(v, tensors["blk.0.attn_v.weight"])
 
 
-def test_qwen_rows_stay_and_its_own_tensors_are_named(tmp_path):
+def test_qwen_rows_are_kept_and_its_extra_tensors_named(tmp_path):
     tensors = small_gguf.random_tensors("blk.1.attn_q_norm.weight", "blk.1.attn_k.bias")
     tensors["output.weight"] = tensors["token_embd.weight"] + 1
     path = small_gguf.write(tmp_path / "m.gguf", tensors, arch="qwen3")
@@ -68,7 +68,7 @@ def test_qwen_rows_stay_and_its_own_tensors_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "error"), [("F16", 2e-3), ("BF16", 2e-2), ("Q8_0", 0.02), ("Q4_1", 0.2)]
 )
-def test_quantised_tensors_come_back(kind, error, tmp_path):
+def test_quantised_tensors_are_dequantised(kind, error, tmp_path):
     tensors = small_gguf.random_tensors()
     path = small_gguf.write(
         tmp_path / "m.gguf", tensors, quantize=gguf.GGMLQuantizationType[kind], arch="qwen2"
@@ -139,7 +139,7 @@ def test_tensors_of_unknown_name_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.001, 0.1, 0.5, 0.99])
-def test_cut_files_are_refused(kept, tmp_path):
+def test_truncated_files_are_refused(kept, tmp_path):
     path = small_gguf.write(tmp_path / "m.gguf", small_gguf.random_tensors())
     data = path.read_bytes()
     path.write_bytes(data[: int(kept * len(data))])
@@ -147,7 +147,7 @@ def test_cut_files_are_refused(kept, tmp_path):
         dict(read_tensors(path))
 
 
-def test_a_lacking_setting_is_named(tmp_path):
+def test_a_missing_setting_is_named(tmp_path):
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     writer.add_head_count(2)
     writer.write_header_to_file()

@@ -99,7 +99,7 @@ def test_greedy_decoding_equals_the_reference(greedy: Any) -> None:
     assert finished.all()
 
 
-def test_a_row_stops_at_its_end_token_and_the_others_go_on(greedy: Any) -> None:
+def test_a_row_stops_at_its_end_token_and_others_continue(greedy: Any) -> None:
     end = int(greedy[0][0, 3])
     tokens, _, _ = run(12, [end])
     for row in range(3):
@@ -117,7 +117,7 @@ def test_decoding_returns_once_enough_rows_have_finished(greedy: Any) -> None:
     np.testing.assert_array_equal(tokens, greedy[0][:, :3])
 
 
-def test_a_row_that_has_finished_stands_still(greedy: Any) -> None:
+def test_a_finished_row_does_not_change(greedy: Any) -> None:
     hidden, cache = prefill()
     rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
     rows = rows._replace(finished=np.array([True, False, True]))
@@ -130,7 +130,7 @@ def test_a_row_that_has_finished_stands_still(greedy: Any) -> None:
     np.testing.assert_array_equal(np.asarray(tokens)[1, :5], greedy[0][1, 1:6])
 
 
-def test_a_row_moved_to_another_place_goes_on_alike(greedy: Any) -> None:
+def test_a_moved_row_continues_identically(greedy: Any) -> None:
     hidden, cache = prefill()
     rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
     numbers = np.array([4, 1, 0], np.int32)
@@ -203,7 +203,7 @@ def test_scores_equal_the_reference() -> None:
     np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=0)
 
 
-def test_what_lies_in_other_rows_and_after_a_prompt_changes_nothing() -> None:
+def test_other_rows_and_later_slots_change_nothing() -> None:
     hidden, cache = prefill()
     other, other_cache = prefill([[1, 2, 3, 4, 5, 6, 7], PROMPTS[1], [96] * 11])
     np.testing.assert_array_equal(hidden[1, :3], other[1, :3])
@@ -211,7 +211,7 @@ def test_what_lies_in_other_rows_and_after_a_prompt_changes_nothing() -> None:
         np.testing.assert_array_equal(old[1, :, :3], new[1, :, :3])
 
 
-def test_a_beginning_copied_from_another_row_is_the_same_to_the_bit() -> None:
+def test_a_copied_prefix_is_bit_identical() -> None:
     whole, cache = prefill([[*PROMPTS[2], 60, 61], [*PROMPTS[2], 70], [3, 4, 5, 6]])
     block = copy_out(cache, np.int32(0), np.int32(0), length=CHUNK)
     fresh = empty_cache(DECODER.config, 3, SLOTS, jnp.float32)
@@ -223,7 +223,7 @@ def test_a_beginning_copied_from_another_row_is_the_same_to_the_bit() -> None:
     np.testing.assert_array_equal(hidden[1, :1], whole[1, 4:5])
 
 
-def test_rows_may_be_at_places_of_their_own() -> None:
+def test_rows_may_have_different_positions() -> None:
     """Each a chunk further than the one before; the bits are those of rows side by side."""
     whole, _ = prefill()
     cache = empty_cache(DECODER.config, 3, SLOTS, jnp.float32)

@@ -49,7 +49,7 @@ def seen_of(decoder: Decoder, params: Any, tokens: np.ndarray, layer: int) -> In
 
 @pytest.mark.parametrize("stacked", [False, True], ids=["apart", "stacked"])
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
-def test_all_that_is_seen_equals_the_reference(name: str, stacked: bool) -> None:
+def test_internals_equal_the_reference(name: str, stacked: bool) -> None:
     """Grouped heads, and of Qwen3 normalised queries and keys with heads of another size."""
     decoder, params, tensors = network(name, stacked)
     for layer in (0, 1):
@@ -68,7 +68,7 @@ def test_all_that_is_seen_equals_the_reference(name: str, stacked: bool) -> None
             np.testing.assert_allclose(entropies, -(np.exp(logp) * logp).sum(-1), atol=2e-5)
 
 
-def test_it_is_the_network_that_answers() -> None:
+def test_inspection_has_the_network_s_hidden_states() -> None:
     """Hidden states and cache are those of `extend`."""
     decoder, params, _ = network("qwen3", False)
     tokens, start = TOKENS[:, :CHUNK], np.zeros(3, np.int32)
@@ -78,7 +78,7 @@ def test_it_is_the_network_that_answers() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), cache, wanted)
 
 
-def test_rows_stand_where_they_like_and_do_not_see_each_other() -> None:
+def test_rows_have_own_positions_and_are_independent() -> None:
     decoder, params, _ = network("llama", False)
     first = seen_of(decoder, params, TOKENS, 1)
     again = seen_of(decoder, params, TOKENS[::-1], 1)

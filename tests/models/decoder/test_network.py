@@ -60,7 +60,7 @@ def test_logits_equal_the_numpy_reference(name: str, offset: int, tmp_path: Path
 
 
 @pytest.mark.parametrize("scaling", [None, LLAMA3])
-def test_rope_parameters_say_the_same_as_rope_scaling(scaling: Any) -> None:
+def test_rope_parameters_equal_rope_scaling(scaling: Any) -> None:
     old = {**BASE, "model_type": "llama", "rope_scaling": scaling}
     new = {key: value for key, value in BASE.items() if key != "rope_theta"}
     new |= {"model_type": "llama", "rope_parameters": {**(scaling or {}), "rope_theta": 777.0}}
@@ -130,7 +130,7 @@ def test_tied_checkpoints_may_hold_the_copy(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read[name], array)
 
 
-def test_a_checkpoint_that_does_not_fit_is_refused_with_all_that_is_wrong(tmp_path: Path) -> None:
+def test_a_mismatched_checkpoint_is_refused_with_all_mismatches(tmp_path: Path) -> None:
     tensors = checkpoint(tmp_path, CONFIGS["qwen2"])
     tensors["model.norm.weight"] = np.zeros(23, np.float32)
     tensors["model.layers.7.mlp.up_proj.weight"] = tensors.pop("model.layers.1.mlp.up_proj.weight")
@@ -157,12 +157,12 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_all_that_is_wrong(tmp_pa
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],
 )
-def test_configs_that_are_not_built_are_refused(change: dict[str, Any], message: str) -> None:
+def test_unsupported_configs_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match="here: .*" + message):
         read_decoder_config({**CONFIGS["qwen2"], **change}, source="here")
 
 
-def test_a_sliding_window_that_is_switched_off_is_no_matter() -> None:
+def test_a_disabled_sliding_window_is_accepted() -> None:
     config = {**CONFIGS["qwen2"], "use_sliding_window": False, "sliding_window": 64}
     assert read_decoder_config(config, source="x") == read_decoder_config(
         CONFIGS["qwen2"], source="x"

@@ -41,7 +41,9 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shards", [1, 3])
-def test_what_is_written_is_read_to_the_bit(kind: str, shards: int, tmp_path: Path) -> None:
+def test_a_written_checkpoint_is_read_back_bit_identically(
+    kind: str, shards: int, tmp_path: Path
+) -> None:
     tensors = small_t5.write(tmp_path / "a", CONFIGS[kind], shards=shards)
     model, params = load_t5(tmp_path / "a", dtype=FLOAT32)
     same(flat(params), tensors)
@@ -53,7 +55,7 @@ def test_what_is_written_is_read_to_the_bit(kind: str, shards: int, tmp_path: Pa
     assert load_tokenizer(tmp_path / "b").encode(text) == small_t5.tokenizer().encode(text)
 
 
-def test_names_are_those_of_published_files() -> None:
+def test_tensor_names_equal_published_files() -> None:
     """By hand, of google/t5-v1_1: an encoder layer, a decoder layer, and what stands alone."""
     config = {**CONFIGS["1.1"], "num_layers": 1}
     names = set(parameter_shapes(read_t5_config(config, source="test")))
@@ -93,7 +95,7 @@ def test_the_published_shapes_of_flan_t5_small() -> None:
     assert sum(int(np.prod(shape)) for shape in parameter_shapes(read).values()) == want
 
 
-def test_copies_of_the_embedding_table_do_no_harm(tmp_path: Path) -> None:
+def test_copies_of_the_embedding_table_are_accepted(tmp_path: Path) -> None:
     tensors = small_t5.random_tensors(CONFIGS["1.0"])
     table = tensors["shared.weight"]
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
@@ -112,7 +114,7 @@ def test_copies_of_the_embedding_table_do_no_harm(tmp_path: Path) -> None:
     same(flat(load_t5(tmp_path / "fewer", dtype=FLOAT32)[1]), tensors)
 
 
-def test_a_head_that_differs_is_the_model_s_own(tmp_path: Path) -> None:
+def test_an_untied_output_layer_is_kept(tmp_path: Path) -> None:
     tensors = small_t5.random_tensors(CONFIGS["1.0"])
     head = {"lm_head.weight": tensors["shared.weight"] + 1}
     write_checkpoint(tmp_path, CONFIGS["1.0"], {**tensors, **head})
@@ -160,13 +162,13 @@ def test_defaults_and_derived_settings() -> None:
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
     ],
 )
-def test_settings_that_no_t5_has(changes: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         read_t5_config({**BASE, **changes}, source="its path")
     assert str(caught.value).startswith("its path: ")
 
 
-def test_faults_of_the_weights_are_named(tmp_path: Path) -> None:
+def test_faulty_weights_are_refused(tmp_path: Path) -> None:
     tensors = small_t5.random_tensors(CONFIGS["1.1"])
     name = "decoder.block.0.layer.1.EncDecAttention.o.weight"
 
@@ -191,7 +193,7 @@ def test_faults_of_the_weights_are_named(tmp_path: Path) -> None:
     assert "different embedding tables" in message("two", CONFIGS["1.1"], two)
 
 
-def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     small_t5.write(tmp_path, CONFIGS["1.0"])
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
@@ -239,7 +241,7 @@ def test_initial_deviations_worked_by_hand() -> None:
     assert (one != other).any()
 
 
-def test_a_mesh_holds_parts_of_the_parameters(tmp_path: Path) -> None:
+def test_parameters_are_sharded_over_a_mesh(tmp_path: Path) -> None:
     small_t5.write(tmp_path, CONFIGS["1.0"])
     mesh = jax.make_mesh((4,), ("model",), devices=jax.devices()[:4])
     _, params = load_t5(tmp_path, dtype=FLOAT32, mesh=mesh)

@@ -117,7 +117,7 @@ def test_greedy_answers_are_the_most_probable_tokens(small: Any, least: int) -> 
     ("beams", "length", "early", "least"),
     [(4, 1.0, False, 0), (4, 0.6, True, 0), (3, 2.0, False, 4), (2, 0.0, False, 0)],
 )
-def test_beam_search_equals_one_with_lists(
+def test_beam_search_equals_a_reference_with_lists(
     small: Any, beams: int, length: float, early: bool, least: int
 ) -> None:
     model, params, tensors = small
@@ -136,7 +136,7 @@ def test_beam_search_equals_one_with_lists(
     assert found.tolist() != greedy.tokens.tolist()  # or the search would go untested
 
 
-def test_one_beam_that_stops_early_is_greedy(small: Any) -> None:
+def test_one_beam_with_early_stopping_is_greedy(small: Any) -> None:
     model, params, _ = small
     tokens, where = sources(LENGTHS)
     penalty = LengthPenalty(jnp.float32(1), jnp.bool_(True))
@@ -179,7 +179,7 @@ def test_a_row_does_not_depend_on_its_neighbours(small: Any) -> None:
         np.testing.assert_array_equal(one[4], other[4])
 
 
-def test_steps_in_pieces_are_the_whole(small: Any) -> None:
+def test_decoding_in_several_calls_equals_one_call(small: Any) -> None:
     tokens, where = sources(LENGTHS)
     drawn = sampling(6, temperature=0.8)
     whole, pieces = (write(small, tokens, where, drawn, steps=n) for n in (99, 2))
@@ -188,7 +188,7 @@ def test_steps_in_pieces_are_the_whole(small: Any) -> None:
 
 
 @pytest.mark.slow
-def test_jit_and_no_jit_make_the_same_answers(small: Any) -> None:
+def test_jit_changes_nothing(small: Any) -> None:
     tokens, where = sources((9, 5))
     model, params, _ = small
     penalty = LengthPenalty(jnp.float32(1), jnp.bool_(False))

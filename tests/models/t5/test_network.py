@@ -104,7 +104,7 @@ def test_jit_and_padding_change_nothing(tmp_path: Path) -> None:
         for more in (("1.0", 1), ("1.0", 7), ("1.1", 7), ("mixed", 1))
     ],
 )
-def test_cached_logits_equal_those_of_the_whole(kind: str, chunk: int, tmp_path: Path) -> None:
+def test_cached_logits_equal_uncached_logits(kind: str, chunk: int, tmp_path: Path) -> None:
     model, params, _ = load(tmp_path, kind)
     (tokens, where), targets = sources(), answers(length=21)
     want = forward(model, params, tokens, where, targets)

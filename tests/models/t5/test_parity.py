@@ -131,7 +131,7 @@ def test_beam_search_tokens(kind: str, early: bool, length: float, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_we_write_transformers_reads(kind: str, tmp_path: Path) -> None:
+def test_transformers_reads_our_checkpoints(kind: str, tmp_path: Path) -> None:
     import torch
 
     small_t5.write(tmp_path / "one", CONFIGS[kind])
@@ -151,7 +151,7 @@ def test_what_we_write_transformers_reads(kind: str, tmp_path: Path) -> None:
     assert torch.equal(first, second)
 
 
-def test_what_transformers_writes_we_read(tmp_path: Path) -> None:
+def test_we_read_checkpoints_of_transformers(tmp_path: Path) -> None:
     """Its version 5 names what scales the output otherwise than published models do."""
     import torch
 

@@ -71,7 +71,7 @@ def test_every_table_scheme_policy_and_seed_is_trained(whole: Path) -> None:
         assert (whole / name).is_file(), name
 
 
-def test_figures_of_the_learnable_tables_by_hand(whole: Path) -> None:
+def test_metrics_of_the_learnable_tables_by_hand(whole: Path) -> None:
     # Of 12 test questions 6 are right under K = 1 alone (2.8), 6 under K = 3 alone (2.4): the
     # oracle has 2.6 and a mean K of 2, the best fixed K, 1, 1.4 and so a regret of 1.2 = 0.5 * 2.4.
     boolq = json.loads((whole / "bandit.json").read_text())["tables"][0]
@@ -100,9 +100,7 @@ def test_figures_of_the_learnable_tables_by_hand(whole: Path) -> None:
     assert rows["weighted", "NeuralUCB"]["std"]["reward"] == pytest.approx(0, abs=1e-6)
 
 
-def test_the_kept_bandits_choose_what_was_recorded(
-    job: bandit_job.TrainBandit, whole: Path
-) -> None:
+def test_saved_bandits_choose_the_recorded_arms(job: bandit_job.TrainBandit, whole: Path) -> None:
     table = read_table(job.tables[1])
     for scheme, place in (("weighted", "weighted"), ("lambda 1", "lambda-1")):
         found = load_bandit(whole / "bandits" / "hotpotqa" / place, encoder="encoder A")
@@ -111,7 +109,7 @@ def test_the_kept_bandits_choose_what_was_recorded(
         np.testing.assert_array_equal(found.choose(table.contexts[~table.train]), line["chosen"])
 
 
-def test_stopped_and_gone_on_with_it_ends_in_the_same_bytes(
+def test_a_resumed_job_writes_the_same_bytes(
     job: bandit_job.TrainBandit, whole: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     done: list[Any] = []
@@ -159,7 +157,7 @@ def test_a_bandit_for_another_encoder_is_refused(whole: Path) -> None:
         load_bandit(kept, encoder="encoder B")
 
 
-def test_settings_that_do_not_fit_are_refused(job: bandit_job.TrainBandit, tmp_path: Path) -> None:
+def test_incompatible_settings_are_refused(job: bandit_job.TrainBandit, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rewards for 3 rewrites, .*set to 10 arms"):
         dataclasses.replace(job, arms=10).execute(tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -225,7 +223,7 @@ def test_tables_of_another_order_or_reader_are_refused(
     assert kept.source["order"] == {"is": "Ranked", "ranker": "D"}
 
 
-def test_directories_and_checkpoints_of_before_the_renaming(
+def test_old_directory_and_checkpoint_names_are_read(
     job: bandit_job.TrainBandit, whole: Path, tmp_path: Path
 ) -> None:
     """Checkpoints of selectors are read; their directories are refused."""

@@ -72,7 +72,7 @@ def rows_of(table: RewardTable) -> dict[tuple[str, str], Any]:
     return {(row["scheme"], row["policy"]): row for row in found["results"]}
 
 
-def test_weighted_figures_by_hand(table: RewardTable) -> None:
+def test_weighted_metrics_by_hand(table: RewardTable) -> None:
     # Weights 1.5 and 1: test rewards (0.6, 1), (1.5, 0), (0, 1); training (1.5, 1), (0, 1).
     rows = rows_of(table)
     row = rows["weighted", "NeuralUCB"]
@@ -98,7 +98,7 @@ def test_weighted_figures_by_hand(table: RewardTable) -> None:
     assert rows["weighted", "random K"]["means"]["k"]["mean"] == 1.5
 
 
-def test_penalised_figures_by_hand(table: RewardTable) -> None:
+def test_penalised_metrics_by_hand(table: RewardTable) -> None:
     rows = rows_of(table)
     assert rows["lambda 0", "NeuralUCB"]["means"]["reward"]["mean"] == pytest.approx(2 / 3)
     # K = 1 of base rewards 0.4, 1, 0 less 0.04.
@@ -107,7 +107,7 @@ def test_penalised_figures_by_hand(table: RewardTable) -> None:
     assert dear["penalty"] == 0.04 and dear["std"] is None and dear["seeds"] == 1
 
 
-def test_the_papers_numbers_stand_beside_its_data_set_alone(table: RewardTable) -> None:
+def test_paper_numbers_are_shown_for_the_paper_s_data_set_only(table: RewardTable) -> None:
     found = summarise(table, SCHEMES, LINES)
     grid = lambdas(found)
     assert grid.headings[-2:] == ("accuracy %\nprinted", "mean K\nprinted")
@@ -119,7 +119,7 @@ def test_the_papers_numbers_stand_beside_its_data_set_alone(table: RewardTable) 
     assert "F1 %" in open_heads and "EM %" not in open_heads  # EM says what accuracy says
 
 
-def test_the_page_holds_figures_tables_and_no_markup_of_others(directory: Path) -> None:
+def test_the_page_has_figures_and_tables_and_escapes_markup(directory: Path) -> None:
     grids = write_bandit_report(directory, directory / "report.html")
     page, told = (directory / "report.html").read_text(), (directory / "report.md").read_text()
     assert len(grids) == 2
@@ -132,7 +132,7 @@ def test_the_page_holds_figures_tables_and_no_markup_of_others(directory: Path) 
     assert "nan" not in re.sub(r"<[^>]*style.*?</style>", "", page, flags=re.S).lower()
 
 
-def test_bands_and_histograms_are_where_the_numbers_are(table: RewardTable) -> None:
+def test_bands_and_histograms_are_drawn_at_their_values(table: RewardTable) -> None:
     found = summarise(table, SCHEMES, LINES)
     drawn = figures.choices(found)
     heights = [float(h) for h in re.findall(r'height="([\d.]+)" class="win c1"', drawn)]

@@ -125,13 +125,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_not_whole_is_refused(name: str, path: Path) -> None:
+def test_incomplete_tables_are_refused(name: str, path: Path) -> None:
     break_it, message = BAD[name]
     break_it(path)
     with pytest.raises(InputError, match=message):
         read_table(path, arms=3 if name != "no arms" else None)
 
 
-def test_a_bandit_of_other_arms_says_both_numbers(path: Path) -> None:
+def test_a_table_with_another_number_of_arms_is_refused(path: Path) -> None:
     with pytest.raises(InputError, match=r"rewards for 3 rewrites, but .* 10 arms"):
         read_table(path, arms=10)

@@ -32,7 +32,7 @@ def bandit() -> TrainedBandit:
     return TrainedBandit(3, 2, (1,), PARAMS, None, {"name": "encoder A"}, {"order": "ranked"})
 
 
-def test_k_by_hand(bandit: TrainedBandit) -> None:
+def test_chosen_k_by_hand(bandit: TrainedBandit) -> None:
     # f is (3, 2, 0), (1, 2, 0), (0, 1, 2) and (0, 0, 2) before lengths are made 1.
     assert bandit.choose(CONTEXTS).tolist() == [1, 2, 3, 3]
     # Axes that swap the features: f is then (1, 6, 0), (1, 2, 0), (0.5, 0, 0) and (0, 0, 1).
@@ -40,20 +40,20 @@ def test_k_by_hand(bandit: TrainedBandit) -> None:
     assert swapped.choose(CONTEXTS).tolist() == [2, 2, 1, 3]
 
 
-def test_a_question_alone_gets_the_k_it_gets_among_others(bandit: TrainedBandit) -> None:
+def test_k_does_not_depend_on_the_batch(bandit: TrainedBandit) -> None:
     together = bandit.choose(CONTEXTS)
     alone = [int(bandit.choose(row[None])[0]) for row in CONTEXTS]
     assert together.tolist() == alone
 
 
-def test_normalized_contexts_have_length_one_and_zeros_stay() -> None:
+def test_normalized_contexts_have_length_one_or_zero() -> None:
     found = normalized(jnp.array([[3.0, 4.0], [0.0, 0.0]]), None)
     np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 0.0]], rtol=1e-6)
     found = normalized(jnp.array([[3.0, 4.0]]), jnp.array([[0.0], [-2.0]]))
     assert found.tolist() == [[-1.0]]
 
 
-def test_principal_axes_hold_most_of_the_contexts() -> None:
+def test_principal_axes_keep_most_of_the_contexts() -> None:
     rng = np.random.default_rng(0)
     contexts = (
         rng.normal(size=(30, 6))
@@ -71,7 +71,7 @@ def test_principal_axes_hold_most_of_the_contexts() -> None:
 
 
 @pytest.mark.parametrize("axes", [None, jnp.array([[0.0, 1.0], [1.0, 0.0]])])
-def test_written_and_read_it_chooses_the_same(
+def test_a_saved_bandit_chooses_the_same_arms(
     bandit: TrainedBandit, axes: Any, tmp_path: Path
 ) -> None:
     bandit = bandit._replace(axes=axes)
@@ -114,14 +114,16 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_not_whole_is_refused(name: str, bandit: TrainedBandit, tmp_path: Path) -> None:
+def test_incomplete_checkpoints_are_refused(
+    name: str, bandit: TrainedBandit, tmp_path: Path
+) -> None:
     break_it, message = BAD[name]
     break_it(write_bandit(tmp_path / "s", bandit))
     with pytest.raises(InputError, match=message):
         load_bandit(tmp_path / "s")
 
 
-def test_what_belongs_to_another_run_is_refused(bandit: TrainedBandit, tmp_path: Path) -> None:
+def test_checkpoints_of_another_run_are_refused(bandit: TrainedBandit, tmp_path: Path) -> None:
     path = write_bandit(tmp_path / "s", bandit)
     with pytest.raises(InputError, match=r"for encoder .*encoder A.*here it is 'B'"):
         load_bandit(path, encoder="B")

@@ -81,7 +81,7 @@ def test_every_epoch_plays_every_question_once(batch: int) -> None:
     [SMALL, Thompson(SMALL), EpsilonGreedy(0.1, SMALL), LinUcb()],
     ids=lambda policy: policy.name,
 )
-def test_a_learnable_table_is_learned(table: RewardTable, policy: NeuralUcb) -> None:
+def test_training_learns_a_learnable_table(table: RewardTable, policy: NeuralUcb) -> None:
     # Half of the questions pay 2.8 under K = 1 alone, half 2.4 under K = 3 alone: a fixed K has at
     # most 1.4, the oracle 2.6.
     found = trained(table, policy=policy)

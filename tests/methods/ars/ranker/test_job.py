@@ -109,7 +109,7 @@ def test_files_of_a_job_and_resuming(tmp_path: Path) -> None:
         settings.execute(work)
 
 
-def test_random_orders_are_of_chance(tmp_path: Path) -> None:
+def test_random_orders_have_chance_metrics(tmp_path: Path) -> None:
     some = small_ranker.examples(60)
     orders = random_orders(some, seed=0)
     found = metrics({"random": orders}, some)
@@ -120,7 +120,7 @@ def test_random_orders_are_of_chance(tmp_path: Path) -> None:
     assert not np.array_equal(random_orders(some[5:6], seed=1)[0], orders[5])
 
 
-def test_a_table_by_hand() -> None:
+def test_the_table_by_hand() -> None:
     """Labels 2, 1, 0, 0 in scores 3, 4, 2, 1: one of 5 pairs is wrong.
 
     tau-b = (4 - 1) / sqrt(6 * 5); gains 3 and 1: DCG = 1 + 3 / log2(3), at best 3 + 1 / log2(3).
@@ -155,7 +155,7 @@ def flat(name: str, labels: tuple[int, ...]) -> RankingExample:
     return RankingExample(name, "?", tuple("xyz"[: len(labels)]), labels)
 
 
-def test_cosines_are_those_of_question_and_rewrite() -> None:
+def test_cosines_of_question_and_rewrite() -> None:
     """Vectors by hand: the question at 0 degrees, rewrites at 0 and 90."""
 
     class Vectors:
@@ -194,7 +194,7 @@ def test_labels_of_each_kind(tmp_path: Path) -> None:
         ({"question_id": "q0"}, "field 'question_id' is 'q0', as in line 1"),
     ],
 )
-def test_lines_that_will_not_do(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_invalid_lines_are_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:
     some = lines()
     some[2] = {name: value for name, value in (some[2] | change).items() if value is not ...}
     file = write(tmp_path, some)
@@ -202,7 +202,7 @@ def test_lines_that_will_not_do(change: dict[str, Any], told: str, tmp_path: Pat
         read_labels(file, label="model")
 
 
-def test_files_that_will_not_do(tmp_path: Path) -> None:
+def test_invalid_files_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path, lines())
     with pytest.raises(InputError, match=r"line 1: field 'labels_logprob' is null"):
         read_labels(file, label="logprob")
@@ -219,7 +219,7 @@ def test_files_that_will_not_do(tmp_path: Path) -> None:
         locate_labels(str(tmp_path / "nowhere"))
 
 
-def test_jobs_that_will_not_do(tmp_path: Path) -> None:
+def test_invalid_jobs_are_refused(tmp_path: Path) -> None:
     settings = made(tmp_path)
     flat = [line | {"labels": [2] * len(line["rewrites"])} for line in lines()[1:]]
     write(tmp_path / "labels", [lines()[0], *flat])

@@ -33,7 +33,7 @@ def trained(start: str, tmp_path: Path) -> str:
     return str(write_ranker(tmp_path / "trained", loaded, begun_with=Path(start)))
 
 
-def test_a_score_is_the_networks_for_the_pair_alone(trained: str) -> None:
+def test_a_score_is_the_network_s_and_independent_of_the_batch(trained: str) -> None:
     ranker = rankers.load(trained)
     found = ranker.score([QUESTION] * 4, REWRITES)
     assert found.shape == (4,) and found.dtype == np.float32 and len({*found.tolist()}) == 4
@@ -51,7 +51,7 @@ def test_a_score_is_the_networks_for_the_pair_alone(trained: str) -> None:
     assert ranker.score([], []).shape == (0,)
 
 
-def test_a_tool_asks_it(trained: str, tmp_path: Path) -> None:
+def test_a_reranker_tool_uses_the_scorer(trained: str, tmp_path: Path) -> None:
     ranker = rankers.load(trained)
     tool, store = RerankerTool(ranker), Store(tmp_path / "store.sqlite")
     passages = [Passage(str(i), "", rewrite) for i, rewrite in enumerate(REWRITES)]
@@ -60,7 +60,7 @@ def test_a_tool_asks_it(trained: str, tmp_path: Path) -> None:
     assert outcome.value == ranker.score([QUESTION] * 4, REWRITES).tolist()
 
 
-def test_what_changes_scores_changes_the_identity(start: str, trained: str) -> None:
+def test_identity_depends_on_all_that_determines_scores(start: str, trained: str) -> None:
     begun = rankers.begin(start, max_length=16)
     made = [
         begun,
@@ -77,7 +77,7 @@ def test_what_changes_scores_changes_the_identity(start: str, trained: str) -> N
     assert rankers.load(trained).identity == made[5].identity
 
 
-def test_with_other_parameters_it_scores_otherwise(start: str) -> None:
+def test_with_params_changes_scores(start: str) -> None:
     begun = rankers.begin(start, max_length=16)
     twice = jax.tree.map(lambda x: x, begun.params)
     twice["classifier"] = {name: 2 * x for name, x in begun.params["classifier"].items()}
@@ -85,7 +85,7 @@ def test_with_other_parameters_it_scores_otherwise(start: str) -> None:
     np.testing.assert_allclose(found, 2 * begun.score([QUESTION] * 4, REWRITES), rtol=1e-5)
 
 
-def test_bad_input(start: str, tmp_path: Path) -> None:
+def test_invalid_input_is_refused(start: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a trained ranker"):
         rankers.load(start)
     with pytest.raises(InputError, match="No checkpoint at"):

@@ -56,7 +56,7 @@ def hash_of(params: Any) -> str:
     return digest(canonical(hashes(flatten(params))))
 
 
-def test_a_batch_holds_each_pair_once(start: Path) -> None:
+def test_a_batch_has_every_pair_tokenised_and_padded(start: Path) -> None:
     ranker, some = small_ranker.begin(start), small_ranker.examples(3)
     batch = batch_of(some, ranker)
     assert batch.ids.shape == (3, 4, 8) and batch.slot.tolist() == [0, 1, 2]
@@ -72,7 +72,7 @@ def test_a_batch_holds_each_pair_once(start: Path) -> None:
     assert batch.lengths[1, 3] == 0 and batch.labels[1, 3] == 0
 
 
-def test_the_order_is_the_seeds_and_each_question_comes_once_an_epoch(start: Path) -> None:
+def test_the_order_depends_on_the_seed_and_visits_each_question_once_an_epoch(start: Path) -> None:
     ranker, some = small_ranker.begin(start), small_ranker.examples(16, rewrites=5)
     known = {tuple(np.ravel(row)) for row in make_batch(
         tokenised(some, ranker), rewrites=5, limit=16, pad_id=0).ids}  # fmt: skip
@@ -94,7 +94,7 @@ def test_the_order_is_the_seeds_and_each_question_comes_once_an_epoch(start: Pat
 @pytest.mark.parametrize(
     ("ties", "dropout"), [("half", 0.4), pytest.param("drop", 0.0, marks=pytest.mark.slow)]
 )
-def test_a_step_is_that_of_the_loss(start: Path, ties: Any, dropout: float) -> None:
+def test_a_step_follows_the_gradient_of_the_loss(start: Path, ties: Any, dropout: float) -> None:
     """Microbatches of 1 question against the whole batch, question by question, and AdamW by
     hand.
     """
@@ -133,7 +133,7 @@ def test_a_step_is_that_of_the_loss(start: Path, ties: Any, dropout: float) -> N
 
 
 @pytest.mark.slow
-def test_it_learns_the_order(start: Path, tmp_path: Path) -> None:
+def test_training_learns_the_order(start: Path, tmp_path: Path) -> None:
     """From chance to every pair right, also in questions that it has not seen."""
     ranker, known = small_ranker.begin(start), small_ranker.examples(32)
     held = small_ranker.examples(8, seed=1)
@@ -166,7 +166,7 @@ class Stop(Exception):
     pass
 
 
-def test_stopped_and_started_again_it_ends_in_the_same_bits(start: Path, tmp_path: Path) -> None:
+def test_a_resumed_training_ends_in_the_same_bits(start: Path, tmp_path: Path) -> None:
     """Stopped after step 6 of 8, gone on with on two devices; and never stopped. With dropout."""
     some, seen = small_ranker.examples(12), []
 
@@ -193,7 +193,7 @@ def test_stopped_and_started_again_it_ends_in_the_same_bits(start: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_eight_devices_train_to_the_bits_of_one(start: Path) -> None:
+def test_eight_devices_give_the_bits_of_one(start: Path) -> None:
     ranker = small_ranker.begin(start)
     module: Any = ranker.module
     found = []
@@ -209,7 +209,7 @@ def test_eight_devices_train_to_the_bits_of_one(start: Path) -> None:
     assert found[0] == found[1] and len({*found[0][0]}) == 3
 
 
-def test_dropout_is_another_at_every_step_and_place(start: Path) -> None:
+def test_dropout_differs_by_step_and_batch_position(start: Path) -> None:
     ranker = small_ranker.begin(start)
     module: Any = ranker.module
     some = [small_ranker.examples(1)[0]] * 8
@@ -228,7 +228,7 @@ def test_dropout_is_another_at_every_step_and_place(start: Path) -> None:
     assert alone[0] != alone[1]
 
 
-def test_nan_stops_it_and_names_the_step(start: Path, tmp_path: Path) -> None:
+def test_a_nan_loss_stops_training_and_names_the_step(start: Path, tmp_path: Path) -> None:
     ranker = small_ranker.begin(start)
     params = jax.tree.map(lambda x: x, ranker.params)
     params["classifier"] = {name: x * np.nan for name, x in params["classifier"].items()}
@@ -260,7 +260,7 @@ def test_questions_without_a_pair_are_counted(start: Path) -> None:
     np.testing.assert_allclose(figures[0, 1]["loss"], figures[1, 1]["loss"] / 2, rtol=1e-6)
 
 
-def test_the_questions_held_out_are_the_seeds(start: Path) -> None:
+def test_held_out_questions_depend_on_the_seed(start: Path) -> None:
     some = small_ranker.examples(40)
     known, held = split(some, 0.25)
     assert len(held) == 10 and len(known) == 30
@@ -275,12 +275,12 @@ def test_the_questions_held_out_are_the_seeds(start: Path) -> None:
             split(some, share)
 
 
-def test_too_few_questions_are_told(start: Path) -> None:
+def test_too_few_questions_are_refused(start: Path) -> None:
     with pytest.raises(InputError, match="3 questions to train on, fewer than a batch of 8"):
         batches(small_ranker.examples(3), small_ranker.begin(start), 8, seed=0)
 
 
-def test_epochs_make_steps() -> None:
+def test_epochs_determine_steps() -> None:
     assert RankerTraining(epochs=20, batch=16).steps_over(240) == 300
     assert RankerTraining(steps=7).steps_over(240) == 7
 
@@ -299,6 +299,6 @@ def test_epochs_make_steps() -> None:
         ({"seed": -1}, "seed -1"),
     ],
 )
-def test_settings_that_will_not_do(wrong: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         RankerTraining(**wrong)

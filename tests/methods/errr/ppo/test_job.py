@@ -87,7 +87,7 @@ def test_em_f1_and_hit_by_hand() -> None:
     assert second["queries"] == ["second", "first"] and second["hit"]
 
 
-def test_gold_passages_are_told_without_the_reader() -> None:
+def test_gold_hits_need_no_reader() -> None:
     class Silent(Reads):
         def reply(self, *_: Any) -> Any:
             raise AssertionError("the reader was asked")
@@ -99,7 +99,7 @@ def test_gold_passages_are_told_without_the_reader() -> None:
     assert found == [1.0, -1.0, -1.0] and "f1" not in records[0]
 
 
-def test_what_cannot_be_read_is_the_question_itself() -> None:
+def test_unparsable_queries_are_replaced_by_the_question() -> None:
     _, (one, cut) = rewards(Worth())(
         [QUESTION, QUESTION], [wrote("  ;; **"), wrote("first; sec", "length")]
     )
@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_the_question_itself() -> None:
     assert cut["queries"] == ["first"] and cut["parsed"]  # the torn one goes
 
 
-def test_the_questions_themselves() -> None:
+def test_metrics_of_the_questions_as_queries() -> None:
     found = rewards(Worth()).of_questions([QUESTION])
     # "Where" is at 45 degrees: c and b (or d) are found, without Rome
     assert {name: v.tolist() for name, v in found.items()} == {
@@ -116,7 +116,7 @@ def test_the_questions_themselves() -> None:
     }  # fmt: skip
 
 
-def test_nothing_is_paid_for_twice_even_where_one_fails() -> None:
+def test_results_are_reused_after_a_failed_question() -> None:
     class Fails(Reads):
         def reply(self, shown: str, *rest: Any) -> Any:
             if "else" in shown.rpartition("\n\n")[2]:
@@ -207,7 +207,7 @@ def test_the_config_evaluates_on_questions_not_trained_on(tmp_path: Path) -> Non
     assert usable(train, made.worth, 0) and usable(held, made.worth, 0)
 
 
-def test_settings_that_will_not_do(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path) -> None:
     run = Run(METHOD, Factbook(), Local(), Exact())
     prompted = dataclasses.replace(run, method=rrr.Config(Prompted(context=False)))
     with pytest.raises(InputError, match=r"rewriter is Prompted, .*give queries\.Trained"):
@@ -247,7 +247,7 @@ def small(tmp_path: Path, **changes: Any) -> job.TrainRrr:
 
 
 @pytest.mark.slow
-def test_what_a_job_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "load_model", lambda *_: Reads({}))
     settings, work = small(tmp_path), tmp_path / "work"
     trained = settings.execute(work).path
