@@ -198,7 +198,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input(name, tmp_path, monkeypatch):
+def test_invalid_input_has_a_clear_error(name, tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent.parent)
     act, named = BAD[name]
     with pytest.raises(InputError, match=named) as error:
@@ -207,5 +207,5 @@ def test_bad_input(name, tmp_path, monkeypatch):
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def test_there_are_at_least_thirty():
+def test_at_least_thirty_invalid_inputs_are_tested():
     assert len(BAD) >= 30

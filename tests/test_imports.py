@@ -66,12 +66,12 @@ def test_methods_do_not_import_each_other() -> None:
                 assert parts[2] == paper, f"{module_of(path)} imports {name}"
 
 
-def test_every_module_has_a_row() -> None:
+def test_every_module_is_in_a_layer() -> None:
     found = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES}
     assert found - {"__init__"} <= set(ROWS)
 
 
-def test_no_name_of_a_class_is_given_twice() -> None:
+def test_class_names_are_unique() -> None:
     """But Config, which every method has."""
     where: dict[str, list[str]] = {}
     for path in FILES:

@@ -24,7 +24,7 @@ from tests.models.bert import small_bert
         (42, 45, 45),  # never past the limit
     ],
 )
-def test_widths(length, limit, width):
+def test_bucket_widths_by_hand(length, limit, width):
     assert bucket_width(length, limit=limit) == width
 
 
@@ -85,7 +85,7 @@ def test_rows_are_spread_over_devices():
     assert batch.ids.shape == (4, 16) == batch.ids.addressable_shards[0].data.shape
 
 
-def test_of_a_pair_the_longer_part_is_cut():
+def test_pairs_are_cut_in_the_longer_part():
     tokenizer = small_bert.tokenizer(small_bert.BERT)
     (tokens,) = tokenize(tokenizer, [("cat mat", "rug rug rug rug rug rug")], limit=8)
     words = tokenizer.convert_ids_to_tokens(list(tokens.ids))

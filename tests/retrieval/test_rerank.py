@@ -54,7 +54,7 @@ def test_scores_equal_the_float64_reference(checkpoint):
         np.testing.assert_allclose(got, want[0, 0], atol=2e-5)
 
 
-def test_a_score_does_not_depend_on_its_company(checkpoint):
+def test_a_score_does_not_depend_on_the_batch(checkpoint):
     reranker = CrossEncoderReranker.load(str(checkpoint))
     queries, passages = pairs(40)
     whole = reranker.score(queries, passages)
@@ -63,7 +63,7 @@ def test_a_score_does_not_depend_on_its_company(checkpoint):
     np.testing.assert_array_equal(reranker.score(queries[7:8], passages[7:8]), whole[7:8])
 
 
-def test_eight_devices_give_what_one_gives(tmp_path):
+def test_eight_devices_give_the_scores_of_one(tmp_path):
     path = str(small_bert.write(tmp_path, BERT, classifier=True))
     queries, passages = pairs(20, longest=8)
     alone = CrossEncoderReranker.load(path).score(queries, passages)
@@ -71,7 +71,7 @@ def test_eight_devices_give_what_one_gives(tmp_path):
     np.testing.assert_allclose(spread.score(queries, passages), alone, atol=5e-6)
 
 
-def test_long_passages_are_cut_and_nothing_is_nothing(checkpoint):
+def test_long_passages_are_cut_and_empty_input_gives_no_scores(checkpoint):
     reranker = CrossEncoderReranker.load(str(checkpoint), max_length=10)
     one = reranker.score(["cat"], ["mat " * 20])
     np.testing.assert_array_equal(reranker.score(["cat"], ["mat " * 30]), one)
@@ -90,7 +90,7 @@ def test_identity(tmp_path):
     assert len({CrossEncoderReranker.load(path, **more).identity for path, more in settings}) == 4
 
 
-def test_bad_input(tmp_path):
+def test_invalid_input_is_refused(tmp_path):
     path = str(small_bert.write(tmp_path / "one", BERT, classifier=True))
     reranker = CrossEncoderReranker.load(path)
     with pytest.raises(InputError, match="2 queries but 1 passages"):
@@ -143,7 +143,7 @@ def test_query_likelihood_by_hand():
     assert reranker.score([], []).shape == (0,)
 
 
-def test_query_likelihoods_identity_names_the_model():
+def test_query_likelihood_identity_includes_the_model():
     plain = QueryLikelihoodReranker(counted())
     assert '\\"counted\\"' in plain.identity
     with pytest.raises(InputError, match="Query 0 is empty"):

@@ -14,6 +14,6 @@ from jaxrag.types import InputError
         (np.array([[0, 0], [0, np.nan]]), 1, "query 1 has a number that is not finite"),
     ],
 )
-def test_bad_queries(queries, k, message) -> None:
+def test_invalid_queries_are_refused(queries, k, message) -> None:
     with pytest.raises(InputError, match=message):
         check_queries(queries, k, 2)

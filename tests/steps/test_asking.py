@@ -34,7 +34,7 @@ def test_parse_answer(raw, how, answer):
 
 
 @given(st.text(), st.sampled_from(["tags", "first_line", "text"]))
-def test_parsing_survives_any_junk(raw, how):
+def test_any_text_can_be_parsed(raw, how):
     parsed = parse_answer(raw, how)
     assert parsed == parsed.strip() and (how == "text" or "\n" not in parsed)
 
@@ -125,7 +125,7 @@ def test_demonstrations_become_turns_or_blocks():
         ("[passages]\nformat = 'x'", r"passages\.format"),
     ],
 )
-def test_a_bad_prompt_file_is_refused_by_name(tmp_path, text, named):
+def test_an_invalid_prompt_file_is_refused_by_name(tmp_path, text, named):
     file = tmp_path / "mine.toml"
     file.write_text(text)
     with pytest.raises(InputError, match=named) as error:
@@ -133,7 +133,7 @@ def test_a_bad_prompt_file_is_refused_by_name(tmp_path, text, named):
     assert "mine.toml" in str(error.value)
 
 
-def test_an_unknown_set_lists_the_known():
+def test_an_unknown_set_lists_the_known_sets():
     with pytest.raises(InputError, match=r"dtr, errr, .*pairs, r3, .*small"):
         prompts.load("gpt")
 

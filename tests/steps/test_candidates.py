@@ -26,13 +26,13 @@ def test_fusion():
     assert merged([FIRST, SECOND, third], "fusion").rows == (1, 3, 4, 2)
 
 
-def test_equal_sums_come_in_turn():
+def test_equal_rank_sums_alternate_between_rankings():
     found = merged([Ranking((5, 6), (1, 1)), Ranking((7, 8), (1, 1))], "fusion")
     assert found.rows == (5, 7, 6, 8)
 
 
 @pytest.mark.parametrize("lists", [[[0, 1], [0, 2, 1], [1, 0], [1, 3, 0]], [[5, 6], [6, 5]] * 3])
-def test_equal_sums_are_equal_in_any_order_of_addition(lists):
+def test_equal_rank_sums_tie_exactly(lists):
     # 0 and 1 have the ranks 1, 1, 2, 3 and 2, 3, 1, 1: sums of floats differ in the last bit
     rows, scores = merged([Ranking(tuple(ids), (0.0,) * len(ids)) for ids in lists], "fusion")
     assert rows[:2] == tuple(lists[0][:2]) and scores[0] == scores[1]
@@ -49,12 +49,12 @@ def test_every_passage_once_best_first(lists, merge):
 
 
 @given(RANKINGS)
-def test_one_search_is_left_as_it_is(lists):
+def test_a_single_ranking_is_unchanged(lists):
     for ids in lists:
         for merge in ("fusion", "round_robin", "concatenate"):
             assert merged([Ranking(tuple(ids), (0.0,) * len(ids))], merge).rows == tuple(ids)
 
 
-def test_an_unknown_policy():
+def test_an_unknown_policy_is_refused():
     with pytest.raises(InputError, match="'best'; allowed: fusion"):
         check_merge("best")

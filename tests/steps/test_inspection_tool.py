@@ -36,7 +36,7 @@ def ask(tool, store, prompt="Rome is", text=" old"):
     return outcome
 
 
-def test_results_come_back_from_the_store_as_they_were(tmp_path) -> None:
+def test_stored_results_are_unchanged(tmp_path) -> None:
     model = Transparent(lambda prompt, seed: "")
     store = Store(tmp_path / "store.sqlite")
     first = ask(InspectionTool(model), store)
@@ -56,7 +56,7 @@ def test_results_come_back_from_the_store_as_they_were(tmp_path) -> None:
     store.close()
 
 
-def test_layers_are_told_apart(tmp_path) -> None:
+def test_results_of_different_layers_are_stored_separately(tmp_path) -> None:
     tool = InspectionTool(Transparent(lambda prompt, seed: ""))
     asked = (tool.look("a", "b"), tool.state("a", "b", layer=None), tool.state("a", "b", layer=3))
     identities = [json.loads(request.operation.identity) for request in asked]
@@ -66,7 +66,7 @@ def test_layers_are_told_apart(tmp_path) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.text(), st.integers(0, 5), st.integers(0, 5))
-def test_what_is_stored_is_what_was_seen(text, t, more) -> None:
+def test_inspections_survive_encoding(text, t, more) -> None:
     rng = np.random.default_rng(t)
     real = [np.float32(rng.normal(size=shape)) for shape in ((t,), (t,), (t, t + more), (4,))]
     seen = Inspection(text, np.int32(rng.integers(0, 9, (t + more, 2))), *real)
@@ -77,14 +77,14 @@ def test_what_is_stored_is_what_was_seen(text, t, more) -> None:
         assert a.dtype == b.dtype and a.shape == b.shape
 
 
-def test_prompts_of_messages_have_a_size() -> None:
+def test_message_prompts_have_a_size() -> None:
     tool = InspectionTool(Transparent(lambda prompt, seed: ""))
     size = tool.look("a", "b").operation.size
     assert size(("abc", "de")) == 5
     assert size(((Message("system", "abc"), Message("user", "de")), "f")) == 6
 
 
-def test_words_have_places_and_sentences() -> None:
+def test_words_have_spans_and_sentence_numbers() -> None:
     text = "x: It is St. Paul's.  Is it? Yes"
     found = words_of(text, 2)
     assert [text[word.start : word.end] for word in found] == [word.text for word in found]
@@ -96,18 +96,18 @@ def test_words_have_places_and_sentences() -> None:
 
 
 @pytest.mark.parametrize("word", ["The", "don't", "It's", "—", "...", "which,", "(of)"])
-def test_words_without_a_meaning_of_their_own(word) -> None:
+def test_stopwords_are_no_content_words(word) -> None:
     assert not words_of(word)[0].content
 
 
 @pytest.mark.parametrize("word", ["Rome", "1,204", "U.S.", "O'Neill", "été"])
-def test_words_with_a_meaning(word) -> None:
+def test_content_words_by_hand(word) -> None:
     assert words_of(word)[0].content
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.text())
-def test_words_are_those_of_the_text(text) -> None:
+def test_words_are_split_at_white_space(text) -> None:
     assert [word.text for word in words_of(text)] == text.split()
 
 
@@ -123,5 +123,5 @@ def test_tokens_belong_to_the_word_they_begin_in() -> None:
     assert words_of_tokens(seen, []).tolist() == [-1] * 9
 
 
-def test_equal_words_are_one() -> None:
+def test_equal_words_have_one_index() -> None:
     assert distinct(words_of("Rome is old. rome, Old Rome?")).tolist() == [0, 1, 2, 0, 2, 0]

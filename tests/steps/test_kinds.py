@@ -23,7 +23,7 @@ from tests.steps.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
         (dataclasses.replace(OPEN, choices=("yes", "no")), "multiple_choice", ("A", "B")),
     ],
 )
-def test_kinds_are_told_apart(question, role, options):
+def test_kinds_of_questions(question, role, options):
     assert question_kinds.role_of(question) == role and question_kinds.options(question) == options
 
 
@@ -36,7 +36,7 @@ def test_kinds_are_told_apart(question, role, options):
         ({"choices": tuple(map(str, range(27)))}, r"has 27 choices"),
     ],
 )
-def test_bad_questions_are_refused(changes, said):
+def test_invalid_questions_are_refused(changes, said):
     with pytest.raises(InputError, match=said):
         question_kinds.role_of(dataclasses.replace(OPEN, **changes))
 
@@ -117,7 +117,7 @@ def test_a_choice_is_named_by_the_whole_of_its_text(text, named):
     assert kinds.is_right(text, asked) == (named == [4])
 
 
-def test_the_right_choice_by_letter_not_by_what_its_text_contains():
+def test_correctness_is_by_letter_or_whole_choice_text():
     asked = dataclasses.replace(CHOICE, answers=("+1",), choices=("+1", "-1", "+1 / 2"))
     assert [kinds.is_right(letter, asked) for letter in "ABC"] == [True, False, False]
     assert kinds.is_right("it is +1", asked)
@@ -127,13 +127,13 @@ def test_the_right_choice_by_letter_not_by_what_its_text_contains():
 
 
 @given(st.sets(st.integers(0, 2)), st.text("xyz .,:\n", max_size=8))
-def test_letters_count_wherever_they_stand(numbers, filler):
+def test_letters_count_anywhere_in_the_answer(numbers, filler):
     text = "".join(f" {filler} {'ABC'[n]} {filler}" for n in sorted(numbers))
     expected = "; ".join(CHOICE.choices[n] for n in sorted(numbers)) or text
     assert kinds.chosen(text, CHOICE) == expected
 
 
-def test_yes_or_no_is_a_task():
+def test_yes_no_questions():
     assert question_kinds.role_of(YES_NO) == "yes_no" and question_kinds.options(YES_NO) == (
         "yes",
         "no",
@@ -144,7 +144,7 @@ def test_yes_or_no_is_a_task():
         question_kinds.role_of(dataclasses.replace(YES_NO, answers=("Rome",)))
 
 
-def test_a_prompt_may_have_words_of_its_own():
+def test_a_prompt_can_define_its_option_words():
     template = prompts.Template("{question}", words=("true", "false"))
     assert kinds.words(YES_NO, template) == ("true", "false")
     assert kinds.verdict("That is False.", YES_NO, template) == "no"

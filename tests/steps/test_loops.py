@@ -33,13 +33,13 @@ def test_sentences_by_hand(text, found):
 
 
 @given(st.text(alphabet="ab A.!?\n\"')\x85\u2028\t0", max_size=60) | st.text(max_size=60))
-def test_sentences_hold_the_whole_text(text):
+def test_sentences_cover_the_whole_text(text):
     found = sentences(text)
     assert " ".join(found) == " ".join(text.split())
     assert all(one and one == one.strip() for one in found)
 
 
-def test_keys_leave_case_blanks_and_marks_out():
+def test_word_keys_ignore_case_blanks_and_punctuation():
     assert word_key(" The  Café, \n(old)! ") == "the café old" == word_key("the CAFÉ old")
     assert word_key("?!") == ""
 
@@ -49,7 +49,7 @@ def reply(text, logprobs):
     return steps.Reply(text, generation.text, 0.0, generation)
 
 
-def test_the_answer_is_what_the_sentences_state_last():
+def test_the_last_stated_answer_is_taken():
     said = [reply("The answer is Rome.", (-1.0, -3.0)), reply("So the answer is: Oslo.", (-2.0,))]
     trace: steps.Trace = {}
     found = loops.conclude(Question("q", "?", ("Oslo",)), said, READER, trace)
@@ -59,7 +59,7 @@ def test_the_answer_is_what_the_sentences_state_last():
     assert found.generation.prompt_tokens == 6 and "option" not in trace
 
 
-def test_the_last_sentence_stands_in_and_is_junk():
+def test_without_a_stated_answer_the_last_sentence_is_junk():
     trace: steps.Trace = {}
     said = [reply("It is old.", (-1.0,)), reply("It is Rome.", (-1.0,))]
     assert loops.conclude(Question("q", "?", ()), said, READER, trace).text == "It is Rome."

@@ -73,7 +73,7 @@ def test_options_without_distinct_first_tokens_are_refused():
         logprobs(ScriptedModel(scores={"true": [-2.0, -1.0], "false": [-2.0, -0.1]}), CLAIM)
 
 
-def test_the_engines_probabilities_of_the_first_byte(tmp_path):
+def test_option_logprobs_are_of_the_first_token(tmp_path):
     """One token a byte: the options' are those of their first letters in the same prompt."""
     write_tiny_model(tmp_path, max_position_embeddings=1024)
     model = LocalModel.load(str(tmp_path))
@@ -130,7 +130,7 @@ def test_the_most_probable_option_without_passages(question, best, wanted):
     assert not model.prompts and all("Passage" not in asked for asked, _ in model.scored)
 
 
-def test_options_against_a_prompt_that_says_nothing():
+def test_options_calibrated_by_a_content_free_prompt():
     # yes: -2 here and -4 of nothing, so +2; no: -1 here and -0.5 of nothing, so -0.5
     odds = {("yes", False): -2, ("no", False): -1, ("yes", True): -4, ("no", True): -0.5}
     model = ScriptedModel(scores=lambda prompt, word: odds[word.strip(), "N/A" in prompt])

@@ -51,7 +51,7 @@ def run(state: Training, first: int, last: int) -> Training:
     return state
 
 
-def test_a_run_continued_equals_one_that_never_stopped(tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     with Checkpoints(tmp_path / "run") as checkpoints:
         assert checkpoints.newest is None and checkpoints.restore(begin()) is None
         checkpoints.save(7, run(begin(), 0, 7), {"next_index": 28})
@@ -64,7 +64,7 @@ def test_a_run_continued_equals_one_that_never_stopped(tmp_path: Path) -> None:
     assert hashes(flatten(whole)) != hashes(flatten(saved.state))
 
 
-def test_the_newest_are_kept_and_one_that_was_not_finished_is_none(tmp_path: Path) -> None:
+def test_the_newest_are_kept_and_unfinished_ones_ignored(tmp_path: Path) -> None:
     with Checkpoints(tmp_path, keep=2) as checkpoints:
         for number in (1, 2, 3):
             checkpoints.save(number, begin(seed=number), number)
@@ -76,7 +76,7 @@ def test_the_newest_are_kept_and_one_that_was_not_finished_is_none(tmp_path: Pat
         assert saved is not None and saved.step == saved.data == 2
 
 
-def test_one_device_goes_on_from_eight_and_back(tmp_path: Path) -> None:
+def test_checkpoints_of_eight_devices_resume_on_one_and_back(tmp_path: Path) -> None:
     mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
 
     def spread(leaf: Any) -> Any:
@@ -136,7 +136,7 @@ def harm_each_file(directory: Path) -> int:
     return told
 
 
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     """Every file of a checkpoint, cut short or with a bit flipped: an error, or the same state.
 
     In a process of its own: when one read fails, Orbax leaves the others pending, and they
@@ -152,7 +152,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
     assert int(done.stdout) >= 4
 
 
-def test_values_that_changed_are_told(tmp_path: Path) -> None:
+def test_changed_values_are_refused(tmp_path: Path) -> None:
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(5, begin(), None)
     record = tmp_path / "5" / "record" / "metadata"
@@ -165,7 +165,7 @@ def test_values_that_changed_are_told(tmp_path: Path) -> None:
         checkpoints.restore(begin())
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write checkpoints there"):
         Checkpoints(tmp_path / "file" / "run")

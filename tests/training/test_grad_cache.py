@@ -46,7 +46,7 @@ def by_pieces(rows: int, microbatch: int, devices: int) -> grad_cache.Gradient:
 
 
 @pytest.mark.parametrize("microbatch", [1, 4, 16])
-def test_the_gradient_is_that_of_the_whole_batch(microbatch: int) -> None:
+def test_the_gradient_equals_that_of_the_whole_batch(microbatch: int) -> None:
     whole = batch(16)
     value, gradients = jax.value_and_grad(lambda p: loss(embed(p, whole), whole))(PARAMS)
     found = by_pieces(16, microbatch, 1)
@@ -55,14 +55,14 @@ def test_the_gradient_is_that_of_the_whole_batch(microbatch: int) -> None:
         np.testing.assert_allclose(found.gradients[name], gradients[name], rtol=2e-5, atol=1e-5)
 
 
-def test_devices_do_not_change_a_bit() -> None:
+def test_the_number_of_devices_changes_no_bit() -> None:
     one = by_pieces(32, 4, 1)
     assert one.loss > 0 and np.abs(one.gradients["w"]).min() > 0
     for devices in (2, 8):
         jax.tree.map(np.testing.assert_array_equal, one, by_pieces(32, 4, devices))
 
 
-def test_pieces_are_added_as_a_tree() -> None:
+def test_microbatch_gradients_are_summed_as_a_tree() -> None:
     # 2^24 + 1 rounds to 2^24 in float32
     big = np.float32(2**24)
     rows = np.array([big, 1, -big, 1, 1, 1, 1, 1], np.float32)
@@ -93,6 +93,8 @@ def test_pieces_are_added_as_a_tree() -> None:
         (16, 4, 3, "4 microbatches cannot be shared by 3 devices"),
     ],
 )
-def test_batches_that_cannot_be_cut(rows: int, microbatch: int, devices: int, told: str) -> None:
+def test_indivisible_batches_are_refused(
+    rows: int, microbatch: int, devices: int, told: str
+) -> None:
     with pytest.raises(InputError, match=told):
         grad_cache.check_batch(rows, microbatch, mesh(devices))

@@ -42,7 +42,7 @@ def lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / METRICS).read_text().splitlines()]
 
 
-def test_figures_by_hand(tmp_path: Path) -> None:
+def test_metrics_by_hand(tmp_path: Path) -> None:
     # 1 -> 0.5 + 0 -> 0.25 + 1 = 1.25 -> 0.625 + 2 = 2.625; three of each
     found = run(tmp_path, 3)
     assert found["x"].tolist() == [2.625] * 3
@@ -51,7 +51,7 @@ def test_figures_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 6])
-def test_a_run_that_broke_off_goes_on(tmp_path: Path, at: int) -> None:
+def test_an_interrupted_run_resumes(tmp_path: Path, at: int) -> None:
     def breaks(state: Any, item: int, number: int) -> Any:
         if number == at:
             raise KeyboardInterrupt
@@ -69,7 +69,7 @@ def test_a_run_that_broke_off_goes_on(tmp_path: Path, at: int) -> None:
     assert run(tmp_path / "broken")["x"].tolist() == whole["x"].tolist()  # nothing is left to do
 
 
-def test_what_is_evaluated_and_when(tmp_path: Path) -> None:
+def test_evaluations_and_their_steps(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def evaluate(state: Any, number: int) -> dict[str, np.ndarray]:
@@ -85,7 +85,7 @@ def test_what_is_evaluated_and_when(tmp_path: Path) -> None:
     assert seen == [0, 3, 6, 7]
 
 
-def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+def test_a_non_finite_loss_stops_the_run(tmp_path: Path) -> None:
     def poisoned(state: Any, item: int, number: int) -> Any:
         state, figures = step(state, item, number)
         return state, figures | {"loss": figures["loss"] * (jnp.nan if number == 4 else 1)}
@@ -99,7 +99,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
         run(tmp_path / "at once", step=lambda s, i, n: (s, {"loss": float("inf")}))
 
 
-def test_settings_that_will_not_do(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="steps is 0"):
         run(tmp_path, 0)
     with pytest.raises(InputError, match="save_every 0"):

@@ -32,7 +32,7 @@ def test_the_rate_falls_along_a_cosine() -> None:
     np.testing.assert_allclose([found[i] for i in (0, 5, 10)], [2, 1, 0], atol=1e-6)
 
 
-def test_the_rate_can_stay() -> None:
+def test_the_rate_can_be_constant() -> None:
     assert rates(10, 0.5, 10, warmup=0, decay="constant") == [0.5] * 10
 
 

@@ -84,7 +84,7 @@ def test_vectors_equal_the_float64_reference(trained: Any) -> None:
     np.testing.assert_allclose(found, want, atol=2e-5)
 
 
-def test_padding_changes_nothing(trained: Any) -> None:
+def test_padding_changes_nothing_if_masked(trained: Any) -> None:
     module, params, _ = trained
     ids, segments, where = texts((9,))
     wider = [np.pad(array, ((0, 0), (0, 30))) for array in (ids, segments, where)]

@@ -112,7 +112,7 @@ def test_many_equal_scores_come_in_order_of_rows(tmp_path) -> None:
     assert list(found.ids) == sorted(range(300), key=lambda row: (len(texts[row]), row))[:250]
 
 
-def test_a_query_does_not_depend_on_its_company(tmp_path) -> None:
+def test_a_query_does_not_depend_on_the_batch(tmp_path) -> None:
     index = Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS))
     queries = ["cat", "dogs and a cat", "", "bird cat cat fish", "nothing"]
     together = index.search_texts(queries, 4)
@@ -123,7 +123,7 @@ def test_a_query_does_not_depend_on_its_company(tmp_path) -> None:
     ]
 
 
-def test_words() -> None:
+def test_words_of_texts() -> None:
     texts = ["The cats' running: X-15, naïve_2", "  ", "NO"]
     # "the" and "no" are Lucene's stop words; one letter is no word.
     assert split_words(texts, Bm25(stemmer="none")) == [
@@ -134,7 +134,7 @@ def test_words() -> None:
     assert split_words(["the no"], PLAIN) == [["the", "no"]]
 
 
-def test_titles_and_stems_count(tmp_path) -> None:
+def test_titles_are_indexed_and_words_stemmed(tmp_path) -> None:
     passages = titled(("Zebra", "has stripes"), ("", "stripes of zebras"), ("Horse", "runs"))
     whole = Bm25Index.build(tmp_path / "a", passages).search_texts(["zebra"], 3)[0]
     assert set(whole.ids[:2]) == {0, 1} and whole.scores[1] > 0 == whole.scores[2]
@@ -185,7 +185,7 @@ def test_an_index_is_built_once(tmp_path, monkeypatch) -> None:
     assert not again.searcher.scores["data"].flags.writeable  # a memory map, as opened
 
 
-def test_identity_tells_corpora_and_settings_apart(tmp_path) -> None:
+def test_identity_depends_on_corpus_and_settings(tmp_path) -> None:
     passages = FakePassages(len(TEXTS), TEXTS)
     changes = [{}, {"k1": 1.2}, {"b": 0.5}, {"variant": "atire"}, {"stemmer": "none"},
                {"stopwords": "none"}, {"title": False}]  # fmt: skip
@@ -197,7 +197,7 @@ def test_identity_tells_corpora_and_settings_apart(tmp_path) -> None:
     assert len(found) == 8 and json.loads(found.pop())["bm25"]["passages"]["count"] == 6
 
 
-def test_an_index_of_something_else_is_refused(tmp_path) -> None:
+def test_an_index_from_other_sources_is_refused(tmp_path) -> None:
     passages = FakePassages(len(TEXTS), TEXTS)
     Bm25Index.build(tmp_path, passages)
     with pytest.raises(InputError, match=r"passages\.identity: the index has 'fake'.*'other'"):
@@ -222,7 +222,7 @@ def change(path: Path) -> None:
     "harm, said", [(cut, "instead of"), (change, "hash"), (Path.unlink, "miss")]
 )
 @pytest.mark.parametrize("name", ["data.csc.index.npy", "vocab.index.json"])
-def test_a_damaged_index_is_refused_and_built_anew(tmp_path, harm, said, name) -> None:
+def test_a_damaged_index_is_refused_and_rebuilt(tmp_path, harm, said, name) -> None:
     passages = FakePassages(len(TEXTS), TEXTS)
     whole = Bm25Index.build(tmp_path, passages)
     before = files(tmp_path)
@@ -234,7 +234,7 @@ def test_a_damaged_index_is_refused_and_built_anew(tmp_path, harm, said, name) -
     assert files(tmp_path) == before
 
 
-def test_a_build_that_is_killed_leaves_nothing_that_counts(tmp_path, monkeypatch) -> None:
+def test_a_killed_build_leaves_no_usable_index(tmp_path, monkeypatch) -> None:
     passages = FakePassages(len(TEXTS), TEXTS)
 
     def dies(*_: object) -> None:
@@ -249,7 +249,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_counts(tmp_path, monkeypatch
     assert state_of(tmp_path / "bm25", KIND) == "built" and not (tmp_path / "bm25.new").exists()
 
 
-def test_a_full_disk_is_told_before_anything_is_written(tmp_path, monkeypatch) -> None:
+def test_a_full_disk_is_detected_before_writing(tmp_path, monkeypatch) -> None:
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10))
     with pytest.raises(InputError, match=r"index in .* needs .* GB, its disk has 0\.00 GB left"):
@@ -269,13 +269,13 @@ def test_a_full_disk_is_told_before_anything_is_written(tmp_path, monkeypatch) -
         ({"stemmer": "klingon"}, "stemmer is 'klingon'; allowed are none, .*porter"),
     ],
 )
-def test_settings_that_will_not_do(tmp_path, changes, said) -> None:
+def test_invalid_settings_are_refused(tmp_path, changes, said) -> None:
     with pytest.raises(InputError, match=said):
         Bm25Index.build(tmp_path, FakePassages(3), settings=Bm25(**changes))
 
 
 @pytest.mark.parametrize("package, chosen", [("bm25s", PLAIN), ("PyStemmer", Bm25())])
-def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, package, chosen) -> None:
+def test_a_missing_package_is_named(tmp_path, monkeypatch, package, chosen) -> None:
     def version(name: str) -> str:
         if name == package:
             raise importlib.metadata.PackageNotFoundError(name)
@@ -286,7 +286,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, package
         Bm25Index.build(tmp_path, FakePassages(3), settings=chosen)
 
 
-def test_corpora_without_words_and_k_below_one(tmp_path) -> None:
+def test_corpora_without_words_and_k_below_one_are_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="the corpus is empty"):
         Bm25Index.build(tmp_path / "a", FakePassages(0))
     with pytest.raises(InputError, match="none of the 2 passages has a word that counts"):
@@ -303,7 +303,7 @@ def test_chunks_change_nothing(tmp_path, monkeypatch) -> None:
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
-def test_postings_are_counted(tmp_path) -> None:
+def test_numbers_of_postings(tmp_path) -> None:
     index = Bm25Index.build(tmp_path, FakePassages(len(TEXTS), TEXTS), settings=PLAIN)
     columns = np.diff(index.searcher.scores["indptr"])
     found = {word: int(columns[column]) for word, column in index.searcher.vocab_dict.items()}

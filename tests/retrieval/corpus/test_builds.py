@@ -49,7 +49,7 @@ def write(
     chunks=st.tuples(st.integers(1, 50), st.integers(1, 50)),
     cut_after=st.integers(0, 45),
 )
-def test_resumes_and_gives_the_same_file(start, count, chunks, cut_after) -> None:
+def test_a_resumed_build_writes_the_same_file(start, count, chunks, cut_after) -> None:
     rows = range(start, start + count)
     with tempfile.TemporaryDirectory() as directory:
         path, whole = Path(directory) / "part.npy", Path(directory) / "whole.npy"
@@ -65,7 +65,7 @@ def test_resumes_and_gives_the_same_file(start, count, chunks, cut_after) -> Non
         assert names == {"part.npy", "part.npy.journal", "whole.npy"}
 
 
-def test_a_finished_file_that_nobody_took_note_of_is_kept(tmp_path) -> None:
+def test_a_finished_file_is_kept_if_its_journal_exists(tmp_path) -> None:
     path = tmp_path / "part.npy"
     write(path, range(40), chunk_rows=8)
     assert write(path, range(40), chunk_rows=8) == []
@@ -95,7 +95,7 @@ def interrupted(directory: Path) -> Path:
         ("part.npy.journal", lambda data: b"", 40),
     ],
 )
-def test_trusts_only_sound_chunks(tmp_path, name, damage, remade) -> None:
+def test_only_undamaged_chunks_are_kept(tmp_path, name, damage, remade) -> None:
     path = interrupted(tmp_path)
     file = tmp_path / name
     file.write_bytes(damage(file.read_bytes()))
@@ -109,7 +109,7 @@ def test_an_unfinished_shard_of_another_shape_is_not_used(tmp_path) -> None:
     assert np.array_equal(np.load(path), VECTORS[:39])
 
 
-def test_chunks_grow_while_they_are_quick(tmp_path, monkeypatch) -> None:
+def test_chunks_grow_while_they_are_fast(tmp_path, monkeypatch) -> None:
     clock = iter(range(0, 1000, 2))  # each look at the clock takes 2 seconds
     monkeypatch.setattr(builds.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(builds, "_FIRST", 4)

@@ -25,7 +25,7 @@ def test_round_trip(tmp_path) -> None:
     assert read.files[0] == ("a.bin", 5, expected)
 
 
-def test_content_tells_settings_and_bytes_apart(tmp_path) -> None:
+def test_content_depends_on_settings_and_bytes(tmp_path) -> None:
     one = written(tmp_path, x=1)
     assert one.content != written(tmp_path, x=2).content
     (tmp_path / "b.bin").write_bytes(b"12346")
@@ -34,13 +34,13 @@ def test_content_tells_settings_and_bytes_apart(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "kind"}', '"x"'])
-def test_damaged_manifest(tmp_path, text: str) -> None:
+def test_a_damaged_manifest_is_refused(tmp_path, text: str) -> None:
     (tmp_path / m.NAME).write_text(text)
     with pytest.raises(InputError, match=r"manifest.json is damaged.*rebuild"):
         m.read_manifest(tmp_path, "kind")
 
 
-def test_missing_and_foreign(tmp_path) -> None:
+def test_missing_and_foreign_manifests_are_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="holds no index"):
         m.read_manifest(tmp_path, "kind")
     written(tmp_path)
@@ -63,7 +63,7 @@ def test_every_difference_is_named(tmp_path) -> None:
     assert "same" not in message.split("\n", 1)[1].replace("something", "")
 
 
-def test_damaged_files(tmp_path) -> None:
+def test_damaged_files_are_found(tmp_path) -> None:
     found = written(tmp_path)
     path = tmp_path / "a.bin"
     path.write_bytes(b"12X45")

@@ -31,7 +31,7 @@ def corpus(count: int) -> list[Passage]:
     ]
 
 
-def test_reads_back_what_was_written_in_its_order(tmp_path):
+def test_passages_are_read_back_in_order(tmp_path):
     written = corpus(50)
     passages = write_passages(tmp_path / "corpus", written)
     assert len(passages) == 50
@@ -42,7 +42,7 @@ def test_reads_back_what_was_written_in_its_order(tmp_path):
 
 
 @pytest.mark.parametrize("row", [-1, 3])
-def test_a_row_outside_is_an_index_error(tmp_path, row):
+def test_a_row_out_of_range_is_an_index_error(tmp_path, row):
     passages = write_passages(tmp_path / "corpus", corpus(3))
     with pytest.raises(IndexError, match=f"row {row} of 3 passages"):
         passages.get([0, row])
@@ -70,7 +70,7 @@ def test_several_files_read_as_one_corpus(tmp_path, monkeypatch):
 @hypothesis.given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8)
 )
-def test_any_text_comes_back_as_it_was(tmp_path_factory, texts):
+def test_any_text_is_read_back_unchanged(tmp_path_factory, texts):
     written = [Passage(str(i), text[::-1], text) for i, text in enumerate(texts)]
     assert list(write_passages(tmp_path_factory.mktemp("p") / "c", written)) == written
 
@@ -84,14 +84,14 @@ def test_identity_is_the_content(tmp_path):
     assert Passages.open(tmp_path / "a").identity == first
 
 
-def test_is_a_tfds_data_set(tmp_path):
+def test_the_directory_is_a_tfds_data_set(tmp_path):
     write_passages(tmp_path / "corpus", corpus(4))
     source = tfds.builder_from_directory(str(tmp_path / "corpus")).as_data_source(split="corpus")
     assert len(source) == 4
     assert source[2]["id"] == b"p2"
 
 
-def test_needs_no_tensorflow():
+def test_reading_needs_no_tensorflow():
     code = "import sys, jaxrag.retrieval.corpus.passages; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0
 
@@ -107,7 +107,7 @@ def test_needs_no_tensorflow():
         ([Passage("a", "", "fine"), Passage("b", "", "half \ud800")], "row 2 .*not valid Unicode"),
     ],
 )
-def test_bad_passages_are_refused_and_leave_nothing(tmp_path, passages, says):
+def test_invalid_passages_are_refused_and_leave_no_files(tmp_path, passages, says):
     with pytest.raises(InputError, match=says):
         write_passages(tmp_path / "corpus", passages)
     assert list(tmp_path.iterdir()) == []
@@ -216,7 +216,7 @@ def test_two_builders_of_the_same_corpus_agree(tmp_path):
     assert list(write_passages(directory, passages())) == corpus(5)
 
 
-def test_two_builders_of_different_corpora_are_told(tmp_path):
+def test_two_builders_of_different_corpora_are_refused(tmp_path):
     directory = tmp_path / "corpus"
 
     def passages():

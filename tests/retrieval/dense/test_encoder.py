@@ -45,7 +45,7 @@ def test_vectors_equal_the_float64_reference(kind, pooling, tmp_path):
         np.testing.assert_allclose(got, want / np.linalg.norm(want), atol=1e-5)
 
 
-def test_a_vector_does_not_depend_on_its_company(checkpoint):
+def test_a_vector_does_not_depend_on_the_batch(checkpoint):
     encoder = Encoder.load(checkpoint)
     texts = sentences(60)
     whole = encoder.embed(texts)
@@ -63,7 +63,7 @@ def test_windows_change_nothing(checkpoint, monkeypatch):
     np.testing.assert_array_equal(encoder.embed(text for text in texts), whole)
 
 
-def test_eight_devices_give_what_one_gives(checkpoint):
+def test_eight_devices_give_the_vectors_of_one(checkpoint):
     texts = sentences(40, longest=14)
     alone = Encoder.load(checkpoint).embed(texts)
     spread = Encoder.load(checkpoint, mesh=jax.make_mesh((8,), ("data",)))
@@ -92,7 +92,7 @@ def test_length_limit_and_norms(checkpoint):
     np.testing.assert_allclose(unit, one / np.linalg.norm(one), atol=1e-6)
 
 
-def test_nothing_in_nothing_out(checkpoint):
+def test_an_empty_input_gives_no_vectors(checkpoint):
     encoder = Encoder.load(checkpoint)
     assert encoder.embed([]).shape == (0, 24) == encoder.embed_passages([]).shape
     assert np.isfinite(encoder.embed([""])).all()
@@ -128,7 +128,7 @@ def test_identity_names_what_determines_vectors(checkpoint, tmp_path):
         ({"dtype": "float16"}, "dtype is 'float16'"),
     ],
 )
-def test_settings_that_will_not_do(checkpoint, settings, message):
+def test_invalid_settings_are_refused(checkpoint, settings, message):
     with pytest.raises(InputError, match=message):
         Encoder.load(checkpoint, EncoderSettings(**settings))
 
@@ -145,7 +145,7 @@ def test_positions_of_xlm_roberta_limit_its_length(tmp_path):
         Encoder.load(path, EncoderSettings(max_length=61))
 
 
-def test_minilm_puts_what_means_the_same_together(minilm):
+def test_minilm_ranks_the_relevant_passage_first(minilm):
     queries = ["What is the capital of France?", "How tall is Mount Everest?", "Who wrote Hamlet?"]
     passages = [
         Passage("a", "Everest", "Its summit is 8,849 m above the sea."),
@@ -158,7 +158,7 @@ def test_minilm_puts_what_means_the_same_together(minilm):
     assert minilm.dimension == 384
 
 
-def test_minilm_does_not_mind_company(minilm):
+def test_minilm_vectors_do_not_depend_on_the_batch(minilm):
     texts = ["One.", "Two words here.", "Bread is made of flour. " * 2, "The cat sat on a mat."]
     whole = minilm.embed(texts)
     for i, text in enumerate(texts):
@@ -210,7 +210,7 @@ def test_titles_as_pairs_equal_the_float64_reference(tmp_path):
         np.testing.assert_allclose(got, states[0, 0], atol=1e-5)
 
 
-def test_a_pair_that_is_too_long_loses_of_its_longer_part(checkpoint):
+def test_a_long_pair_is_cut_in_its_longer_part(checkpoint):
     pairs = {"title_pair": True, "normalise": False, "max_length": 7}
     encoder = Encoder.load(checkpoint, EncoderSettings(**pairs))
     # [CLS], [SEP] and [SEP] leave four words: one of the title, three of the text.
@@ -219,7 +219,7 @@ def test_a_pair_that_is_too_long_loses_of_its_longer_part(checkpoint):
     np.testing.assert_array_equal(one, other)
 
 
-def test_identities_from_before_pairs_are_as_they_were(checkpoint):
+def test_identities_without_title_pairs_are_unchanged(checkpoint):
     # Written out, because indexes on disk are named and guarded by these bytes.
     before = (
         '{"encoder":{"dtype":"float32","embed_title":true,"max_length":64,"normalise":true,'

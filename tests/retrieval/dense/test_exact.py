@@ -75,7 +75,7 @@ def test_ties_come_in_the_order_of_rows(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("metric", ["inner_product", "l2"])
-def test_eight_devices_find_what_one_finds(tmp_path, metric) -> None:
+def test_eight_devices_give_the_results_of_one(tmp_path, metric) -> None:
     rng = np.random.default_rng(2)
     vectors = rng.standard_normal((101, 8), np.float32)  # not divisible by eight
     vectors[40:60] = vectors[3]
@@ -89,7 +89,7 @@ def test_eight_devices_find_what_one_finds(tmp_path, metric) -> None:
         assert many.search(queries, k) == one.search(queries, k)
 
 
-def test_a_query_finds_the_same_whatever_is_asked_beside_it(tmp_path) -> None:
+def test_a_query_does_not_depend_on_the_batch(tmp_path) -> None:
     rng = np.random.default_rng(3)
     vectors = unit(rng.standard_normal((900, 48), np.float32))
     vectors[100:130] = vectors[5]
@@ -112,7 +112,7 @@ def test_tiny_corpora_and_large_k(tmp_path) -> None:
         assert exact.search(np.empty((0, 4), np.float32), 10) == []
 
 
-def test_it_is_a_retriever(tmp_path) -> None:
+def test_exact_index_is_a_retriever(tmp_path) -> None:
     vectors = np.eye(3, dtype=np.float32)
     exact = index(tmp_path, vectors, 2 * vectors)
     assert len(exact.passages) == 3
@@ -131,7 +131,7 @@ def test_identity(tmp_path) -> None:
     assert one.identity != index(tmp_path / "j", 2 * vectors).identity
 
 
-def test_refusals(tmp_path) -> None:
+def test_invalid_input_is_refused(tmp_path) -> None:
     exact = index(tmp_path, np.eye(3, dtype=np.float32))
     with pytest.raises(InputError, match="k must be at least 1"):
         exact.search(np.zeros((1, 3), np.float32), 0)

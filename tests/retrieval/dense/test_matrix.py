@@ -97,7 +97,7 @@ build_matrix(FakePassages(300), Slow(), sys.argv[1], shard_rows=60, chunk_rows=4
 """
 
 
-def test_killed_at_random_moments(tmp_path) -> None:
+def test_a_build_killed_at_random_moments_resumes(tmp_path) -> None:
     rng = np.random.default_rng(0)
     command = [sys.executable, "-c", SLOW_BUILD, str(tmp_path / "killed")]
     killed = 0
@@ -118,7 +118,7 @@ def test_killed_at_random_moments(tmp_path) -> None:
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
-def test_stopped_between_a_shard_and_its_record(tmp_path, monkeypatch) -> None:
+def test_a_build_stopped_before_recording_a_shard_resumes(tmp_path, monkeypatch) -> None:
     whole = build_matrix(FakePassages(30), FakeEncoder(), tmp_path / "whole", shard_rows=10)
     for method, encoded in (("write", 20), ("unlink", 10)):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -145,7 +145,7 @@ def stop_at_second(patch, method: str) -> None:
     patch.setattr(owner, method, stopping)
 
 
-def test_a_finished_build_is_only_opened(tmp_path) -> None:
+def test_a_finished_build_is_not_repeated(tmp_path) -> None:
     passages, encoder = FakePassages(30), FakeEncoder()
     build_matrix(passages, encoder, tmp_path, shard_rows=10)
     before = contents(tmp_path)
@@ -209,7 +209,7 @@ def damage_gone(directory: Path) -> str:
 
 
 @pytest.mark.parametrize("damage", [damage_bytes, damage_size, damage_gone])
-def test_a_damaged_shard_is_refused_and_only_it_is_made_anew(built, damage) -> None:
+def test_only_a_damaged_shard_is_rebuilt(built, damage) -> None:
     whole = contents(built)
     message = damage(built)
     passages, encoder = FakePassages(30), FakeEncoder()
@@ -220,7 +220,7 @@ def test_a_damaged_shard_is_refused_and_only_it_is_made_anew(built, damage) -> N
     assert contents(built) == whole
 
 
-def test_verify(built, monkeypatch) -> None:
+def test_verify_finds_changed_bytes(built, monkeypatch) -> None:
     flip(built / "vectors-00001.npy", 200)
     passages, encoder = FakePassages(30), FakeEncoder()
     open_matrix(built, passages, encoder, verify=False)
@@ -228,7 +228,7 @@ def test_verify(built, monkeypatch) -> None:
         open_matrix(built, passages, encoder, verify=True)
 
 
-def test_refuses_what_is_no_index(tmp_path) -> None:
+def test_refuses_directories_without_an_index(tmp_path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="holds no index"):
         build_matrix(FakePassages(3), FakeEncoder(), tmp_path)
@@ -277,7 +277,7 @@ def test_refuses_vectors_of_another_length(tmp_path) -> None:
         build_matrix(FakePassages(3), encoder, tmp_path)
 
 
-def test_too_little_room_is_seen_beforehand(tmp_path, monkeypatch) -> None:
+def test_too_little_disk_space_is_detected_before_encoding(tmp_path, monkeypatch) -> None:
     usage = type("usage", (), {"free": 30 * 16 * 2 - 1})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     encoder = FakeEncoder()
@@ -286,7 +286,7 @@ def test_too_little_room_is_seen_beforehand(tmp_path, monkeypatch) -> None:
     assert encoder.encoded == 0
 
 
-def test_a_disk_that_fills_up_loses_one_chunk(tmp_path, monkeypatch) -> None:
+def test_a_full_disk_loses_at_most_one_chunk(tmp_path, monkeypatch) -> None:
     writes = []
 
     def to_disk(stream) -> None:
@@ -314,7 +314,7 @@ def test_rows_outside_the_corpus(built) -> None:
     assert matrix.stored([]).shape == (0, 16)
 
 
-def test_identity_tells_contents_apart(built, tmp_path) -> None:
+def test_identity_depends_on_content(built, tmp_path) -> None:
     one = open_matrix(built, FakePassages(30), FakeEncoder())
     other = build_matrix(FakePassages(30), FakeEncoder(name="x"), tmp_path / "j")
     assert one.identity["encoder"] == {"model": "fake", "pooling": "mean"}
@@ -340,7 +340,7 @@ def test_worked_by_hand(matrix) -> None:
     assert found == Ranking((0, 3, 2, 1, 4), (-2.0, -2.0, -2.5, -4.0, -10.0))
 
 
-def test_the_order_of_candidates_does_not_matter_and_gaps_are_left_out(matrix) -> None:
+def test_candidate_order_and_gaps_do_not_matter(matrix) -> None:
     query = np.array([[2, 1]], np.float32)
     found = rank(matrix, query, np.array([[3, -1, 2, 0, -1]]), metric="inner_product")
     assert found.rankings(5) == [Ranking((0, 3, 2), (2.0, 2.0, 1.5))]

@@ -125,7 +125,7 @@ def test_towers_of_different_sizes_are_refused(towers, tmp_path):
         other.describe()
 
 
-def test_what_dpr_checkpoints_hold_besides_is_left_aside(tmp_path, towers):
+def test_surplus_tensors_of_dpr_checkpoints_are_ignored(tmp_path, towers):
     pooler = {
         "ctx_encoder.bert_model.pooler.dense.weight": np.ones((24, 24), np.float32),
         "ctx_encoder.bert_model.pooler.dense.bias": np.ones(24, np.float32),
@@ -140,7 +140,7 @@ def test_what_dpr_checkpoints_hold_besides_is_left_aside(tmp_path, towers):
     )
 
 
-def test_a_projection_is_refused_and_a_reader_does_not_fit(tmp_path):
+def test_dpr_projections_and_readers_are_refused(tmp_path):
     with pytest.raises(InputError, match="projection_dim is 128; only 0"):
         read_bert_config(DPR | {"projection_dim": 128}, source="somewhere")
     write_tower(tmp_path, "span_predictor.encoder")

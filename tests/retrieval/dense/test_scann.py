@@ -70,7 +70,7 @@ def test_scores_are_those_of_exact_search_in_order(source, scann) -> None:
         assert pairs == sorted(pairs)
 
 
-def test_a_query_finds_the_same_whatever_is_asked_beside_it(source, scann) -> None:
+def test_a_query_does_not_depend_on_the_batch(source, scann) -> None:
     queries = np.concatenate([source[1].query_vectors] * 2)
     together = scann.search(queries, 10)
     assert together[:300] == together[300:]
@@ -81,13 +81,13 @@ def test_a_query_finds_the_same_whatever_is_asked_beside_it(source, scann) -> No
 
 
 @pytest.mark.parametrize("k", [1, 60, 150, 5000])
-def test_k_results_whatever_k(source, scann, k) -> None:
+def test_every_k_gives_k_results(source, scann, k) -> None:
     for ranking in scann.search(source[1].query_vectors[:3], k):
         assert len(ranking.ids) == len({*ranking.ids}) == k
         assert all(0 <= row < ROWS for row in ranking.ids)
 
 
-def test_fewer_rows_in_the_leaves_than_asked_for(source) -> None:
+def test_leaves_with_fewer_than_k_rows(source) -> None:
     thrifty = ScannIndex.open(*source, settings=TREE, leaves_to_search=1)
     (ranking,) = thrifty.search(source[1].query_vectors[:1], 1000)
     assert len(ranking.ids) == 1000
@@ -143,20 +143,20 @@ def test_relative_directory(tmp_path, monkeypatch) -> None:
     assert moved.search(queries, 5) == found
 
 
-def test_a_sound_index_is_opened_and_not_trained_again(source, scann) -> None:
+def test_an_intact_index_is_not_trained_again(source, scann) -> None:
     again = ScannIndex.build(*source, settings=TREE, leaves_to_search=50)
     assert again.manifest == scann.manifest
     assert again.identity == scann.identity
 
 
-def test_identity_holds_what_was_trained_and_how_it_searches(source, scann) -> None:
+def test_identity_depends_on_training_and_search_settings(source, scann) -> None:
     identity = json.loads(scann.identity)
     assert identity["content"] == scann.manifest.content
     assert identity["scann"]["leaves"] == 141
     assert scann.identity != ScannIndex.open(*source, settings=TREE, leaves_to_search=3).identity
 
 
-def test_it_is_a_retriever(source, scann) -> None:
+def test_scann_index_is_a_retriever(source, scann) -> None:
     assert scann.passages is source[2]
     assert np.array_equal(scann.embed(["q3"]), source[1].query_vectors[3:4])
     stored = source[1].passage_vectors[[7, 5]].astype(np.float16).astype(np.float32)
@@ -171,7 +171,7 @@ def copy(source, scann, tmp_path):
     return directory, *source[1:], folder
 
 
-def test_refuses_an_index_that_is_not_there(copy) -> None:
+def test_refuses_a_missing_index(copy) -> None:
     *source, folder = copy
     with pytest.raises(InputError, match=r"holds no index.*build it first"):
         ScannIndex.open(*source, settings=ScannSettings(leaves=50))
@@ -181,7 +181,7 @@ def test_refuses_an_index_that_is_not_there(copy) -> None:
     ScannIndex.build(*source, settings=TREE)
 
 
-def test_refuses_damage_and_repairs_it(copy) -> None:
+def test_a_damaged_index_is_refused_and_rebuilt(copy) -> None:
     *source, folder = copy
     path = folder / "datapoint_to_token.npy"
     data = path.read_bytes()

@@ -136,7 +136,7 @@ def test_many_passages(tmp_path) -> None:
     check(index, bags, ordinary[:1], 1)
 
 
-def test_little_is_scored_in_full(tmp_path, monkeypatch) -> None:
+def test_few_passages_are_scored_in_full(tmp_path, monkeypatch) -> None:
     rng = np.random.default_rng(1)
     bags = random_bags(rng, 20_000)
     index = build(tmp_path, bags)
@@ -153,7 +153,7 @@ def test_little_is_scored_in_full(tmp_path, monkeypatch) -> None:
     assert 10 <= sum(scored) < 1000
 
 
-def test_a_query_finds_the_same_whatever_is_asked_beside_it(tmp_path) -> None:
+def test_a_query_does_not_depend_on_the_batch(tmp_path) -> None:
     rng = np.random.default_rng(2)
     bags = random_bags(rng, 300)
     index = build(tmp_path, bags, shard_rows=150)
@@ -165,7 +165,7 @@ def test_a_query_finds_the_same_whatever_is_asked_beside_it(tmp_path) -> None:
     assert index.search(queries[order], 9) == [together[i] for i in order]
 
 
-def test_eight_devices_find_what_one_finds(tmp_path) -> None:
+def test_eight_devices_give_the_results_of_one(tmp_path) -> None:
     rng = np.random.default_rng(3)
     bags = random_bags(rng, 530)
     one = build(tmp_path, bags, shard_rows=50)  # 11 files on 8 devices
@@ -177,7 +177,7 @@ def test_eight_devices_find_what_one_finds(tmp_path) -> None:
     assert many.search(queries[:1], 1000) == one.search(queries[:1], 1000)
 
 
-def test_a_processor_reads_the_map_itself(tmp_path) -> None:
+def test_the_memory_map_is_not_copied_on_a_cpu(tmp_path) -> None:
     index = build(tmp_path, random_bags(np.random.default_rng(4), 300), shard_rows=100)
     for part, file in zip(index.searcher.parts, index.files, strict=True):
         assert isinstance(file.array.base, np.memmap)
@@ -203,7 +203,7 @@ def test_an_interrupted_build_resumes(tmp_path, fails_at) -> None:
     assert contents(broken) == contents(whole)
 
 
-def test_a_full_disk(tmp_path, monkeypatch) -> None:
+def test_a_full_disk_is_reported(tmp_path, monkeypatch) -> None:
     usage = type("usage", (), {"free": 10})
     bags = random_bags(np.random.default_rng(6), 50)
     tokenizer = Given(bags)
@@ -246,7 +246,7 @@ def remove(path: Path) -> str:
 
 
 @pytest.mark.parametrize("harm", [flip, cut, remove])
-def test_a_damaged_file_is_refused_and_only_it_is_made_anew(built, harm) -> None:
+def test_only_a_damaged_file_is_rebuilt(built, harm) -> None:
     directory, bags = built
     whole = contents(directory)
     message = harm(directory / "tokens-00001.npy")
@@ -342,7 +342,7 @@ def test_refuses_a_vocabulary_beyond_sixteen_bits(bert) -> None:
         BagTokenizer.of(bert.tokenizer, max_length=600)
 
 
-def test_real_text_from_end_to_end(bert, tmp_path) -> None:
+def test_real_text_end_to_end(bert, tmp_path) -> None:
     """English and Python, 100 words a passage: what one takes, and what it is found by."""
     sources = (argparse, tempfile, unittest.mock)  # their explanations are long
     words = " ".join(Path(source.__file__).read_text() for source in sources).split()

@@ -57,7 +57,7 @@ def test_passages_equal_the_float64_reference(encoder, directory):
 
 
 @pytest.mark.parametrize("own_tokens", [True, False])
-def test_the_largest_entries_stay_and_the_texts_own(directory, own_tokens):
+def test_vectors_keep_the_largest_and_the_text_s_own_entries(directory, own_tokens):
     encoder = SidrEncoder.load(str(directory), top=3, own_tokens=own_tokens, **LENGTHS)
     texts, passages = small_sidr.texts(6), small_sidr.passages(6)
     for text, found in zip(texts, encoder.embed(texts), strict=True):
@@ -76,7 +76,7 @@ def test_the_largest_entries_stay_and_the_texts_own(directory, own_tokens):
     np.testing.assert_array_equal(sparse.ids[sparse.values == 0], DIMENSION)
 
 
-def test_a_vector_does_not_depend_on_its_company(encoder):
+def test_a_vector_does_not_depend_on_the_batch(encoder):
     texts, passages = small_sidr.texts(40), small_sidr.passages(40)
     order = np.random.default_rng(5).permutation(40)
     whole, sparse = encoder.embed(texts), encoder.embed_passages(passages)
@@ -95,7 +95,7 @@ def test_no_texts(encoder):
     assert encoder.embed_passages([]).ids.shape == (0, encoder.entries)
 
 
-def test_eight_devices_give_what_one_gives(directory, encoder):
+def test_eight_devices_give_the_vectors_of_one(directory, encoder):
     texts = small_sidr.texts(20)
     spread = SidrEncoder.load(
         str(directory), top=DIMENSION, mesh=jax.make_mesh((8,), ("data",)), **LENGTHS
@@ -127,7 +127,7 @@ def test_sets_of_tokens(encoder):
     assert set(np.unique(found)) == {0.0, 1.0}
 
 
-def test_the_identity_is_of_all_that_matters(directory, encoder, tmp_path):
+def test_identity_depends_on_all_that_determines_vectors(directory, encoder, tmp_path):
     def identity(spec=directory, **changes):
         settings = {"top": DIMENSION, **LENGTHS, **changes}
         return SidrEncoder.load(str(spec), **settings).identity
@@ -151,7 +151,7 @@ def test_the_identity_is_of_all_that_matters(directory, encoder, tmp_path):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_towers_are_read_back_as_they_were_written(tmp_path, shared):
+def test_towers_are_read_back_unchanged(tmp_path, shared):
     bert, module, params = small_sidr.parts(tmp_path, shared=shared)
     path = write_towers(tmp_path / "out", module, params, begun_with=bert)
     read, found = load_towers(path, dtype=FLOAT32)
@@ -201,7 +201,7 @@ def _other_first(path: Path) -> None:
         (lambda path: shutil.rmtree(path / "passage"), "config.json"),
     ],
 )
-def test_damage_is_told(directory, tmp_path, harm, said):
+def test_damaged_checkpoints_are_refused(directory, tmp_path, harm, said):
     path = shutil.copytree(directory, tmp_path / "harmed")
     harm(path)
     with pytest.raises(InputError, match=said):
@@ -218,6 +218,6 @@ def test_damage_is_told(directory, tmp_path, harm, said):
         ({"top": 2, "batch_tokens": 0}, "batch_tokens is 0"),
     ],
 )
-def test_settings_that_will_not_do(directory, settings, said):
+def test_invalid_settings_are_refused(directory, settings, said):
     with pytest.raises(InputError, match=said):
         SidrEncoder.load(str(directory), **{**LENGTHS, **settings})

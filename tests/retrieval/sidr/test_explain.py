@@ -48,7 +48,7 @@ def test_the_terms_add_up_to_the_score(encoder, bags, vectors, search):
                     assert term.query == 1 and term.in_query
 
 
-def test_weights_are_those_of_float64(encoder, bags, where):
+def test_weights_equal_float64(encoder, bags, where):
     """Of late search: the largest entries and the text's own, which the networks give."""
     index = SidrIndex.make(encoder, Corpus(), bags)
     question, passage = QUESTIONS[0], Corpus().rows[7]
@@ -68,7 +68,7 @@ def test_weights_are_those_of_float64(encoder, bags, where):
         np.testing.assert_allclose(pair, want[name], rtol=1e-4)
 
 
-def test_texts_count_as_far_as_they_are_read(encoder, bags):
+def test_tokens_beyond_the_length_limit_have_no_terms(encoder, bags):
     """query_length is 16: the tokens of a question behind it are none of its own."""
     index = SidrIndex.make(encoder, Corpus(), bags, search="beta")
     long = " ".join(["cat"] * 14 + ["rome"])
@@ -77,7 +77,7 @@ def test_texts_count_as_far_as_they_are_read(encoder, bags):
     assert not any(term.in_query for term in match.terms if term.token == "rome")
 
 
-def test_no_term_at_all(encoder, vectors):
+def test_texts_without_common_tokens_have_no_terms(encoder, vectors):
     """T(q) of words that do not count is empty: alpha search scores 0 for every passage."""
     index = SidrIndex.make(encoder, Corpus(), vectors, search="alpha")
     (match,) = explain(index, "the a cat unheard", [3])

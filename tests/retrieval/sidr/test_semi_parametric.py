@@ -117,9 +117,7 @@ def test_late_search_by_brute_force(encoder, bags, m, k):
     assert [len(one.ids) for one in found] == [min(k, COUNT)] * len(QUESTIONS)
 
 
-def test_late_search_of_everything_is_parametric_up_to_how_vectors_are_stored(
-    encoder, bags, vectors
-):
+def test_late_search_of_all_passages_equals_parametric_up_to_float16(encoder, bags, vectors):
     """The same passages score the same but for float16: 11 bits, so 2^-11 of a sum of positives."""
     late_index = SidrIndex.make(encoder, Corpus(), bags, m=COUNT)
     whole = SidrIndex.make(encoder, Corpus(), vectors, search="parametric")
@@ -133,13 +131,13 @@ def test_late_search_of_everything_is_parametric_up_to_how_vectors_are_stored(
         np.testing.assert_allclose(one.scores, [stored[row] for row in one.ids], rtol=2**-11 + 1e-6)
 
 
-def test_late_search_helps_only_where_it_looks(encoder, bags):
+def test_late_search_with_small_m_differs_from_parametric(encoder, bags):
     """With m below the corpus it is not the parametric search: else this test's corpus is idle."""
     some, all_ = (SidrIndex.make(encoder, Corpus(), bags, m=m) for m in (3, COUNT))
     assert some.search_texts(QUESTIONS, 3) != all_.search_texts(QUESTIONS, 3)
 
 
-def test_a_ranking_does_not_depend_on_its_company(encoder, bags, vectors):
+def test_a_ranking_does_not_depend_on_the_batch(encoder, bags, vectors):
     for search, index in (("late", bags), ("beta", bags), ("alpha", vectors)):
         whole = SidrIndex.make(encoder, Corpus(), index, search=search)
         together = whole.search_texts(QUESTIONS, 5)
@@ -162,7 +160,7 @@ def test_each_passage_is_embedded_once(encoder, bags):
     assert index.vectors.embedded == len(rows | again)
 
 
-def test_few_vectors_are_kept_where_few_may_be(encoder):
+def test_the_vector_cache_evicts_the_least_recently_used(encoder):
     queries = encoder.embed(QUESTIONS[:2])
     unlimited = PassageVectors(encoder, Corpus())
     small = PassageVectors(encoder, Corpus(), limit=3)
@@ -184,7 +182,7 @@ def test_equal_passages_are_in_the_order_of_rows(encoder, bags):
     assert found.ids == (3, 8, 9) and len(set(found.scores)) == 1
 
 
-def test_the_identity_is_of_all_that_matters(encoder, bags, vectors, where):
+def test_identity_depends_on_all_that_determines_results(encoder, bags, vectors, where):
     def identity(encoder=encoder, index=bags, **settings):
         return SidrIndex.make(encoder, Corpus(), index, **settings).identity
 
@@ -220,13 +218,13 @@ def test_another_encoder_over_the_same_tokens(encoder, bags, vectors):
         ("gamma", "bags", "search is 'gamma'; allowed are late, beta"),
     ],
 )
-def test_what_does_not_go_together(encoder, bags, vectors, search, over, said):
+def test_incompatible_searches_and_indexes_are_refused(encoder, bags, vectors, search, over, said):
     index = {"bags": bags, "vectors": vectors}[over]
     with pytest.raises(InputError, match=said):
         SidrIndex.make(encoder, Corpus(), index, search=search)
 
 
-def test_more_than_late_search_orders_is_refused(encoder, bags):
+def test_m_below_one_and_k_above_m_are_refused(encoder, bags):
     with pytest.raises(InputError, match="m is 0"):
         SidrIndex.make(encoder, Corpus(), bags, m=0)
     index = SidrIndex.make(encoder, Corpus(), bags, m=4)

@@ -116,7 +116,7 @@ def test_more_ties_than_candidates(tmp_path, monkeypatch) -> None:
     check(index, ids, values, np.ones((3, V), np.float32), 20)
 
 
-def test_eight_devices_and_company_change_nothing(tmp_path) -> None:
+def test_devices_and_batch_change_nothing(tmp_path) -> None:
     rng = np.random.default_rng(1)
     ids, values = entries(rng, 301)
     one = build(tmp_path, ids, values, shard_rows=70)
@@ -167,7 +167,7 @@ def test_an_interrupted_build_resumes(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("at", "number"), [("values", np.nan), ("values", -1), ("values", 1e6), ("ids", V)]
 )
-def test_refuses_bad_entries(tmp_path, at, number) -> None:
+def test_invalid_entries_are_refused(tmp_path, at, number) -> None:
     ids, values = entries(np.random.default_rng(4), 20)
     values[7] = 1
     ids[7] = np.arange(L)
@@ -176,7 +176,7 @@ def test_refuses_bad_entries(tmp_path, at, number) -> None:
         build(tmp_path, ids, values)
 
 
-def test_refusals(tmp_path) -> None:
+def test_invalid_queries_and_indexes_are_refused(tmp_path) -> None:
     ids, values = entries(np.random.default_rng(5), 20)
     index = build(tmp_path / "i", ids, values)
     with pytest.raises(InputError, match=r"encoder.model: the index has 'given', this run has 'x'"):

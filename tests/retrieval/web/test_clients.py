@@ -74,11 +74,11 @@ def test_searxng_asks_for_pages_until_there_are_enough() -> None:
         (7, False, ""),
     ],
 )
-def test_plain_text(given_text, tags, expected) -> None:
+def test_html_becomes_plain_text(given_text, tags, expected) -> None:
     assert plain(given_text, tags=tags) == expected
 
 
-def test_what_is_usable() -> None:
+def test_usable_pages_have_address_and_text_once() -> None:
     pages = [
         WebPage("", "t", "s"),
         WebPage("u", "", ""),
@@ -93,7 +93,7 @@ def test_what_is_usable() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.tuples(*[st.text()] * 3), st.tuples(*[st.text()] * 3))
-def test_rows_are_of_the_content(one, other) -> None:
+def test_rows_depend_on_content(one, other) -> None:
     one, other = (WebPage(*(plain(text) for text in texts)) for texts in (one, other))
     assert (row_of(one) == row_of(other)) == (one == other)
     assert 0 <= row_of(one) < 2**63
@@ -109,7 +109,7 @@ def test_the_id_of_a_passage_is_its_address() -> None:
             row_in(wrong)
 
 
-def test_brave_takes_fifty_words_and_four_hundred_characters() -> None:
+def test_brave_queries_are_cut_to_50_words_and_400_characters() -> None:
     assert shortened(" a \n b ") == "a b"
     assert shortened("ab " * 60) == " ".join(["ab"] * 50)
     assert shortened("x" * 500) == "x" * 400
@@ -144,14 +144,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_may_pass_is_tried_again(fault) -> None:
+def test_transient_failures_are_retried(fault) -> None:
     with serving(lambda handler, number, asked: number < 3 and FAULTS[fault](handler)) as server:
         assert len(brave_client(server).search("rome", 3)) == 3
         assert len(server.asked) == 4
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_what_does_not_pass_stops_the_run_after_the_patience(fault) -> None:
+def test_lasting_failures_stop_the_run_after_the_patience(fault) -> None:
     with serving(lambda handler, number, asked: FAULTS[fault](handler)) as server:
         began = time.monotonic()
         with pytest.raises(EngineDown, match="run the same command again") as caught:
@@ -160,7 +160,7 @@ def test_what_does_not_pass_stops_the_run_after_the_patience(fault) -> None:
     assert not isinstance(caught.value, InputError) and KEY not in str(caught.value)
 
 
-def test_an_answer_that_takes_too_long() -> None:
+def test_slow_responses_time_out() -> None:
     def slow(handler, number, asked):
         time.sleep(0.3 if number == 0 else 0)
 
@@ -169,14 +169,14 @@ def test_an_answer_that_takes_too_long() -> None:
         assert len(server.asked) == 2
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_server_stops_the_run() -> None:
     with serving() as server:
         pass
     with pytest.raises(EngineDown, match="ConnectError"):
         brave_client(server, patience=0.05).search("rome", 3)
 
 
-def test_a_spent_plan_is_not_waited_for() -> None:
+def test_an_exhausted_plan_is_not_retried() -> None:
     """Of second and month, the month has nothing left, and begins anew in 16 days."""
 
     def spent(handler, number, asked):
@@ -201,7 +201,7 @@ def test_a_spent_plan_is_not_waited_for() -> None:
         (422, {"error": {"meta": {"pad": "." * 999, "loc": ["header", "x-subscription-token"]}}}),
     ],
 )
-def test_what_no_query_would_get_stops_the_run_at_once(status, body) -> None:
+def test_refusals_of_any_query_stop_the_run_at_once(status, body) -> None:
     with serving(lambda handler, number, asked: handler.send(status, body)) as server:
         with pytest.raises(SearchRefusedError, match=rf"refuses \({status}\).*key") as caught:
             brave_client(server).search("rome", 3)
@@ -209,7 +209,7 @@ def test_what_no_query_would_get_stops_the_run_at_once(status, body) -> None:
     assert isinstance(caught.value, EngineDown) and isinstance(caught.value, InputError)
 
 
-def test_the_key_is_in_no_message() -> None:
+def test_no_message_contains_the_key() -> None:
     def echo(handler, number, asked):
         return handler.send(401, {"headers": dict(handler.headers)})
 
@@ -219,7 +219,7 @@ def test_the_key_is_in_no_message() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 414, 422])
-def test_a_query_at_fault_is_its_own_error(status) -> None:
+def test_a_refused_query_is_an_error_of_that_query(status) -> None:
     body = brave_error(status, "VALIDATION", "Unable to validate request parameter(s)")
     with serving(lambda handler, number, asked: handler.send(status, body)) as server:
         with pytest.raises(InputError, match=rf"refuses \({status}\).*VALIDATION.*this query") as e:
@@ -228,7 +228,7 @@ def test_a_query_at_fault_is_its_own_error(status) -> None:
     assert not isinstance(e.value, EngineDown)
 
 
-def test_results_without_what_a_page_needs_are_left_out() -> None:
+def test_results_without_required_fields_are_dropped() -> None:
     answer = brave("rome", 4)
     results = answer["web"]["results"]
     del results[0]["url"], results[1]["title"], results[1]["description"]
@@ -239,7 +239,7 @@ def test_results_without_what_a_page_needs_are_left_out() -> None:
     assert [(page.url[-1], page.title) for page in found] == [("2", ""), ("3", "rome 3")]
 
 
-def test_searxng_without_json_says_what_to_set() -> None:
+def test_searxng_without_json_names_the_setting() -> None:
     with (
         serving(lambda handler, number, asked: handler.send(403, b"<h1>Forbidden</h1>")) as server,
         pytest.raises(SearchRefusedError, match=r"\(403\).*settings.yml.*formats: \[html, json\]"),
@@ -247,7 +247,7 @@ def test_searxng_without_json_says_what_to_set() -> None:
         searxng_client(server).search("rome", 3)
 
 
-def test_searxng_whose_engines_are_silent_has_not_found_nothing() -> None:
+def test_searxng_without_responding_engines_is_an_error() -> None:
     silent = searxng("nothing", 1) | {"unresponsive_engines": [["x", "Suspended: CAPTCHA"]]}
     with serving(lambda handler, number, asked: handler.send(200, silent)) as server:
         with pytest.raises(EngineDown, match="Suspended: CAPTCHA"):
@@ -258,7 +258,7 @@ def test_searxng_whose_engines_are_silent_has_not_found_nothing() -> None:
         assert len(searxng_client(server).search("rome", 3)) == 3
 
 
-def test_the_rate_holds_for_all_threads() -> None:
+def test_the_rate_limits_all_threads_together() -> None:
     with serving() as server:
         client = brave_client(server, rate=50.0)
         threads = [threading.Thread(target=client.search, args=(f"q{i}", 1)) for i in range(8)]
@@ -270,7 +270,7 @@ def test_the_rate_holds_for_all_threads() -> None:
     assert times[-1] - times[0] >= 7 / 50 - 0.02  # seven spaces of 20 ms; arrivals jitter a little
 
 
-def test_one_threads_pause_is_everyones() -> None:
+def test_a_requested_pause_applies_to_all_threads() -> None:
     def limited(handler, number, asked):
         return number == 0 and handler.send(429, {}, Retry_After="0.3")
 
@@ -287,13 +287,13 @@ def test_one_threads_pause_is_everyones() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:80", "ftp://x", "http://", "https://me:pw@x.org"])
-def test_addresses(url) -> None:
+def test_invalid_addresses_are_refused(url) -> None:
     with pytest.raises(InputError, match="address") as caught:
         SearxngClient(url, rate=1.0, timeout=1.0, patience=1.0)
     assert ":pw" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [{"rate": 0.0}, {"timeout": 0.0}, {"patience": -1.0}])
-def test_numbers_out_of_range(wrong) -> None:
+def test_numbers_out_of_range_are_refused(wrong) -> None:
     with pytest.raises(InputError, match="and rate "):
         SearxngClient("http://x", **({"rate": 1.0, "timeout": 1.0, "patience": 1.0} | wrong))

@@ -32,7 +32,7 @@ def opened(cache, server, **settings):
     return Web(**(options | settings)).open(None, cache)
 
 
-def test_it_is_a_text_retriever(tmp_path) -> None:
+def test_web_index_is_a_text_retriever(tmp_path) -> None:
     with serving() as server:
         web = opened(tmp_path, server)
         assert isinstance(web, TextRetriever) and not len(web.passages)
@@ -54,7 +54,7 @@ def test_it_is_a_text_retriever(tmp_path) -> None:
     assert sorted(server.asked) == ["nothing", "oslo", "rome"]
 
 
-def test_nothing_is_asked_twice_and_everything_is_there_offline(tmp_path) -> None:
+def test_stored_searches_are_reused_and_available_offline(tmp_path) -> None:
     with serving() as server:
         web = opened(tmp_path, server)
         assert server.asked == []  # opening asks nobody
@@ -71,7 +71,7 @@ def test_nothing_is_asked_twice_and_everything_is_there_offline(tmp_path) -> Non
         alone.search_texts(["rome", "oslo", "paris", "oslo"], 4)
 
 
-def test_offline_needs_no_key_but_a_search(tmp_path, monkeypatch) -> None:
+def test_a_missing_key_and_offline_without_searches_are_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("BRAVE_API_KEY")
     with pytest.raises(InputError, match=r"BRAVE_API_KEY holds no key for Brave.*offline=True"):
         Web().open(None, tmp_path)
@@ -83,7 +83,7 @@ def test_offline_needs_no_key_but_a_search(tmp_path, monkeypatch) -> None:
     assert "two words" not in str(caught.value)
 
 
-def test_blank_queries_ask_nobody(tmp_path) -> None:
+def test_blank_queries_send_no_request(tmp_path) -> None:
     with serving() as server:
         assert opened(tmp_path, server).search_texts(["", " \n"], 3) == [NONE, NONE]
         assert opened(tmp_path, server).search_texts([], 3) == []
@@ -91,7 +91,7 @@ def test_blank_queries_ask_nobody(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("k", [0, -1, 5])
-def test_k(tmp_path, k) -> None:
+def test_k_above_count_is_refused(tmp_path, k) -> None:
     with serving() as server:
         with pytest.raises(InputError, match=rf"k is {k}, but a search requests 4"):
             opened(tmp_path, server).search_texts(["rome"], k)
@@ -106,7 +106,7 @@ def test_searxng(tmp_path) -> None:
     assert (tmp_path / "web" / "searxng.sqlite").is_file()
 
 
-def test_identity_tells_what_determines_results_and_no_key(tmp_path) -> None:
+def test_identity_depends_on_settings_but_not_on_the_key(tmp_path) -> None:
     with serving() as server:
         one = opened(tmp_path, server)
         same = opened(tmp_path, server, rate=7.0, concurrency=1, patience=1.0, timeout=1.0)
@@ -124,7 +124,7 @@ def test_identity_tells_what_determines_results_and_no_key(tmp_path) -> None:
         assert path.is_dir() or KEY.encode() not in path.read_bytes()
 
 
-def test_many_at_once_but_not_more_than_allowed(tmp_path) -> None:
+def test_concurrent_requests_are_limited(tmp_path) -> None:
     def slow(handler, number, asked):
         time.sleep(0.02)
 
@@ -152,7 +152,7 @@ def test_faults_change_no_result(tmp_path) -> None:
         assert opened(tmp_path / "well", server).search_texts(queries, 4) == found
 
 
-def test_a_crash_loses_nothing_that_came_back(tmp_path) -> None:
+def test_a_crash_keeps_returned_searches(tmp_path) -> None:
     def dies(handler, number, asked):
         return number >= 5 and handler.send(503, b"")
 
@@ -167,7 +167,7 @@ def test_a_crash_loses_nothing_that_came_back(tmp_path) -> None:
     assert sorted(server.asked[-4:] + answered) == queries  # each answered once
 
 
-def test_an_interrupt_loses_nothing_that_came_back(tmp_path, monkeypatch) -> None:
+def test_an_interrupt_keeps_returned_searches(tmp_path, monkeypatch) -> None:
     keep, kept = WebCache.keep, []
 
     def interrupted(self, source, edition, query, pages):
@@ -196,7 +196,7 @@ def test_a_refused_key_stops_at_once(tmp_path, monkeypatch) -> None:
         assert len(server.asked) < 10  # what was under way, and no more
 
 
-def test_a_refused_query_is_asked_once_and_spares_the_others(tmp_path) -> None:
+def test_a_refused_query_is_sent_once_and_others_succeed(tmp_path) -> None:
     def refuses(handler, number, asked):
         return asked["q"] == "bad" and handler.send(422, brave_error(422, "VALIDATION", "no"))
 
@@ -233,7 +233,7 @@ def test_editions(tmp_path, monkeypatch) -> None:
         assert at(99).identity == second.identity
 
 
-def test_what_another_process_stored_first_stays(tmp_path) -> None:
+def test_the_first_process_to_store_a_search_wins(tmp_path) -> None:
     one, two = (WebCache(tmp_path / "web.sqlite") for _ in range(2))
     edition = one.edition("{}", fresh_after_days=0, offline=False)
     assert two.edition("{}", fresh_after_days=0, offline=False) == edition
@@ -297,7 +297,7 @@ def test_damaged_files(tmp_path) -> None:
             web.passages.get(found.ids)
 
 
-def test_a_full_disk_stops_and_nothing_is_asked_again(tmp_path, monkeypatch) -> None:
+def test_a_full_disk_stops_the_run_without_repeating_requests(tmp_path, monkeypatch) -> None:
     put = Store.put
 
     def full(self, operation, identity, values):
@@ -313,7 +313,7 @@ def test_a_full_disk_stops_and_nothing_is_asked_again(tmp_path, monkeypatch) -> 
         assert len(web.search_texts(["a", "b", "c"], 2)) == 3
 
 
-def test_the_plan_is_told_without_asking(tmp_path) -> None:
+def test_the_plan_sends_no_request(tmp_path) -> None:
     with serving() as server:
         settings = Web(url=server.url)
         assert not settings.gives_vectors
@@ -342,6 +342,6 @@ def test_the_plan_is_told_without_asking(tmp_path) -> None:
         ({"url": "x.org"}, "not a server's address"),
     ],
 )
-def test_bad_settings(wrong, said) -> None:
+def test_invalid_settings_are_refused(wrong, said) -> None:
     with pytest.raises(InputError, match=said):
         Web(**wrong)

@@ -131,7 +131,7 @@ def test_both_forms_give_the_same_index(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("write", [parquet, npy])
-def test_any_run_of_rows(tmp_path, write) -> None:
+def test_any_range_of_rows_can_be_read(tmp_path, write) -> None:
     every = write(tmp_path / "source")
     published = open_published(tmp_path / "source")
     assert (published.count, published.dimension) == (55, D)
@@ -142,7 +142,7 @@ def test_any_run_of_rows(tmp_path, write) -> None:
 
 @pytest.mark.parametrize("write", [parquet, npy])
 @pytest.mark.parametrize("after", [1, 6, 12])
-def test_an_interrupted_import_goes_on(tmp_path, write, after, monkeypatch) -> None:
+def test_an_interrupted_import_resumes(tmp_path, write, after, monkeypatch) -> None:
     every = write(tmp_path / "source")
     options = {"dimension": D, "shard_rows": 20, "chunk_rows": 4}
     import_published(tmp_path / "source", tmp_path / "whole", **options)
@@ -177,7 +177,7 @@ def test_an_interrupted_import_goes_on(tmp_path, write, after, monkeypatch) -> N
         )
 
 
-def test_only_what_is_damaged_is_imported_again(tmp_path) -> None:
+def test_only_damaged_files_are_imported_again(tmp_path) -> None:
     every = npy(tmp_path / "source")
     options = {"dimension": D, "shard_rows": 20}
     import_published(tmp_path / "source", tmp_path / "to", **options)
@@ -203,7 +203,7 @@ def test_another_source_is_refused(tmp_path) -> None:
         import_published(tmp_path / "source", tmp_path / "full", dimension=D)
 
 
-def test_the_fingerprint_sees_both_ends(tmp_path) -> None:
+def test_the_fingerprint_covers_both_ends_of_a_file(tmp_path) -> None:
     (tmp_path / "source").mkdir()
     path = tmp_path / "source" / "a.npy"
     path.write_bytes(bytes(5 << 20))
@@ -223,7 +223,7 @@ def refused(tmp_path, said, dimension=D):
 
 
 @pytest.mark.parametrize("write", [parquet, npy])
-def test_another_models_vectors(tmp_path, write) -> None:
+def test_vectors_of_another_model_are_refused(tmp_path, write) -> None:
     write(tmp_path / "source")
     refused(tmp_path, "have 8 numbers, and the encoder of questions makes 768", dimension=768)
     assert not (tmp_path / "to").exists()
@@ -231,7 +231,7 @@ def test_another_models_vectors(tmp_path, write) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e6])
 @pytest.mark.parametrize("write", [parquet, npy])
-def test_vectors_that_are_not_finite(tmp_path, write, bad, monkeypatch) -> None:
+def test_non_finite_vectors_are_refused(tmp_path, write, bad, monkeypatch) -> None:
     make = vectors_of
 
     def with_bad(count, *args, **kwargs):
@@ -244,7 +244,7 @@ def test_vectors_that_are_not_finite(tmp_path, write, bad, monkeypatch) -> None:
     refused(tmp_path, r"passage '42' \(row 41\) is not finite in float16")
 
 
-def test_vectors_of_different_lengths(tmp_path) -> None:
+def test_vectors_of_different_lengths_are_refused(tmp_path) -> None:
     (tmp_path / "source").mkdir()
     vectors = [list(v) for v in vectors_of(20)]
     vectors[13] = vectors[13][:5]
@@ -259,7 +259,7 @@ def test_vectors_of_different_lengths(tmp_path) -> None:
     refused(tmp_path, r"row 13 .* has nan numbers")
 
 
-def test_shards_of_different_lengths(tmp_path) -> None:
+def test_shards_of_different_dimensions_are_refused(tmp_path) -> None:
     parquet(tmp_path / "source", (20,))
     other = table(texts_of(5, 20), vectors_of(5, 6))
     pq.write_table(other, tmp_path / "source" / "z.parquet")
@@ -271,7 +271,7 @@ def test_shards_of_different_lengths(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["id", "text", "title", "embeddings"])
-def test_a_missing_column(tmp_path, name) -> None:
+def test_a_missing_column_is_refused(tmp_path, name) -> None:
     (tmp_path / "source").mkdir()
     whole = table(texts_of(5), vectors_of(5)).drop_columns([name])
     pq.write_table(whole, tmp_path / "source" / "a.parquet")
@@ -279,7 +279,7 @@ def test_a_missing_column(tmp_path, name) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.int64()), pa.float32()], ids=str)
-def test_a_column_of_another_type(tmp_path, kind) -> None:
+def test_a_column_of_another_type_is_refused(tmp_path, kind) -> None:
     (tmp_path / "source").mkdir()
     whole = table(texts_of(5), vectors_of(5)).drop_columns(["embeddings"])
     whole = whole.append_column("embeddings", pa.nulls(5, kind))
@@ -288,7 +288,7 @@ def test_a_column_of_another_type(tmp_path, kind) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.999])
-def test_a_parquet_file_cut_short(tmp_path, keep) -> None:
+def test_a_truncated_parquet_file_is_refused(tmp_path, keep) -> None:
     parquet(tmp_path / "source")
     path = tmp_path / "source" / "train-00001-of-00002.parquet"
     data = path.read_bytes()
@@ -296,7 +296,7 @@ def test_a_parquet_file_cut_short(tmp_path, keep) -> None:
     refused(tmp_path, "train-00001.*cut short or damaged")
 
 
-def test_a_parquet_file_damaged_inside(tmp_path) -> None:
+def test_a_damaged_parquet_file_is_refused(tmp_path) -> None:
     parquet(tmp_path / "source")
     path = tmp_path / "source" / "train-00000-of-00002.parquet"
     data = bytearray(path.read_bytes())
@@ -306,13 +306,13 @@ def test_a_parquet_file_damaged_inside(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("rows", [54, 56])
-def test_counts_that_do_not_match(tmp_path, rows) -> None:
+def test_mismatched_counts_are_refused(tmp_path, rows) -> None:
     npy(tmp_path / "source", rows=texts_of(rows))
     refused(tmp_path, "there are 55 vectors and (more|only 54) passages")
     assert not (tmp_path / "to" / "passages").exists()
 
 
-def test_ids_in_another_order(tmp_path) -> None:
+def test_ids_in_another_order_are_refused(tmp_path) -> None:
     npy(tmp_path / "source", ids=np.r_[1:20, 21, 20, 22:56].astype(str))
     refused(tmp_path, "row 20 of .* is passage '20', and of ids.npy '21'")
     np.save(tmp_path / "source" / "ids.npy", np.arange(54))
@@ -320,7 +320,7 @@ def test_ids_in_another_order(tmp_path) -> None:
     refused(tmp_path, "must hold 55 ids")
 
 
-def test_arrays_that_are_none(tmp_path) -> None:
+def test_invalid_arrays_are_refused(tmp_path) -> None:
     npy(tmp_path / "source")
     path = tmp_path / "source" / "vectors-10.npy"
     data = path.read_bytes()
@@ -342,20 +342,20 @@ def test_arrays_that_are_none(tmp_path) -> None:
         (b"", "only 0 passages"),
     ],
 )
-def test_tables_that_are_none(tmp_path, data, said) -> None:
+def test_invalid_tables_are_refused(tmp_path, data, said) -> None:
     npy(tmp_path / "source")
     (tmp_path / "source" / "psgs_w100.tsv").write_bytes(data)
     refused(tmp_path, said)
 
 
-def test_a_zipped_table_cut_short(tmp_path) -> None:
+def test_a_truncated_gzip_table_is_refused(tmp_path) -> None:
     npy(tmp_path / "source", zipped=True)
     path = tmp_path / "source" / "psgs_w100.tsv.gz"
     path.write_bytes(path.read_bytes()[:-20])
     refused(tmp_path, "damaged or cut short after row")
 
 
-def test_folders_that_are_none(tmp_path) -> None:
+def test_folders_without_published_files_are_refused(tmp_path) -> None:
     refused(tmp_path, "is no folder")
     (tmp_path / "source").mkdir()
     refused(tmp_path, "has 0 parquet, 0 npy and 0 tsv files")
@@ -369,7 +369,7 @@ def test_folders_that_are_none(tmp_path) -> None:
     refused(tmp_path, "have no rows")
 
 
-def test_duplicate_ids(tmp_path) -> None:
+def test_duplicate_ids_are_refused(tmp_path) -> None:
     npy(tmp_path / "source", rows=[*texts_of(54), *texts_of(1)])
     refused(tmp_path, "'1' is the id of rows 1 and 55")
 
@@ -420,7 +420,7 @@ def test_nearest_and_largest_product_agree_on_unit_vectors_only(tmp_path) -> Non
         assert (found["l2"] == found["inner_product"]) == unit
 
 
-def test_identity_tells_index_and_question_encoder(tmp_path) -> None:
+def test_identity_includes_index_and_question_encoder(tmp_path) -> None:
     _, index = imported(tmp_path, metric="l2")
     told = json.loads(index.identity)
     assert told["index"]["exact"] == "l2" and "vectors" in told["questions"]
@@ -460,13 +460,13 @@ def test_settings(tmp_path, monkeypatch, exact) -> None:
     assert repaired.open(None, tmp_path).identity == index.identity
 
 
-def test_without_pyarrow(tmp_path, monkeypatch) -> None:
+def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch) -> None:
     parquet(tmp_path / "source")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     refused(tmp_path, "pip install pyarrow")
 
 
-def test_the_question_encoder_is_dprs(tmp_path) -> None:
+def test_the_default_question_encoder_is_dpr(tmp_path) -> None:
     encoder = wiki_dpr.dpr_questions()
     assert (encoder.pooling, encoder.normalise, encoder.query_checkpoint) == ("cls", False, "")
     assert "question_encoder" in encoder.checkpoint and WikiDpr().encoder == encoder

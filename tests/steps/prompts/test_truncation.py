@@ -145,14 +145,14 @@ def test_the_best_stay_whole_and_the_last_is_cut_after_a_word(
 
 
 @pytest.mark.parametrize("truncate, tokens", [(True, 7), (False, 19)])
-def test_where_not_a_word_fits_the_error_stays(one_a_byte, tmp_path, truncate, tokens):
+def test_if_no_word_fits_the_error_remains(one_a_byte, tmp_path, truncate, tokens):
     model = SmallModel(one_a_byte, 9)
     reader = Reader(template_file(tmp_path, chat=False), answer_tokens=3, truncate=truncate)
     with pytest.raises(InputError, match=f"prompt of {tokens} tokens and 3 new .* model's 9:"):
         ask(model, BEST, reader)
 
 
-def test_an_answer_without_passages_is_left_to_the_model(one_a_byte, tmp_path):
+def test_prompts_without_passages_are_not_cut(one_a_byte, tmp_path):
     reader = Reader(template_file(tmp_path, chat=False), answer_tokens=3, truncate=True)
     model = SmallModel(one_a_byte, 8)
     assert ask(model, [], reader) == {} and model.prompts == ["|Who?"]
@@ -160,7 +160,7 @@ def test_an_answer_without_passages_is_left_to_the_model(one_a_byte, tmp_path):
         ask(SmallModel(one_a_byte, 7), [], reader)
 
 
-def test_titles_and_layout_stay(one_a_byte):
+def test_titles_and_layout_are_kept(one_a_byte):
     whole = [Passage("1", "Rome", "is old"), Passage("2", "Oslo", "is cold in winter")]
     reader = Reader("dtr", answer_tokens=3, truncate=True)
     room = encoder_of(SmallModel(one_a_byte, 1000)).left(
@@ -277,7 +277,7 @@ def test_only_passages_are_cut_and_no_more_than_needed(one_a_byte, tmp_path, cha
     check()
 
 
-def test_an_own_pseudo_context_is_cut_too(one_a_byte):
+def test_a_generated_pseudo_context_is_cut_too(one_a_byte):
     def said(prompt, settings):
         return "word " * 100 if "encyclopedic" in prompt else "ok"
 
@@ -296,7 +296,7 @@ def test_an_own_pseudo_context_is_cut_too(one_a_byte):
     assert cut["tokens_cut"] % len("word ") == 0 and "truncated" not in trace
 
 
-def test_room_is_what_the_engine_will_find(one_a_byte):
+def test_the_room_equals_the_engine_s(one_a_byte):
     tool = LanguageModelTool(SmallModel(one_a_byte, 50))
     assert tool.room("abc", max_new_tokens=7) == 40
     chat = (Message("user", "Hi"),)
@@ -434,7 +434,7 @@ def test_the_error_names_question_tokens_and_limit(
 REFUSAL = "This model's maximum context length is 90 tokens, your request has 231 input tokens"
 
 
-def test_a_chat_servers_own_words_stand_beside_the_question(small_run, tmp_path):
+def test_a_chat_server_s_error_is_recorded_with_the_question(small_run, tmp_path):
     def refuse(handler, number, body):
         handler.send(400, {"error": {"message": REFUSAL}})
 

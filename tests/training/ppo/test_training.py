@@ -78,7 +78,7 @@ def lines(directory: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_training_that_broke_off_goes_on_to_the_bit(student: Student, tmp_path: Path) -> None:
+def test_a_resumed_training_ends_in_the_same_bits(student: Student, tmp_path: Path) -> None:
     first, second = Asked(), Asked(breaks_at=3, broken=RuntimeError("the reader is gone"))
     whole = ppo.train(SOME, student, first, HOW, tmp_path / "whole")
     with pytest.raises(RuntimeError, match="the reader is gone"):
@@ -124,7 +124,7 @@ def rollouts(student: Student, score: float = 1.0) -> tuple[Any, Any, Any]:
 ROWS = np.array([0, 1], np.int32)
 
 
-def test_at_first_the_ratio_is_one(student: Student) -> None:
+def test_the_initial_ratio_is_one(student: Student) -> None:
     functions, state, judged = rollouts(student)
     _, figures = functions.update(state, judged, ROWS)
     assert float(figures["clip_fraction"]) == 0
@@ -136,7 +136,7 @@ def test_at_first_the_ratio_is_one(student: Student) -> None:
 
 
 @pytest.mark.slow
-def test_without_advantages_the_policy_stays(student: Student) -> None:
+def test_without_advantages_the_policy_does_not_change(student: Student) -> None:
     how = HOW.__class__(**{**vars(HOW), "entropy_weight": 0.0})
     functions = make_step(student.module, how)
     _, _, judged = rollouts(student, score=0.0)
@@ -174,7 +174,7 @@ def test_padding_changes_nothing(student: Student) -> None:
         np.testing.assert_array_equal(np.asarray(mine)[there], np.asarray(with_junk)[there])
 
 
-def test_a_policy_that_moved_too_far_is_left_alone(student: Student, tmp_path: Path) -> None:
+def test_updates_beyond_the_kl_limit_are_skipped(student: Student, tmp_path: Path) -> None:
     functions, state, judged = rollouts(student)
     # as if it had been 3 nats less sure of every token: e^3 - 1 - 3 = 16.1 nats, over 0.9
     far = judged._replace(logprobs=judged.logprobs - 3)
@@ -189,7 +189,7 @@ def test_a_policy_that_moved_too_far_is_left_alone(student: Student, tmp_path: P
     assert told["updates"] == 4  # 2 passes over 4 texts in twos
 
 
-def test_draws_depend_on_the_question_alone(student: Student) -> None:
+def test_draws_depend_on_the_question_only(student: Student) -> None:
     model = engine(student, student.params)
 
     def texts(*sources: str, step: int = 0) -> list[tuple[int, ...]]:
@@ -202,7 +202,7 @@ def test_draws_depend_on_the_question_alone(student: Student) -> None:
     assert texts(a, b, c, a, step=1) != [first, second, third, again]
 
 
-def test_tokens_are_those_that_were_drawn(student: Student) -> None:
+def test_rollouts_have_the_sampled_tokens(student: Student) -> None:
     texts = [Generation("red", (4, 1), (0.0, 0.0), "end", 1),
              Generation("?", (2, 2, 2, 2), (0.0,) * 4, "length", 1)]  # fmt: skip
     pairs = token_pairs(student, ["fox oak", "oak sun fox"], texts)
@@ -212,7 +212,7 @@ def test_tokens_are_those_that_were_drawn(student: Student) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_reward_that_is_no_number(bad: float) -> None:
+def test_non_finite_rewards_are_refused(bad: float) -> None:
     some = [Question("q1", "?", ("a",)), Question("q2", "?", ("a",))]
     with pytest.raises(InputError, match=r"Step 9: the reward of question q2 is (nan|inf)"):
         checked_rewards([1.0, bad], some, 9)
@@ -220,7 +220,7 @@ def test_a_reward_that_is_no_number(bad: float) -> None:
         checked_rewards([1.0], some, 9)
 
 
-def test_a_reward_of_nan_stops_the_training(student: Student, tmp_path: Path) -> None:
+def test_a_nan_reward_stops_the_training(student: Student, tmp_path: Path) -> None:
     def reward(questions: Any, texts: Any) -> Any:
         return [math.nan] * len(questions), [{} for _ in questions]
 
@@ -229,12 +229,12 @@ def test_a_reward_of_nan_stops_the_training(student: Student, tmp_path: Path) ->
     assert not (tmp_path / ROLLOUTS).exists()
 
 
-def test_means_are_of_numbers_and_truths() -> None:
+def test_mean_metrics_average_numbers_and_booleans() -> None:
     some = [{"hit": True, "f1": 0.5, "queries": ["a"]}, {"hit": False, "f1": 1.0, "extra": 3}]
     assert mean_metrics(some) == {"hit": 0.5, "f1": 0.75, "extra": 3.0}
 
 
-def test_sources_that_will_not_do(student: Student) -> None:
+def test_invalid_sources_are_refused(student: Student) -> None:
     with pytest.raises(InputError, match="no question to train on"):
         truncated_examples(student, [])
     with pytest.raises(InputError, match="Question q1: its source is empty"):
@@ -255,13 +255,13 @@ def test_sources_that_will_not_do(student: Student) -> None:
         ({"kl_bound": -1.0}, "kl_bound is -1.0"),
     ],
 )
-def test_settings_that_will_not_do(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         PPOTraining(**settings)
     with pytest.raises(InputError, match=r"kl\.target is 0"):
         KlControl(target=0.0)
 
 
-def test_steps_of_epochs() -> None:
+def test_epochs_determine_steps() -> None:
     assert PPOTraining(epochs=3, rollouts=100, batch=10).steps_over(1000) == 30
     assert PPOTraining(steps=7).steps_over(1000) == 7

@@ -66,7 +66,7 @@ def there(pairs: TokenPairs) -> np.ndarray:
     return np.arange(pairs.target.shape[1]) < pairs.target_length[:, None]
 
 
-def test_tokens_are_the_tokenizers_and_targets_end(student: Student) -> None:
+def test_tokens_are_the_tokenizer_s_and_targets_have_an_end_token(student: Student) -> None:
     pairs = encode(student, INPUTS, TARGETS)
     assert pairs.source.shape == (3, 40) and pairs.target.shape == (3, 30)
     for row, (source, target) in enumerate(zip(INPUTS, TARGETS, strict=True)):
@@ -78,7 +78,7 @@ def test_tokens_are_the_tokenizers_and_targets_end(student: Student) -> None:
     assert pairs.source[0, pairs.source_length[0] :].sum() == 0
 
 
-def test_what_is_too_long_is_cut_and_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_long_texts_are_cut_and_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     student = load(path, max_source=10, max_target=4)
     with caplog.at_level("WARNING", logger="jaxrag"):
         pairs = encode(student, ["who", *INPUTS[1:]], ["a", "on the cat the mat", "a"])
@@ -101,7 +101,7 @@ def test_what_is_too_long_is_cut_and_told(path: Path, caplog: pytest.LogCaptureF
             encode(student, inputs, targets)
 
 
-def test_logprobs_are_the_engines(student: Student) -> None:
+def test_logprobs_equal_the_engine_s(student: Student) -> None:
     """Teacher-forced in one program = scored by the engine, which reads prompts by another way."""
     pairs = encode(student, INPUTS, TARGETS)
     found, hidden = program(student.module)(student.params, pairs, None)
@@ -145,7 +145,7 @@ def test_remat_changes_no_gradient(student: Student) -> None:
 
 
 @pytest.mark.slow
-def test_dropout_is_drawn_from_the_key(student: Student) -> None:
+def test_dropout_depends_on_the_key(student: Student) -> None:
     pairs = encode(student, INPUTS, TARGETS)
     none = logprobs(student, pairs)
     one, two = (logprobs(student, pairs, jax.random.key(seed)) for seed in (1, 2))
@@ -154,7 +154,7 @@ def test_dropout_is_drawn_from_the_key(student: Student) -> None:
     assert (np.abs(one - none).max() > 0.01) == differ == (np.abs(one - two).max() > 0.01)
 
 
-def test_the_engine_has_the_parameters_of_the_moment(student: Student, tmp_path: Path) -> None:
+def test_the_engine_uses_the_current_parameters(student: Student, tmp_path: Path) -> None:
     """Other parameters, other answers; and the checkpoint written answers as the engine does."""
     moved = jax.tree.map(lambda x: x * 1.05 + 0.02, student.params)
     first, second = (engine(student, p) for p in (student.params, moved))
@@ -178,7 +178,7 @@ def test_the_engine_has_the_parameters_of_the_moment(student: Student, tmp_path:
 
 
 @pytest.mark.slow
-def test_computing_in_bfloat16_leaves_float32_parameters(path: Path, student: Student) -> None:
+def test_bfloat16_compute_keeps_float32_parameters(path: Path, student: Student) -> None:
     half = load(path, dtype="bfloat16")
     assert {leaf.dtype.name for leaf in jax.tree.leaves(half.params)} == {"float32"}
     pairs = encode(half, INPUTS, TARGETS)
@@ -186,7 +186,7 @@ def test_computing_in_bfloat16_leaves_float32_parameters(path: Path, student: St
     assert logprobs(half, pairs).dtype == np.float32 and 1e-4 < apart.max() < 1.0
 
 
-def test_a_new_t5_with_anothers_tokenizer(tmp_path: Path) -> None:
+def test_a_new_t5_with_a_given_tokenizer(tmp_path: Path) -> None:
     """The tiny decoder's: bytes, an end token, no pad token."""
     write_tiny_model(tmp_path / "tokens")
     sizes = NewT5(str(tmp_path / "tokens"), width=16, inner=24, heads=2, head_width=8, layers=1)
@@ -206,7 +206,7 @@ def test_a_new_t5_with_anothers_tokenizer(tmp_path: Path) -> None:
     assert back.end == 257 and back.identity != student.identity
 
 
-def test_a_new_t5_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
+def test_a_new_t5_with_its_own_vocabulary(tmp_path: Path) -> None:
     texts = ["the capital of France", "the capital of Chad", "the area of Chad"]
     sizes = NewT5(vocabulary=270, width=16, inner=24, heads=2, head_width=8, layers=1)
     made = [
@@ -235,7 +235,7 @@ def test_a_new_t5_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
     assert back.end == 1 and back.tokenizer.encode(texts[1]) == student.tokenizer.encode(texts[1])
 
 
-def test_faults(tmp_path: Path, path: Path, student: Student) -> None:
+def test_invalid_checkpoints_are_refused(tmp_path: Path, path: Path, student: Student) -> None:
     with pytest.raises(InputError, match="No checkpoint at"):
         load(tmp_path / "nowhere")
     with pytest.raises(InputError, match="max_target 1; each must be"):

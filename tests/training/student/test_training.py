@@ -80,7 +80,7 @@ def test_the_loss_by_hand() -> None:
     assert float(token_loss(logprobs, make_batch(pairs))) == 2.0
 
 
-def test_batches_are_the_seeds_and_go_on(student: Student) -> None:
+def test_batches_depend_on_the_seed_and_resume(student: Student) -> None:
     pairs = tokenised(PAIRS, student)
     assert pairs.source.shape == (8, 16) and pairs.target.shape == (8, 8)
 
@@ -102,7 +102,7 @@ def test_batches_are_the_seeds_and_go_on(student: Student) -> None:
 
 
 @pytest.mark.slow
-def test_pieces_add_up_to_the_whole_batch(student: Student) -> None:
+def test_microbatches_add_up_to_the_whole_batch(student: Student) -> None:
     """Gradients of 4 x 1 and 2 x 2 pairs: the loss of the whole batch, and AdamW's step by hand."""
     batch = make_batch(jax.tree.map(lambda a: a[:4], tokenised(PAIRS, student)))
 
@@ -130,7 +130,7 @@ def test_pieces_add_up_to_the_whole_batch(student: Student) -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_pairs_by_heart_and_writes_them(student: Student, tmp_path: Path) -> None:
+def test_training_memorises_pairs_and_generates_them(student: Student, tmp_path: Path) -> None:
     how = settings(
         steps=200, batch=8, microbatch=8, dropout=False, save_every=200, warmup=5, decay="constant"
     )
@@ -150,9 +150,7 @@ class Stop(Exception):
 
 
 @pytest.mark.slow
-def test_stopped_and_started_again_it_ends_in_the_same_bits(
-    student: Student, tmp_path: Path
-) -> None:
+def test_a_resumed_training_ends_in_the_same_bits(student: Student, tmp_path: Path) -> None:
     """Stopped after step 6 of 8, and never stopped; with dropout, which goes by the step."""
     how = settings(evaluate_every=3, best="loss")
 
@@ -212,7 +210,7 @@ def test_early_stopping_keeps_the_best(student: Student, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_eight_devices_train_to_the_bits_of_one(student: Student) -> None:
+def test_eight_devices_give_the_bits_of_one(student: Student) -> None:
     batch, found = make_batch(tokenised(PAIRS, student)), []
     for devices in (1, 8):
         mesh = grad_cache.data_mesh(jax.devices()[:devices])
@@ -225,7 +223,9 @@ def test_eight_devices_train_to_the_bits_of_one(student: Student) -> None:
     assert found[0] == found[1] and len({*found[0][0]}) == 3
 
 
-def test_a_loss_that_is_no_number_stops_with_its_step(student: Student, tmp_path: Path) -> None:
+def test_a_non_finite_loss_stops_training_and_names_the_step(
+    student: Student, tmp_path: Path
+) -> None:
     params = jax.tree.map(lambda x: x * np.float32(1e30), student.params)
     broken = dataclasses.replace(student, params=params)
     with pytest.raises(InputError, match=r"Step 1: (loss|norm) is (nan|inf)"):
@@ -245,11 +245,11 @@ def test_a_loss_that_is_no_number_stops_with_its_step(student: Student, tmp_path
         ({"clip": -1.0}, "clip is -1.0"),
     ],
 )
-def test_settings_that_will_not_do(more: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_refused(more: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         settings(**more)
 
 
-def test_epochs_make_steps() -> None:
+def test_epochs_determine_steps() -> None:
     # 3 epochs of 10 pairs in batches of 4: 7.5 steps, to the even
     assert StudentTraining().steps_over(10) == 8 and StudentTraining(steps=5).steps_over(10) == 5
