@@ -21,6 +21,10 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# For the workers of pytest-xdist, which start with these: large buffers are returned to the system
+# when they are freed. The peak of tests with SmolLM2 falls from 3.2 to 2.6 GB.
+for name, value in (("ARENA_MAX", 2), ("MMAP_THRESHOLD_", 1 << 20), ("TRIM_THRESHOLD_", 1 << 20)):
+    os.environ.setdefault(f"MALLOC_{name}", str(value))
 flags = os.environ.get("XLA_FLAGS", "")
 if "device_count" not in flags:
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count=8".strip()

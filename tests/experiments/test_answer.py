@@ -17,6 +17,7 @@ from jaxrag.types import InputError
 
 SHORTER = {
     "limit": "4",
+    "model.rows": "8",
     "method.reader.answer_tokens": "8",
     "method.reader.passage_tokens": "16",
 }

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -56,15 +57,18 @@ class Sizes:
     def choose(
         cls, prefill: int | None, decode: int | None, chunk: int | None, cache: int | None
     ) -> Sizes:
-        """The given sizes, with defaults for the kind of device.
+        """The given sizes, with defaults for the kind of device; ``prefill`` divides ``decode``.
 
         Raises:
           InputError: they are out of range or no multiples.
         """
         if jax.default_backend() == "cpu":
-            sizes = cls(prefill or 8, decode or 32, chunk or 32, cache or 1 << 30)
+            usual = cls(8, 32, 32, 1 << 30)
         else:
-            sizes = cls(prefill or 16, decode or 128, chunk or 128, cache or 1 << 33)
+            usual = cls(16, 128, 128, 1 << 33)
+        decode = decode or usual.decode_rows
+        prefill = prefill or math.gcd(usual.prefill_rows, decode)
+        sizes = cls(prefill, decode, chunk or usual.chunk, cache or usual.cache_bytes)
         if min(dataclasses.astuple(sizes)) < 1 or sizes.decode_rows % sizes.prefill_rows:
             raise InputError(
                 f"prefill_rows is {sizes.prefill_rows}, decode_rows {sizes.decode_rows}, chunk "

@@ -297,6 +297,12 @@ def test_identity_names_weights_and_settings(
     assert LocalModel.load(tmp_path).identity != model.identity
 
 
+@pytest.mark.parametrize(("decode", "prefill"), [(4, 4), (12, 4), (7, 1), (32, 8)])
+def test_any_number_of_decode_rows_has_prefill_rows(decode: int, prefill: int) -> None:
+    sizes = Sizes.choose(None, decode, None, None)
+    assert (sizes.decode_rows, sizes.prefill_rows) == (decode, prefill)  # gcd with 8 on CPUs
+
+
 def test_sizes_that_are_not_multiples_are_refused(directory: Path) -> None:
     with pytest.raises(InputError, match="prefill_rows is 8, decode_rows 12"):
         LocalModel.load(directory, prefill_rows=8, decode_rows=12)
