@@ -1,0 +1,61 @@
+"""docs/road.md names all files that a question passes through: a traced run of DTR."""
+
+import re
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from experiments import run as script
+from jaxrag.runs import run as runs
+from tests.experiments.small_run import write_small_run
+
+ROOT = Path(__file__).parents[2]
+
+
+class Trace:
+    """Files below the repository in which a function is called."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and frame.f_code.co_name != "<module>" and path.is_relative_to(ROOT):
+            self.files.add(str(path.relative_to(ROOT)))
+
+    def start(self) -> None:
+        threading.setprofile(self)
+        sys.setprofile(self)
+
+    def stop(self) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def test_the_page_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_small_run(tmp_path, questions=12)
+    trace, answer_all = Trace(), runs._answer_all
+
+    def until_recorded(*arguments: Any) -> None:
+        answer_all(*arguments)
+        trace.stop()
+
+    def launch(name: str) -> None:
+        arguments = ["--config", str(config), f"--workdir={tmp_path / name}"]
+        script.main(["run", *arguments, "--config.store=memory"])
+
+    launch("first")  # loads models and compiles programs
+    monkeypatch.setattr(runs, "_answer_all", until_recorded)
+    trace.start()
+    try:
+        launch("second")
+    finally:
+        trace.stop()
+    passed = {name for name in trace.files if name.startswith(("jaxrag/", "experiments/"))}
+    page = (ROOT / "docs" / "road.md").read_text("utf-8")
+    named = set(re.findall(r"`((?:jaxrag|experiments)/[\w/]+\.py)`", page))
+    assert passed == named
