@@ -68,7 +68,7 @@ def _curves_figure(
     for name, value in zip(_REFERENCES, references, strict=True):
         parts.append(svg.text(svg.RIGHT, y(value) - 4, name, anchor="end", kind="tick halo"))
     parts += _key(list(bands))
-    return figure(title, svg.drawing(parts, says=title), note)
+    return figure(title, svg.drawing(parts, alt=title), note)
 
 
 def _key(names: Sequence[str]) -> list[str]:
@@ -107,7 +107,7 @@ def policy_bars(table: Table) -> str:
         parts.append(svg.text(at + aside, svg.TOP - 11, name, anchor=anchor, kind="tick"))
     for tick in svg.nice_ticks(0, top):
         parts.append(svg.text(x(tick), bottom + 12, svg.brief(tick), anchor="middle", kind="tick"))
-    drawing = svg.drawing(parts, says="Mean test reward by policy", height=bottom + 20)
+    drawing = svg.drawing(parts, alt="Mean test reward by policy", height=bottom + 20)
     note = "Mean reward on the test questions after the last epoch, 95 % intervals over questions. "
     return figure("Policies", drawing, note + "Grey: not trained.")
 
@@ -143,7 +143,7 @@ def choices(table: Table) -> str:
         where = left + (a + 0.5) * wide
         parts.append(svg.text(where, bottom + 16, str(a + 1), anchor="middle", kind="tick"))
     parts.append(svg.text((left + svg.RIGHT) / 2, bottom + 34, "K", anchor="middle", kind="label"))
-    drawing = svg.drawing(parts, says="Chosen K by reward scheme", height=bottom + 42)
+    drawing = svg.drawing(parts, alt="Chosen K by reward scheme", height=bottom + 42)
     note = f"Percent of the test questions for which {learner} chose each K, over all seeds."
     return figure("Chosen K", drawing, note)
 
@@ -169,7 +169,7 @@ def penalties(table: Table) -> str:
         at = svg.BOTTOM - 14 - 17 * (len(found) - 1 - i)
         parts.append(svg.marker(svg.LEFT + 14, at, i + 2, size=4))
         parts.append(svg.text(svg.LEFT + 24, at + 4, f"lambda {penalty:g}", kind="name halo"))
-    drawing = svg.drawing(parts, says="Accuracy against mean K by lambda")
+    drawing = svg.drawing(parts, alt="Accuracy against mean K by lambda")
     return figure("Lambda", drawing, "The learner's test questions; 95 % intervals of both.")
 
 
