@@ -233,10 +233,10 @@ class Seq2SeqModel:
         while not over:
             now = extend_answers(model, params, now, steps, self._limits(count), sampling)
             if decoding.stop:
-                ended = [reader.stopped(row) for row in _made(now.tokens, now.made)]
+                ended = [reader.stopped(row) for row in _unpadded(now.tokens, now.made)]
                 now = now._replace(finished=self._put(np.asarray(now.finished) | ended))
             over = int(now.step) >= count or bool(now.finished.all())
-        return zip(_made(now.tokens, now.made), _made(now.logprobs, now.made), strict=True)
+        return zip(_unpadded(now.tokens, now.made), _unpadded(now.logprobs, now.made), strict=True)
 
     def _beam_search(
         self, batch: SourceBatch, count: int
@@ -254,7 +254,7 @@ class Seq2SeqModel:
             slots=padded_length(count, ANSWER),
             kinds=len(self._ends),
         )
-        return zip(_made(tokens, made), _made(logprobs, made), strict=True)
+        return zip(_unpadded(tokens, made), _unpadded(logprobs, made), strict=True)
 
     def _limits(self, count: int) -> T5Limits:
         least = jnp.int32(self._beams.min_new_tokens)
@@ -268,7 +268,7 @@ class Seq2SeqModel:
         )
 
 
-def _made(rows: Any, counts: Any) -> list[list[Any]]:
+def _unpadded(rows: Any, counts: Any) -> list[list[Any]]:
     """The first entries of each row, as many as it has."""
     pairs = zip(np.asarray(rows).tolist(), np.asarray(counts).tolist(), strict=True)
     return [row[:count] for row, count in pairs]

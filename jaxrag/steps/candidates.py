@@ -191,13 +191,13 @@ class Search:
                 "are allowed."
             )
 
-    async def of(self, text: str, tools: Tools) -> Ranking:
+    async def search_one(self, text: str, tools: Tools) -> Ranking:
         """The ranking of one query."""
         return await tools.retriever.search(text, self.m)
 
-    async def of_all(self, texts: Sequence[str], tools: Tools) -> list[Ranking]:
+    async def search_all(self, texts: Sequence[str], tools: Tools) -> list[Ranking]:
         """The ranking of each query."""
-        return await gather(*(self.of(text, tools) for text in texts))
+        return await gather(*(self.search_one(text, tools) for text in texts))
 
     def merged(self, rankings: Sequence[Ranking]) -> CandidatePool:
         """The passages for the reader, best first."""

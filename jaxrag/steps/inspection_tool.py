@@ -41,11 +41,11 @@ STOPWORDS = frozenset(
 """English words that carry little meaning: our own list, shorter than spaCy's."""
 
 
-class Ended(NamedTuple):
+class EndState(NamedTuple):
     """The hidden state at the end token after a continuation.
 
     Attributes:
-      tokens: of the continuation, the end token included.
+      tokens: number of tokens of the continuation, the end token included.
       state: float32 [d].
     """
 
@@ -62,14 +62,14 @@ class InspectionTool:
 
     def look(self, prompt: Prompt, continuation: str) -> Request:
         """Awaits to the `Inspection` of a continuation; its state is the middle layer's."""
-        return Request(self._looking, (prompt, continuation))
+        return Request(self._inspection, (prompt, continuation))
 
     def state(self, prompt: Prompt, continuation: str, *, layer: int | None) -> Request:
-        """Awaits to the `Ended` of a continuation after ``layer``, from 0; None: the middle one."""
+        """Awaits to a continuation's `EndState` after ``layer``, from 0; None: the middle one."""
         return Request(self._state(layer), (prompt, continuation))
 
     @functools.cached_property
-    def _looking(self) -> Operation:
+    def _inspection(self) -> Operation:
         model = self._model
         return Operation(
             name="inspect",
@@ -88,14 +88,14 @@ class InspectionTool:
             name="hidden_state",
             identity=canonical({"model": model.identity, "layer": layer}),
             run=lambda pairs: [
-                Ended(len(seen.logprobs), seen.state)
+                EndState(len(seen.logprobs), seen.state)
                 for seen in model.inspect(
                     [p for p, _ in pairs], [c for _, c in pairs], layer=layer, ended=True
                 )
             ],
             key=canonical,
             encode=lambda ended: _saved(np.int64(ended.tokens), ended.state),
-            decode=_decode_ended,
+            decode=_decode_end_state,
             cost=lambda pair, ended: {"llm_scores": 1, "scored_tokens": ended.tokens},
             size=lambda pair: prompt_size(*pair),
         )
@@ -113,9 +113,9 @@ def decode_inspection(data: bytes) -> Inspection:
     return Inspection(text.tobytes().decode(), *arrays)
 
 
-def _decode_ended(data: bytes) -> Ended:
+def _decode_end_state(data: bytes) -> EndState:
     tokens, state = _loaded(data, 2)
-    return Ended(int(tokens), state)
+    return EndState(int(tokens), state)
 
 
 def _saved(*arrays: Any) -> bytes:

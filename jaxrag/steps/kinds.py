@@ -67,7 +67,7 @@ def task_of(question: Question) -> str:
     return "open" if role == "context" else role
 
 
-def asked_role(question: Question, *, directly: bool = False) -> str:
+def prompt_role(question: Question, *, directly: bool = False) -> str:
     """Role of the prompt with passages, or without any."""
     role = role_of(question)
     if directly:

@@ -15,7 +15,7 @@ from jaxrag.types import Generation, Question
 _MARKS = (".", "!", "?")
 
 
-def told(question: Question) -> str:
+def with_choices(question: Question) -> str:
     """The question, followed by its lettered choices if it has some."""
     fields = kinds.fields(question)
     return f"{fields['question']}\n{fields['choices']}" if fields["choices"] else fields["question"]
@@ -83,7 +83,7 @@ def conclude(
     """
     text = so_far(said).strip()
     stated = stated_answer(text)
-    template = prompts.load(reader.prompts).role(kinds.asked_role(question))
+    template = prompts.load(reader.prompts).role(kinds.prompt_role(question))
     read = kinds.read(stated or last_sentence(text), question, template)
     whole = joined(text, [one.generation for one in said])
     reply = steps.Reply(read, text, steps.mean_nll(whole, reader.fidelity), whole)

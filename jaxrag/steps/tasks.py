@@ -23,11 +23,11 @@ def prompt(
     trace: steps.Trace,
 ) -> Prompt:
     """The prompt for a question with passages (best first), or without any (None)."""
-    role, told = kinds.asked_role(question, directly=passages is None), kinds.fields(question)
+    role, fields = kinds.prompt_role(question, directly=passages is None), kinds.fields(question)
     if passages is not None:
-        shown = steps.show_passages(question, passages, llm, reader, trace, role=role, **told)
-        told = {**told, "passages": shown}
-    return prompts.load(reader.prompts).role(role).prompt(**told)
+        shown = steps.show_passages(question, passages, llm, reader, trace, role=role, **fields)
+        fields = {**fields, "passages": shown}
+    return prompts.load(reader.prompts).role(role).prompt(**fields)
 
 
 def continuation(asked: Prompt, text: str) -> str:
@@ -68,7 +68,7 @@ async def choice_logprobs(
 async def _option_logprobs(
     question: Question, asked: Prompt, directly: bool, tools: Tools, reader: steps.Reader
 ) -> tuple[float, ...]:
-    role = kinds.asked_role(question, directly=directly)
+    role = kinds.prompt_role(question, directly=directly)
     said = kinds.words(question, prompts.load(reader.prompts).role(role))
     parts = (tools.llm.logprob(asked, continuation(asked, option)) for option in said)
     found = tuple(float(part[0]) for part in await gather(*parts))
@@ -136,14 +136,14 @@ async def _answer(
         return await _most_probable(question, passages, tools, config, trace)
     if role != "context":
         reader = dataclasses.replace(reader, answer_tokens=config.closed_tokens)
-    asked, told = kinds.asked_role(question, directly=passages is None), kinds.fields(question)
+    role, fields = kinds.prompt_role(question, directly=passages is None), kinds.fields(question)
     if passages is None:
-        reply = await steps.ask(asked, question, tools.llm, reader, **told)
+        reply = await steps.ask(role, question, tools.llm, reader, **fields)
     else:
         reply = await steps.ask_from_passages(
-            question, passages, tools.llm, reader, trace, role=asked, **told
+            question, passages, tools.llm, reader, trace, role=role, **fields
         )
-    template = prompts.load(reader.prompts).role(asked)
+    template = prompts.load(reader.prompts).role(role)
     reply = reply._replace(text=kinds.read(reply.text, question, template))
     trace["answer"] = reply.record()
     kinds.note_option(reply.text, question, trace)
@@ -160,8 +160,10 @@ async def _most_probable(
     """The option with the highest log-probability, as a reply; ties go to the first."""
     found = await choice_logprobs(question, passages, tools, config.reader, trace)
     if config.by == "calibrated":
-        nothing = await _of_nothing(question, passages is None, tools, config.reader)
-        found = tuple(one - other for one, other in zip(found, nothing, strict=True))
+        content_free = await _content_free_logprobs(
+            question, passages is None, tools, config.reader
+        )
+        found = tuple(one - other for one, other in zip(found, content_free, strict=True))
     best = max(range(len(found)), key=found.__getitem__)
     choice = question_kinds.role_of(question) == "multiple_choice"
     text = question.choices[best] if choice else question_kinds.options(question)[best]
@@ -172,10 +174,10 @@ async def _most_probable(
     return reply
 
 
-async def _of_nothing(
+async def _content_free_logprobs(
     question: Question, directly: bool, tools: Tools, reader: steps.Reader
 ) -> tuple[float, ...]:
     """`choice_logprobs` after a prompt with "N/A" in all of its fields."""
-    template = prompts.load(reader.prompts).role(kinds.asked_role(question, directly=directly))
+    template = prompts.load(reader.prompts).role(kinds.prompt_role(question, directly=directly))
     asked = template.prompt(**dict.fromkeys(("question", "passages", "choices"), "N/A"))
     return await _option_logprobs(question, asked, directly, tools, reader)

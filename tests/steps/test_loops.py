@@ -74,8 +74,8 @@ def test_closed_questions_conclude_with_an_option():
     said = [reply("So the answer is: B.", (-1.0,))]
     assert loops.conclude(choice, said, READER, trace).text == "tea"
     assert trace["option"] == {"said": 1, "gold": 1, "positive": False}
-    assert loops.told(choice) == "Which?\nA: gold\nB: tea"
+    assert loops.with_choices(choice) == "Which?\nA: gold\nB: tea"
     verdict = Question("q", "is it", ("no",), task="yes_no")
-    assert loops.told(verdict) == "is it"
+    assert loops.with_choices(verdict) == "is it"
     said = [reply("So the answer is: No, it is not.", (-1.0,))]
     assert loops.conclude(verdict, said, READER, trace).text == "no"

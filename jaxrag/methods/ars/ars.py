@@ -69,7 +69,7 @@ class Config:
         k = await self.count(question, len(rewrites), tools)
         trace["kept"] = {"k": k, "numbers": list(ordered.numbers), "scores": list(ordered.scores)}
         kept = [rewrites[number] for number in ordered.numbers[:k]]
-        rankings = await self.search.of_all(kept, tools)
+        rankings = await self.search.search_all(kept, tools)
         record_searches(kept, rankings, tools, trace)
         pool = self.search.merged(rankings)
         steps.record_selected(pool.rows, tools, trace, pool.scores)

@@ -76,19 +76,19 @@ class Config:
         """Rewrites, searches, and judges every passage once."""
         trace: steps.Trace = {}
         written = await rewrite(question, tools.llm, self.reader, self.rewriter, trace)
-        rankings = await self.search.of_all(written.texts, tools)
+        rankings = await self.search.search_all(written.texts, tools)
         record_searches(written.texts, rankings, tools, trace)
         trace["judged"] = {}
         if self.judge is None:
             return Answer(question.id, "", trace)
-        trace["judged"][self.judge.by] = await _judged(question, rankings, tools, self.judge)
+        trace["judged"][self.judge.by] = await _verdicts(question, rankings, tools, self.judge)
         if in_share(question.id, self.compared):
             other = self.judge.other_way()
-            trace["judged"][other.by] = await _judged(question, rankings, tools, other)
+            trace["judged"][other.by] = await _verdicts(question, rankings, tools, other)
         return Answer(question.id, "", trace)
 
 
-async def _judged(
+async def _verdicts(
     question: Question, rankings: Sequence[Ranking], tools: Tools, judge: RelevanceJudge
 ) -> dict[str, dict[str, float | None]]:
     """The verdict on each passage, by id."""

@@ -73,7 +73,7 @@ class Config:
         ordered = await self.order(question, written.texts, tools, self.search, trace)
         trace["kept"] = {"numbers": list(ordered.numbers), "scores": list(ordered.scores)}
         texts = [written.texts[number] for number in ordered.numbers]
-        rankings = await self.search.of_all(texts, tools)
+        rankings = await self.search.search_all(texts, tools)
         record_searches(texts, rankings, tools, trace)
 
         async def answer_from(first: list[Ranking]) -> tuple[str, list[str]]:

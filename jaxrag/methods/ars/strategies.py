@@ -118,7 +118,7 @@ class Judged:
         self, question: Question, texts: Sequence[str], tools: Tools, search: Search, trace: Trace
     ) -> Ordered:
         """Orders by y_i, highest first; ties keep the order of generation."""
-        rankings = await search.of_all(texts, tools)
+        rankings = await search.search_all(texts, tools)
         verdicts = await judge_all(question, rankings, tools, self.judge)
         counts = [sum(verdicts[row].relevant for row in ranking.ids) for ranking in rankings]
         trace["judged"] = {"passages": len(verdicts), "relevant": counts}

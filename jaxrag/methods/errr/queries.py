@@ -196,7 +196,7 @@ async def search_for(
       search_question: whether the question is searched for, too.
     """
     searched = unique_queries((question.text, *texts)) if search_question else tuple(texts)
-    rankings = await search.of_all(searched, tools)
+    rankings = await search.search_all(searched, tools)
     record_searches(searched, rankings, tools, trace)
     pool = search.merged(rankings)
     steps.record_selected(pool.rows, tools, trace, pool.scores)

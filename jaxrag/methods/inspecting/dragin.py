@@ -114,7 +114,9 @@ class Config:
                 said.append(reply)
                 break
             said.append(_cut(reply, trigger))
-            words = _context(seen, loops.told(question), loops.so_far(said[:-1]).strip(), trigger)
+            words = _context(
+                seen, loops.with_choices(question), loops.so_far(said[:-1]).strip(), trigger
+            )
             query = _query(seen, words, trigger, self.query_words)
             path = f"generation {len(trace['generations'])}"
             rows, ids = await loops.retrieve_by(query, path, question, tools, self, trace)
@@ -151,14 +153,14 @@ async def _write(
     """The prompt, and the rest of the answer as the model writes it now."""
     reader = dataclasses.replace(config.reader, answer_tokens=config.tokens)
     role = "complete_direct" if rows is None else "complete"
-    told = {"question": loops.told(question), "so_far": loops.so_far(said)}
+    fields = {"question": loops.with_choices(question), "so_far": loops.so_far(said)}
     if rows is not None:
         passages = tools.retriever.passages(rows)
-        told["passages"] = steps.show_passages(
-            question, passages, tools.llm, reader, record, role=role, **told
+        fields["passages"] = steps.show_passages(
+            question, passages, tools.llm, reader, record, role=role, **fields
         )
-    prompt = prompts.load(reader.prompts).role(role).prompt(**told)
-    reply = await steps.ask(role, question, tools.llm, reader, **told)
+    prompt = prompts.load(reader.prompts).role(role).prompt(**fields)
+    reply = await steps.ask(role, question, tools.llm, reader, **fields)
     record |= reply.record()
     return prompt, reply
 

@@ -172,14 +172,14 @@ async def _say(
     """
     role = role if evidence else f"{role}_direct"
     reader = dataclasses.replace(config.reader, answer_tokens=config.tokens)
-    told = {"question": loops.told(question), "so_far": so_far}
+    fields = {"question": loops.with_choices(question), "so_far": so_far}
     if evidence:
         shown = evidence if isinstance(evidence, str) else tools.retriever.passages(evidence)
-        told["passages"] = steps.show_passages(
-            question, shown, tools.llm, reader, {}, role=role, **told
+        fields["passages"] = steps.show_passages(
+            question, shown, tools.llm, reader, {}, role=role, **fields
         )
     template = prompts.load(reader.prompts).role(role)
-    prompt = template.prompt(**told)
+    prompt = template.prompt(**fields)
     draws = [
         tools.llm.generate(
             prompt, max_new_tokens=config.tokens, temperature=1.0, stop=template.stop, seed=seed
@@ -187,7 +187,7 @@ async def _say(
         for seed in range(1, config.samples + 1)
     ]
     reply, *drawn = await gather(
-        steps.ask(role, question, tools.llm, reader, **told), *(draws if measured else ())
+        steps.ask(role, question, tools.llm, reader, **fields), *(draws if measured else ())
     )
     if role.startswith("continue"):
         reply = reply._replace(text=loops.with_full_stop(reply.text))

@@ -114,7 +114,7 @@ class Config:
     ) -> steps.Reply:
         """The next sentence: the tentative one or, if that is uncertain, one from passages."""
         reader = dataclasses.replace(self.reader, answer_tokens=self.sentence_tokens)
-        fields = {"question": loops.told(question), "so_far": loops.so_far(kept)}
+        fields = {"question": loops.with_choices(question), "so_far": loops.so_far(kept)}
         tentative = await steps.ask("continue_direct", question, tools.llm, reader, **fields)
         finished = bool(fields["so_far"]) and not tentative.text
         least = None if finished else least_probability(tentative)

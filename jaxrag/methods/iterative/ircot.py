@@ -174,7 +174,7 @@ async def _next_sentence(
         dataclasses.replace(reader, answer_tokens=loop.sentence_tokens),
         truncation,
         role="reason",
-        question=loops.told(question),
+        question=loops.with_choices(question),
         so_far="".join(f" {one.text}" for one in said),
     )
     reply = reply._replace(text=next(iter(sentences(reply.text)), ""))

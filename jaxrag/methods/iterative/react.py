@@ -185,7 +185,7 @@ class _Episode:
         tokens = self.config.step_tokens
         reader = dataclasses.replace(self.config.reader, answer_tokens=tokens)
         template = prompts.load(reader.prompts).role(role)
-        fields |= {"question": loops.told(self.question), "step": str(self.number)}
+        fields |= {"question": loops.with_choices(self.question), "step": str(self.number)}
         llm = self.tools.llm
 
         def fits(history: str) -> bool:
@@ -247,7 +247,7 @@ class _Episode:
 
     def conclude(self, finish: str | None) -> str:
         """The answer of the action that finished; empty if there was none."""
-        template = prompts.load(self.config.reader.prompts).role(kinds.asked_role(self.question))
+        template = prompts.load(self.config.reader.prompts).role(kinds.prompt_role(self.question))
         text = kinds.read(finish or "", self.question, template)
         empty = Generation("", (), (), "length", 0)
         made = empty if finish is None else self.last.generation

@@ -75,9 +75,9 @@ def instruction(
       InputError: the prompt is a chat.
     """
     layout = prompts.load(config.reader.prompts)
-    name, fields = kinds.asked_role(question, directly=True), kinds.fields(question)
+    name, fields = kinds.prompt_role(question, directly=True), kinds.fields(question)
     if config.form == "long":
-        name, fields = "continue_direct", told(question, ())
+        name, fields = "continue_direct", prompt_fields(question, ())
     template = layout.role(name)
     asked = template.prompt(**{**fields, "so_far": "".join(parts)})
     if not isinstance(asked, str):
@@ -100,7 +100,7 @@ async def by_prompts(
     critique = await reflection.judge(
         config.reader.prompts,
         tools.llm,
-        question=loops.told(question),
+        question=loops.with_choices(question),
         answer=" ".join([*parts, said]),
         said=said,
         passage=_shown(row, tools, config),
@@ -117,7 +117,7 @@ async def _written(
             return await tasks.answer_directly(question, tools, config, own)
         return await tasks.answer_from_passages(question, (row,), tools, config, own)
     reader = dataclasses.replace(config.reader, answer_tokens=config.segment_tokens)
-    fields = told(question, parts)
+    fields = prompt_fields(question, parts)
     if row is None:
         return await steps.ask("continue_direct", question, tools.llm, reader, **fields)
     passages = tools.retriever.passages([row])
@@ -126,9 +126,12 @@ async def _written(
     )
 
 
-def told(question: Question, parts: Sequence[str]) -> dict[str, str]:
+def prompt_fields(question: Question, parts: Sequence[str]) -> dict[str, str]:
     """Fields of a prompt: the question with its choices, and the segments so far."""
-    return {"question": loops.told(question), "so_far": "".join(f" {part}" for part in parts)}
+    return {
+        "question": loops.with_choices(question),
+        "so_far": "".join(f" {part}" for part in parts),
+    }
 
 
 def _shown(row: int | None, tools: Tools, config: Writing) -> str | None:

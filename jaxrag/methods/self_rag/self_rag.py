@@ -251,7 +251,7 @@ async def _decide(question: Question, beam: Beam, tools: Tools, config: Config) 
         has_passage = bool(beam.segments) and beam.segments[-1].row is not None
         again = has_passage and reflection.RETRIEVAL[int(np.argmax(found))] == reflection.AGAIN
     else:
-        fields = segments.told(question, beam.parts)
+        fields = segments.prompt_fields(question, beam.parts)
         name = config.reader.prompts
         found = await reflection.by_words(name, "retrieval_needed", 2, tools.llm, **fields)
     rule = config.fidelity if config.form == "short" else "paper"
@@ -324,7 +324,7 @@ def _record_gate(trace: steps.Trace, config: Config) -> None:
 
 def _best_option(question: Question, beams: list[Beam], config: Config, trace: steps.Trace) -> Beam:
     """The short answer of the best passage; for a closed question, of the best option."""
-    role = kinds.asked_role(question, directly=config.mode == "checkpoint")
+    role = kinds.prompt_role(question, directly=config.mode == "checkpoint")
     if len(beams) == 1 or question_kinds.role_of(question) == "context":
         return beams[0]
     template = prompts.load(config.reader.prompts).role(role)
