@@ -222,7 +222,7 @@ def _on_engine(job: Any, engine: str, variant: str) -> Job:
         return dataclasses.replace(job, run=_on_engine(job.run, engine, variant))
     if job.method.needs.inspection:
         raise InputError(
-            f"{variant!r}: {job.name} looks into the model, and only the local engine gives "
+            f"{variant!r}: {job.name} inspects the model, and only the local engine returns "
             f"attentions and hidden states: leave +{engine} out."
         )
     if not isinstance(job.model, Local):

@@ -189,8 +189,8 @@ class ServerModel:
     def _check(self, logprobs: Sequence[float], count: int) -> None:
         if self.gives_logprobs and len(logprobs) != count:
             raise InputError(
-                f"The server gave {len(logprobs)} log-probabilities for {count} tokens. If it "
-                "gives none, set logprobs=False; methods that need them will refuse to run."
+                f"The server returned {len(logprobs)} log-probabilities for {count} tokens. If it "
+                "does not support them, set logprobs=False; methods that need them are refused."
             )
 
     def _score(self, encode: PromptEncoder, prompt: Prompt, text: str) -> np.ndarray:

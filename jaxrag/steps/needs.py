@@ -199,8 +199,8 @@ class ModelHelper:
         model = loaded.load_model(self.model)
         if self.logprobs and not model.gives_logprobs:
             raise InputError(
-                f"This method compares log-probabilities of {self.name}, which gives none: choose "
-                "another model."
+                f"This method compares log-probabilities of {self.name}, which returns none: "
+                "choose another model."
             )
         return LanguageModelTool(model)
 

@@ -74,9 +74,9 @@ async def _option_logprobs(
     found = tuple(float(part[0]) for part in await gather(*parts))
     if len(set(found)) == 1:
         raise InputError(
-            f"Question {question.id}: all options have the same probability, {found[0]:.4g} in "
-            "logarithm, so they must share their first token, such as a blank: take prompts that "
-            "end with a line break, as r3's do."
+            f"Question {question.id}: all options have the same log-probability, {found[0]:.4g}, "
+            "so they must share their first token, such as a blank: use prompts that end with a "
+            "line break, as r3's do."
         )
     return found
 

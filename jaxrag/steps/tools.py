@@ -189,9 +189,9 @@ class RetrieverTool:
     def _with_vectors(self) -> Retriever:
         if isinstance(self._retriever, TextRetriever):
             raise InputError(
-                "This method works with vectors of passages (as select=AIS does), and the run's "
-                "index has none, it ranks texts: choose one with an encoder, such as Exact or "
-                "Scann, or a selector without vectors, such as Top or Rerank."
+                "This method works with vectors of passages (as select=AIS does), but the run's "
+                "index ranks texts without vectors: choose an index with an encoder, such as Exact "
+                "or Scann, or a selector without vectors, such as Top or Rerank."
             )
         return self._retriever
 
@@ -284,7 +284,7 @@ NO_RERANKER: Any = MissingTool(
 )
 NO_INSPECTION: Any = MissingTool(
     "This method needs attentions and hidden states: use the local engine (config.model as Local), "
-    "the only one that gives them."
+    "the only engine that returns them."
 )
 
 

@@ -134,7 +134,7 @@ def test_engine_suffixes_of_variants() -> None:
         ("errr", "train_optimizer@tinny", "there are tiny, small, paper. Nearest: tiny"),
         ("ars", "rag@hotpotqa", "Nearest: hotpotqa_distractor"),
         ("dtr", "dtr@tiny+llama", r"no engine 'llama'.*there are vllm, server"),
-        ("errr", "dragin@factbook+vllm", "dragin looks into the model.*leave .vllm out"),
+        ("errr", "dragin@factbook+vllm", "dragin inspects the model.*leave .vllm out"),
         ("errr", "rag@paper-popqa+vllm", "its model is gpt-3.5-turbo, server, not a checkpoint"),
         ("r3", "train_sidr@tiny+vllm", r"no questions are answered, so leave \+vllm out"),
     ],

@@ -69,7 +69,7 @@ def test_options_are_compared_by_their_first_token():
 def test_options_without_distinct_first_tokens_are_refused():
     with pytest.raises(InputError, match="Question o is open"):
         logprobs(ScriptedModel(), OPEN)
-    with pytest.raises(InputError, match=r"the same probability, -2 .*such as a blank"):
+    with pytest.raises(InputError, match=r"the same log-probability, -2.*such as a blank"):
         logprobs(ScriptedModel(scores={"true": [-2.0, -1.0], "false": [-2.0, -0.1]}), CLAIM)
 
 

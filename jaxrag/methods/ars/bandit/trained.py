@@ -107,8 +107,9 @@ def principal_axes(contexts: Float[np.ndarray, "q d"], count: int) -> Float[np.n
     """
     if not 1 <= count <= min(contexts.shape):
         raise InputError(
-            f"{count} dimensions are wanted of {len(contexts)} contexts with {contexts.shape[1]} "
-            f"features; there are at most {min(contexts.shape)}; 0 does not project."
+            f"{count} dimensions are requested of {len(contexts)} contexts with "
+            f"{contexts.shape[1]} features; at most "
+            f"{min(contexts.shape)} are possible; 0 does not project."
         )
     _, _, right = np.linalg.svd(contexts.astype(np.float64), full_matrices=False)
     signs = np.sign(right[np.arange(count), np.abs(right[:count]).argmax(1)])

@@ -66,7 +66,7 @@ def test_principal_axes_keep_most_of_the_contexts() -> None:
     best = (np.linalg.svd(contexts, compute_uv=False)[:3] ** 2).sum()
     assert kept == pytest.approx(best, rel=1e-5)
     for count in (0, 7):
-        with pytest.raises(InputError, match=f"{count} dimensions are wanted"):
+        with pytest.raises(InputError, match=f"{count} dimensions are requested"):
             principal_axes(contexts, count)
 
 

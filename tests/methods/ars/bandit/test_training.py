@@ -172,5 +172,5 @@ def test_settings_out_of_range_are_refused(name: str) -> None:
 def test_weights_below_zero_and_too_many_dimensions_are_refused(table: RewardTable) -> None:
     with pytest.raises(InputError, match=r"1 - 0.5 k fall to -0.5 at K = 3"):
         trained(table, scheme=RewardScheme(first=1.0, slope=0.5))
-    with pytest.raises(InputError, match=r"5 dimensions are wanted .* at most 4"):
+    with pytest.raises(InputError, match=r"5 dimensions are requested .* at most 4"):
         contexts_of(table, 5)
