@@ -11,7 +11,7 @@ ROWS = (
     "types", "core", "text", "functional", "models", "engines", "retrieval", "data", "training",
     "evaluation", "steps", "runs", "methods", "__main__",
 )  # fmt: skip
-"""`runs` knows methods by the protocol in `steps/needs.py`; a paper's jobs, in its folder of
+"""`runs` knows methods by the protocol in `steps/tools.py`; a paper's jobs, in its folder of
 `methods`, execute runs."""
 
 WITHOUT_JAX = ("types", "core", "text")

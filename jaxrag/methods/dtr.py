@@ -16,9 +16,8 @@ import dataclasses
 from jaxrag.functional import uncertainty
 from jaxrag.steps import asking as steps
 from jaxrag.steps.candidates import DualPath
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import AIS
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.types import Answer, InputError, Question
 
 

@@ -21,9 +21,8 @@ from typing import Literal
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import asking as steps
 from jaxrag.steps.candidates import DualPath
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import AIS
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.text import answers
 from jaxrag.types import Answer, InputError, Question
 

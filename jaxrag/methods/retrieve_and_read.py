@@ -36,9 +36,8 @@ from jaxrag.core.checks import check_choices
 from jaxrag.steps import asking as steps
 from jaxrag.steps.candidates import DualPath, OnePath
 from jaxrag.steps.gates import Always, JudgeGate
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import AIS, Rerank, Top
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.types import Answer, Question
 
 PseudoRole = Literal["pseudo_context", "rationale"]

@@ -23,11 +23,12 @@ from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.steps.needs import Method, Needs
 from jaxrag.steps.tools import (
     NO_INDEX,
     NO_RERANKER,
     LanguageModelTool,
+    Method,
+    Needs,
     RerankerTool,
     RetrieverTool,
     Tools,

@@ -25,7 +25,7 @@ from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs.calls import Calls, bounds
 from jaxrag.runs.run import Run, check_needs, load_questions, settings_record, store_path
-from jaxrag.steps.needs import ModelHelper
+from jaxrag.steps.tools import ModelHelper
 from jaxrag.types import InputError, Question
 
 _BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}

@@ -34,12 +34,14 @@ from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import describe, load_data, load_model, open_index_over
 from jaxrag.steps.inspection_tool import InspectionTool
-from jaxrag.steps.needs import HelperTool, LoadedRun, Method
 from jaxrag.steps.tools import (
     NO_INDEX,
     NO_INSPECTION,
     NO_RERANKER,
+    HelperTool,
     LanguageModelTool,
+    LoadedRun,
+    Method,
     RerankerTool,
     RetrieverTool,
     Tools,

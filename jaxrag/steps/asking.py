@@ -16,9 +16,8 @@ import numpy as np
 
 from jaxrag.functional import uncertainty
 from jaxrag.steps import prompts
-from jaxrag.steps.needs import MethodPart, Needs
 from jaxrag.steps.prompts import truncation
-from jaxrag.steps.tools import LanguageModelTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, MethodPart, Needs, Tools
 from jaxrag.types import Answer, Generation, Passage, Question
 
 Trace = dict[str, Any]

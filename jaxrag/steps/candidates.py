@@ -11,8 +11,7 @@ from typing import Literal, get_args
 from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps.asking import CandidatePool, Trace
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.types import InputError, Ranking
 
 

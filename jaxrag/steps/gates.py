@@ -12,8 +12,7 @@ import re
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.steps import asking as steps
 from jaxrag.steps.asking import Decision, Reader, Trace
-from jaxrag.steps.needs import Needs, model_needs, model_tool
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, model_needs, model_tool
 from jaxrag.types import Question
 
 

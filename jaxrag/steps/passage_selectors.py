@@ -12,8 +12,7 @@ from jaxrag.core.checks import check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import ais
 from jaxrag.steps.asking import CandidatePool, Trace
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.types import InputError
 
 _PAD = 16  # candidate pools are padded to a multiple of this, so that one program serves them

@@ -10,8 +10,7 @@ from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import LanguageModelTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, Needs, Tools
 from jaxrag.types import Generation, InputError, Passage, Prompt, Question
 
 

@@ -20,9 +20,8 @@ from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.needs import Needs
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.types import Answer, InputError, Question
 from tests.experiments.small_run import write_small_run
 

@@ -245,7 +245,7 @@ from pathlib import Path
 
 
 from jaxrag.steps import asking as steps
-from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Needs
 from jaxrag.runs.run import Run
 from jaxrag.data.folder import (Folder)
 from jaxrag.engines.local.engine import Local

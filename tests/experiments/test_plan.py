@@ -36,8 +36,8 @@ from jaxrag.runs.run import Run, execute
 from jaxrag.steps import asking as steps
 from jaxrag.steps.candidates import DualPath, OnePath
 from jaxrag.steps.gates import Always, JudgeGate, Never
-from jaxrag.steps.needs import Needs
 from jaxrag.steps.passage_selectors import Rerank, Top
+from jaxrag.steps.tools import Needs
 from jaxrag.types import Answer, InputError, Question
 from tests.engines.tiny_model import write_tiny_model
 from tests.experiments.small_run import write_small_run
@@ -252,7 +252,7 @@ import dataclasses
 
 from experiments.configuration import load
 from jaxrag.steps import asking as steps
-from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Needs
 from jaxrag.types import Answer, Question
 
 

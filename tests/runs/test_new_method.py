@@ -100,7 +100,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxrag.steps.asking import Reader, answer_directly, answer_from_passages
-from jaxrag.steps.needs import Needs
+from jaxrag.steps.tools import Needs
 from jaxrag.types import Answer
 from {package}.helper import LengthHelper
 

@@ -17,8 +17,7 @@ from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs import student as job
 from jaxrag.runs.run import Run
 from jaxrag.runs.student import StudentEvaluator, locate_pairs, read_pairs, similarity
-from jaxrag.steps.needs import ModelHelper, Needs
-from jaxrag.steps.tools import LanguageModelTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, ModelHelper, Needs, Tools
 from jaxrag.training import grad_cache
 from jaxrag.training.student.checkpoint import load_student
 from jaxrag.training.student.engine import engine

@@ -26,8 +26,7 @@ from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.runs.loading import describe
-from jaxrag.steps.needs import LoadedRun, Trial
-from jaxrag.steps.tools import RerankerTool
+from jaxrag.steps.tools import LoadedRun, RerankerTool, Trial
 from jaxrag.types import InputError
 
 _COMPUTATION = ("engine", "backend", "dtype", "sizes", "stacked", "mesh")

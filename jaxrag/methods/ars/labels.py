@@ -33,8 +33,7 @@ from jaxrag.runs.run import open_index
 from jaxrag.runs.table_job import TableJob
 from jaxrag.steps import asking as steps
 from jaxrag.steps.candidates import Search, record_searches
-from jaxrag.steps.needs import Needs, needs_of
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.types import Answer, InputError, Question, Ranking
 
 

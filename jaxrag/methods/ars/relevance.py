@@ -18,9 +18,8 @@ from jaxrag.core.checks import check_choices
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import prompts
-from jaxrag.steps.needs import Needs, model_needs, model_tool
 from jaxrag.steps.tasks import continuation
-from jaxrag.steps.tools import LanguageModelTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, Needs, Tools, model_needs, model_tool
 from jaxrag.types import InputError, Passage, Prompt, Question, Ranking
 
 By = Literal["logprob", "word"]

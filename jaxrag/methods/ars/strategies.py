@@ -15,8 +15,7 @@ from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.relevance import RelevanceJudge, judge_all
 from jaxrag.steps.asking import Trace
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.needs import MethodPart, Needs, needs_of
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import MethodPart, Needs, Tools, needs_of
 from jaxrag.types import InputError, Question
 
 

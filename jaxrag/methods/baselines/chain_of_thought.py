@@ -15,8 +15,7 @@ import dataclasses
 from jaxrag.core.checks import check_limits
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.text.stated_answer import last_sentence, stated_answer
 from jaxrag.types import Answer, InputError, Question
 

@@ -23,9 +23,8 @@ from jaxrag.core.checks import check_limits
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import record_choice
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.types import Answer, Passage, Question
 
 

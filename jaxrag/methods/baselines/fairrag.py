@@ -26,9 +26,8 @@ from jaxrag.functional import plackett_luce
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import record_choice
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.types import Answer, InputError, Question
 
 _SPREAD = 80.0  # natural logarithm of the largest log-weight; float32 ends at 88

@@ -12,8 +12,7 @@ import dataclasses
 
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.types import Answer, Question
 
 

@@ -22,9 +22,8 @@ from jaxrag.engines.scheduler import gather
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import record_choice
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.types import Answer, InputError, Passage, Prompt, Question
 
 

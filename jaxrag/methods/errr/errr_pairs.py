@@ -13,8 +13,7 @@ import dataclasses
 from jaxrag.core.checks import check_share
 from jaxrag.methods.errr import queries
 from jaxrag.steps import asking as steps
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.types import Answer, Question
 
 

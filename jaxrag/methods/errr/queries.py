@@ -18,8 +18,7 @@ from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts, tasks
 from jaxrag.steps.asking import CandidatePool, Reader, Trace
 from jaxrag.steps.candidates import Search, record_searches
-from jaxrag.steps.needs import MethodPart, ModelHelper, Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import MethodPart, ModelHelper, Needs, Tools
 from jaxrag.text.query_lists import ParsedQueries, parse_queries, unique_queries
 from jaxrag.types import Generation, InputError, Question
 

@@ -16,8 +16,7 @@ from jaxrag.methods.errr import queries
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, tasks
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.needs import Needs, needs_of
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.types import Answer, InputError, Question
 
 

@@ -41,9 +41,8 @@ from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, prompts
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.inspection_tool import Word, distinct, words_of, words_of_tokens
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.types import Answer, InputError, Prompt, Question
 
 Fidelity = Literal["paper", "released"]

@@ -38,8 +38,7 @@ from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, prompts
 from jaxrag.steps.candidates import search
 from jaxrag.steps.inspection_tool import words_of, words_of_tokens
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.text.stated_answer import stated_answer
 from jaxrag.types import Answer, InputError, Prompt, Question

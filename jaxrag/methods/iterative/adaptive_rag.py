@@ -22,9 +22,8 @@ from jaxrag.methods.iterative import ircot
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.needs import ModelHelper, Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import LanguageModelTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, ModelHelper, Needs, Tools, needs_of
 from jaxrag.types import Answer, InputError, Question
 
 Strategy = Literal["none", "single", "multi"]

@@ -33,9 +33,8 @@ from jaxrag.core.checks import check_limits
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import LanguageModelTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, Needs, Tools, needs_of
 from jaxrag.types import Answer, Generation, InputError, Question
 
 

@@ -22,8 +22,7 @@ from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, tasks
 from jaxrag.steps.candidates import search
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.text.stated_answer import stated_answer
 from jaxrag.types import Answer, Question

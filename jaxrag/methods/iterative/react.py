@@ -40,8 +40,7 @@ from jaxrag.methods.iterative.actions import (
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, prompts, tasks
 from jaxrag.steps.candidates import search
-from jaxrag.steps.needs import Needs
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.types import Answer, Generation, InputError, Passage, Question
 

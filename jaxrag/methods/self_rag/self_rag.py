@@ -38,9 +38,8 @@ from jaxrag.methods.self_rag import reflection, segments
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, prompts, tasks
 from jaxrag.steps.candidates import OnePath
-from jaxrag.steps.needs import Needs, needs_of
 from jaxrag.steps.passage_selectors import Top
-from jaxrag.steps.tools import Tools
+from jaxrag.steps.tools import Needs, Tools, needs_of
 from jaxrag.text.stated_answer import stated_answer
 from jaxrag.types import Answer, InputError, Question
 

@@ -10,7 +10,7 @@ import pytest
 from jaxrag.methods.ars import ars, helpers
 from jaxrag.methods.ars.helpers import RewriteRanker, labels_source
 from jaxrag.methods.ars.rewrites import Rewriter
-from jaxrag.steps.needs import LoadedRun
+from jaxrag.steps.tools import LoadedRun
 from jaxrag.types import InputError
 from tests.scripted import ScriptedModel
 

@@ -12,8 +12,7 @@ from jaxrag.methods.errr.queries import ERRR, RRR, Prompted, StudentInput, Train
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.needs import ModelHelper
-from jaxrag.steps.tools import LanguageModelTool
+from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError, Question
 from tests.scripted import QUESTION, ScriptedIndex, ScriptedModel, tools_of
