@@ -58,7 +58,7 @@ def call(config: str, *arguments: str) -> int:
 def test_a_question(config: str, capsys: Any) -> None:
     assert call(config, "--question=is paris in france", "--k=2", "--tokens=3") == 0
     text = capsys.readouterr().out
-    assert text.count("is paris in france") == 2 and text.count("late search): these 3") == 2
+    assert text.count("is paris in france") == 2 and text.count("comes from these 3 tokens") == 2
     index: Any = explain._index(load(config))
     best = index.search_texts(["is paris in france"], 2)[0]
     ids = [passage.id for passage in index.passages.get(list(best.ids))]
