@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrag.core.packed_files import open_packed
 from jaxrag.types import InputError
 
 
@@ -63,12 +64,12 @@ class InputLine(NamedTuple):
 
 
 def read_input(path: Path) -> Iterator[InputLine]:
-    """The lines of a file, in order.
+    """The lines of a file, plain or packed, in order.
 
     Raises:
-      InputError: a line is blank, not JSON, not an object, or not UTF-8.
+      InputError: a line is blank, not JSON, not an object, or not UTF-8; or see `open_packed`.
     """
-    with path.open("rb") as file:
+    with open_packed(path) as file:
         for number, raw in enumerate(file, 1):
             where = f"{path}, line {number}"
             try:

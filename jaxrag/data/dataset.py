@@ -12,7 +12,18 @@ from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError, Question
 
 _KIND = "questions"
-_FIELDS = {"id": str, "text": str, "answers": list, "choices": list, "task": str, "gold": list}
+FIELDS = {
+    "id": str,
+    "text": str,
+    "answers": list,
+    "choices": list,
+    "task": str,
+    "gold": list,
+    "gold_corpora": list,
+    "gold_grades": list,
+}
+"""Stored fields of a question, each a string or a list of strings."""
+
 _ROWS_PER_READ = 1024
 
 
@@ -26,6 +37,8 @@ class Dataset(NamedTuple):
       gold: ids of the gold passages of each question that has them, by question id. All of them are
         in ``passages``.
       identity: SHA-256 of the questions, their gold passages and the corpus.
+      grades: relevance of all judged passages by question id and passage id, where it is graded;
+        empty otherwise. 0 is not relevant.
     """
 
     name: str
@@ -33,6 +46,7 @@ class Dataset(NamedTuple):
     passages: Passages
     gold: Mapping[str, tuple[str, ...]]
     identity: str
+    grades: Mapping[str, Mapping[str, int]] = {}
 
 
 class DataSettings(Protocol):
@@ -43,11 +57,25 @@ class DataSettings(Protocol):
         ...
 
 
+class GoldPassage(NamedTuple):
+    """A passage that was judged for a question.
+
+    Attributes:
+      id: of the passage.
+      corpus: name of the corpus that has this id; "" is the corpus that the questions come with.
+      grade: relevance; 0 is not relevant, and judgements that are not graded have 1.
+    """
+
+    id: str
+    corpus: str = ""
+    grade: int = 1
+
+
 class LabelledQuestion(NamedTuple):
-    """A question and the ids of its gold passages; empty where they are not known."""
+    """A question and its gold passages; empty where they are not known."""
 
     question: Question
-    gold: tuple[str, ...] = ()
+    gold: tuple[GoldPassage, ...] = ()
 
 
 def write_questions(
@@ -63,15 +91,31 @@ def write_questions(
     """
     row_files.write_rows(
         directory,
-        {split: _rows(questions) for split, questions in splits.items()},
+        {split: map(stored_row, questions) for split, questions in splits.items()},
         kind=_KIND,
-        fields=_FIELDS,
+        fields=FIELDS,
         about=about,
     )
 
 
-def read_dataset(name: str, questions: Path, passages: Passages, *, split: str) -> Dataset:
-    """One split of a directory of `write_questions`, with its corpus.
+def read_dataset(
+    name: str,
+    questions: Path,
+    passages: Passages,
+    *,
+    split: str,
+    corpus: str = "",
+    rows: range | None = None,
+) -> Dataset:
+    """Questions of one split of a directory of `write_questions`, with their corpus.
+
+    Args:
+      name: of the data set.
+      questions: the directory.
+      passages: the corpus.
+      split: name of the split.
+      corpus: name of the corpus whose gold passages are kept; "" is the questions' own.
+      rows: only these questions; None is all. Their numbers must be below the split's size.
 
     Raises:
       InputError: the directory is incomplete or damaged, or has no such split.
@@ -80,34 +124,64 @@ def read_dataset(name: str, questions: Path, passages: Passages, *, split: str) 
     if split not in manifest.rows:
         others = ", ".join(sorted(manifest.rows)) or "none in any other"
         raise InputError(f"{name} has no questions in split {split!r}; it has {others}")
-    read, count = row_files.open_rows(questions, split), manifest.rows[split]
+    wanted = range(manifest.rows[split]) if rows is None else rows
     labelled = [
-        _labelled(row)
-        for start in range(0, count, _ROWS_PER_READ)
-        for row in read(range(start, min(start + _ROWS_PER_READ, count)))
+        LabelledQuestion(question, tuple(one for one in gold if one.corpus == corpus))
+        for question, gold in read_questions(questions, split, wanted)
     ]
-    content = "\n".join([manifest.identity, split, passages.identity])
+    parts = [manifest.identity, split, passages.identity]
+    if corpus or rows is not None:
+        parts += [corpus, f"{wanted.start}:{wanted.stop}:{wanted.step}"]
     return Dataset(
         name=name,
         questions=tuple(question for question, _ in labelled),
         passages=passages,
-        gold={question.id: gold for question, gold in labelled if gold},
-        identity=digest_bytes(content.encode()),
+        gold=_relevant(labelled),
+        identity=digest_bytes("\n".join(parts).encode()),
+        grades=_graded(labelled),
     )
 
 
-def _rows(questions: Iterable[LabelledQuestion]) -> Iterator[dict[str, Any]]:
-    for question, gold in questions:
-        yield {
-            "id": question.id,
-            "text": question.text,
-            "answers": list(question.answers),
-            "choices": list(question.choices),
-            "task": question.task,
-            "gold": list(gold),
-        }
+def read_questions(directory: Path, split: str, rows: range) -> Iterator[LabelledQuestion]:
+    """The given questions of a split of a directory of `write_questions`, in their order."""
+    read = row_files.open_rows(directory, split)
+    for start in range(0, len(rows), _ROWS_PER_READ):
+        for row in read(rows[start : start + _ROWS_PER_READ]):
+            yield _labelled(row)
+
+
+def _relevant(labelled: Iterable[LabelledQuestion]) -> dict[str, tuple[str, ...]]:
+    found = {q.id: tuple(one.id for one in gold if one.grade > 0) for q, gold in labelled}
+    return {question: ids for question, ids in found.items() if ids}
+
+
+def _graded(labelled: Sequence[LabelledQuestion]) -> dict[str, dict[str, int]]:
+    """All judgements, if any has another grade than 1."""
+    if all(one.grade == 1 for _, gold in labelled for one in gold):
+        return {}
+    return {q.id: {one.id: one.grade for one in gold} for q, gold in labelled if gold}
+
+
+def stored_row(labelled: LabelledQuestion) -> dict[str, Any]:
+    """The fields of a question as they are stored."""
+    question, gold = labelled
+    return {
+        "id": question.id,
+        "text": question.text,
+        "answers": list(question.answers),
+        "choices": list(question.choices),
+        "task": question.task,
+        "gold": [one.id for one in gold],
+        "gold_corpora": [one.corpus for one in gold],
+        "gold_grades": [str(one.grade) for one in gold],
+    }
 
 
 def _labelled(row: Mapping[str, Any]) -> LabelledQuestion:
-    fields = {name: value for name, value in row.items() if name != "gold"}
-    return LabelledQuestion(Question(**fields), row["gold"])
+    """The question of a stored row; older directories have no corpora and grades."""
+    fields = {name: value for name, value in row.items() if not name.startswith("gold")}
+    ids = row["gold"]
+    corpora = row.get("gold_corpora") or ("",) * len(ids)
+    grades = row.get("gold_grades") or ("1",) * len(ids)
+    gold = map(GoldPassage, ids, corpora, map(int, grades))
+    return LabelledQuestion(Question(**fields), tuple(gold))

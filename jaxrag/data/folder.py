@@ -19,7 +19,13 @@ from pathlib import Path
 
 from jaxrag.core.hashing import digest, digest_bytes, digest_file
 from jaxrag.core.jsonl_input import read_input
-from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset, write_questions
+from jaxrag.data.dataset import (
+    Dataset,
+    GoldPassage,
+    LabelledQuestion,
+    read_dataset,
+    write_questions,
+)
 from jaxrag.data.question_kinds import TASKS, role_of
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
@@ -191,7 +197,7 @@ def _label(
                 f" has no passage {unknown!r}"
             )
         missing += len(listed) - len(present)
-        labelled.append(LabelledQuestion(question, present))
+        labelled.append(LabelledQuestion(question, tuple(map(GoldPassage, present))))
     if missing:
         _log.info("%s: dropped %d gold passages that the searched corpus lacks", qrels, missing)
     return labelled

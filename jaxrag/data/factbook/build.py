@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jaxrag.core.hashing import digest_bytes
-from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset, write_questions
+from jaxrag.data.dataset import (
+    Dataset,
+    GoldPassage,
+    LabelledQuestion,
+    read_dataset,
+    write_questions,
+)
 from jaxrag.data.factbook.articles import (
     Article,
     Place,
@@ -149,7 +155,9 @@ def _questions(
         else:
             question = Question(draft.id, draft.text, draft.answers)
             split = "train" if draft.countries <= train else "test"
-            splits.setdefault(split, []).append(LabelledQuestion(question, gold))
+            splits.setdefault(split, []).append(
+                LabelledQuestion(question, tuple(map(GoldPassage, gold)))
+            )
     return splits, dict(sorted(left_out.items()))
 
 

@@ -1,0 +1,167 @@
+"""What the published sets of questions have in common: their files, splits, sizes and TFDS builder.
+
+A set is a subclass of `BenchmarkBuilder` in `jaxrag.data.sets`, with a class method that reads its
+published files. `experiments.data` builds it for jaxrag; as a TFDS builder it also works alone:
+
+    BoolQ(data_dir="somewhere", file_format="array_record").download_and_prepare()
+
+Splits are named train, dev and test as in the papers, whatever the published files are called.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import tensorflow_datasets as tfds
+
+from jaxrag.core.hashing import digest
+from jaxrag.data.dataset import FIELDS, GoldPassage, LabelledQuestion, stored_row
+from jaxrag.data.downloads import find_file, is_archive
+from jaxrag.types import InputError, Passage, Question
+
+OWN = "contexts"
+"""Name of the corpus of the passages that a set itself brings."""
+
+
+class SetRow(NamedTuple):
+    """A question of a published set.
+
+    Attributes:
+      question: the question.
+      gold: its judged passages, where the set marks them.
+      contexts: passages that the set brings with the question; a passage has the same id wherever
+        it occurs.
+    """
+
+    question: Question
+    gold: tuple[GoldPassage, ...] = ()
+    contexts: tuple[Passage, ...] = ()
+
+
+def context(title: str, text: str) -> Passage:
+    """A passage that has no published id: its id is a hash of its title and text."""
+    return Passage(digest(title, text)[:16], title, text)
+
+
+class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registration=True):
+    """A published set of questions; also a TFDS builder.
+
+    Attributes:
+      NAME: of the set, on command lines.
+      SPLITS: number of questions by split.
+      EVALUATED: the split that papers evaluate.
+      TASK: one of `jaxrag.data.question_kinds.TASKS`.
+      CORPUS: name of the corpus that papers search; `OWN` is the set's own contexts.
+      FILES: address by name of published file. A file whose address ends with another name is a
+        member of the archive at that address. "" has no address that can be fetched.
+      NEEDS: by split, alternatives of file names to read it from, the preferred first.
+      OPTIONAL: by split, names of files that are read if they are there.
+      LICENCE, CITATION, SOURCE: of the published files.
+    """
+
+    VERSION: ClassVar[Any] = tfds.core.Version("1.0.0")
+    MANUAL_DOWNLOAD_INSTRUCTIONS: ClassVar[Any] = "The published files, by their published names."
+
+    NAME: ClassVar[str]
+    SPLITS: ClassVar[Mapping[str, int]]
+    EVALUATED: ClassVar[str]
+    TASK: ClassVar[str] = "open"
+    CORPUS: ClassVar[str]
+    FILES: ClassVar[Mapping[str, str]]
+    NEEDS: ClassVar[Mapping[str, tuple[tuple[str, ...], ...]]]
+    OPTIONAL: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    LICENCE: ClassVar[str]
+    CITATION: ClassVar[str]
+    SOURCE: ClassVar[str]
+
+    @classmethod
+    @abc.abstractmethod
+    def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
+        """The questions of a split in their published order.
+
+        Args:
+          files: paths by published name, of one alternative of ``NEEDS[split]`` and of those of
+            ``OPTIONAL[split]`` that are there. Files may be packed (`core.packed_files`).
+          split: a key of ``SPLITS``.
+
+        Raises:
+          InputError: naming the file, line or number of the row, and field.
+        """
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        text = tfds.features.Text
+        features: dict[str, Any] = {
+            name: text() if of is str else tfds.features.Sequence(text())
+            for name, of in FIELDS.items()
+        }
+        passage = {"id": text(), "title": text(), "text": text()}
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=(type(self).__doc__ or self.NAME).strip(),
+            features=tfds.features.FeaturesDict(
+                {**features, "contexts": tfds.features.Sequence(passage)}
+            ),
+            homepage=self.SOURCE,
+            citation=self.CITATION,
+            license=self.LICENCE,
+            disable_shuffling=True,
+        )
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Iterator[tuple[int, dict[str, Any]]]]:
+        """The splits whose files are in the manual directory, or else all, downloaded."""
+        found = self._manual(dl_manager) or {
+            split: self._downloaded(dl_manager, split) for split in self.SPLITS
+        }
+        return {split: self._generate_examples(files, split) for split, files in found.items()}
+
+    def _generate_examples(
+        self, files: Mapping[str, Path], split: str
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, row in enumerate(self.read(files, split)):
+            contexts = [{"id": c.id, "title": c.title, "text": c.text} for c in row.contexts]
+            labelled = LabelledQuestion(row.question, row.gold)
+            yield number, {**stored_row(labelled), "contexts": contexts}
+
+    def _manual(self, dl_manager: Any) -> dict[str, dict[str, Path]]:
+        try:
+            directory = Path(dl_manager.manual_dir)
+        except AssertionError:  # TFDS's error for a missing or empty directory
+            return {}
+        return choose_files(
+            self, {name: path for name in self.FILES if (path := find_file(directory, name))}
+        )
+
+    def _downloaded(self, dl_manager: Any, split: str) -> dict[str, Path]:
+        found = {}
+        for name in (*self.NEEDS[split][0], *self.OPTIONAL.get(split, ())):
+            address = self.FILES[name]
+            if not address:
+                raise InputError(f"{self.NAME}: {name} cannot be downloaded; see {self.SOURCE}")
+            if is_archive(address) and not address.endswith(name):
+                path = find_file(Path(dl_manager.download_and_extract(address)), name)
+            else:
+                path = Path(dl_manager.download(address))
+            if path is None:
+                raise InputError(f"{self.NAME}: {address} has no file {name}")
+            found[name] = path
+        return found
+
+
+def choose_files(
+    published: type[BenchmarkBuilder] | BenchmarkBuilder, paths: Mapping[str, Path]
+) -> dict[str, dict[str, Path]]:
+    """By split, the paths of the first alternative that is complete, and of optional files.
+
+    A split that has no complete alternative is left out.
+    """
+    chosen = {}
+    for split in published.SPLITS:
+        for names in published.NEEDS[split]:
+            if all(name in paths for name in names):
+                optional = [n for n in published.OPTIONAL.get(split, ()) if n in paths]
+                chosen[split] = {name: paths[name] for name in (*names, *optional)}
+                break
+    return chosen
