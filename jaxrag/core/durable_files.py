@@ -79,22 +79,62 @@ def explain_full_disk(path: Path) -> Iterator[None]:
         ) from error
 
 
+class LockedError(InputError):
+    """Another process works in the directory."""
+
+
+LOCKS = ".lock*"
+"""Pattern of the lock files in a directory."""
+
+
 @contextlib.contextmanager
 def exclusive_directory(directory: Path) -> Iterator[None]:
     """Creates an index directory and locks it against other processes during the block.
 
     Raises:
-      InputError: the path is a file, or another process holds the lock.
+      LockedError: another process holds the lock, or one of `shared_directory`.
+      InputError: the path is a file.
     """
+    _make_directory(directory)
+    with _lock(directory / ".lock", directory, fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def shared_directory(directory: Path, number: int, count: int) -> Iterator[None]:
+    """As `exclusive_directory`, for process ``number`` of ``count`` that fill one directory.
+
+    Raises:
+      LockedError: a process holds the whole directory or has the same number, or one works there
+        as one of another number of processes.
+      InputError: the path is a file.
+    """
+    _make_directory(directory)
+    others = set(directory.glob(".lock-*")) - set(directory.glob(f".lock-*-of-{count}"))
+    with (
+        _lock(directory / ".lock", directory, fcntl.LOCK_SH),
+        _lock(directory / f".lock-{number}-of-{count}", directory, fcntl.LOCK_EX),
+        contextlib.ExitStack() as free,
+    ):
+        for other in sorted(others):
+            free.enter_context(_lock(other, directory, fcntl.LOCK_SH))
+        yield
+
+
+def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"{directory} is a file; give a directory for the index") from None
-    with (directory / ".lock").open("w") as stream:
+
+
+@contextlib.contextmanager
+def _lock(path: Path, directory: Path, kind: int) -> Iterator[None]:
+    with path.open("a+") as stream:  # NFS wants a file open for reading for one kind of lock
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(stream, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"another process is building an index in {directory}; wait until it ends"
-            ) from None
+            part = path.name.removeprefix(".lock").strip("-").replace("-", " ")
+            who = f"another process is building {f'part {part} of ' * bool(part)}an index"
+            raise LockedError(f"{who} in {directory}; wait until it ends") from None
         yield

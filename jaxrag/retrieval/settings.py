@@ -9,8 +9,10 @@ from typing import NamedTuple, Protocol
 from jaxrag.core.hashing import digest
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.retrieval import rerank
+from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.types import InputError
 
 
 class IndexStatus(NamedTuple):
@@ -25,6 +27,21 @@ class IndexStatus(NamedTuple):
     directory: Path
     state: str
     dimension: int | None = None
+
+
+class Footprint(NamedTuple):
+    """What an index of a corpus takes, estimated before it is built.
+
+    Attributes:
+      disk: bytes on disk; None if not known.
+      memory: bytes of memory that a process needs to search it, its devices' included; None if not
+        known. Memory maps count as far as every search reads them.
+      note: what the numbers rest on, or why they are not known; "" if there is nothing to say.
+    """
+
+    disk: int | None = None
+    memory: int | None = None
+    note: str = ""
 
 
 class IndexSettings(Protocol):
@@ -49,9 +66,29 @@ class IndexSettings(Protocol):
         """Opens the index of a corpus, building it on first use."""
         ...
 
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Builds the index of a corpus, or one process's part of its files, as far as missing.
+
+        Raises:
+          InputError: the index cannot be built in parts, and ``part`` is not the whole.
+        """
+        ...
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """What the index of a corpus takes, found without loading weights or building anything."""
+        ...
+
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the index of a corpus is built, found without loading or building anything."""
         ...
+
+
+def refuse_parts(name: str, part: BuildPart) -> None:
+    """InputError unless ``part`` is the whole: for an index that is built at once."""
+    if not part.whole or part.merged:
+        raise InputError(
+            f"{name} is built at once by one process: leave out --shard, --merge and --distributed."
+        )
 
 
 class RerankerSettings(Protocol):

@@ -22,10 +22,10 @@ from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress
-from jaxrag.retrieval.corpus.builds import build_folder
+from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import IndexStatus, index_directory
+from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, refuse_parts
 from jaxrag.types import InputError, Ranking
 
 KIND = "bm25"
@@ -79,6 +79,15 @@ class Bm25:
     def open(self, passages: Passages, cache: Path) -> Bm25Index:
         """Opens the index, building it on first use."""
         return Bm25Index.build(self._directory(passages, cache), passages, settings=self)
+
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Builds the index; not in parts."""
+        refuse_parts(self.name, part)
+        self.open(passages, cache)
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """Not known before words are counted."""
+        return Footprint(note="not known before the words are counted")
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the index is built."""

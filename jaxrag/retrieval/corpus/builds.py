@@ -6,26 +6,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fnmatch
 import io
+import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
-from jaxrag.core.durable_files import exclusive_directory, explain_full_disk, rename, sync
+from jaxrag.core.durable_files import (
+    LOCKS,
+    LockedError,
+    exclusive_directory,
+    explain_full_disk,
+    rename,
+    shared_directory,
+    sync,
+)
 from jaxrag.core.hashing import digest_bytes
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus.manifest import (
+    NAME,
     File,
     Manifest,
     check_settings,
     damage,
     finished,
+    part_manifests,
+    part_name,
     read_manifest,
     state_of,
 )
@@ -34,8 +48,44 @@ from jaxrag.types import InputError
 Advance = Callable[[int], None]
 """Called with the number of rows that have reached the disk."""
 
+_log = logging.getLogger("jaxrag")
 _FIRST, _MOST = 256, 1 << 15  # rows of the first and of the largest chunk;
 _SECONDS = 5.0  # chunks double while one takes less than this
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildPart:
+    """The part of an index's files that one of several processes builds.
+
+    Process ``number`` of ``count`` (from 0) builds the files ``number``, ``number + count``, ...
+    Each records its own in a manifest of its own; the last to finish closes the index's manifest,
+    or a build of the whole does, which also builds what is missing.
+
+    Attributes:
+      number, count: of the processes; 0 and 1 build the whole.
+      merged: directories of the same index, or caches that hold it, whose finished files are
+        copied instead of being built; only of the whole. If some are still missing then, the
+        build stops and names them.
+    """
+
+    number: int = 0
+    count: int = 1
+    merged: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < self.count:
+            raise InputError(
+                f"part {self.number} of {self.count}: parts are numbered from 0 to their number "
+                "less 1, such as 0/2 and 1/2."
+            )
+
+    @property
+    def whole(self) -> bool:
+        """Whether one process builds all files."""
+        return self.count == 1
+
+
+WHOLE = BuildPart()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +163,7 @@ def build_arrays(
     dtype: str,
     chunk_rows: int | None,
     label: str,
+    part: BuildPart = WHOLE,
 ) -> None:
     """`build_shards` of arrays [rows width] that ``make`` computes ``chunk_rows`` rows at a time.
 
@@ -127,7 +178,16 @@ def build_arrays(
 
     _check_sizes(settings, chunk_rows)
     row_bytes = width * np.dtype(dtype).itemsize
-    build_shards(directory, settings, write, kind=kind, stem=stem, row_bytes=row_bytes, label=label)
+    build_shards(
+        directory,
+        settings,
+        write,
+        kind=kind,
+        stem=stem,
+        row_bytes=row_bytes,
+        label=label,
+        part=part,
+    )
 
 
 def build_shards(
@@ -139,6 +199,7 @@ def build_shards(
     stem: str,
     row_bytes: int,
     label: str,
+    part: BuildPart = WHOLE,
 ) -> None:
     """Writes the files ``stem-00000.npy``, ... that are missing or damaged, and the manifest.
 
@@ -150,27 +211,193 @@ def build_shards(
       stem: how the files' names begin.
       row_bytes: disk space of a row, checked beforehand.
       label: for the progress bar.
+      part: of the files that this process builds.
 
     Raises:
-      InputError: an empty corpus, sizes below 1, a directory with something else, or a full disk.
+      InputError: an empty corpus, sizes below 1, a directory with something else, or a full disk;
+        files that are missing after a merge.
     """
     _check_sizes(settings, None)
-    count, shard_rows = settings["passages"]["count"], settings["shard_rows"]
-    with exclusive_directory(directory):
-        manifest = _begin(directory, kind, settings)
-        names = {file.name for file in manifest.files}
-        shards = [s for s in range(-(-count // shard_rows)) if _name(stem, s) not in names]
-        ranges = [range(s * shard_rows, min((s + 1) * shard_rows, count)) for s in shards]
-        if shards:
-            missing = sum(map(len, ranges))
-            _check_space(directory, missing * row_bytes)
-            with (
-                explain_full_disk(directory),
-                progress(count, label, done=count - missing) as advance,
-            ):
-                for shard, rows in zip(shards, ranges, strict=True):
-                    file = write(directory / _name(stem, shard), rows, advance)
-                    manifest = _record(directory, manifest, file)
+    files = _Files(directory, settings, kind, stem)
+    if part.whole:
+        with exclusive_directory(directory):
+            files.begin()
+            files.merge(part.merged)
+            files.build(files.missing(), write, row_bytes, label)
+        return
+    with shared_directory(directory, part.number, part.count):
+        files = dataclasses.replace(files, name=part_name(part.number, part.count))
+        files.begin_part()
+        shards = [s for s in files.missing() if s % part.count == part.number]
+        files.build(shards, write, row_bytes, label)
+    with contextlib.suppress(LockedError), exclusive_directory(directory):
+        files.close()
+
+
+@dataclasses.dataclass
+class _Files:
+    """The files of an index that is being built, and the manifest that this process writes.
+
+    Attributes:
+      directory, settings, kind, stem: see `build_shards`.
+      name: of the manifest.
+      manifest: the files that it lists.
+      others: files that other processes have built.
+    """
+
+    directory: Path
+    settings: Mapping[str, Any]
+    kind: str
+    stem: str
+    name: str = NAME
+    manifest: Manifest = dataclasses.field(init=False)
+    others: tuple[File, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.manifest = Manifest(self.kind, self.settings)
+
+    @property
+    def count(self) -> int:
+        """Number of files of the index."""
+        return -(-self.settings["passages"]["count"] // self.settings["shard_rows"])
+
+    def missing(self) -> list[int]:
+        """Numbers of the files that are yet to be built."""
+        names = {file.name for file in (*self.manifest.files, *self.others)}
+        return [s for s in range(self.count) if _name(self.stem, s) not in names]
+
+    def rows(self, shard: int) -> range:
+        """Rows of a file."""
+        size = self.settings["shard_rows"]
+        return range(shard * size, min((shard + 1) * size, self.settings["passages"]["count"]))
+
+    def begin(self) -> None:
+        """Takes over the undamaged files of this directory's manifests."""
+        before = self._manifests(self.directory)
+        kept = self._sound(self.directory, before.values(), hashes=True)
+        for file in kept:
+            journal_of(self.directory / file.name).unlink(missing_ok=True)
+        if [*before] == [NAME] and kept == before[NAME].files:
+            self.manifest = before[NAME]
+        else:
+            self._write(kept)
+        self._remove_parts()
+
+    def begin_part(self) -> None:
+        """Takes over this part's own undamaged files, and leaves out what others have built."""
+        before = self._manifests(self.directory)
+        own = [before.pop(self.name)] if self.name in before else []
+        self.others = self._sound(self.directory, before.values(), hashes=False)
+        self._write(self._sound(self.directory, own, hashes=True))
+
+    def close(self) -> None:
+        """Writes the index's manifest if all parts are there; their sizes are compared."""
+        kept = self._sound(self.directory, self._manifests(self.directory).values(), hashes=False)
+        if len(kept) == self.count:
+            self.name = NAME
+            self._write(kept)
+            self._remove_parts()
+
+    def merge(self, sources: Sequence[Path]) -> None:
+        """Copies finished files from other directories, after comparing their hashes.
+
+        Raises:
+          InputError: a directory without the index, or of another one; files are missing still.
+        """
+        for given in sources:
+            inside = given.absolute() / self.directory.parent.name / self.directory.name
+            source = inside if inside.is_dir() else given.absolute()
+            manifests = self._manifests(source)
+            if not manifests:
+                read_manifest(source, self.kind)  # says what is wrong
+            wanted = {_name(self.stem, shard) for shard in self.missing()}
+            for file in self._sound(source, manifests.values(), hashes=True):
+                if file.name in wanted:
+                    _copy(source / file.name, self.directory / file.name)
+                    self.record(file)
+        if sources and (missing := self.missing()):
+            names = ", ".join(_name(self.stem, shard) for shard in missing[:8])
+            raise InputError(
+                f"{self.directory} has {self.count - len(missing)} of {self.count} files after the "
+                f"merge; missing: {names}{', ...' * (len(missing) > 8)}. Merge the directory that "
+                "has them, or build them with the same command without --merge."
+            )
+
+    def build(
+        self,
+        shards: Sequence[int],
+        write: Callable[[Path, range, Advance], File],
+        row_bytes: int,
+        label: str,
+    ) -> None:
+        """Builds some files and records each when it is finished."""
+        if not shards:
+            return
+        missing = sum(len(self.rows(shard)) for shard in shards)
+        done = sum(len(self.rows(_number(file.name))) for file in self.manifest.files)
+        _check_space(self.directory, missing * row_bytes)
+        _log.info("building %d of %d files in %s", len(shards), self.count, self.directory)
+        with (
+            explain_full_disk(self.directory),
+            progress(done + missing, label, done=done) as advance,
+        ):
+            for shard in shards:
+                path = self.directory / _name(self.stem, shard)
+                self.record(write(path, self.rows(shard), advance))
+
+    def record(self, file: File) -> None:
+        """Records a finished file in the manifest, after which its journal is not needed."""
+        self._write((*self.manifest.files, file))
+        journal_of(self.directory / file.name).unlink(missing_ok=True)
+
+    def _manifests(self, directory: Path) -> dict[str, Manifest]:
+        """The manifests in a directory, by name.
+
+        Raises:
+          InputError: the directory has files and no manifest, or a manifest of something else.
+        """
+        found = part_manifests(directory, self.kind)
+        names = (path.name for path in directory.glob("*"))
+        if (directory / NAME).exists() or (not found and not all(map(_is_aside, names))):
+            found[NAME] = read_manifest(directory, self.kind)
+        for manifest in found.values():
+            check_settings(directory, manifest.settings, self.settings)
+        return found
+
+    def _sound(
+        self, directory: Path, manifests: Iterable[Manifest], *, hashes: bool
+    ) -> tuple[File, ...]:
+        files = sorted({file for manifest in manifests for file in manifest.files})
+        hashes |= len({file.name for file in files}) < len(files)  # two hashes for one file
+        sound = {f.name: f for f in files if not damage(directory, f, hashes=hashes)}
+        return tuple(sound.values())
+
+    def _write(self, files: Sequence[File]) -> None:
+        complete = self.name == NAME and len(files) == self.count
+        self.manifest = Manifest(self.kind, self.settings, tuple(sorted(files)), complete)
+        self.manifest.write(self.directory, self.name)
+
+    def _remove_parts(self) -> None:
+        for name in part_manifests(self.directory, self.kind):
+            (self.directory / name).unlink()
+
+
+def _is_aside(name: str) -> bool:
+    """Whether a file is a lock, or a manifest that is just being written."""
+    return fnmatch.fnmatch(name, LOCKS) or name.endswith(".json.new")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file, or links it where both are on one file system; on disk when this returns."""
+    unfinished = target.with_name(target.name + ".new")
+    unfinished.unlink(missing_ok=True)
+    with explain_full_disk(target):
+        try:
+            os.link(source, unfinished)
+        except OSError:
+            shutil.copyfile(source, unfinished)
+        sync(unfinished)
+        rename(unfinished, target)
 
 
 def _check_sizes(settings: Mapping[str, Any], chunk_rows: int | None) -> None:
@@ -187,32 +414,8 @@ def _name(stem: str, shard: int) -> str:
     return f"{stem}-{shard:05d}.npy"
 
 
-def _begin(directory: Path, kind: str, settings: Mapping[str, Any]) -> Manifest:
-    """The manifest with the undamaged finished files; a new one in an empty directory."""
-    if any(path.name != ".lock" for path in directory.iterdir()):
-        manifest = read_manifest(directory, kind)
-        check_settings(directory, manifest.settings, settings)
-        sound = [file for file in manifest.files if not damage(directory, file, hashes=True)]
-        for file in sound:
-            journal_of(directory / file.name).unlink(missing_ok=True)
-        if len(sound) == len(manifest.files):
-            return manifest
-        manifest = Manifest(kind, settings, tuple(sound))
-    else:
-        manifest = Manifest(kind, settings)
-    manifest.write(directory)
-    return manifest
-
-
-def _record(directory: Path, manifest: Manifest, file: File) -> Manifest:
-    """Records a finished file in the manifest, after which its journal is not needed."""
-    settings = manifest.settings
-    files: Sequence[File] = sorted((*manifest.files, file))
-    complete = len(files) == -(-settings["passages"]["count"] // settings["shard_rows"])
-    manifest = dataclasses.replace(manifest, files=tuple(files), complete=complete)
-    manifest.write(directory)
-    journal_of(directory / file.name).unlink(missing_ok=True)
-    return manifest
+def _number(name: str) -> int:
+    return int(name.rpartition("-")[2].removesuffix(".npy"))
 
 
 def _check_space(directory: Path, needed: int) -> None:

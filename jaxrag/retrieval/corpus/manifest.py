@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jaxrag.retrieval.corpus.passages import Passages
 
 NAME = "manifest.json"
+_PARTS = "manifest-*-of-*.json"
 _VERSION = 1
 _FULL_CHECK = 2**30  # bytes; hashes of smaller indexes are verified whenever they are opened
 
@@ -49,11 +50,11 @@ class Manifest:
         hashes = [file.sha256 for file in sorted(self.files)]
         return digest(self.kind, canonical(self.settings), *hashes)
 
-    def write(self, directory: Path) -> None:
+    def write(self, directory: Path, name: str = NAME) -> None:
         """Replaces the directory's manifest atomically."""
         document = dataclasses.asdict(self) | {"version": _VERSION}
         document["files"] = [file._asdict() for file in self.files]
-        write_text(directory / NAME, json.dumps(document, indent=1, ensure_ascii=False))
+        write_text(directory / name, json.dumps(document, indent=1, ensure_ascii=False))
 
 
 def source_of(passages: Passages, **made_with: str) -> dict[str, Any]:
@@ -67,9 +68,20 @@ def finished(path: Path) -> File:
     return File(path.name, path.stat().st_size, digest_file(path))
 
 
-def read_manifest(directory: Path, kind: str) -> Manifest:
+def part_name(number: int, count: int) -> str:
+    """Name of the manifest of the files that process ``number`` of ``count`` has finished."""
+    return _PARTS.replace("*", "{}").format(number, count)
+
+
+def part_manifests(directory: Path, kind: str) -> dict[str, Manifest]:
+    """The manifests of several processes' parts of an index, by name; see `read_manifest`."""
+    found = sorted(directory.glob(_PARTS))
+    return {path.name: read_manifest(directory, kind, name=path.name) for path in found}
+
+
+def read_manifest(directory: Path, kind: str, *, name: str = NAME) -> Manifest:
     """The directory's manifest; InputError if it is missing, damaged or of another kind."""
-    path = directory / NAME
+    path = directory / name
     try:
         document = json.loads(path.read_bytes())
         if (document["kind"], document["version"]) != (kind, _VERSION):
@@ -80,8 +92,12 @@ def read_manifest(directory: Path, kind: str) -> Manifest:
         files = tuple(File(**file) for file in document["files"])
         return Manifest(kind, document["settings"], files, document["complete"])
     except FileNotFoundError:
+        if any(directory.glob(_PARTS)):
+            raise InputError(
+                f"{directory} holds parts of an index; a build without --shard finishes it"
+            ) from None
         raise InputError(
-            f"{directory} holds no index ({NAME} is missing); build it first"
+            f"{directory} holds no index ({name} is missing); build it first"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
@@ -165,6 +181,10 @@ def state_of(directory: Path, kind: str, *, verify: bool | None = None) -> str:
     if not directory.exists():
         return "not built yet"
     try:
+        parts = part_manifests(directory, kind).values()
+        if parts and not (directory / NAME).is_file():
+            done = len({file.name for part in parts for file in part.files})
+            return f"unfinished, {done} of its files are there, built in parts; the run goes on"
         manifest = read_manifest(directory, kind)
         if not manifest.complete:
             return f"unfinished, {len(manifest.files)} of its files are there; the run goes on"

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 from jaxrag.core.hashing import canonical
 from jaxrag.functional import topk
 from jaxrag.models.checkpoint.files import short_name
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
@@ -22,13 +23,13 @@ from jaxrag.retrieval.dense.matrix import (
     KIND,
     Matrix,
     Metric,
-    build_matrix,
     check_metric,
     open_matrix,
     rank,
+    write_matrix,
 )
 from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
-from jaxrag.retrieval.settings import IndexStatus, index_directory
+from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory
 from jaxrag.types import Ranking
 
 _BLOCKS = (1, 16, 128)  # how many queries are searched together
@@ -173,6 +174,15 @@ class Exact:
         directory, encoder = encoded_corpus(self.encoder, passages, cache)
         return ExactIndex.open(directory, encoder, passages, metric=self.metric)
 
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Encodes the corpus, or one process's part of it."""
+        encode_corpus(self.encoder, passages, cache, part)
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """Vectors in float16 on disk and in float32 on the devices."""
+        cells = len(passages) * self.encoder.describe().dimension
+        return Footprint(disk=2 * cells, memory=4 * cells)
+
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are there."""
         encoder = self.encoder.describe()
@@ -184,7 +194,14 @@ def encoded_corpus(
     settings: BiEncoder, passages: Passages, cache: Path
 ) -> tuple[Path, TextEncoder]:
     """The directory of a corpus's vectors, encoded on first use, and their encoder."""
+    return encode_corpus(settings, passages, cache, WHOLE)
+
+
+def encode_corpus(
+    settings: BiEncoder, passages: Passages, cache: Path, part: BuildPart
+) -> tuple[Path, TextEncoder]:
+    """Encodes a corpus, or one process's part of it; the directory and the encoder."""
     encoder = settings.load()
     directory = index_directory(cache, encoder.identity, passages.identity)
-    build_matrix(passages, encoder, directory)
+    write_matrix(passages, encoder, directory, part=part)
     return directory, encoder

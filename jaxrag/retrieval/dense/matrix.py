@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.retrieval.corpus.builds import ShardedRows, build_arrays
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart, ShardedRows, build_arrays
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
 from jaxrag.retrieval.retriever import RankedRows, TextEncoder
 from jaxrag.types import InputError
@@ -102,6 +102,23 @@ def build_matrix(
     chunk_rows: int | None = None,
     dtype: StoredType = "float16",
 ) -> Matrix:
+    """`write_matrix` of the whole corpus, opened."""
+    write_matrix(
+        passages, encoder, directory, shard_rows=shard_rows, chunk_rows=chunk_rows, dtype=dtype
+    )
+    return open_matrix(directory, passages, encoder, verify=False)
+
+
+def write_matrix(
+    passages: Passages,
+    encoder: TextEncoder,
+    directory: str | Path,
+    *,
+    shard_rows: int = 50_000,
+    chunk_rows: int | None = None,
+    dtype: StoredType = "float16",
+    part: BuildPart = WHOLE,
+) -> None:
     """Encodes a corpus into a matrix on disk, or finishes an interrupted build.
 
     Encoded rows are kept, up to the last chunk that reached the disk; missing or damaged shards
@@ -115,6 +132,7 @@ def build_matrix(
       chunk_rows: rows encoded at a time, and so the most that an interruption loses; None: as many
         as take 5 to 10 seconds.
       dtype: stored precision.
+      part: of the files that this process builds.
 
     Raises:
       InputError: an empty corpus, a vector that is not finite or of the wrong length, a directory
@@ -139,8 +157,8 @@ def build_matrix(
         encode,
         chunk_rows=chunk_rows,
         label="encoding passages",
+        part=part,
     )
-    return open_matrix(directory, passages, encoder, verify=False)
 
 
 def build_vectors(
@@ -150,6 +168,7 @@ def build_vectors(
     *,
     chunk_rows: int | None,
     label: str,
+    part: BuildPart = WHOLE,
 ) -> None:
     """Writes the files of a matrix from the vectors [n dimension] that ``make`` gives for rows."""
     if settings["dtype"] not in ("float16", "float32"):
@@ -164,6 +183,7 @@ def build_vectors(
         dtype=settings["dtype"],
         chunk_rows=chunk_rows,
         label=label,
+        part=part,
     )
 
 

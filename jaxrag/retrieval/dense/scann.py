@@ -26,15 +26,15 @@ from jaxtyping import Float
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.corpus import manifest as manifests
-from jaxrag.retrieval.corpus.builds import build_folder
+from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import Exact, encoded_corpus
+from jaxrag.retrieval.dense.exact import Exact, encode_corpus, encoded_corpus
 from jaxrag.retrieval.dense.matrix import KIND as MATRIX
 from jaxrag.retrieval.dense.matrix import Matrix, Metric, check_metric, open_matrix, rank
 from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
-from jaxrag.retrieval.settings import IndexStatus
+from jaxrag.retrieval.settings import Footprint, IndexStatus
 from jaxrag.types import InputError, Ranking
 
 KIND = "scann"
@@ -311,6 +311,18 @@ class Scann:
             settings=self._settings(),
             leaves_to_search=self.leaves_to_search or None,
         )
+
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Encodes the corpus, or one process's part of it, and trains once it is whole."""
+        if part.whole and not part.merged:
+            self.open(passages, cache)
+        else:
+            encode_corpus(self.encoder, passages, cache, part)
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """Vectors in float16, and the index: vectors in float32 and codes of a byte for four."""
+        cells = len(passages) * self.encoder.describe().dimension
+        return Footprint(disk=13 * cells // 2, memory=17 * cells // 4)
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are there and the index is trained on them."""

@@ -20,7 +20,14 @@ from jaxtyping import Float
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.bag_of_tokens import LONGEST, PAD
 from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.retrieval.corpus.builds import Advance, ShardedRows, build_shards, check_rows
+from jaxrag.retrieval.corpus.builds import (
+    WHOLE,
+    Advance,
+    BuildPart,
+    ShardedRows,
+    build_shards,
+    check_rows,
+)
 from jaxrag.retrieval.corpus.manifest import File, Manifest, open_manifest, source_of
 from jaxrag.retrieval.sidr.token_search import TokenSearch, check_weights
 from jaxrag.retrieval.sidr.token_tiles import MOST_ROWS, TokenFile, tile_size, write_tokens
@@ -210,6 +217,19 @@ def build_bag_of_tokens(
     *,
     shard_rows: int = MOST_ROWS,
 ) -> BagOfTokens:
+    """`write_bag_of_tokens` of the whole corpus, opened."""
+    write_bag_of_tokens(passages, tokenizer, directory, shard_rows=shard_rows)
+    return BagOfTokens.open(directory, passages, tokenizer, verify=False)
+
+
+def write_bag_of_tokens(
+    passages: Passages,
+    tokenizer: BagTokenizer,
+    directory: str | Path,
+    *,
+    shard_rows: int = MOST_ROWS,
+    part: BuildPart = WHOLE,
+) -> None:
     """Tokenizes a corpus into an index on disk, or finishes an interrupted build.
 
     A file is written once its rows are tokenized, so that an interruption loses the work of one
@@ -241,5 +261,5 @@ def build_bag_of_tokens(
         stem="tokens",
         row_bytes=2 * tokenizer.max_length,
         label="tokenizing passages",
+        part=part,
     )
-    return BagOfTokens.open(directory, passages, tokenizer, verify=False)

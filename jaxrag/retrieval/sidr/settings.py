@@ -15,14 +15,18 @@ from jaxrag.models.bert.sidr import (
 )
 from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import IndexStatus, index_directory
+from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory
 from jaxrag.retrieval.sidr import bag_of_tokens, sparse
-from jaxrag.retrieval.sidr.bag_of_tokens import BagTokenizer
+from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, write_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex, check_search
+from jaxrag.retrieval.sidr.sparse import SparseIndex, write_sparse
 from jaxrag.types import InputError
+
+_SAMPLE = 1000  # passages whose tokens are counted for an estimate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,22 +76,49 @@ class Sidr:
 
     def open(self, passages: Passages, cache: Path) -> SidrIndex:
         """Opens the index, building it on first use."""
-        path, encoder = self.located(), self.encoder()
-        directory = self._directory(passages, cache)
+        encoder, directory = self.encoder(), self._directory(passages, cache)
+        self._write(passages, directory, WHOLE, None if self._over_tokens else encoder)
         if self._over_tokens:
-            index = bag_of_tokens.build_bag_of_tokens(passages, self._bags(path), directory)
+            bags = self._bags(self.located())
+            index = BagOfTokens.open(directory, passages, bags, verify=False)
         else:
-            identity = canonical({"passages_of": encoder.identity, "own_tokens": False})
-            kept = dataclasses.replace(encoder, own_tokens=False, identity=identity)
-            index = sparse.build_sparse(
-                passages,
-                kept.embed_passages,
-                identity,
-                directory,
-                vocabulary=kept.dimension,
-                length=kept.entries,
+            index = SparseIndex.open(
+                directory, passages, _of_passages(encoder).identity, verify=False
             )
         return SidrIndex.make(encoder, passages, index, search=self.search, m=self.m)
+
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Builds the index, or one process's part of it; that of token sets needs no network."""
+        encoder = None if self._over_tokens else self.encoder()
+        self._write(passages, self._directory(passages, cache), part, encoder)
+
+    def _write(
+        self, passages: Passages, directory: Path, part: BuildPart, encoder: SidrEncoder | None
+    ) -> None:
+        if encoder is None:
+            write_bag_of_tokens(passages, self._bags(self.located()), directory, part=part)
+            return
+        kept = _of_passages(encoder)
+        write_sparse(
+            passages,
+            kept.embed_passages,
+            kept.identity,
+            directory,
+            vocabulary=kept.dimension,
+            length=kept.entries,
+            part=part,
+        )
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """Token sets, or entries of 4 bytes; those of a memory map on one CPU device."""
+        if not self._over_tokens:
+            size = 4 * self.top * len(passages)
+            return Footprint(size, size)
+        sample = passages.get(range(min(len(passages), _SAMPLE)))
+        bags = self._bags(self.located()).tokens(sample)
+        row = 2 * (1 + sum(map(len, bags)) / max(len(bags), 1))
+        size = round(row * len(passages))
+        return Footprint(size, size, f"by the tokens of {len(sample):,} passages")
 
     def encoder(self) -> SidrEncoder:
         """Loads the checkpoint onto the devices."""
@@ -139,3 +170,9 @@ class Sidr:
         return BagTokenizer.load(
             tokenizer_path(path), first=first_token(path), max_length=self.bag_length
         )
+
+
+def _of_passages(encoder: SidrEncoder) -> SidrEncoder:
+    """The encoder of the index of "alpha" and "parametric"."""
+    identity = canonical({"passages_of": encoder.identity, "own_tokens": False})
+    return dataclasses.replace(encoder, own_tokens=False, identity=identity)

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int, UInt16
 
 from jaxrag.core.hashing import canonical
 from jaxrag.functional import sparse
-from jaxrag.retrieval.corpus.builds import ShardedRows, build_arrays
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart, ShardedRows, build_arrays
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
 from jaxrag.retrieval.retriever import RankedRows
 from jaxrag.retrieval.sidr.token_search import check_weights
@@ -229,6 +229,32 @@ def build_sparse(
     shard_rows: int = 1 << 16,
     chunk_rows: int | None = None,
 ) -> SparseIndex:
+    """`write_sparse` of the whole corpus, opened."""
+    write_sparse(
+        passages,
+        encode,
+        identity,
+        directory,
+        vocabulary=vocabulary,
+        length=length,
+        shard_rows=shard_rows,
+        chunk_rows=chunk_rows,
+    )
+    return SparseIndex.open(directory, passages, identity, verify=False)
+
+
+def write_sparse(
+    passages: Passages,
+    encode: Encode,
+    identity: str,
+    directory: str | Path,
+    *,
+    vocabulary: int,
+    length: int = 768,
+    shard_rows: int = 1 << 16,
+    chunk_rows: int | None = None,
+    part: BuildPart = WHOLE,
+) -> None:
     """Encodes a corpus into a sparse index on disk, or finishes an interrupted build.
 
     Encoded rows are kept, up to the last chunk that reached the disk.
@@ -242,6 +268,7 @@ def build_sparse(
       length: entries of a passage.
       shard_rows: rows of one file.
       chunk_rows: rows encoded at a time; None: as many as take 5 to 10 seconds.
+      part: of the files that this process builds.
 
     Raises:
       InputError: an empty corpus, invalid entries, a directory that holds another index, or a full
@@ -260,8 +287,8 @@ def build_sparse(
         dtype="uint16",
         chunk_rows=chunk_rows,
         label="encoding passages",
+        part=part,
     )
-    return SparseIndex.open(directory, passages, identity, verify=False)
 
 
 def _encode(

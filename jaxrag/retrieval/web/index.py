@@ -20,9 +20,10 @@ from typing import Literal, cast
 from jaxrag.core.hashing import canonical
 from jaxrag.core.http import check_address
 from jaxrag.engines.scheduler import Workers
+from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.settings import IndexStatus
+from jaxrag.retrieval.settings import Footprint, IndexStatus, refuse_parts
 from jaxrag.retrieval.web.cache import StoredSearch, WebCache
 from jaxrag.retrieval.web.engines import BRAVE, BRAVE_MOST, BraveClient, SearxngClient
 from jaxrag.retrieval.web.pages import SearchRefusedError, WebPage, passage_of, row_in
@@ -117,6 +118,14 @@ class Web:
             concurrency=self.concurrency,
         )
         return cast(TextRetriever, index)  # its passages have the methods of a corpus, but grow
+
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Nothing to build."""
+        refuse_parts(self.name, part)
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """Nothing but the stored searches."""
+        return Footprint(0, 0)
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """How many searches are stored."""

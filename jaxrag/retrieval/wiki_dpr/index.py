@@ -20,6 +20,7 @@ from jaxrag.core.durable_files import exclusive_directory
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus import manifest as manifests
+from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.manifest import (
     Manifest,
     check_settings,
@@ -41,7 +42,7 @@ from jaxrag.retrieval.dense.matrix import (
 )
 from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
-from jaxrag.retrieval.settings import IndexStatus
+from jaxrag.retrieval.settings import Footprint, IndexStatus, refuse_parts
 from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published
 from jaxrag.types import InputError, Passage
 
@@ -112,6 +113,15 @@ class WikiDpr:
                 )
             import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
         return with_questions(self._index(directory, encoder), encoder)
+
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Imports the vectors; not in parts."""
+        refuse_parts(self.name, part)
+        self.open(passages, cache)
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """Not known here: the corpus is the published one."""
+        return Footprint(note="of the published passages, not of the data's")
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are imported; none are built."""
