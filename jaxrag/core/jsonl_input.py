@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrag.core.packed_files import open_packed
+from jaxrag.core.packed_files import count_lines, open_packed
 from jaxrag.types import InputError
 
 
@@ -69,21 +69,26 @@ def read_input(path: Path) -> Iterator[InputLine]:
     Raises:
       InputError: a line is blank, not JSON, not an object, or not UTF-8; or see `open_packed`.
     """
-    with open_packed(path) as file:
-        for number, raw in enumerate(file, 1):
-            where = f"{path}, line {number}"
-            try:
-                fields = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except UnicodeDecodeError as error:
-                raise InputError(f"{where}: not UTF-8 ({error.reason})") from None
-            except ValueError as error:
-                problem = "blank line" if not raw.strip() else f"not JSON ({error})"
-                raise InputError(f"{where}: {problem}; every line must be one object") from None
-            except RecursionError:
-                raise InputError(f"{where}: nested too deeply to be read") from None
-            if not isinstance(fields, dict):
-                raise InputError(f"{where}: {_type_name(fields)}; an object in braces is needed")
-            yield InputLine(path, number, fields)
+    with open_packed(path) as lines:
+        yield from parse_lines(path, lines)
+
+
+def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
+    """The JSON objects of lines; errors name ``path``. See `read_input`."""
+    for number, raw in count_lines(path, lines):
+        where = f"{path}, line {number}"
+        try:
+            fields = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where}: not UTF-8 ({error.reason})") from None
+        except ValueError as error:
+            problem = "blank line" if not raw.strip() else f"not JSON ({error})"
+            raise InputError(f"{where}: {problem}; every line must be one object") from None
+        except RecursionError:
+            raise InputError(f"{where}: nested too deeply to be read") from None
+        if not isinstance(fields, dict):
+            raise InputError(f"{where}: {_type_name(fields)}; an object in braces is needed")
+        yield InputLine(path, number, fields)
 
 
 def _type_name(value: Any) -> str:

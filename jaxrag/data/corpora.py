@@ -1,0 +1,292 @@
+"""The corpora that papers search, built from their published files.
+
+A built corpus lies in ``CACHE/corpora/NAME``; a part of it, for development, in
+``CACHE/corpora/NAME-PART``. Sources, sizes and licences are those that the publishers state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import heapq
+import itertools
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from jaxrag.core.progress import progress
+from jaxrag.retrieval.corpus import formats
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.types import InputError, Passage
+
+_log = logging.getLogger("jaxrag")
+_REPORTED = 1000  # passages between two reports of progress
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """A published corpus.
+
+    Attributes:
+      name: the name by which it is built and searched.
+      about: what it holds, in a line.
+      passages: number of passages.
+      files: address of each published file, by its name.
+      read: local path of each published file -> passages, in the published order.
+      gigabytes: size on disk once built, roughly.
+      licence: as the publisher states it.
+      citation: the paper.
+      near: the size is not published exactly: up to 5 % more or fewer are accepted.
+    """
+
+    name: str
+    about: str
+    passages: int
+    files: Mapping[str, str]
+    read: Callable[[Mapping[str, Path]], Iterator[Passage]]
+    gigabytes: float
+    licence: str
+    citation: str
+    near: bool = False
+
+
+def _of_file(read: Callable[[Path], Iterator[Passage]], name: str) -> Callable:
+    """A reader of the one file with this name."""
+    return lambda files: read(files[name])
+
+
+_WIKIPEDIA = "text of Wikipedia: CC BY-SA 3.0 and GFDL"
+_DPR = "Karpukhin et al., Dense Passage Retrieval for Open-Domain Question Answering, EMNLP 2020"
+
+CORPORA: Mapping[str, Corpus] = {
+    corpus.name: corpus
+    for corpus in (
+        Corpus(
+            name="psgs_w100",
+            about="Wikipedia of 20 December 2018 in passages of 100 words, DPR's",
+            passages=21_015_324,
+            files={
+                "psgs_w100.tsv.gz": "https://dl.fbaipublicfiles.com/dpr/wikipedia_split/psgs_w100.tsv.gz"
+            },
+            read=_of_file(formats.read_dpr, "psgs_w100.tsv.gz"),
+            gigabytes=11,
+            licence=f"CC BY-NC 4.0 (DPR's data); {_WIKIPEDIA}",
+            citation=_DPR,
+        ),
+        Corpus(
+            name="wiki18_100w",
+            about="the passages of psgs_w100 in FlashRAG's form; ids count from 0",
+            passages=21_015_324,
+            files={
+                "wiki18_100w.jsonl": "https://huggingface.co/datasets/RUC-NLPIR/FlashRAG_datasets/"
+                "resolve/main/retrieval-corpus/wiki18_100w.zip"
+            },
+            read=_of_file(formats.read_wiki18, "wiki18_100w.jsonl"),
+            gigabytes=11,
+            licence=_WIKIPEDIA,
+            citation=f"Jin et al., FlashRAG, 2024; {_DPR}",
+        ),
+        Corpus(
+            name="hotpotqa_abstracts",
+            about="first paragraphs of Wikipedia of October 2017; a passage's id is its title",
+            passages=5_233_329,
+            files={
+                "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2": (
+                    "https://nlp.stanford.edu/projects/hotpotqa/"
+                    "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2"
+                )
+            },
+            read=_of_file(
+                formats.read_hotpotqa,
+                "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2",
+            ),
+            gigabytes=2,
+            licence="CC BY-SA 4.0",
+            citation="Yang et al., HotpotQA, EMNLP 2018",
+        ),
+        Corpus(
+            name="msmarco",
+            about="MS MARCO's passages",
+            passages=8_841_823,
+            files={
+                "collection.tsv": "https://msmarco.z22.web.core.windows.net/msmarcoranking/"
+                "collection.tar.gz"
+            },
+            read=_of_file(formats.read_collection, "collection.tsv"),
+            gigabytes=3,
+            licence="MS MARCO: non-commercial research",
+            citation="Nguyen et al., MS MARCO, 2016",
+        ),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Subset:
+    """A part of a corpus, in the corpus's order: the first passages, or named ones and others.
+
+    Attributes:
+      first: number of first passages; 0 to take named ones and others instead.
+      ids: ids of passages that must be in it, such as the gold passages of a data set.
+      ids_of: what the ids are of, such as "nq"; part of the directory's name.
+      others: number of further passages, drawn by a hash of their ids. They are held in memory
+        while the corpus is read. A larger draw with the same seed has all of a smaller one.
+      seed: of the draw.
+    """
+
+    first: int = 0
+    ids: frozenset[str] = frozenset()
+    ids_of: str = ""
+    others: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.first, self.others) < 0 or bool(self.first) == bool(self.ids or self.others):
+            raise InputError(
+                f"first is {self.first}, others {self.others}, with {len(self.ids)} named passages:"
+                " a part of a corpus is its first passages, or named ones and others."
+            )
+        if bool(self.ids) != bool(self.ids_of):
+            raise InputError("named passages need the name of what they are of (ids_of)")
+
+    @property
+    def name(self) -> str:
+        """A name for directories: "first1000", "nq+10000", "10000seed1"."""
+        if self.first:
+            return f"first{self.first}"
+        parts = [self.ids_of] if self.ids_of else []
+        if self.others:
+            parts.append(f"{self.others}" + (f"seed{self.seed}" if self.seed else ""))
+        return "+".join(parts)
+
+    def of(self, passages: Iterable[Passage]) -> Iterator[Passage]:
+        """The part's passages, read in one pass.
+
+        Raises:
+          InputError: there are fewer passages, or none has one of the named ids.
+        """
+        return self._first(passages) if self.first else self._named(passages)
+
+    def _first(self, passages: Iterable[Passage]) -> Iterator[Passage]:
+        count = 0
+        for count, passage in enumerate(itertools.islice(passages, self.first), 1):  # noqa: B007
+            yield passage
+        if count < self.first:
+            raise InputError(f"the corpus has {count:,} passages, fewer than first={self.first:,}")
+
+    def _named(self, passages: Iterable[Passage]) -> Iterator[Passage]:
+        named: list[tuple[int, Passage]] = []
+        drawn: list[tuple[int, int, Passage]] = []  # a heap; its smallest has the largest hash
+        for row, passage in enumerate(passages):
+            if passage.id in self.ids:
+                named.append((row, passage))
+            elif self.others:
+                item = (-self._hash(passage.id), row, passage)
+                if len(drawn) < self.others:
+                    heapq.heappush(drawn, item)
+                elif item > drawn[0]:
+                    heapq.heapreplace(drawn, item)
+        self._check(len(named), len(drawn))
+        rows = sorted([*named, *((row, passage) for _, row, passage in drawn)], key=lambda x: x[0])
+        yield from (passage for _, passage in rows)
+
+    def _check(self, named: int, drawn: int) -> None:
+        if self.ids and not named:
+            raise InputError(
+                f"none of the {len(self.ids):,} passages named by {self.ids_of}, such as"
+                f" {min(self.ids)!r}, is in the corpus: they are ids of another one"
+            )
+        if named < len(self.ids):
+            missing = len(self.ids) - named
+            _log.warning("%d passages named by %s are not in the corpus", missing, self.ids_of)
+        if drawn < self.others:
+            raise InputError(f"the corpus has only {drawn:,} others, fewer than {self.others:,}")
+
+    def _hash(self, passage_id: str) -> int:
+        key = f"{self.seed} {passage_id}".encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+
+
+def corpus_directory(name: str, cache: Path, subset: Subset | None = None) -> Path:
+    """Where a built corpus, or a part of it, lies."""
+    return Path(cache) / "corpora" / (f"{name}-{subset.name}" if subset else name)
+
+
+def open_corpus(name: str, cache: Path) -> Passages:
+    """A built corpus by the name of its directory, such as "psgs_w100" or "nq-contexts".
+
+    Raises:
+      InputError: it is not built (the message has the command), unfinished or damaged.
+    """
+    directory = corpus_directory(name, cache)
+    if is_complete(directory):
+        return Passages.open(directory)
+    what = name if name in CORPORA else name.removesuffix("-contexts")
+    built = sorted(path.name for path in directory.parent.glob("*") if is_complete(path))
+    raise InputError(
+        f"the corpus {name} is not built in {cache}; build it with `python -m experiments.data"
+        f" {what} --workdir={cache}` (add --source=DIR for files at hand)."
+        f" Built there: {', '.join(built) or 'none'}"
+    )
+
+
+def build_corpus(
+    name: str,
+    cache: Path,
+    files: Mapping[str, Path],
+    *,
+    any_size: bool = False,
+    subset: Subset | None = None,
+    workers: int | None = None,
+) -> Passages:
+    """Builds a corpus from its published files, or opens it if it is built.
+
+    An interrupted build goes on when it is called again. Space and time are told on the way.
+
+    Args:
+      name: key of `CORPORA`.
+      cache: the corpus goes to `corpus_directory`.
+      files: local path of each published file, by the names in ``Corpus.files``; plain or packed.
+      any_size: accept another number of passages than the published one.
+      subset: the part to build.
+      workers: processes that write; None for one a core, up to 4.
+
+    Raises:
+      InputError: unknown name, a malformed row, another number of passages, or a full disk.
+    """
+    if name not in CORPORA:
+        raise InputError(f"{name!r} is not a corpus; there are {', '.join(CORPORA)}")
+    corpus, directory = CORPORA[name], corpus_directory(name, cache, subset)
+    if is_complete(directory):
+        return Passages.open(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    _tell_needs(corpus, directory, subset)
+    read = _counted(corpus, files, any_size=any_size or bool(subset and subset.first))
+    return write_passages(directory, subset.of(read) if subset else read)
+
+
+def _tell_needs(corpus: Corpus, directory: Path, subset: Subset | None) -> None:
+    free = shutil.disk_usage(directory.parent).free / 1e9
+    if subset is None:
+        _log.warning(
+            "%s: %d passages need about %.0f GB in %s; %.0f GB are free",
+            *(corpus.name, corpus.passages, corpus.gigabytes, directory, free),
+        )
+
+
+def _counted(corpus: Corpus, files: Mapping[str, Path], *, any_size: bool) -> Iterator[Passage]:
+    """The corpus's passages with progress; their number is checked at the end."""
+    count = 0
+    with progress(corpus.passages, f"building {corpus.name}") as advance:
+        for count, passage in enumerate(corpus.read(files), 1):
+            yield passage
+            if not count % _REPORTED:
+                advance(_REPORTED)
+    slack = corpus.passages // 20 if corpus.near else 0
+    if not any_size and abs(count - corpus.passages) > slack:
+        raise InputError(
+            f"{corpus.name}: the files have {count:,} passages, the published corpus"
+            f" {corpus.passages:,}; get the files again, or accept them with --any_size"
+        )
