@@ -11,6 +11,7 @@ Splits are named train, dev and test as in the papers, whatever the published fi
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -18,9 +19,12 @@ from typing import Any, ClassVar, NamedTuple
 import tensorflow_datasets as tfds
 
 from jaxrag.core.hashing import digest
+from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.dataset import FIELDS, GoldPassage, LabelledQuestion, stored_row
-from jaxrag.data.downloads import find_file, is_archive
+from jaxrag.data.downloads import Known, archive_of, find_file
 from jaxrag.types import InputError, Passage, Question
+
+_FLASHRAG = "https://huggingface.co/datasets/RUC-NLPIR/FlashRAG_datasets/resolve/main/"
 
 OWN = "contexts"
 """Name of the corpus of the passages that a set itself brings."""
@@ -55,10 +59,13 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
       EVALUATED: the split that papers evaluate.
       TASK: one of `jaxrag.data.question_kinds.TASKS`.
       CORPUS: name of the corpus that papers search; `OWN` is the set's own contexts.
-      FILES: address by name of published file. A file whose address ends with another name is a
-        member of the archive at that address. "" has no address that can be fetched.
-      NEEDS: by split, alternatives of file names to read it from, the preferred first.
+      CONTEXTS: name under which its contexts are built; "" is NAME-contexts.
+      FILES: address by name of published file. A file whose address is that of an archive with
+        another name is a member of it. A name that other sets use too has a folder in front.
+      NEEDS: by split, alternatives of file names to read it from; the first is downloaded.
       OPTIONAL: by split, names of files that are read if they are there.
+      FLASHRAG: by split, FlashRAG's file of the set ("nq/test.jsonl"), the last alternative.
+      TFDS: name of TFDS's builder of the set, which records sizes and hashes of files; "" if none.
       LICENCE, CITATION, SOURCE: of the published files.
     """
 
@@ -70,12 +77,20 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
     EVALUATED: ClassVar[str]
     TASK: ClassVar[str] = "open"
     CORPUS: ClassVar[str]
+    CONTEXTS: ClassVar[str] = ""
     FILES: ClassVar[Mapping[str, str]]
     NEEDS: ClassVar[Mapping[str, tuple[tuple[str, ...], ...]]]
     OPTIONAL: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    FLASHRAG: ClassVar[Mapping[str, str]] = {}
+    TFDS: ClassVar[str] = ""
     LICENCE: ClassVar[str]
     CITATION: ClassVar[str]
     SOURCE: ClassVar[str]
+
+    @classmethod
+    def contexts_name(cls) -> str:
+        """Name of the corpus of the set's own contexts."""
+        return cls.CONTEXTS or f"{cls.NAME}-{OWN}"
 
     @classmethod
     @abc.abstractmethod
@@ -90,6 +105,51 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         Raises:
           InputError: naming the file, line or number of the row, and field.
         """
+
+    @classmethod
+    def read_flashrag(cls, path: Path, split: str) -> Iterator[SetRow]:
+        """The questions of a split in FlashRAG's form: ``id``, ``question``, ``golden_answers``.
+
+        Raises:
+          InputError: naming the file, line and field.
+        """
+        for line in read_input(path):
+            question = Question(
+                line.string("id"),
+                line.string("question"),
+                line.strings("golden_answers"),
+                task=cls.TASK,
+            )
+            yield SetRow(question)
+
+    @classmethod
+    def rows(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
+        """The questions of a split in their order, from whichever files `choose_files` chose.
+
+        Raises:
+          InputError: as `read`.
+        """
+        path = files.get(cls.FLASHRAG.get(split, ""))
+        if path is not None and _is_flashrag(path):
+            return cls.read_flashrag(path, split)
+        return cls.read(files, split)
+
+    @classmethod
+    def addresses(cls) -> dict[str, str]:
+        """Addresses of all files, FlashRAG's too, by name."""
+        return {name: _FLASHRAG + name for name in cls.FLASHRAG.values()} | dict(cls.FILES)
+
+    @classmethod
+    def alternatives(cls, split: str) -> tuple[tuple[str, ...], ...]:
+        """Names of files that a split can be read from, the preferred first."""
+        flashrag = cls.FLASHRAG.get(split)
+        return (*cls.NEEDS.get(split, ()), *(((flashrag,),) if flashrag else ()))
+
+    @classmethod
+    def known_files(cls) -> dict[str, Known]:
+        """Sizes and hashes of published files by address, where TFDS records them."""
+        infos = tfds.builder_cls(cls.TFDS).url_infos if cls.TFDS else {}
+        return {url: Known(int(info.size), info.checksum) for url, info in infos.items()}
 
     def _info(self) -> tfds.core.DatasetInfo:
         text = tfds.features.Text
@@ -111,36 +171,36 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterator[tuple[int, dict[str, Any]]]]:
-        """The splits whose files are in the manual directory, or else all, downloaded."""
-        found = self._manual(dl_manager) or {
-            split: self._downloaded(dl_manager, split) for split in self.SPLITS
-        }
+        """The splits whose files are in the manual directory; without such a directory all."""
+        found = self._manual(dl_manager)
+        if found is None:
+            found = {split: self._downloaded(dl_manager, split) for split in self.SPLITS}
         return {split: self._generate_examples(files, split) for split, files in found.items()}
 
     def _generate_examples(
         self, files: Mapping[str, Path], split: str
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, row in enumerate(self.read(files, split)):
+        for number, row in enumerate(self.rows(files, split)):
             contexts = [{"id": c.id, "title": c.title, "text": c.text} for c in row.contexts]
             labelled = LabelledQuestion(row.question, row.gold)
             yield number, {**stored_row(labelled), "contexts": contexts}
 
-    def _manual(self, dl_manager: Any) -> dict[str, dict[str, Path]]:
+    def _manual(self, dl_manager: Any) -> dict[str, dict[str, Path]] | None:
         try:
             directory = Path(dl_manager.manual_dir)
         except AssertionError:  # TFDS's error for a missing or empty directory
-            return {}
-        return choose_files(
-            self, {name: path for name in self.FILES if (path := find_file(directory, name))}
-        )
+            return None
+        found = {name: find_file(directory, name) for name in self.addresses()}
+        chosen = choose_files(self, {name: path for name, path in found.items() if path})
+        if not chosen:
+            raise missing_files(self, directory)
+        return chosen
 
     def _downloaded(self, dl_manager: Any, split: str) -> dict[str, Path]:
         found = {}
-        for name in (*self.NEEDS[split][0], *self.OPTIONAL.get(split, ())):
-            address = self.FILES[name]
-            if not address:
-                raise InputError(f"{self.NAME}: {name} cannot be downloaded; see {self.SOURCE}")
-            if is_archive(address) and not address.endswith(name):
+        for name in (*self.alternatives(split)[0], *self.OPTIONAL.get(split, ())):
+            address = self.addresses()[name]
+            if archive_of(name, address):
                 path = find_file(Path(dl_manager.download_and_extract(address)), name)
             else:
                 path = Path(dl_manager.download(address))
@@ -159,9 +219,34 @@ def choose_files(
     """
     chosen = {}
     for split in published.SPLITS:
-        for names in published.NEEDS[split]:
+        for names in published.alternatives(split):
             if all(name in paths for name in names):
                 optional = [n for n in published.OPTIONAL.get(split, ()) if n in paths]
                 chosen[split] = {name: paths[name] for name in (*names, *optional)}
                 break
     return chosen
+
+
+def missing_files(
+    published: type[BenchmarkBuilder] | BenchmarkBuilder, directory: Path
+) -> InputError:
+    """The error about a directory that has the files of no split: what was looked for."""
+    known, addresses = published.known_files(), published.addresses()
+    lines = []
+    for split in published.SPLITS:
+        for names in published.alternatives(split):
+            parts = []
+            for name in names:
+                address = addresses[name]
+                size = f", {known[address].bytes:,} bytes" if address in known else ""
+                parts.append(f"{name} ({address or 'no address'}{size})")
+            lines.append(f"  {split}: {' with '.join(parts)}")
+    return InputError(
+        f"{directory} and its folders have no file of {published.NAME}, whose splits can be read "
+        "from any of these files, plain or packed (gzip, bzip2, xz):\n" + "\n".join(lines)
+    )
+
+
+def _is_flashrag(path: Path) -> bool:
+    """Whether the first line has FlashRAG's field of answers."""
+    return any("golden_answers" in line.fields for line in itertools.islice(read_input(path), 1))

@@ -142,6 +142,24 @@ def read_dataset(
     )
 
 
+def split_sizes(directory: Path) -> Mapping[str, int]:
+    """Number of questions of each split of a directory of `write_questions`.
+
+    Raises:
+      InputError: the directory is incomplete, or a file is missing or cut.
+    """
+    return row_files.read_manifest(directory, kind=_KIND).rows
+
+
+def read_about(directory: Path) -> Mapping[str, Any]:
+    """What `write_questions` was given to keep.
+
+    Raises:
+      InputError: the directory is incomplete, or a file is missing or cut.
+    """
+    return row_files.read_manifest(directory, kind=_KIND).about
+
+
 def read_questions(directory: Path, split: str, rows: range) -> Iterator[LabelledQuestion]:
     """The given questions of a split of a directory of `write_questions`, in their order."""
     read = row_files.open_rows(directory, split)

@@ -26,10 +26,12 @@ class BoolQ(BenchmarkBuilder, skip_registration=True):
     TASK = "yes_no"
     CORPUS = OWN
     FILES: ClassVar = {
-        "train.jsonl": "https://storage.googleapis.com/boolq/train.jsonl",
-        "dev.jsonl": "https://storage.googleapis.com/boolq/dev.jsonl",
+        "boolq/train.jsonl": "https://storage.googleapis.com/boolq/train.jsonl",
+        "boolq/dev.jsonl": "https://storage.googleapis.com/boolq/dev.jsonl",
     }
-    NEEDS: ClassVar = {"train": (("train.jsonl",),), "dev": (("dev.jsonl",),)}
+    NEEDS: ClassVar = {split: ((f"boolq/{split}.jsonl",),) for split in SPLITS}
+    FLASHRAG: ClassVar = {split: f"boolq/{split}.jsonl" for split in SPLITS}
+    TFDS = "bool_q"
     LICENCE = "CC BY-SA 3.0"
     CITATION = (
         "Clark et al., BoolQ: Exploring the Surprising Difficulty of Natural Yes/No Questions, "
@@ -40,7 +42,7 @@ class BoolQ(BenchmarkBuilder, skip_registration=True):
     @classmethod
     def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
         """The questions, each with its paragraph."""
-        for number, line in enumerate(read_input(files[f"{split}.jsonl"])):
+        for number, line in enumerate(read_input(files[f"boolq/{split}.jsonl"])):
             passage = context(line.string("title", optional=True), line.string("passage"))
             question = Question(
                 f"{split}_{number}",

@@ -1,0 +1,107 @@
+"""Published sets of questions by name, over the corpora that papers search.
+
+`experiments.data` builds sets and corpora; here they are opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from pathlib import Path
+
+from jaxrag.data.builder import OWN, BenchmarkBuilder
+from jaxrag.data.corpora import open_corpus
+from jaxrag.data.dataset import Dataset, read_dataset, split_sizes
+from jaxrag.data.sets import SETS
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.types import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """A published set of questions that `experiments.data` built.
+
+    Only the questions used are read, and of the corpus only its manifest; both have their identity
+    recorded.
+
+    Attributes:
+      name: of the set, such as "nq"; a key of `jaxrag.data.sets.SETS`.
+      split: "train", "dev", "test" or another split of the set; "" is the one that papers evaluate.
+      corpus: what is searched: "" is the corpus that papers search, "contexts" the passages that
+        the set brings; or the name of any built corpus, or the path of one (with a "/"). Gold
+        passages are those that are known for this corpus.
+      first: only the first questions of the split; 0 is all.
+    """
+
+    name: str
+    split: str = ""
+    corpus: str = ""
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        splits = named_set(self.name).SPLITS
+        if self.split and self.split not in splits:
+            raise InputError(
+                f"data.split is {self.split!r}; {self.name} has {', '.join(sorted(splits))}."
+            )
+        if self.first < 0:
+            raise InputError(f"data.first is {self.first}; it must be 0 (all) or more.")
+
+    def load(self, cache: Path) -> Dataset:
+        """Opens the set and its corpus below ``cache``.
+
+        Raises:
+          InputError: one of them is not built (the message has the command), has not this split or
+            too few questions; or a gold passage is not in the corpus.
+        """
+        published = named_set(self.name)
+        directory, split = set_directory(self.name, cache), self.split or published.EVALUATED
+        if not is_complete(directory):
+            raise InputError(f"the set {self.name} is not built: {_build(self.name, cache)}")
+        count = split_sizes(directory).get(split)
+        if count is None:
+            raise InputError(
+                f"the set {self.name} was built without its split {split!r}, whose files were not "
+                f"there: {_build(self.name, cache)}"
+            )
+        if self.first > count:
+            raise InputError(
+                f"data.first is {self.first:,}, but {split} of {self.name} has {count:,} questions."
+            )
+        name, passages = self._open_corpus(published, cache)
+        rows = range(self.first) if self.first else None
+        return read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
+
+    def _open_corpus(self, published: type[BenchmarkBuilder], cache: Path) -> tuple[str, Passages]:
+        """The corpus, and the name under which gold passages know it."""
+        if "/" in self.corpus:
+            path = Path(self.corpus)
+            return path.name, Passages.open(path)
+        name = self.corpus or published.CORPUS
+        own = published.contexts_name()
+        if name in (OWN, own):
+            return "", open_corpus(own, cache)
+        return name, open_corpus(name, cache)
+
+
+def named_set(name: str) -> type[BenchmarkBuilder]:
+    """The published set of a name; InputError that has the nearest name for an unknown one."""
+    if name not in SETS:
+        near = difflib.get_close_matches(name, SETS, 1, 0)[0]
+        raise InputError(
+            f"{name!r} is no published set; there are {', '.join(sorted(SETS))}. Nearest: {near}."
+        )
+    return SETS[name]
+
+
+def set_directory(name: str, cache: Path) -> Path:
+    """Where a built set lies."""
+    return Path(cache) / "sets" / name
+
+
+def _build(name: str, cache: Path) -> str:
+    return (
+        f"build it with `python -m experiments.data {name} --workdir={cache}` (which downloads it; "
+        "add --source=DIR for files at hand)."
+    )

@@ -1,0 +1,292 @@
+"""Building a published set: its questions, the corpus of its own contexts, and their figures.
+
+The published files are read as streams: once for the figures and checks, before anything is
+written, once for the contexts and once for the questions. Memory grows by about 100 bytes for each
+question and each context.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrag.core.durable_files import rename
+from jaxrag.core.hashing import digest_file
+from jaxrag.core.progress import progress
+from jaxrag.data.benchmark import set_directory
+from jaxrag.data.builder import BenchmarkBuilder, SetRow
+from jaxrag.data.corpora import corpus_directory
+from jaxrag.data.dataset import LabelledQuestion, read_about, write_questions
+from jaxrag.retrieval.corpus.passages import Passages, write_passages
+from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.text.answers import normalize
+from jaxrag.types import InputError, Passage
+
+_log = logging.getLogger("jaxrag")
+
+_FORMAT = 1  # increase it when a set's rows change for the same files
+_REPORTED = 500  # questions between two reports of progress
+
+SplitFiles = Mapping[str, Mapping[str, Path]]
+"""By split, the paths of its files by published name."""
+
+
+@dataclasses.dataclass
+class SplitFigures:
+    """What a split has.
+
+    Attributes:
+      questions: their number.
+      published: their number in the published split.
+      answers: gold answers, aliases too, over all questions.
+      unanswered: questions without a gold answer.
+      choices: questions with choices.
+      gold: questions with gold passages, by corpus ("" for the set's own contexts).
+      repeated: questions whose normalised text is that of an earlier one of the split.
+    """
+
+    questions: int = 0
+    published: int = 0
+    answers: int = 0
+    unanswered: int = 0
+    choices: int = 0
+    gold: dict[str, int] = dataclasses.field(default_factory=dict)
+    repeated: int = 0
+
+    def add(self, row: SetRow) -> None:
+        """Counts a question."""
+        self.questions += 1
+        self.answers += len(row.question.answers)
+        self.unanswered += not row.question.answers
+        self.choices += bool(row.question.choices)
+        for corpus in {one.corpus for one in row.gold if one.grade > 0}:
+            self.gold[corpus] = self.gold.get(corpus, 0) + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltSet:
+    """A built set; plain JSON in the manifest of its directory.
+
+    Attributes:
+      name: of the set.
+      splits: figures by split.
+      absent: splits whose files were not there.
+      shared: questions of one split whose normalised text is in another, by "split/split".
+      contexts: number of its own contexts, and of repeated ids with another text ("conflicts").
+      files: bytes and SHA-256 of the files that were read, by published name.
+      format: version of the conversion.
+    """
+
+    name: str
+    splits: Mapping[str, SplitFigures]
+    absent: tuple[str, ...]
+    shared: Mapping[str, int]
+    contexts: Mapping[str, int]
+    files: Mapping[str, Mapping[str, Any]]
+    format: int = _FORMAT
+
+    @classmethod
+    def read(cls, directory: Path) -> BuiltSet:
+        """Reads the figures of a built set.
+
+        Raises:
+          InputError: the directory is not that of a complete set.
+        """
+        about = read_about(directory)
+        try:
+            splits = {name: SplitFigures(**split) for name, split in about["splits"].items()}
+            return cls(**{**about, "splits": splits, "absent": tuple(about["absent"])})
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"{directory} was not built by experiments.data ({error}); remove it and build it "
+                "again"
+            ) from None
+
+
+def build_set(
+    published: type[BenchmarkBuilder], files: SplitFiles, cache: Path, *, any_size: bool = False
+) -> BuiltSet:
+    """Builds a set, and the corpus of its contexts if it has some, below ``cache``.
+
+    A set that was built from the same files is kept, and one that was built from others is replaced
+    when the new one is complete.
+
+    Args:
+      published: the set.
+      files: by split, from `jaxrag.data.builder.choose_files`.
+      cache: directory of built sets and corpora.
+      any_size: accept splits with another number of questions than the published ones.
+
+    Raises:
+      InputError: a malformed row, a repeated question id, a gold passage that is not among the
+        contexts, another number of questions than published, or a full disk.
+    """
+    directory = set_directory(published.NAME, cache)
+    record = _record(files)
+    if is_complete(directory):
+        built = BuiltSet.read(directory)
+        if (built.files, built.format) == (record, _FORMAT):
+            return built
+        _log.warning("%s was built from other files; it is replaced", directory)
+    survey = _Survey(published)
+    for split in files:
+        survey.read(split, files[split], any_size=any_size)
+    built = survey.result(record)
+    if survey.contexts:
+        _write_contexts(published, files, cache, len(survey.contexts))
+    _write_set(directory, published, files, built)
+    return built
+
+
+def _record(files: SplitFiles) -> dict[str, dict[str, Any]]:
+    paths = {name: path for found in files.values() for name, path in found.items()}
+    return {
+        name: {"bytes": path.stat().st_size, "sha256": digest_file(path)}
+        for name, path in sorted(paths.items())
+    }
+
+
+class _Survey:
+    """Figures and checks of a set, split by split."""
+
+    def __init__(self, published: type[BenchmarkBuilder]) -> None:
+        self._published = published
+        self._splits: dict[str, SplitFigures] = {}
+        self._texts: dict[str, set[int]] = {}
+        self.contexts: dict[int, int] = {}  # hash of the id -> hash of the content
+        self._conflicts = 0
+
+    def read(self, split: str, files: Mapping[str, Path], *, any_size: bool) -> None:
+        """Reads a split."""
+        figures = SplitFigures(published=self._published.SPLITS[split])
+        texts, ids = set[int](), set[int]()
+        for row in _rows(self._published, files, split, "checking"):
+            figures.add(row)
+            question = row.question
+            if (key := _hash(question.id)) in ids:
+                raise InputError(
+                    f"{_of(self._published, split, files)}: {question.id!r} is the id of two "
+                    f"questions; the second is number {figures.questions:,}"
+                )
+            ids.add(key)
+            texts.add(_hash(normalize(question.text)))
+            self._check_contexts(row, split, files)
+        figures.repeated = figures.questions - len(texts)
+        if figures.questions != figures.published and not any_size:
+            raise InputError(
+                f"{_of(self._published, split, files)} has {figures.questions:,} questions, but "
+                f"the published split has {figures.published:,}: is a file cut or of another "
+                "version? --any_size accepts it"
+            )
+        self._splits[split], self._texts[split] = figures, texts
+
+    def _check_contexts(self, row: SetRow, split: str, files: Mapping[str, Path]) -> None:
+        for passage in row.contexts:
+            content = _hash(f"{passage.title}\n{passage.text}")
+            self._conflicts += self.contexts.setdefault(_hash(passage.id), content) != content
+        for gold in row.gold:
+            if not gold.corpus and _hash(gold.id) not in self.contexts:
+                raise InputError(
+                    f"{_of(self._published, split, files)}: the gold passage {gold.id!r} of "
+                    f"question {row.question.id!r} is not among its contexts"
+                )
+
+    def result(self, record: Mapping[str, Mapping[str, Any]]) -> BuiltSet:
+        """The figures of all splits that were read."""
+        if self._conflicts:
+            _log.warning(
+                "%s: %d contexts have the id of an earlier one with another text; the first is "
+                "kept",
+                *(self._published.NAME, self._conflicts),
+            )
+        names = list(self._splits)
+        pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
+        shared = {f"{a}/{b}": len(self._texts[a] & self._texts[b]) for a, b in pairs}
+        return BuiltSet(
+            name=self._published.NAME,
+            splits=self._splits,
+            absent=tuple(one for one in self._published.SPLITS if one not in self._splits),
+            shared=shared,
+            contexts={"passages": len(self.contexts), "conflicts": self._conflicts},
+            files=record,
+        )
+
+
+def _rows(
+    published: type[BenchmarkBuilder], files: Mapping[str, Path], split: str, doing: str
+) -> Iterator[SetRow]:
+    """The questions of a split, with progress."""
+    total = published.SPLITS[split]
+    with progress(total, f"{doing} {published.NAME} {split}") as advance:
+        number = 0
+        for number, row in enumerate(published.rows(files, split), 1):
+            yield row
+            if not number % _REPORTED:
+                advance(_REPORTED)
+        advance(number % _REPORTED)
+
+
+def _write_contexts(
+    published: type[BenchmarkBuilder], files: SplitFiles, cache: Path, count: int
+) -> None:
+    """Writes the contexts; those that are there already stay if they are the same."""
+    directory = corpus_directory(published.contexts_name(), cache)
+    _log.info("writing %d contexts to %s", count, directory)
+    new = _beside(directory)
+    identity = write_passages(new, _contexts(published, files)).identity
+    if is_complete(directory) and Passages.open(directory).identity == identity:
+        shutil.rmtree(new)
+    else:
+        _replace(new, directory)
+
+
+def _contexts(published: type[BenchmarkBuilder], files: SplitFiles) -> Iterator[Passage]:
+    seen = set[int]()
+    for split, found in files.items():
+        for row in _rows(published, found, split, "writing contexts of"):
+            for passage in row.contexts:
+                if (key := _hash(passage.id)) not in seen:
+                    seen.add(key)
+                    yield passage
+
+
+def _write_set(
+    directory: Path, published: type[BenchmarkBuilder], files: SplitFiles, built: BuiltSet
+) -> None:
+    new = _beside(directory)
+    splits = {
+        split: (
+            LabelledQuestion(row.question, row.gold)
+            for row in _rows(published, found, split, "writing")
+        )
+        for split, found in files.items()
+    }
+    write_questions(new, splits, about=dataclasses.asdict(built))
+    _replace(new, directory)
+
+
+def _beside(directory: Path) -> Path:
+    """Where a directory's new content is written; what an earlier build left there is removed."""
+    new = directory.with_name(f"{directory.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    return new
+
+
+def _replace(new: Path, directory: Path) -> None:
+    if directory.exists():
+        shutil.rmtree(directory)
+    rename(new, directory)
+
+
+def _of(published: type[BenchmarkBuilder], split: str, files: Mapping[str, Path]) -> str:
+    return f"{split} of {published.NAME} ({', '.join(map(str, files.values()))})"
+
+
+def _hash(text: str) -> int:
+    found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(found.digest(), "little")
