@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jaxrag.data.builder import OWN, BenchmarkBuilder
 from jaxrag.data.corpora import open_corpus
-from jaxrag.data.dataset import Dataset, read_dataset, split_sizes
+from jaxrag.data.dataset import Dataset, read_dataset, read_questions, split_sizes
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.corpus.rows import is_complete
@@ -98,6 +98,25 @@ def named_set(name: str) -> type[BenchmarkBuilder]:
 def set_directory(name: str, cache: Path) -> Path:
     """Where a built set lies."""
     return Path(cache) / "sets" / name
+
+
+def gold_of(name: str, corpus: str, cache: Path) -> set[str]:
+    """Ids of a corpus's passages that are gold for a question of a built set, in any split.
+
+    Raises:
+      InputError: the set is unknown or not built.
+    """
+    named_set(name)
+    directory = set_directory(name, cache)
+    if not is_complete(directory):
+        raise InputError(f"the set {name} is not built: {_build(name, cache)}")
+    return {
+        gold.id
+        for split, count in split_sizes(directory).items()
+        for labelled in read_questions(directory, split, range(count))
+        for gold in labelled.gold
+        if gold.corpus == corpus and gold.grade > 0
+    }
 
 
 def _build(name: str, cache: Path) -> str:

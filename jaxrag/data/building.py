@@ -19,9 +19,10 @@ from jaxrag.core.durable_files import rename
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.progress import progress
 from jaxrag.data.benchmark import set_directory
-from jaxrag.data.builder import BenchmarkBuilder, SetRow
+from jaxrag.data.builder import BenchmarkBuilder, SetRow, choose_files, missing_files
 from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import LabelledQuestion, read_about, write_questions
+from jaxrag.data.downloads import Downloads
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.text.answers import normalize
@@ -106,6 +107,31 @@ class BuiltSet:
                 f"{directory} was not built by experiments.data ({error}); remove it and build it "
                 "again"
             ) from None
+
+
+def published_files(
+    published: type[BenchmarkBuilder], downloads: Downloads, *, optional: bool = False
+) -> dict[str, dict[str, Path]]:
+    """By split, the paths of its files: those that the user has, or downloaded ones.
+
+    Args:
+      published: the set.
+      downloads: where the files come from.
+      optional: also download the optional files. Those that the user has are always used.
+
+    Raises:
+      InputError: the user's directory has the files of no split, or a download fails.
+    """
+    names = list(published.addresses())
+    if downloads.source is None:
+        wanted = [name for s in published.SPLITS for name in published.alternatives(s)[0]]
+        extra = [name for s in published.SPLITS for name in published.OPTIONAL.get(s, ())]
+        names = list(dict.fromkeys([*wanted, *(extra if optional else [])]))
+    found = {name: downloads.get(name, published.addresses()[name]) for name in names}
+    chosen = choose_files(published, {name: path for name, path in found.items() if path})
+    if not chosen:
+        raise missing_files(published, downloads.source or downloads.directory)
+    return chosen
 
 
 def build_set(

@@ -1,0 +1,299 @@
+"""Builds the published sets of questions, and the corpora that papers search.
+
+    python -m experiments.data nq --source ~/downloads --workdir runs/cache
+    python -m experiments.data psgs_w100 --workdir runs/cache
+    python -m experiments.data --list
+
+NAME is a set (nq, triviaqa, ...) or a corpus (psgs_w100, ...); several may be given. Published
+files are taken from ``--source DIR``, where they may lie in sub-folders, as published or unpacked;
+without it they are downloaded. Downloads and builds go on where they were interrupted when the same
+command is given again. ``--workdir`` (by default runs/cache, where runs look for them) gets
+``sets/NAME``, ``corpora/NAME`` and the downloads.
+
+``--any_size`` accepts files that have another number of rows than the published ones. ``--gold``
+also downloads the optional files of a set, which mark gold passages and are large. A part of a
+corpus, for development: its first passages (``--first 100000``), or the gold passages of sets that
+are built and others at random (``--gold_of nq,webq --others 100000 --seed 0``); such a part is
+searched with ``--config.data.corpus=`` and the name that is printed.
+
+Exit code 0: done; 2: wrong input.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from absl import flags
+from rich.console import Console
+from rich.table import Table
+
+from experiments.configuration import parse_plain, script
+from jaxrag.data.benchmark import gold_of, set_directory
+from jaxrag.data.builder import OWN, BenchmarkBuilder
+from jaxrag.data.building import BuiltSet, build_set, published_files
+from jaxrag.data.corpora import CORPORA, Corpus, Subset, build_corpus, corpus_directory, open_corpus
+from jaxrag.data.downloads import Downloads
+from jaxrag.data.sets import SETS
+from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.types import InputError
+
+_VECTOR = 768 * 2  # bytes of a passage's vector, float16, in an index of the usual encoders
+_BUILD = 20  # bytes of memory for each passage while its ids are sorted
+_WIDTH = 110
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("source", "", "directory of published files", flag_values=values)
+    flags.DEFINE_string("workdir", "runs/cache", "cache of the runs", flag_values=values)
+    flags.DEFINE_bool("list", False, "only list sets and corpora", flag_values=values)
+    flags.DEFINE_bool("any_size", False, "accept other numbers of rows", flag_values=values)
+    flags.DEFINE_bool("gold", False, "download the optional files, too", flag_values=values)
+    flags.DEFINE_integer("first", 0, "only the first passages", flag_values=values)
+    flags.DEFINE_list("gold_of", [], "sets whose gold passages are kept", flag_values=values)
+    flags.DEFINE_integer("others", 0, "further passages at random", flag_values=values)
+    flags.DEFINE_integer("seed", 0, "of the further passages", flag_values=values)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Builds the named sets and corpora, or lists all."""
+    names = list(itertools.takewhile(lambda argument: argument[:1] != "-", argv[1:]))
+    values = parse_plain([argv[0], *argv[1 + len(names) :]], _define)
+    workdir = Path(values.workdir)
+    console = Console(width=max(Console().width, _WIDTH))
+    if values.list:
+        for table in (_list_sets(workdir), _list_corpora(workdir)):
+            console.print(table)
+        return 0
+    if not names:
+        raise InputError("name a set or a corpus: python -m experiments.data NAME, or --list")
+    contexts = {one.contexts_name(): name for name, one in SETS.items()}
+    names = list(dict.fromkeys(contexts.get(name, name) for name in names))
+    for name in names:
+        _check_name(name)
+    for name in names:
+        if name in SETS:
+            _build_set(name, values, workdir, console)
+        else:
+            _build_corpus(CORPORA[name], values, workdir, console)
+    return 0
+
+
+def _check_name(name: str) -> None:
+    known = [*SETS, *CORPORA]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1, 0)[0]
+        raise InputError(
+            f"{name!r} is neither a set nor a corpus. Sets: {', '.join(SETS)}; corpora: "
+            f"{', '.join(CORPORA)}. Nearest: {near}."
+        )
+
+
+def _downloads(name: str, values: flags.FlagValues, workdir: Path, **known: Mapping) -> Downloads:
+    source = Path(values.source).expanduser() if values.source else None
+    return Downloads(workdir / "downloads" / name, source, **known)
+
+
+def _build_set(name: str, values: flags.FlagValues, workdir: Path, console: Console) -> None:
+    if values.first or values.gold_of or values.others:
+        raise InputError(f"--first, --gold_of and --others are of corpora; {name} is a set")
+    published = SETS[name]
+    for line in _needs(published, workdir):
+        print(line)
+    downloads = _downloads(name, values, workdir, known=published.known_files())
+    files = published_files(published, downloads, optional=values.gold)
+    started = time.monotonic()
+    built = build_set(published, files, workdir, any_size=values.any_size)
+    console.print(_split_table(built))
+    for line in _notes(built, published, workdir):
+        print(line)
+    if built.contexts["passages"]:
+        own = published.contexts_name()
+        console.print(_corpus_table(workdir, own, time.monotonic() - started))
+
+
+def _needs(published: type[BenchmarkBuilder], workdir: Path) -> list[str]:
+    """What a set and the corpus that papers search with it need on this machine."""
+    questions = sum(published.SPLITS.values())
+    lines = [
+        f"{published.NAME}: {questions:,} questions; licence {published.LICENCE}; from "
+        f"{published.SOURCE}",
+        f"  disk: as much as its files when they are unpacked; {_free(workdir)}",
+    ]
+    if published.CORPUS in CORPORA:
+        lines += [
+            f"  papers search {line}" for line in _corpus_needs(CORPORA[published.CORPUS], workdir)
+        ]
+    else:
+        lines.append(f"  papers search {published.contexts_name()}, which is built with it")
+    return lines
+
+
+def _corpus_needs(corpus: Corpus, workdir: Path) -> list[str]:
+    built = is_complete(corpus_directory(corpus.name, workdir))
+    vectors = _size(corpus.passages * _VECTOR)
+    return [
+        f"{corpus.name} ({'built' if built else 'not built'}): {corpus.passages:,} passages, about "
+        f"{corpus.gigabytes:g} GB on disk and {_size(corpus.passages * _BUILD)} of memory while it "
+        f"is built; a dense index of it {vectors} more (float16, 768 dimensions)"
+    ]
+
+
+def _build_corpus(
+    corpus: Corpus, values: flags.FlagValues, workdir: Path, console: Console
+) -> None:
+    for line in _corpus_needs(corpus, workdir):
+        print(f"{line}; licence {corpus.licence}; {_free(workdir)}")
+    subset = _subset(corpus.name, values, workdir)
+    directory = corpus_directory(corpus.name, workdir, subset)
+    started = time.monotonic()
+    if not is_complete(directory):
+        files = _corpus_files(corpus, _downloads(corpus.name, values, workdir))
+        build_corpus(corpus.name, workdir, files, any_size=values.any_size, subset=subset)
+    console.print(_corpus_table(workdir, directory.name, time.monotonic() - started))
+
+
+def _corpus_files(corpus: Corpus, downloads: Downloads) -> dict[str, Path]:
+    found = {
+        name: downloads.get(name, address, members=False) for name, address in corpus.files.items()
+    }
+    missing = [f"{name} ({corpus.files[name]})" for name, path in found.items() if path is None]
+    if missing:
+        raise InputError(
+            f"{downloads.source} and its folders lack, plain or packed: {', '.join(missing)}"
+        )
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def _subset(corpus: str, values: flags.FlagValues, workdir: Path) -> Subset | None:
+    if not (values.first or values.gold_of or values.others):
+        return None
+    ids = frozenset(one for name in values.gold_of for one in gold_of(name, corpus, workdir))
+    return Subset(
+        first=values.first,
+        ids=ids,
+        ids_of="+".join(values.gold_of),
+        others=values.others,
+        seed=values.seed,
+    )
+
+
+def _split_table(built: BuiltSet) -> Table:
+    table = Table("split", title=built.name, title_justify="left")
+    columns = (
+        "questions",
+        "published",
+        "with gold",
+        "with choices",
+        "answers/question",
+        "repeated",
+    )
+    for name in columns:
+        table.add_column(name, justify="right")
+    for name, split in built.splits.items():
+        gold = ", ".join(f"{n:,} ({corpus or OWN})" for corpus, n in split.gold.items())
+        table.add_row(
+            name,
+            f"{split.questions:,}",
+            f"{split.published:,}" + ("" if split.questions == split.published else " (differs)"),
+            gold or "0",
+            f"{split.choices:,}",
+            f"{split.answers / split.questions:.2f}",
+            f"{split.repeated:,}",
+        )
+    return table
+
+
+def _notes(built: BuiltSet, published: type[BenchmarkBuilder], workdir: Path) -> list[str]:
+    lines = [f"{pair}: {n:,} questions in both" for pair, n in built.shared.items() if n]
+    if built.absent:
+        lines.append(f"not built, for want of files: {', '.join(built.absent)}")
+    if built.contexts["conflicts"]:
+        lines.append(
+            f"contexts with the id of another text, left out: {built.contexts['conflicts']:,}"
+        )
+    directory = set_directory(built.name, workdir)
+    return [*lines, f"{directory}: {_size(_bytes(directory))}; cite {published.CITATION}"]
+
+
+def _corpus_table(workdir: Path, name: str, seconds: float) -> Table:
+    table = Table("corpus", "directory", title_justify="left")
+    for column in ("passages", "size", "seconds"):
+        table.add_column(column, justify="right")
+    passages = open_corpus(name, workdir)
+    directory = corpus_directory(name, workdir)
+    table.add_row(
+        name, str(directory), f"{len(passages):,}", _size(_bytes(directory)), f"{seconds:.0f}"
+    )
+    return table
+
+
+def _list_sets(workdir: Path) -> Table:
+    table = Table("set", "what it is", "published splits", "papers search", f"state in {workdir}")
+    for name, published in sorted(SETS.items()):
+        splits = ", ".join(f"{split} {count:,}" for split, count in published.SPLITS.items())
+        own = published.CORPUS not in CORPORA
+        corpus = published.contexts_name() if own else published.CORPUS
+        about = (published.__doc__ or "").partition("\n")[0].strip()
+        table.add_row(name, about, splits, corpus, _set_state(name, workdir))
+    return table
+
+
+def _set_state(name: str, workdir: Path) -> str:
+    directory = set_directory(name, workdir)
+    if not is_complete(directory):
+        return "not built"
+    built = BuiltSet.read(directory)
+    absent = f", without {', '.join(built.absent)}" if built.absent else ""
+    sizes = [f"{split} {one.questions:,}" for split, one in built.splits.items()]
+    other = any(one.questions != one.published for one in built.splits.values())
+    return f"built: {', '.join(sizes)}{' (sizes differ)' if other else ''}{absent}"
+
+
+def _list_corpora(workdir: Path) -> Table:
+    table = Table("corpus", "what it is", "passages", "GB", f"state in {workdir}")
+    for name, corpus in sorted(CORPORA.items()):
+        table.add_row(
+            name,
+            corpus.about,
+            f"{corpus.passages:,}",
+            f"{corpus.gigabytes:g}",
+            _corpus_state(name, workdir),
+        )
+    others = sorted(path.name for path in (workdir / "corpora").glob("*") if is_complete(path))
+    for name in others:
+        if name not in CORPORA:
+            table.add_row(name, "contexts or a part", "", "", _corpus_state(name, workdir))
+    return table
+
+
+def _corpus_state(name: str, workdir: Path) -> str:
+    directory = corpus_directory(name, workdir)
+    if not is_complete(directory):
+        return "not built"
+    return f"built: {len(open_corpus(name, workdir)):,} passages, {_size(_bytes(directory))}"
+
+
+def _bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def _free(workdir: Path) -> str:
+    there = next(path for path in (workdir, *workdir.absolute().parents) if path.is_dir())
+    return f"{_size(shutil.disk_usage(there).free)} are free in {workdir}"
+
+
+def _size(count: int) -> str:
+    """A number of bytes in a unit that fits."""
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= limit:
+            return f"{count / limit:.3g} {unit}"
+    return f"{count} bytes"
+
+
+if __name__ == "__main__":
+    script(main)
