@@ -1,4 +1,8 @@
-"""JSONL files that users write: every error names the file, the line and the field."""
+"""Records that users write or publish: every error names the file, the record and the field.
+
+A record is a line of JSONL (`read_input`), an element of a JSON array
+(`jaxrag.core.json_stream`) or a row of a table (`jaxrag.core.tables`).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,21 @@ from jaxrag.types import InputError
 
 
 class InputLine(NamedTuple):
-    """The JSON object of one line; ``number`` counts from 1."""
+    """The fields of one record.
+
+    Attributes:
+      path: the file.
+      number: of the record, from 1.
+      fields: values by name.
+      unit: what is counted: "line", "element" or "entry".
+      inside: names of the fields that enclose ``fields``, such as "metadata.".
+    """
 
     path: Path
     number: int
     fields: dict[str, Any]
+    unit: str = "line"
+    inside: str = ""
 
     def string(self, field: str, *, optional: bool = False) -> str:
         """A field's non-blank string; if optional and missing or null, "", and blank is allowed."""
@@ -24,35 +38,89 @@ class InputLine(NamedTuple):
         if value is None and optional:
             return ""
         if not isinstance(value, str):
-            raise self.error(field, f"is {_type_name(value)}; a string is needed")
+            raise self.error(field, f"is {type_name(value)}; a string is needed")
         if not optional and not value.strip():
             raise self.error(field, "is blank")
         return self._checked_unicode(field, value)
 
+    def identifier(self, field: str) -> str:
+        """A field's non-blank string or whole number, as a string."""
+        value = self._value(field, optional=False)
+        return str(value) if type(value) is int else self.string(field)
+
+    def integer(self, field: str) -> int:
+        """A field's whole number, also one written as a string (in a table)."""
+        value = self._value(field, optional=False)
+        if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+            return int(value)
+        if type(value) is not int:
+            shown = repr(value) if isinstance(value, str) else type_name(value)
+            raise self.error(field, f"is {shown}; a whole number is needed")
+        return value
+
+    def boolean(self, field: str) -> bool:
+        """A field's true or false."""
+        value = self._value(field, optional=False)
+        if not isinstance(value, bool):
+            raise self.error(field, f"is {type_name(value)}; true or false is needed")
+        return value
+
     def strings(self, field: str, *, optional: bool = False) -> tuple[str, ...]:
         """A field's list of non-blank strings; only if optional may it be empty or missing."""
-        value = self._value(field, optional=optional)
-        if value is None and optional:
-            return ()
-        if not isinstance(value, list):
-            raise self.error(field, f"is {_type_name(value)}; a list of strings is needed")
-        if not value and not optional:
-            raise self.error(field, "is an empty list")
+        value = self._list(field, optional=optional, needed="a list of strings")
         for position, item in enumerate(value, 1):
             if not isinstance(item, str):
-                problem = f"item {position} is {_type_name(item)}; a string is needed"
+                problem = f"item {position} is {type_name(item)}; a string is needed"
                 raise self.error(field, problem)
             if not item.strip():
                 raise self.error(field, f"item {position} is blank")
         return tuple(self._checked_unicode(field, item) for item in value)
 
+    def items(self, field: str, *, optional: bool = False) -> list[Any]:
+        """A field's list; only if optional may it be empty or missing."""
+        return self._list(field, optional=optional, needed="a list")
+
+    def record(self, field: str) -> InputLine:
+        """A field's object, whose errors name the fields on the way."""
+        value = self._value(field, optional=False)
+        return self._inner(field, value, f"{self.inside}{field}.")
+
+    def records(self, field: str, *, optional: bool = False) -> list[InputLine]:
+        """A field's list of objects; only if optional may it be empty or missing."""
+        return [
+            self._inner(field, item, f"{self.inside}{field}[{position}].")
+            for position, item in enumerate(self.items(field, optional=optional), 1)
+        ]
+
     def error(self, field: str, problem: str) -> InputError:
         """The error about a field, to be raised by the caller."""
-        return InputError(f"{self.path}, line {self.number}: field {field!r} {problem}")
+        return InputError(f"{self.where}: field {self.inside + field!r} {problem}")
+
+    @property
+    def where(self) -> str:
+        """The file and the record."""
+        return f"{self.path}, {self.unit} {self.number}"
+
+    def _list(self, field: str, *, optional: bool, needed: str) -> list[Any]:
+        value = self._value(field, optional=optional)
+        if value is None and optional:
+            return []
+        if not isinstance(value, list):
+            raise self.error(field, f"is {type_name(value)}; {needed} is needed")
+        if not value and not optional:
+            raise self.error(field, "is an empty list")
+        return value
+
+    def _inner(self, field: str, value: Any, inside: str) -> InputLine:
+        if not isinstance(value, dict):
+            raise self.error(field, f"has {type_name(value)} where an object is needed")
+        return self._replace(fields=value, inside=inside)
 
     def _value(self, field: str, *, optional: bool) -> Any:
         if field not in self.fields and not optional:
-            raise self.error(field, f"is missing; the line has {', '.join(self.fields) or 'none'}")
+            holder = "the field around it" if self.inside else f"the {self.unit}"
+            present = ", ".join(map(str, self.fields)) or "none"
+            raise self.error(field, f"is missing; {holder} has {present}")
         return self.fields.get(field)
 
     def _checked_unicode(self, field: str, text: str) -> str:
@@ -64,10 +132,11 @@ class InputLine(NamedTuple):
 
 
 def read_input(path: Path) -> Iterator[InputLine]:
-    """The lines of a file, plain or packed, in order.
+    """The lines of a JSONL file, which may be packed (gzip, bzip2, xz), in order.
 
     Raises:
-      InputError: a line is blank, not JSON, not an object, or not UTF-8; or see `open_packed`.
+      InputError: a line is blank, not JSON, not an object, or not UTF-8; or the packed file is
+        damaged.
     """
     with open_packed(path) as lines:
         yield from parse_lines(path, lines)
@@ -87,10 +156,11 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
         except RecursionError:
             raise InputError(f"{where}: nested too deeply to be read") from None
         if not isinstance(fields, dict):
-            raise InputError(f"{where}: {_type_name(fields)}; an object in braces is needed")
+            raise InputError(f"{where}: {type_name(fields)}; an object in braces is needed")
         yield InputLine(path, number, fields)
 
 
-def _type_name(value: Any) -> str:
+def type_name(value: Any) -> str:
+    """The JSON type of a value in words."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
     return "null" if value is None else names.get(type(value), "a number")

@@ -1,0 +1,97 @@
+"""Tables of tab-separated columns: rows as records whose errors name file, line and column."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from jaxrag.core.jsonl_input import InputLine
+from jaxrag.core.packed_files import open_packed
+from jaxrag.types import InputError
+
+
+def read_table(
+    path: Path,
+    *,
+    columns: Sequence[str] = (),
+    separator: str = "\t",
+    quoted: bool = False,
+) -> Iterator[InputLine]:
+    """The rows of a table, which may be packed, as records of strings.
+
+    Args:
+      path: the file.
+      columns: names of the columns of a file without a header line; () for one with a header.
+      separator: between columns; " " stands for any run of spaces and tabs.
+      quoted: cells may be in double quotes, with doubled quotes, tabs and line ends inside, as CSV
+        writers do; otherwise a quote is a character like any other.
+
+    Raises:
+      InputError: a row has another number of columns, a cell is not UTF-8 or has a NUL, a quote is
+        not closed, or the packed file is damaged.
+    """
+    with open_packed(path) as stream:
+        lines = _decoded(path, stream)
+        rows = _quoted_rows(path, lines, separator) if quoted else _plain_rows(lines, separator)
+        names = list(columns)
+        for number, cells in rows:
+            if not names:
+                names = _header(path, cells)
+                continue
+            if len(cells) != len(names):
+                raise InputError(
+                    f"{path}, line {number}: {len(cells)} columns; {len(names)} are needed "
+                    f"({', '.join(names)})"
+                )
+            yield InputLine(path, number, dict(zip(names, cells, strict=True)))
+
+
+def header_of(path: Path, *, separator: str = "\t") -> list[str]:
+    """The cells of a table's first line; [] for an empty file."""
+    with open_packed(path) as stream:
+        for cells in csv.reader(_decoded(path, stream), delimiter=separator):
+            return cells
+    return []
+
+
+def _header(path: Path, cells: list[str]) -> list[str]:
+    twice = next((name for name in cells if cells.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{path}, line 1: column {twice!r} occurs twice in the header")
+    return cells
+
+
+def _decoded(path: Path, stream: Iterable[bytes]) -> Iterator[str]:
+    for number, raw in enumerate(stream, 1):
+        try:
+            yield raw.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason})") from None
+
+
+def _plain_rows(lines: Iterator[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    split = None if separator == " " else separator
+    for number, line in enumerate(lines, 1):
+        yield number, line.rstrip("\r\n").split(split)
+
+
+def _quoted_rows(
+    path: Path, lines: Iterator[str], separator: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line on which each begins."""
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    start = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield start, cells
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {start}: not a row in CSV quoting ({error}); a quote inside a quoted "
+            "cell must be doubled"
+        ) from None

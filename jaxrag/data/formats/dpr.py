@@ -1,0 +1,95 @@
+"""DPR's forms: tables of questions and answers, and JSON with passages for training.
+
+Source: Karpukhin et al., Dense Passage Retrieval, EMNLP 2020,
+https://github.com/facebookresearch/DPR.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxrag.core.json_stream import read_elements
+from jaxrag.core.jsonl_input import InputLine
+from jaxrag.core.tables import read_table
+from jaxrag.data.builder import SetRow
+from jaxrag.data.dataset import GoldPassage
+from jaxrag.types import Passage, Question
+
+CORPUS = "psgs_w100"
+"""Name of the corpus of DPR's passages."""
+
+_CONTEXTS = ("positive_ctxs", "negative_ctxs", "hard_negative_ctxs")
+
+
+def read_dpr_table(path: Path, *, split: str) -> Iterator[SetRow]:
+    """The questions of a table such as nq-test.qa.csv: question, tab, Python's list of answers.
+
+    Cells are quoted as in CSV: a cell with quotes is in quotes, and those inside are doubled. There
+    are no ids: the id of a question is its split and row, from 0.
+
+    Raises:
+      InputError: a row is not such a pair.
+    """
+    rows = read_table(path, columns=("question", "answers"), quoted=True)
+    for number, row in enumerate(rows):
+        question = Question(f"{split}_{number}", row.string("question"), answer_list(row))
+        yield SetRow(question)
+
+
+def answer_list(row: InputLine) -> tuple[str, ...]:
+    """The answers in a cell that holds a list of strings as Python writes it.
+
+    Raises:
+      InputError: the cell is no such list, or an answer is blank.
+    """
+    cell = row.string("answers")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # a backslash before another letter
+            warnings.simplefilter("ignore", DeprecationWarning)
+            answers = ast.literal_eval(cell.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        answers = None
+    if not isinstance(answers, (list, tuple)):
+        shown = cell if len(cell) <= 60 else f"{cell[:60]}..."
+        raise row.error("answers", f"is {shown!r}; a list of strings as Python writes it is needed")
+    answers = row._replace(fields={"answers": list(answers)}).strings("answers")
+    return tuple(dict.fromkeys(answers))
+
+
+def read_dpr_training(path: Path, *, split: str) -> Iterator[SetRow]:
+    """The questions of a JSON file such as biencoder-nq-train.json, in the memory of one question.
+
+    ``positive_ctxs`` are gold passages of `CORPUS`, in their order: the first is the annotated one
+    where there is an annotation, the others contain an answer. They, ``negative_ctxs`` and
+    ``hard_negative_ctxs`` are contexts. Ids of questions are as in `read_dpr_table`.
+
+    Raises:
+      InputError: an element is not such an object.
+    """
+    for number, element in enumerate(read_elements(path)):
+        answers = tuple(dict.fromkeys(element.strings("answers", optional=True)))
+        positive = [_passage(one) for one in element.records(_CONTEXTS[0], optional=True)]
+        others = [
+            _passage(one)
+            for field in _CONTEXTS[1:]
+            for one in element.records(field, optional=True)
+        ]
+        gold = [GoldPassage(passage.id, CORPUS) for passage in positive]
+        own = [GoldPassage(passage.id) for passage in positive]
+        yield SetRow(
+            Question(f"{split}_{number}", element.string("question"), answers),
+            tuple(dict.fromkeys((*own, *gold))),
+            tuple(dict.fromkeys((*positive, *others))),
+        )
+
+
+def _passage(context: InputLine) -> Passage:
+    """A passage with DPR's id, which is ``passage_id`` for NQ and ``psg_id`` for other sets."""
+    field = "passage_id" if "passage_id" in context.fields else "psg_id"
+    return Passage(
+        context.identifier(field), context.string("title", optional=True), context.string("text")
+    )

@@ -1,0 +1,112 @@
+"""Queries and relevance judgements: the forms of TREC, MS MARCO and BEIR.
+
+Sources: https://trec.nist.gov/data/qrels_eng; Bajaj et al., MS MARCO, 2016; Thakur et al., BEIR,
+NeurIPS 2021. Sets in these forms have no answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from jaxrag.core.jsonl_input import InputLine, read_input
+from jaxrag.core.tables import read_table
+from jaxrag.data.builder import SetRow
+from jaxrag.data.dataset import GoldPassage
+from jaxrag.types import InputError, Question
+
+Judgements = Mapping[str, tuple[GoldPassage, ...]]
+"""Judged passages by query id."""
+
+_BEIR = ("query-id", "corpus-id", "score")
+
+
+def read_trec_judgements(path: Path, *, corpus: str = "") -> Judgements:
+    """Judgements in TREC's form: query, 0, passage, grade, between tabs or spaces.
+
+    Grades below 0, which some tracks use for spam, are kept as 0: not relevant.
+
+    Args:
+      path: the file.
+      corpus: name of the corpus of the passages.
+
+    Raises:
+      InputError: a line has not four columns, a grade is no number, or a pair is judged twice with
+        different grades.
+    """
+    rows = read_table(path, columns=("query", "iteration", "passage", "grade"), separator=" ")
+    return _by_query(rows, "query", "passage", "grade", corpus)
+
+
+def read_beir_judgements(path: Path, *, corpus: str = "") -> Judgements:
+    """Judgements in BEIR's form: a table with the header query-id, corpus-id, score.
+
+    Raises:
+      InputError: as `read_trec_judgements`; or the header is another.
+    """
+    rows = read_table(path)
+    return _by_query(rows, *_BEIR, corpus)
+
+
+def read_queries(path: Path, judgements: Judgements, judged_in: Path) -> Iterator[SetRow]:
+    """The judged queries of a table (id, tab, text) in its order.
+
+    Args:
+      path: the table.
+      judgements: of the queries; a query without any is left out.
+      judged_in: the judgements' file, for errors.
+
+    Raises:
+      InputError: a row has not two columns, an id occurs twice, or a judged query is not there.
+    """
+    queries = (
+        (row, row.string("id"), row.string("text"))
+        for row in read_table(path, columns=("id", "text"))
+    )
+    yield from _judged(queries, path, judgements, judged_in)
+
+
+def read_beir_queries(path: Path, judgements: Judgements, judged_in: Path) -> Iterator[SetRow]:
+    """The judged queries of BEIR's queries.jsonl (``_id``, ``text``); see `read_queries`."""
+    queries = ((line, line.identifier("_id"), line.string("text")) for line in read_input(path))
+    yield from _judged(queries, path, judgements, judged_in)
+
+
+def _by_query(
+    rows: Iterator[InputLine], query: str, passage: str, grade: str, corpus: str
+) -> Judgements:
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        of_query = found.setdefault(row.string(query), {})
+        name, value = row.string(passage), max(0, row.integer(grade))
+        if of_query.setdefault(name, value) != value:
+            raise row.error(
+                grade,
+                f"is {value}, but passage {name!r} of query {row.string(query)!r} has "
+                f"{of_query[name]} on an earlier line",
+            )
+    return {
+        name: tuple(GoldPassage(one, corpus, value) for one, value in judged.items())
+        for name, judged in found.items()
+    }
+
+
+def _judged(
+    queries: Iterator[tuple[InputLine, str, str]],
+    path: Path,
+    judgements: Judgements,
+    judged_in: Path,
+) -> Iterator[SetRow]:
+    seen = set()
+    for row, name, text in queries:
+        if name in seen:
+            field = "_id" if "_id" in row.fields else "id"
+            raise row.error(field, f"{name!r} is the id of an earlier {row.unit} too")
+        seen.add(name)
+        if name in judgements:
+            yield SetRow(Question(name, text, ()), judgements[name])
+    unknown = [name for name in judgements if name not in seen]
+    if unknown:
+        raise InputError(
+            f"{judged_in}: query {unknown[0]!r} ({len(unknown)} in all) is not in {path}"
+        )
