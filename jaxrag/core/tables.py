@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from jaxrag.core.jsonl_input import InputLine
 from jaxrag.core.packed_files import open_packed
 from jaxrag.types import InputError
 
+_log = logging.getLogger("jaxrag")
+
 
 def read_table(
     path: Path,
@@ -19,6 +22,7 @@ def read_table(
     columns: Sequence[str] = (),
     separator: str = "\t",
     quoted: bool = False,
+    ragged: bool = False,
 ) -> Iterator[InputLine]:
     """The rows of a table, which may be packed, as records of strings.
 
@@ -28,6 +32,8 @@ def read_table(
       separator: between columns; " " stands for any run of spaces and tabs.
       quoted: cells may be in double quotes, with doubled quotes, tabs and line ends inside, as CSV
         writers do; otherwise a quote is a character like any other.
+      ragged: for files that are published with damaged rows: a row with another number of columns
+        is left out, which a warning counts, and quotes may be unbalanced.
 
     Raises:
       InputError: a row has another number of columns, a cell is not UTF-8 or has a NUL, a quote is
@@ -35,18 +41,33 @@ def read_table(
     """
     with open_packed(path) as stream:
         lines = _decoded(path, stream)
-        rows = _quoted_rows(path, lines, separator) if quoted else _plain_rows(lines, separator)
-        names = list(columns)
+        rows = (
+            _quoted_rows(path, lines, separator, strict=not ragged)
+            if quoted
+            else _plain_rows(lines, separator)
+        )
+        names, left_out = list(columns), []
         for number, cells in rows:
             if not names:
                 names = _header(path, cells)
                 continue
-            if len(cells) != len(names):
+            if len(cells) != len(names) and ragged:
+                left_out.append(number)
+            elif len(cells) != len(names):
                 raise InputError(
                     f"{path}, line {number}: {len(cells)} columns; {len(names)} are needed "
                     f"({', '.join(names)})"
                 )
-            yield InputLine(path, number, dict(zip(names, cells, strict=True)))
+            else:
+                yield InputLine(path, number, dict(zip(names, cells, strict=True)))
+        if left_out:
+            _log.warning(
+                "%s: left out %d rows that have not %d columns; the first is on line %d",
+                path,
+                len(left_out),
+                len(names),
+                left_out[0],
+            )
 
 
 def header_of(path: Path, *, separator: str = "\t") -> list[str]:
@@ -79,11 +100,11 @@ def _plain_rows(lines: Iterator[str], separator: str) -> Iterator[tuple[int, lis
 
 
 def _quoted_rows(
-    path: Path, lines: Iterator[str], separator: str
+    path: Path, lines: Iterator[str], separator: str, *, strict: bool
 ) -> Iterator[tuple[int, list[str]]]:
     """Rows with the line on which each begins."""
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    reader = csv.reader(lines, delimiter=separator, strict=True)
+    reader = csv.reader(lines, delimiter=separator, strict=strict)
     start = 1
     try:
         for cells in reader:
