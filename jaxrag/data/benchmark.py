@@ -9,9 +9,10 @@ import dataclasses
 import difflib
 from pathlib import Path
 
-from jaxrag.data.builder import OWN, BenchmarkBuilder
+from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.corpora import open_corpus
 from jaxrag.data.dataset import Dataset, read_dataset, read_questions, split_sizes
+from jaxrag.data.set_row import OWN
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.corpus.rows import is_complete

@@ -14,40 +14,18 @@ import abc
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from jaxrag.core.hashing import digest
 from jaxrag.core.jsonl_input import read_input
-from jaxrag.data.dataset import FIELDS, GoldPassage, LabelledQuestion, stored_row
+from jaxrag.data.dataset import FIELDS, LabelledQuestion, stored_row
 from jaxrag.data.downloads import Known, archive_of, find_file
-from jaxrag.types import InputError, Passage, Question
+from jaxrag.data.formats.flashrag import read_flashrag
+from jaxrag.data.set_row import OWN, SetRow
+from jaxrag.types import InputError
 
 _FLASHRAG = "https://huggingface.co/datasets/RUC-NLPIR/FlashRAG_datasets/resolve/main/"
-
-OWN = "contexts"
-"""Name of the corpus of the passages that a set itself brings."""
-
-
-class SetRow(NamedTuple):
-    """A question of a published set.
-
-    Attributes:
-      question: the question.
-      gold: its judged passages, where the set marks them.
-      contexts: passages that the set brings with the question; a passage has the same id wherever
-        it occurs.
-    """
-
-    question: Question
-    gold: tuple[GoldPassage, ...] = ()
-    contexts: tuple[Passage, ...] = ()
-
-
-def context(title: str, text: str) -> Passage:
-    """A passage that has no published id: its id is a hash of its title and text."""
-    return Passage(digest(title, text)[:16], title, text)
 
 
 class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registration=True):
@@ -108,19 +86,12 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
 
     @classmethod
     def read_flashrag(cls, path: Path, split: str) -> Iterator[SetRow]:
-        """The questions of a split in FlashRAG's form: ``id``, ``question``, ``golden_answers``.
+        """The questions of a split in FlashRAG's form (`jaxrag.data.formats.flashrag`).
 
         Raises:
           InputError: naming the file, line and field.
         """
-        for line in read_input(path):
-            question = Question(
-                line.string("id"),
-                line.string("question"),
-                line.strings("golden_answers"),
-                task=cls.TASK,
-            )
-            yield SetRow(question)
+        return read_flashrag(path, task=cls.TASK)
 
     @classmethod
     def rows(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:

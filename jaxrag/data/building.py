@@ -19,10 +19,11 @@ from jaxrag.core.durable_files import rename
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.progress import progress
 from jaxrag.data.benchmark import set_directory
-from jaxrag.data.builder import BenchmarkBuilder, SetRow, choose_files, missing_files
+from jaxrag.data.builder import BenchmarkBuilder, choose_files, missing_files
 from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import LabelledQuestion, read_about, write_questions
 from jaxrag.data.downloads import Downloads
+from jaxrag.data.set_row import SetRow
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.text.answers import normalize

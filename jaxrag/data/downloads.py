@@ -94,6 +94,11 @@ class Downloads:
             or the disk is full.
         """
         archive = archive_of(name, address)
+        if self.source is None and not address:
+            raise InputError(
+                f"{name} has no address from which it can be downloaded: get it from the set's "
+                "page and give its directory with --source=DIR"
+            )
         if self.source is None:
             path = self._download(address)
         else:

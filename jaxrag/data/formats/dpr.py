@@ -14,8 +14,8 @@ from pathlib import Path
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine
 from jaxrag.core.tables import read_table
-from jaxrag.data.builder import SetRow
 from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.set_row import SetRow
 from jaxrag.types import Passage, Question
 
 CORPUS = "psgs_w100"

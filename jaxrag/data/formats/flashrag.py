@@ -10,24 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.jsonl_input import InputLine, read_input, type_name
-from jaxrag.data.builder import SetRow
-from jaxrag.data.formats.hotpot import paragraphs_and_gold
-from jaxrag.types import Question
+from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.formats.hotpot import paragraphs, supporting_gold
+from jaxrag.data.set_row import SetRow, context
+from jaxrag.types import Passage, Question
 
 
-def read_flashrag(path: Path, *, titles_of: str = "") -> Iterator[SetRow]:
+def read_flashrag(
+    path: Path, *, task: str = "", titles_of: str = "", title_ids: bool = False
+) -> Iterator[SetRow]:
     """The questions of a file, in order.
 
     - Sets with options: ``golden_answers`` holds positions in ``choices``, from 0; the answer is
       the text of the option.
     - BoolQ: ``golden_answers`` is [true] or [false]; the answer is yes or no.
+    - SQuAD and BoolQ: ``metadata`` has the paragraph that answers, which becomes the context.
     - Multi-hop sets: ``metadata`` has the paragraphs and the titles of the supporting ones, which
       become contexts and gold passages.
 
     Args:
       path: the file.
+      task: of the questions; "" is yes_no for those whose answer is true or false, else open.
       titles_of: name of a corpus in which a passage's id is its title; the supporting titles are
         gold passages of it too.
+      title_ids: a context's id is its title, instead of a hash of title and text.
 
     Raises:
       InputError: a line is not such an object.
@@ -39,13 +45,17 @@ def read_flashrag(path: Path, *, titles_of: str = "") -> Iterator[SetRow]:
             text=line.string("question"),
             answers=_answers(line, choices),
             choices=choices,
-            task="yes_no" if _is_boolean(line) else "open",
+            task=task or ("yes_no" if _is_boolean(line) else "open"),
         )
-        gold, contexts = (), ()
         metadata = line.fields.get("metadata")
-        if isinstance(metadata, dict) and "supporting_facts" in metadata:
-            gold, contexts = _supporting(line.record("metadata"), titles_of)
-        yield SetRow(question, gold, contexts)
+        if not isinstance(metadata, dict):
+            yield SetRow(question)
+        elif "supporting_facts" in metadata:
+            contexts, supporting = _multi_hop(line.record("metadata"), title_ids=title_ids)
+            yield SetRow(question, supporting_gold(contexts, supporting, titles_of), contexts)
+        else:
+            contexts = tuple(_paragraph(line.record("metadata")))
+            yield SetRow(question, tuple(GoldPassage(one.id) for one in contexts), contexts)
 
 
 def _is_boolean(line: InputLine) -> bool:
@@ -78,15 +88,23 @@ def _choice(line: InputLine, answer: Any, choices: tuple[str, ...]) -> str:
     )
 
 
-def _supporting(metadata: InputLine, titles_of: str) -> tuple[Any, Any]:
-    """Gold passages and contexts of a multi-hop question."""
+def _paragraph(metadata: InputLine) -> Iterator[Passage]:
+    """The paragraph of a question of SQuAD (``text``) or BoolQ (``passage``)."""
+    for field in ("text", "passage"):
+        if field in metadata.fields:
+            yield context(metadata.string("title", optional=True), metadata.string(field))
+
+
+def _multi_hop(
+    metadata: InputLine, *, title_ids: bool
+) -> tuple[tuple[Passage, ...], tuple[str, ...]]:
+    """Paragraphs and supporting titles of a multi-hop question."""
     supporting = metadata.record("supporting_facts").strings("title", optional=True)
-    context = metadata.record("context")
-    titles = context.strings("title", optional=True)
-    field = "sentences" if "sentences" in context.fields else "content"
-    texts = context.items(field, optional=bool(not titles))
+    holder = metadata.record("context")
+    titles = holder.strings("title", optional=True)
+    field = "content" if "content" in holder.fields else "sentences"  # 2wiki's; HotpotQA's
+    texts = holder.items(field, optional=not titles)
     if len(texts) != len(titles):
-        raise context.error(field, f"has {len(texts)} paragraphs for {len(titles)} titles")
-    return paragraphs_and_gold(
-        context, list(zip(titles, texts, strict=True)), supporting, titles_of, field
-    )
+        raise holder.error(field, f"has {len(texts)} paragraphs for {len(titles)} titles")
+    found = list(zip(titles, texts, strict=True))
+    return paragraphs(holder, field, found, title_ids=title_ids), supporting

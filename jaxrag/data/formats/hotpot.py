@@ -11,13 +11,18 @@ from typing import Any
 
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine, type_name
-from jaxrag.data.builder import SetRow, context
 from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import Passage, Question
 
 
 def read_hotpot(
-    path: Path, *, titles_of: str = "", aliases: Mapping[str, Sequence[str]] | None = None
+    path: Path,
+    *,
+    titles_of: str = "",
+    title_ids: bool = False,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+    answered: bool = True,
 ) -> Iterator[SetRow]:
     """The questions of a file, in order, in the memory of one question.
 
@@ -28,51 +33,55 @@ def read_hotpot(
       path: the file: ``_id``, ``question``, ``answer``, ``supporting_facts`` as [title, number of
         the sentence], ``context`` as [title, sentences], and others that are not used.
       titles_of: name of a corpus in which a passage's id is its title; "" for none.
+      title_ids: a context's id is its title, instead of a hash of title and text.
       aliases: other names of an answer, by ``answer_id``.
+      answered: False for test files, which have no answers.
 
     Raises:
-      InputError: an element is not such an object; test files, for one, have no answers.
+      InputError: an element is not such an object.
     """
     for element in read_elements(path):
-        if "answer" not in element.fields:
+        if answered and "answer" not in element.fields:
             raise element.error("answer", "is missing; is this the test file, without answers?")
         answer_id = element.string("answer_id", optional=True)
-        names = (element.string("answer"), *(aliases or {}).get(answer_id, ()))
+        answer = element.string("answer", optional=not answered)
+        names = (answer, *(aliases or {}).get(answer_id, ())) if answered else ()
         question = Question(
             id=element.string("_id"),
             text=element.string("question"),
             answers=tuple(dict.fromkeys(names)),
         )
         supporting = [title for title, _ in _pairs(element, "supporting_facts")]
-        paragraphs = _pairs(element, "context")
-        gold, contexts = paragraphs_and_gold(element, paragraphs, supporting, titles_of, "context")
-        yield SetRow(question, gold, contexts)
+        contexts = paragraphs(element, "context", _pairs(element, "context"), title_ids=title_ids)
+        yield SetRow(question, supporting_gold(contexts, supporting, titles_of), contexts)
 
 
-def paragraphs_and_gold(
-    record: InputLine,
-    paragraphs: Sequence[tuple[str, Any]],
-    supporting: Sequence[str],
-    titles_of: str,
-    field: str,
-) -> tuple[tuple[GoldPassage, ...], tuple[Passage, ...]]:
-    """Gold passages and contexts from paragraphs (title, sentences) and supporting titles.
+def paragraphs(
+    record: InputLine, field: str, found: Sequence[tuple[str, Any]], *, title_ids: bool
+) -> tuple[Passage, ...]:
+    """Passages of (title, sentences), without repetitions and those that have no sentence.
 
-    ``field`` of ``record`` holds the paragraphs; errors name it. A paragraph's id is the hash of
-    its title and text: one title has other texts in other questions of 2WikiMultiHopQA.
+    ``field`` of ``record`` holds them, which errors name.
     """
-    contexts = tuple(
-        context(title, joined_sentences(record, field, sentences))
-        for title, sentences in paragraphs
-        if sentences  # some paragraphs are published without a sentence
-    )
+    passages = []
+    for title, sentences in found:
+        if sentences:
+            passage = context(title, _joined(record, field, sentences))
+            passages.append(Passage(title, title, passage.text) if title_ids else passage)
+    return tuple(dict.fromkeys(passages))
+
+
+def supporting_gold(
+    contexts: Sequence[Passage], supporting: Sequence[str], titles_of: str
+) -> tuple[GoldPassage, ...]:
+    """Gold passages: contexts with supporting titles, and these titles in a corpus of titles."""
     wanted = dict.fromkeys(supporting)
     own = [GoldPassage(passage.id) for passage in contexts if passage.title in wanted]
     named = [GoldPassage(title, titles_of) for title in wanted] if titles_of else []
-    return (*dict.fromkeys(own), *named), tuple(dict.fromkeys(contexts))
+    return (*dict.fromkeys(own), *named)
 
 
-def joined_sentences(record: InputLine, field: str, sentences: Any) -> str:
+def _joined(record: InputLine, field: str, sentences: Any) -> str:
     """A paragraph from its sentences; HotpotQA's begin with their spaces, 2WikiMultiHopQA's not."""
     if isinstance(sentences, str):
         return sentences.strip()

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine
-from jaxrag.data.builder import BenchmarkBuilder, SetRow
-from jaxrag.data.formats.flashrag import read_flashrag
+from jaxrag.data.builder import BenchmarkBuilder
+from jaxrag.data.set_row import SetRow
 from jaxrag.types import Question
 
 _LIGHT = "https://nlp.cs.washington.edu/ambigqa/data/ambignq_light.zip"
@@ -35,24 +35,17 @@ class AmbigQA(BenchmarkBuilder, skip_registration=True):
         "dev_light.json": _LIGHT,
         "train.json": _FULL,
         "dev.json": _FULL,
-        "ambig_qa/train.jsonl": "",
-        "ambig_qa/dev.jsonl": "",
     }
-    NEEDS: ClassVar = {
-        "train": (("train_light.json",), ("train.json",), ("ambig_qa/train.jsonl",)),
-        "dev": (("dev_light.json",), ("dev.json",), ("ambig_qa/dev.jsonl",)),
-    }
+    NEEDS: ClassVar = {split: ((f"{split}_light.json",), (f"{split}.json",)) for split in SPLITS}
+    FLASHRAG: ClassVar = {split: f"ambig_qa/{split}.jsonl" for split in SPLITS}
     LICENCE = "CC BY-SA 3.0"
     CITATION = "Min et al., AmbigQA: Answering Ambiguous Open-domain Questions, EMNLP 2020"
     SOURCE = "https://nlp.cs.washington.edu/ambigqa"
 
     @classmethod
     def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions, from the authors' JSON or FlashRAG's JSONL."""
-        ((name, path),) = files.items()
-        if name.endswith(".jsonl"):
-            yield from read_flashrag(path)
-            return
+        """The questions with the answers of all annotations."""
+        (path,) = files.values()
         for element in read_elements(path):
             answers = [one for part in element.records("annotations") for one in _answers(part)]
             text = element.string("question")

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from jaxrag.core.jsonl_input import InputLine, read_input
-from jaxrag.data.builder import OWN, BenchmarkBuilder, SetRow, context
+from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.set_row import OWN, SetRow, context
 from jaxrag.types import Question
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from jaxrag.data.builder import BenchmarkBuilder, SetRow
+from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.formats.hotpot import read_hotpot
+from jaxrag.data.set_row import SetRow
 
 _HOST = "http://curtis.ml.cmu.edu/datasets/hotpot"
 
@@ -31,17 +32,12 @@ class HotpotQA(BenchmarkBuilder, skip_registration=True):
         "hotpot_train_v1.1.json": f"{_HOST}/hotpot_train_v1.1.json",
         "hotpot_dev_distractor_v1.json": f"{_HOST}/hotpot_dev_distractor_v1.json",
         "hotpot_dev_fullwiki_v1.json": f"{_HOST}/hotpot_dev_fullwiki_v1.json",
-        "hotpotqa/train.jsonl": "",
-        "hotpotqa/dev.jsonl": "",
     }
     NEEDS: ClassVar = {
-        "train": (("hotpot_train_v1.1.json",), ("hotpotqa/train.jsonl",)),
-        "dev": (
-            ("hotpot_dev_distractor_v1.json",),
-            ("hotpotqa/dev.jsonl",),
-            ("hotpot_dev_fullwiki_v1.json",),
-        ),
+        "train": (("hotpot_train_v1.1.json",),),
+        "dev": (("hotpot_dev_distractor_v1.json",), ("hotpot_dev_fullwiki_v1.json",)),
     }
+    FLASHRAG: ClassVar = {split: f"hotpotqa/{split}.jsonl" for split in SPLITS}
     LICENCE = "CC BY-SA 4.0"
     CITATION = (
         "Yang et al., HotpotQA: A Dataset for Diverse, Explainable Multi-hop Question Answering, "
@@ -51,7 +47,11 @@ class HotpotQA(BenchmarkBuilder, skip_registration=True):
 
     @classmethod
     def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions, from HotpotQA's JSON or FlashRAG's JSONL."""
-        ((name, path),) = files.items()
-        read = read_flashrag if name.endswith(".jsonl") else read_hotpot
-        yield from read(path, titles_of=cls.CORPUS)
+        """The questions with their ten paragraphs."""
+        (path,) = files.values()
+        yield from read_hotpot(path, titles_of=cls.CORPUS)
+
+    @classmethod
+    def read_flashrag(cls, path: Path, split: str) -> Iterator[SetRow]:
+        """The same from FlashRAG's file."""
+        yield from read_flashrag(path, task=cls.TASK, titles_of=cls.CORPUS)

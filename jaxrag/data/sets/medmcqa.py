@@ -9,12 +9,13 @@ from typing import ClassVar
 
 from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.core.parquet_input import read_parquet
-from jaxrag.data.builder import OWN, BenchmarkBuilder, SetRow, context
+from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.set_row import OWN, SetRow, context
 from jaxrag.types import InputError, Question
 
 _MIRROR = "https://huggingface.co/datasets/openlifescienceai/medmcqa/resolve/main/data"
-_TRAIN, _DEV = "train-00000-of-00001.parquet", "validation-00000-of-00001.parquet"
+_TRAIN, _DEV = "medmcqa/train-00000-of-00001.parquet", "medmcqa/validation-00000-of-00001.parquet"
 _OPTIONS = ("opa", "opb", "opc", "opd")
 _EXPLAINED = re.compile(
     r"^\W*ans(?:wer)?\b[\s.:;\-(]*(?:is\b)?[\s.:;\-('\"]*([a-d])\b", re.IGNORECASE
@@ -39,14 +40,14 @@ class MedMCQA(BenchmarkBuilder, skip_registration=True):
     TASK = "multiple_choice"
     CORPUS = OWN
     FILES: ClassVar = {
-        _TRAIN: f"{_MIRROR}/{_TRAIN}",
-        _DEV: f"{_MIRROR}/{_DEV}",
-        "train.json": "",
-        "dev.json": "",
+        _TRAIN: f"{_MIRROR}/train-00000-of-00001.parquet",
+        _DEV: f"{_MIRROR}/validation-00000-of-00001.parquet",
+        "medmcqa/train.json": "",
+        "medmcqa/dev.json": "",
     }
     NEEDS: ClassVar = {
-        "train": (("train.json",), (_TRAIN,)),
-        "dev": (("dev.json",), (_DEV,)),
+        "train": ((_TRAIN,), ("medmcqa/train.json",)),
+        "dev": ((_DEV,), ("medmcqa/dev.json",)),
     }
     LICENCE = "Apache 2.0 (of the parquet mirror) or MIT (of the authors' repository)"
     CITATION = (

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from jaxrag.data.builder import BenchmarkBuilder, SetRow
+from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.formats.judgements import read_queries, read_trec_judgements
+from jaxrag.data.set_row import SetRow
 
 _MICROSOFT = "https://msmarco.z22.web.core.windows.net/msmarcoranking"
 _NIST = "https://trec.nist.gov/data/deep"

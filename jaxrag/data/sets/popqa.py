@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.core.tables import read_table
-from jaxrag.data.builder import BenchmarkBuilder, SetRow
-from jaxrag.data.formats.flashrag import read_flashrag
+from jaxrag.data.builder import BenchmarkBuilder
+from jaxrag.data.set_row import SetRow
 from jaxrag.types import Question
 
-_TABLE, _LONG_TAIL, _FLASHRAG = "popQA.tsv", "popqa_longtail_w_gs.jsonl", "popqa/test.jsonl"
+_TABLE, _LONG_TAIL = "popQA.tsv", "popqa_longtail_w_gs.jsonl"
 _RARE = 100  # views of the subject's page a month
 
 
@@ -33,12 +33,12 @@ class PopQA(BenchmarkBuilder, skip_registration=True):
         _TABLE: "https://raw.githubusercontent.com/AlexTMallen/adaptive-retrieval/main/data/"
         "popQA.tsv",
         _LONG_TAIL: "",
-        _FLASHRAG: "",
     }
     NEEDS: ClassVar = {
-        "test": ((_TABLE,), (_FLASHRAG,)),
+        "test": ((_TABLE,),),
         "longtail": ((_TABLE,), (_LONG_TAIL,)),
     }
+    FLASHRAG: ClassVar = {"test": "popqa/test.jsonl"}
     LICENCE = "MIT"
     CITATION = (
         "Mallen et al., When Not to Trust Language Models: Investigating Effectiveness of "
@@ -48,11 +48,8 @@ class PopQA(BenchmarkBuilder, skip_registration=True):
 
     @classmethod
     def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions, from the authors' table, or FlashRAG's or Self-RAG's JSONL."""
+        """The questions, from the authors' table or Self-RAG's JSONL."""
         ((name, path),) = files.items()
-        if name == _FLASHRAG:
-            yield from read_flashrag(path)
-            return
         rows = read_table(path, quoted=True) if name == _TABLE else read_input(path)
         for row in rows:
             if split == "longtail" and name == _TABLE and row.integer("s_pop") >= _RARE:

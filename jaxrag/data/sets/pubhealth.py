@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.core.tables import read_table
-from jaxrag.data.builder import BenchmarkBuilder, SetRow
+from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.question_kinds import VERDICTS
+from jaxrag.data.set_row import SetRow
 from jaxrag.types import Question
 
 _SELF_RAG = "health_claims_processed.jsonl"
@@ -32,11 +33,16 @@ class PubHealth(BenchmarkBuilder, skip_registration=True):
     EVALUATED = "test"
     TASK = "fact_checking"
     CORPUS = "psgs_w100"
-    FILES: ClassVar = {"train.tsv": "", "dev.tsv": "", "test.tsv": "", _SELF_RAG: ""}
+    FILES: ClassVar = {
+        "pubhealth/train.tsv": "",
+        "pubhealth/dev.tsv": "",
+        "pubhealth/test.tsv": "",
+        _SELF_RAG: "",
+    }
     NEEDS: ClassVar = {
-        "train": (("train.tsv",),),
-        "dev": (("dev.tsv",),),
-        "test": (("test.tsv",), (_SELF_RAG,)),
+        "train": (("pubhealth/train.tsv",),),
+        "dev": (("pubhealth/dev.tsv",),),
+        "test": (("pubhealth/test.tsv",), (_SELF_RAG,)),
     }
     LICENCE = "MIT (of the authors' repository)"
     CITATION = (

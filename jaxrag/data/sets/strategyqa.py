@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from jaxrag.core.json_stream import read_elements, read_entries
 from jaxrag.core.jsonl_input import InputLine, type_name
-from jaxrag.data.builder import OWN, BenchmarkBuilder, SetRow
+from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.set_row import OWN, SetRow
 from jaxrag.types import Passage, Question
 
 _DATA = "https://storage.googleapis.com/ai2i/strategyqa/data/strategyqa_dataset.zip"
