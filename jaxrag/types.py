@@ -33,8 +33,9 @@ Prompt = str | tuple[Message, ...]
 class Question:
     """A question and its gold answers.
 
-    ``answers`` are aliases: a prediction is correct if it matches any of them. ``choices`` are the
-    options of a multiple-choice question; ``task`` is one of `jaxrag.data.question_kinds.TASKS`.
+    ``answers`` are aliases: a prediction is correct if it matches any of them; there are none where
+    only relevant passages are known. ``choices`` are the options of a multiple-choice question, or
+    the labels of a task "labels"; ``task`` is one of `jaxrag.data.question_kinds.TASKS`.
     """
 
     id: str

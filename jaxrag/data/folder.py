@@ -26,7 +26,7 @@ from jaxrag.data.dataset import (
     read_dataset,
     write_questions,
 )
-from jaxrag.data.question_kinds import TASKS, role_of
+from jaxrag.data.question_kinds import check_task, with_task
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError, Passage, Question
@@ -46,18 +46,20 @@ class Folder:
       split: name of the file of questions without ``.jsonl``: "queries" or "train".
       corpus: directory whose ``corpus.jsonl`` is searched; "" is ``path``. Gold passages that are
         not in another directory's corpus are dropped; in its own corpus a missing one is an error.
-      task: of all questions: "yes_no", "fact_checking", or "open" to decide for each question (see
-        `jaxrag.data.question_kinds`).
+      task: of all questions: "yes_no", "fact_checking", "labels", or "open" to decide for each
+        question (see `jaxrag.data.question_kinds`).
+      labels: of the task "labels", such as yes, no and maybe; without any, a question's ``choices``
+        are its labels.
     """
 
     path: str
     split: str = "queries"
     corpus: str = ""
     task: str = "open"
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
-            raise InputError(f"data.task is {self.task!r}; allowed: {', '.join(TASKS)}.")
+        check_task(self.task, self.labels)
 
     def load(self, cache: Path) -> Dataset:
         """Loads the directory; the first time, checks and converts it under ``cache``.
@@ -70,10 +72,8 @@ class Folder:
         dataset = read_dataset(Path(self.path).name, root, passages, split=self.split)
         if self.task == "open":
             return dataset
-        questions = tuple(dataclasses.replace(q, task=self.task) for q in dataset.questions)
-        for question in questions:
-            role_of(question)
-        identity = digest(f"{dataset.identity} {self.task}")
+        questions = tuple(with_task(q, self.task, self.labels) for q in dataset.questions)
+        identity = digest(" ".join([dataset.identity, self.task, *self.labels]))
         return dataset._replace(questions=questions, identity=identity)
 
 

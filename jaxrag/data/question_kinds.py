@@ -1,21 +1,23 @@
-"""Kinds of questions (open, fact checking, yes/no, multiple choice) and their options.
+"""Kinds of questions (open, fact checking, yes/no, labels, multiple choice) and their options.
 
 A question of task "fact_checking", or with the choices true and false, is a statement to verify.
-One of task "yes_no" is answered with yes or no; any other with choices, by the letter of a choice;
-all others are open. R3 and ARS-RAG evaluate on such data (docs/methods.md, "Common: kinds of
-questions").
+One of task "yes_no" is answered with yes or no; one of task "labels" with one of its ``choices``,
+which are the labels of its data set, such as yes, no and maybe; any other with choices, by the
+letter of a choice; all others are open. R3 and ARS-RAG evaluate on such data (docs/methods.md,
+"Common: kinds of questions").
 """
 
 from __future__ import annotations
 
+import dataclasses
 import string
 from typing import Literal
 
 from jaxrag.types import InputError, Question
 
-Role = Literal["context", "fact_checking", "yes_no", "multiple_choice"]
+Role = Literal["context", "fact_checking", "yes_no", "labels", "multiple_choice"]
 
-TASKS = ("open", "fact_checking", "yes_no", "multiple_choice")
+TASKS = ("open", "fact_checking", "yes_no", "labels", "multiple_choice")
 VERDICTS = ("true", "false")
 YES_NO = ("yes", "no")
 LETTERS = string.ascii_uppercase
@@ -25,13 +27,16 @@ def role_of(question: Question) -> Role:
     """Kind of the question, which is also the role of the prompt that asks it with passages.
 
     Raises:
-      InputError: the task is unknown, there are too few or too many choices, or the gold answer of
-        a yes/no question is neither.
+      InputError: the task is unknown, there are too few, too many or repeated choices, or the gold
+        answer of a yes/no question or of one with labels is none of them.
     """
     if question.task not in TASKS:
         raise InputError(
             f"Question {question.id}: its task is {question.task!r}; allowed: {', '.join(TASKS)}."
         )
+    if question.task == "labels":
+        _check_labels(question)
+        return "labels"
     if question.task == "yes_no":
         if {answer.lower() for answer in question.answers} - {*YES_NO}:
             raise InputError(
@@ -52,12 +57,65 @@ def role_of(question: Question) -> Role:
     return "multiple_choice"
 
 
+def _check_labels(question: Question) -> None:
+    labels = [label.strip().lower() for label in question.choices]
+    if len(set(labels)) < max(2, len(labels)) or "" in labels:
+        raise InputError(
+            f"Question {question.id} has the labels {list(question.choices)}: at least two are "
+            "needed, none blank and none twice, such as --config.data.labels=yes,no,maybe."
+        )
+    if unknown := [a for a in question.answers if a.strip().lower() not in labels]:
+        raise InputError(
+            f"Question {question.id}: its gold answer {unknown[0]!r} is none of the labels "
+            f"{list(question.choices)}: add it to data.labels, or correct the answer."
+        )
+
+
+def with_task(question: Question, task: str, labels: tuple[str, ...] = ()) -> Question:
+    """The question with the task, and the labels if there are any, that settings give its data.
+
+    Raises:
+      InputError: its gold answer does not fit them.
+    """
+    changed = dataclasses.replace(question, task=task, choices=labels or question.choices)
+    role_of(changed)
+    return changed
+
+
+def check_task(task: str, labels: tuple[str, ...]) -> None:
+    """Checks the settings ``data.task`` and ``data.labels``.
+
+    Raises:
+      InputError: no such task, or labels of a task that has none.
+    """
+    if task not in TASKS:
+        raise InputError(f"data.task is {task!r}; allowed: {', '.join(TASKS)}.")
+    if labels and task != "labels":
+        raise InputError(
+            f"data.labels is {list(labels)}, and data.task {task!r}: set data.task=labels, too."
+        )
+    if task == "labels" and labels:
+        _check_labels(Question("of data.labels", "", (), labels, task))
+
+
 def options(question: Question) -> tuple[str, ...]:
-    """Allowed answers: true and false, yes and no, or letters; () for open questions."""
-    role = role_of(question)
-    if role == "multiple_choice":
+    """Allowed answers: true and false, yes and no, the labels, or letters; () for open questions.
+
+    These are what a language model is to write.
+    """
+    if role_of(question) == "multiple_choice":
         return tuple(LETTERS[: len(question.choices)])
-    return {"fact_checking": VERDICTS, "yes_no": YES_NO, "context": ()}[role]
+    return option_texts(question)
+
+
+def option_texts(question: Question) -> tuple[str, ...]:
+    """The `options` as texts that gold answers are compared with: choices in place of letters."""
+    own: dict[str, tuple[str, ...]] = {
+        "fact_checking": VERDICTS,
+        "yes_no": YES_NO,
+        "context": (),
+    }
+    return own.get(role_of(question), question.choices)
 
 
 def gold_option(question: Question) -> int:
@@ -66,11 +124,10 @@ def gold_option(question: Question) -> int:
     Raises:
       InputError: no option is a gold answer, or the question is open.
     """
-    role = role_of(question)
-    texts = question.choices if role == "multiple_choice" else options(question)
-    gold = {answer.lower() for answer in question.answers}
+    texts = option_texts(question)
+    gold = {answer.strip().lower() for answer in question.answers}
     for index, text in enumerate(texts):
-        if text.lower() in gold:
+        if text.strip().lower() in gold:
             return index
     raise InputError(
         f"Question {question.id}: none of its options {list(texts)} is the gold answer "

@@ -64,8 +64,10 @@ def question_scores(record: Record, timing: Mapping[str, float]) -> dict[str, fl
         return {}
     answers = accuracy(record["prediction"], record["gold_answers"])
     option = record.get("trace", {}).get("option") or {"said": None}
-    if answers and option["said"] is not None and not option["positive"]:
-        # one of several choices: their texts may differ in what normalisation removes, as +1 and -1
+    chosen = option["said"] is not None and not option["positive"]
+    if answers and (chosen or "labels" in option):
+        # one of several choices: their texts may differ in what normalisation removes (+1 and -1),
+        # and a label may contain another, as "mostly true" does
         right = float(option["said"] == option["gold"])
         answers |= {"exact_match": right, "contains": right}
     costs = {name: float(record["cost"].get(name, 0)) for name in COSTS if "cost" in record}

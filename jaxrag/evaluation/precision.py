@@ -1,4 +1,6 @@
-"""Precision over closed questions: correct predictions of a class / all predictions of it.
+"""Closed questions by class: precision, and accuracy of the questions of each class.
+
+Precision: correct predictions of a class / all predictions of it.
 
 ARS-RAG prints a precision without saying how classes are averaged (docs/methods.md, "Common: answer
 scores"), so both usual averages are computed. It is defined for a set of questions, not for one,
@@ -10,6 +12,9 @@ precision_positive      precision of the class yes (or true); not defined for ch
 precision_macro         mean over all classes that were predicted or are gold; a class that was
                         never predicted has precision 0, as in scikit-learn
 ======================  =========================================================================
+
+`class_accuracy` is of questions whose classes have names: true and false, yes and no, or the labels
+of a data set.
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.evaluation.significance import LEVEL, RESAMPLES, Interval, resampled_means
+from jaxrag.data.question_kinds import VERDICTS, YES_NO
+from jaxrag.evaluation.significance import LEVEL, RESAMPLES, Interval, interval, resampled_means
 
 NAMES = ("precision_positive", "precision_macro")
 _UNDEFINED = Interval(math.nan, math.nan, math.nan, 0)
@@ -46,6 +52,28 @@ def intervals(
     if 0 in classes and all(option["positive"] for option in options):
         found["precision_positive"] = shares[:, classes.index(0)]
     return {name: _interval(found.get(name), len(said)) for name in NAMES}
+
+
+def class_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
+    """Share of the questions of each gold class that were answered with it, by the class's name.
+
+    Classes are in the order of the labels; an answer that names no class is wrong. Empty for open
+    questions and for multiple choice.
+    """
+    right: dict[str, list[float]] = {}
+    for record in records:
+        trace = record.get("trace", {})
+        option = trace.get("option", {})
+        if option.get("gold") is not None and (names := _class_names(trace)):
+            for name in names:
+                right.setdefault(name, [])
+            right[names[option["gold"]]].append(float(option["said"] == option["gold"]))
+    return {name: interval(np.array(values)) for name, values in right.items() if values}
+
+
+def _class_names(trace: Mapping[str, Any]) -> Sequence[str]:
+    own = {"fact_checking": VERDICTS, "yes_no": YES_NO}
+    return trace["option"].get("labels") or own.get(trace.get("task", ""), ())
 
 
 def _by_class(

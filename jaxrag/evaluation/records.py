@@ -188,16 +188,18 @@ def summary(run: RunRecords, *, asked: int) -> dict[str, Any]:
     """Contents of metrics.json: counts, means with 95 % intervals, and total costs."""
     columns = metrics.score(run.records, run.timings)
     errors = sum("error" in record for record in run.records)
+    classes = precision.class_accuracy(run.records)
     return {
         "questions": asked,
         "answered": len(run.records) - errors,
         "errors": errors,
         "missing": asked - len(run.records),
         "means": {
-            name: {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+            name: found._asdict()
             for name, found in (intervals(columns) | precision.intervals(run.records)).items()
             if found.n
         },
+        **({"classes": {n: one._asdict() for n, one in classes.items()}} if classes else {}),
         "totals": metrics.totals(columns),
     }
 

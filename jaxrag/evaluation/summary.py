@@ -32,6 +32,7 @@ class Row:
       finished: False for a run that was interrupted and not resumed.
       baseline: label of the run that ``differences`` compare with, empty for that run itself.
       differences: exact match and F1, this run minus the baseline, question by question.
+      classes: accuracy of the questions of each class; empty without classes.
     """
 
     label: str
@@ -45,6 +46,7 @@ class Row:
     finished: bool
     baseline: str
     differences: Mapping[str, Difference]
+    classes: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
 
 
 def summarise(run_dirs: Sequence[str | Path], *, baseline: str = BASELINE) -> list[Row]:
@@ -89,6 +91,7 @@ def summarise_read(runs: Sequence[RunRecords], *, baseline: str = BASELINE) -> l
                     finished=run.finished,
                     baseline=labels(members)[reference] if compared else "",
                     differences=compared,
+                    classes=precision.class_accuracy(run.records),
                 )
             )
     return found

@@ -1,4 +1,4 @@
-"""Prompts and answers of closed questions: statements to check, yes or no, multiple choice.
+"""Prompts and answers of closed questions: statements to check, yes or no, labels, choices.
 
 For the kinds see `jaxrag.data.question_kinds` and docs/methods.md, "Common: kinds of questions".
 """
@@ -6,12 +6,14 @@ For the kinds see `jaxrag.data.question_kinds` and docs/methods.md, "Common: kin
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from jaxrag.core.checks import check_limits
 from jaxrag.data.question_kinds import (
     LETTERS,
     gold_option,
+    option_texts,
     options,
     role_of,
 )
@@ -49,10 +51,26 @@ def words(question: Question, template: prompts.Template) -> tuple[str, ...]:
 
 
 def fields(question: Question) -> dict[str, str]:
-    """Fields of the prompt of the question's role, besides the passages."""
+    """Fields of the prompt of the question's role, besides the passages.
+
+    "choices" are lines of letters and choices; of labels, the labels with commas between them.
+    """
+    if role_of(question) == "labels":
+        return {"question": question.text, "choices": ", ".join(question.choices)}
     lines = zip(options(question), question.choices, strict=False)
     choices = "\n".join(f"{letter}: {choice}" for letter, choice in lines)
     return {"question": question.text, "choices": choices}
+
+
+def answer_limit(question: Question, closed_tokens: int) -> int:
+    """Most new tokens of the answer to a closed question.
+
+    It is ``closed_tokens``, but enough for the longest label: no tokenizer has more tokens than
+    bytes.
+    """
+    if role_of(question) != "labels":
+        return closed_tokens
+    return max(closed_tokens, *(len(label.encode()) for label in question.choices))
 
 
 def task_of(question: Question) -> str:
@@ -109,21 +127,37 @@ def chosen(text: str, question: Question) -> str:
     return "; ".join(question.choices[i] for i in named_choices(text, question)) or text
 
 
-def is_right(text: str, question: Question) -> bool:
-    """Whether a generation names the right choice; for other questions, contains a gold answer."""
-    if role_of(question) == "multiple_choice":
+def is_right(text: str, question: Question, template: prompts.Template | None = None) -> bool:
+    """Whether a generation names the right choice or label; else, contains a gold answer."""
+    role = role_of(question)
+    if role == "multiple_choice":
         return gold_option(question) in named_choices(text, question)
+    if role == "labels":
+        said = question.choices if template is None else words(question, template)
+        return first_named(text, said) == gold_option(question)
     return bool(contains(text, question.answers))
+
+
+def first_named(text: str, said: Sequence[str]) -> int | None:
+    """Index of the words that occur first in a text, as whole words; None if none does.
+
+    Case does not count, nor what separates words: NOT_ENOUGH_INFO is "not enough info". Of two that
+    begin at one place, the longer counts: "mostly true" names neither "mostly" nor "true".
+    """
+
+    def pattern(words: str) -> str:
+        return r"[\s_-]+".join(map(re.escape, re.split(r"[\s_-]+", words.strip())))
+
+    order = sorted(range(len(said)), key=lambda number: -len(said[number].strip()))
+    either = "|".join(f"({pattern(said[number])})" for number in order)
+    found = re.search(rf"(?<!\w)(?:{either})(?!\w)", text, re.I)
+    return None if not found or found.lastindex is None else order[found.lastindex - 1]
 
 
 def verdict(text: str, question: Question, template: prompts.Template) -> str:
     """The option whose word occurs first in an answer; without one, the answer itself."""
-    said = words(question, template)
-    found = re.search(rf"\b({'|'.join(map(re.escape, said))})\b", text, re.I)
-    if not found:
-        return text
-    number = [word.lower() for word in said].index(found.group(1).lower())
-    return options(question)[number]
+    number = first_named(text, words(question, template))
+    return text if number is None else options(question)[number]
 
 
 def read(text: str, question: Question, template: prompts.Template) -> str:
@@ -134,7 +168,7 @@ def read(text: str, question: Question, template: prompts.Template) -> str:
     role = role_of(question)
     if role == "multiple_choice":
         return chosen(text, question)
-    return verdict(text, question, template) if role == "yes_no" else text
+    return verdict(text, question, template) if role in ("yes_no", "labels") else text
 
 
 def check_closed(closed_tokens: int, by: By) -> None:
@@ -145,16 +179,21 @@ def check_closed(closed_tokens: int, by: By) -> None:
 
 
 def note_option(text: str, question: Question, trace: steps.Trace) -> None:
-    """Records the predicted and the gold option of a closed question, by index."""
+    """Records the predicted and the gold option of a closed question, by index.
+
+    "positive" is whether the first option is a positive class, as yes and true are; "labels" are
+    the names of the classes of a question with labels.
+    """
     role = role_of(question)
     if role == "context":
         return
-    texts = question.choices if role == "multiple_choice" else options(question)
+    texts = option_texts(question)
     if role == "fact_checking":  # evaluated by containment, so the first verdict counts
-        found = re.search(rf"\b({'|'.join(texts)})\b", text, re.I)
-        text = found.group(1).lower() if found else ""
+        number = first_named(text, texts)
+        text = "" if number is None else texts[number]
     trace["option"] = {
         "said": texts.index(text) if text in texts else None,
         "gold": gold_option(question) if question.answers else None,
-        "positive": role != "multiple_choice",
+        "positive": role in ("fact_checking", "yes_no"),
+        **({"labels": list(texts)} if role == "labels" else {}),
     }

@@ -16,8 +16,10 @@ _MARKS = (".", "!", "?")
 
 
 def with_choices(question: Question) -> str:
-    """The question, followed by its lettered choices if it has some."""
+    """The question, followed by its lettered choices or its labels if it has some."""
     fields = kinds.fields(question)
+    if question.task == "labels":
+        return f"{fields['question']}\nOne of: {fields['choices']}"
     return f"{fields['question']}\n{fields['choices']}" if fields["choices"] else fields["question"]
 
 

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
 from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import gather
 from jaxrag.steps import asking as steps
@@ -42,11 +44,12 @@ async def choice_logprobs(
     reader: steps.Reader,
     trace: steps.Trace | None = None,
 ) -> tuple[float, ...]:
-    """Log-probability of each of the `options`, natural, by its first token alone.
+    """Log-probability of each of the `options`, natural, by its first token alone; labels, by all.
 
     docs/methods.md, "R3: labels and draws": a passage helps if the gold option's next-token
     probability is above every other's. First tokens differ, as the options' first letters do,
-    unless the tokenizer makes the blank before them a token.
+    unless the tokenizer makes the blank before them a token. Labels of a data set may begin alike
+    ("not enough info", "not true"), so theirs are the sums over all their tokens.
 
     Args:
       question: a closed one.
@@ -70,7 +73,10 @@ async def _option_logprobs(
     role = kinds.prompt_role(question, directly=directly)
     said = kinds.words(question, prompts.load(reader.prompts).role(role))
     parts = (tools.llm.logprob(asked, continuation(asked, option)) for option in said)
-    found = tuple(float(part[0]) for part in await gather(*parts))
+    each = await gather(*parts)
+    if question_kinds.role_of(question) == "labels":
+        return tuple(float(np.sum(part, dtype=np.float64)) for part in each)
+    found = tuple(float(part[0]) for part in each)
     if len(set(found)) == 1:
         raise InputError(
             f"Question {question.id}: all options have the same log-probability, {found[0]:.4g}, "
@@ -90,7 +96,7 @@ class Answering(Protocol):
 
     @property
     def closed_tokens(self) -> int:
-        """Limit of new tokens for a closed question."""
+        """Limit of new tokens for a closed question (see `kinds.answer_limit`)."""
         ...
 
     @property
@@ -109,8 +115,8 @@ async def answer_from_passages(
 ) -> steps.Reply:
     """Answers a question of any kind from the passages at ``rows``, shown in that order.
 
-    For multiple choice, ``text`` of the reply is that of the `chosen` choices. The trace records
-    the kind of question and the answer.
+    For multiple choice, ``text`` of the reply is that of the `chosen` choices; for labels, the
+    label. The trace records the kind of question and the answer.
     """
     return await _answer(question, tools.retriever.passages(rows), tools, config, trace)
 
@@ -134,7 +140,8 @@ async def _answer(
     if role != "context" and config.by != "text":
         return await _most_probable(question, passages, tools, config, trace)
     if role != "context":
-        reader = dataclasses.replace(reader, answer_tokens=config.closed_tokens)
+        limit = kinds.answer_limit(question, config.closed_tokens)
+        reader = dataclasses.replace(reader, answer_tokens=limit)
     role, fields = kinds.prompt_role(question, directly=passages is None), kinds.fields(question)
     if passages is None:
         reply = await steps.ask(role, question, tools.llm, reader, **fields)
@@ -164,8 +171,7 @@ async def _most_probable(
         )
         found = tuple(one - other for one, other in zip(found, content_free, strict=True))
     best = max(range(len(found)), key=found.__getitem__)
-    choice = question_kinds.role_of(question) == "multiple_choice"
-    text = question.choices[best] if choice else question_kinds.options(question)[best]
+    text = question_kinds.option_texts(question)[best]
     said = Generation(text, (), (found[best],), "stop", 0)
     reply = steps.Reply(text, text, -found[best], said)
     trace["answer"] = {**reply.record(), "option_logprobs": list(found)}
@@ -176,7 +182,10 @@ async def _most_probable(
 async def _content_free_logprobs(
     question: Question, directly: bool, tools: Tools, reader: steps.Reader
 ) -> tuple[float, ...]:
-    """`choice_logprobs` after a prompt with "N/A" in all of its fields."""
+    """`choice_logprobs` after a prompt with "N/A" in all of its fields but the list of labels."""
     template = prompts.load(reader.prompts).role(kinds.prompt_role(question, directly=directly))
-    asked = template.prompt(**dict.fromkeys(("question", "passages", "choices"), "N/A"))
+    fields = dict.fromkeys(("question", "passages", "choices"), "N/A")
+    if question_kinds.role_of(question) == "labels":  # the same for all questions, so no content
+        fields["choices"] = kinds.fields(question)["choices"]
+    asked = template.prompt(**fields)
     return await _option_logprobs(question, asked, directly, tools, reader)

@@ -118,6 +118,40 @@ def test_gold_passages_that_another_corpus_lacks_are_dropped(source, tmp_path, c
     assert "dropped 2 gold passages" in caplog.text
 
 
+LABELS = ("yes", "no", "maybe")
+
+
+def test_labels_of_a_folder(source, tmp_path):
+    rows = [
+        {"id": "1", "question": "Wet?", "answers": ["Yes"]},
+        {"id": "2", "question": "Dry?", "answers": ["maybe"], "choices": ["ignored"]},
+    ]
+    jsonl(source / "train.jsonl", rows)
+    jsonl(source / "qrels.jsonl", [])
+    settings = Folder(str(source), split="train", task="labels", labels=LABELS)
+    dataset = settings.load(tmp_path / "cache")
+    assert [(q.choices, q.task) for q in dataset.questions] == [(LABELS, "labels")] * 2
+    others = Folder(str(source), split="train", task="labels", labels=("maybe", "no", "yes"))
+    assert others.load(tmp_path / "cache").identity != dataset.identity
+    for labels, said in ((("yes", "no"), "2: its gold answer 'maybe' is none of the labels"),
+                         ((), r"1 has the labels \[\]")):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            Folder(str(source), split="train", task="labels", labels=labels).load(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"task": "label"}, r"data.task is 'label'; allowed: open, .*labels"),
+        ({"labels": LABELS}, r"data.labels is \['yes', 'no', 'maybe'\], and data.task 'open'"),
+        ({"task": "labels", "labels": ("yes",)}, r"data.labels.*at least two"),
+    ],
+)
+def test_settings_of_the_task_are_checked_at_once(settings, said):
+    with pytest.raises(InputError, match=said):
+        Folder("nowhere", **settings)
+
+
 def _with(row: dict, **changed) -> dict:
     return row | changed
 

@@ -145,3 +145,19 @@ def test_ir_accuracy_is_what_was_recorded() -> None:
     assert "ir_accuracy" not in metrics.question_scores(record(), {})
     without_gold = record(top_holds_answer=True, gold_passages=[])
     assert metrics.question_scores(without_gold, {})["ir_accuracy"] == 1
+
+
+@pytest.mark.parametrize(
+    "text, said, right", [("true", 1, 1.0), ("mostly true", 0, 0.0), ("true or so", None, 0.0)]
+)
+def test_labels_are_scored_by_their_index(text, said, right):
+    """ "mostly true" contains the gold label "true" and is another."""
+    option = {"said": said, "gold": 1, "positive": False, "labels": ["mostly true", "true"]}
+    record = {
+        "question_id": "1",
+        "prediction": text,
+        "gold_answers": ["true"],
+        "trace": {"option": option},
+    }
+    found = metrics.question_scores(record, {})
+    assert found["exact_match"] == found["contains"] == right

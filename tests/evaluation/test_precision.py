@@ -56,3 +56,27 @@ def test_interval_covers_the_mean_and_narrows():
     assert many["precision_positive"].high - many["precision_positive"].low == pytest.approx(
         0.111, rel=0.2
     )
+
+
+def test_accuracy_of_each_class_by_hand():
+    """yes: 2 of 3 right; no: 0 of 1; maybe: 1 of 2, one of them with an answer of no class."""
+    names = ["yes", "no", "maybe", "never"]
+    lines = records([0, 0, 1, 0, 2, None], [0, 0, 0, 1, 2, 2], positive=False)
+    for line in lines:
+        line["trace"]["option"]["labels"] = names
+    lines += [{"question_id": "e", "error": "x"}, {"question_id": "o", "trace": {}}]
+    found = precision.class_accuracy(lines)
+    assert list(found) == ["yes", "no", "maybe"]  # in the order of the labels; never has none
+    assert [one.mean for one in found.values()] == pytest.approx([2 / 3, 0, 1 / 2])
+    assert [one.n for one in found.values()] == [3, 1, 2]
+
+
+def test_names_of_classes_come_from_the_task():
+    lines = records([0, 1], [0, 0])
+    assert precision.class_accuracy(lines) == {}
+    for line in lines:
+        line["trace"]["task"] = "fact_checking"
+    assert precision.class_accuracy(lines)["true"].mean == 0.5
+    for line in lines:
+        line["trace"]["task"] = "multiple_choice"  # its letters are no classes
+    assert precision.class_accuracy(lines) == {}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jaxrag.data import question_kinds
 from jaxrag.steps import kinds, prompts
 from jaxrag.types import InputError
-from tests.steps.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
+from tests.steps.closed_questions import CHOICE, CLAIM, LABELS, OPEN, YES_NO
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,12 @@ from tests.steps.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
         (CHOICE, "multiple_choice", ("A", "B", "C")),
         (dataclasses.replace(CHOICE, task="multiple_choice"), "multiple_choice", ("A", "B", "C")),
         (dataclasses.replace(OPEN, choices=("yes", "no")), "multiple_choice", ("A", "B")),
+        (LABELS, "labels", ("SUPPORTS", "REFUTES", "NOT ENOUGH INFO")),
+        (
+            dataclasses.replace(LABELS, answers=(), choices=("true", "false")),
+            "labels",
+            ("true", "false"),
+        ),
     ],
 )
 def test_kinds_of_questions(question, role, options):
@@ -34,6 +40,10 @@ def test_kinds_of_questions(question, role, options):
         ({"task": "multiple_choice"}, r"Question o has 0 choices; 2 to 26"),
         ({"choices": ("yes",)}, r"has 1 choices"),
         ({"choices": tuple(map(str, range(27)))}, r"has 27 choices"),
+        ({"task": "labels"}, r"Question o has the labels \[\]: at least two .*data.labels=yes,no"),
+        ({"task": "labels", "choices": ("yes", "Yes ")}, "none blank and none twice"),
+        ({"task": "labels", "choices": ("yes", " ")}, "none blank and none twice"),
+        ({"task": "labels", "choices": ("yes", "no")}, r"o: its gold answer 'Ada' is none of the"),
     ],
 )
 def test_invalid_questions_are_refused(changes, said):
@@ -45,6 +55,7 @@ def test_the_gold_option():
     assert question_kinds.gold_option(CHOICE) == 1
     assert question_kinds.gold_option(CLAIM) == 1
     assert question_kinds.gold_option(dataclasses.replace(CLAIM, answers=("True",))) == 0
+    assert question_kinds.gold_option(LABELS) == 1
     letters = dataclasses.replace(CHOICE, answers=("B",))
     for question in (letters, OPEN):
         with pytest.raises(InputError, match="none of its options"):
@@ -162,3 +173,44 @@ def test_a_prompt_can_define_its_option_words():
 )  # fmt: skip
 def test_the_first_word_is_the_verdict(text, said):
     assert kinds.verdict(text, YES_NO, prompts.Template("{question}")) == said
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("Refutes.", "REFUTES"),
+        ("not_enough  info", "NOT ENOUGH INFO"),
+        ("NOT-ENOUGH-INFO: it supports nothing", "NOT ENOUGH INFO"),
+        ("It is refuted", "It is refuted"),  # not the label's word
+        ("NOT ENOUGH", "NOT ENOUGH"),
+        ("", ""),
+    ],
+)
+def test_labels_are_read_as_whole_words(text, said):
+    template = prompts.Template("{question} {choices}")
+    assert kinds.read(text, LABELS, template) == kinds.verdict(text, LABELS, template) == said
+    assert kinds.is_right(text, LABELS, template) == (said == "REFUTES")
+
+
+def test_of_two_labels_at_one_place_the_longer_counts():
+    truth = ("true", "mostly true", "half true", "C++", "true (but old)")
+    for text, number in [("mostly true", 1), ("It is true", 0), ("Half-true!", 2), ("C++, true", 3),
+                         ("true (but old)", 4), ("untrue", None)]:  # fmt: skip
+        assert kinds.first_named(text, truth) == number
+
+
+@given(st.integers(0, 2), st.sampled_from(["", " ", "Label: ", "It is "]), st.booleans())
+def test_any_label_is_read_wherever_it_stands(number, before, lower):
+    label = LABELS.choices[number]
+    text = f"{before}{label.lower() if lower else label}."
+    assert kinds.read(text, LABELS, prompts.Template("")) == label
+
+
+def test_a_prompt_may_name_labels_by_other_words():
+    template = prompts.Template("", words=("yes", "no", "unclear"))
+    assert kinds.verdict("No", LABELS, template) == "REFUTES"
+    assert kinds.is_right("No", LABELS, template) and not kinds.is_right("No", LABELS)
+    assert kinds.fields(LABELS)["choices"] == "SUPPORTS, REFUTES, NOT ENOUGH INFO"
+    # 15 bytes: no tokenizer needs more tokens
+    assert kinds.answer_limit(LABELS, 4) == 15 and kinds.answer_limit(LABELS, 20) == 20
+    assert kinds.answer_limit(YES_NO, 4) == 4

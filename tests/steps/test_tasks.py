@@ -15,7 +15,7 @@ from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.types import InputError, Passage
 from tests.engines.tiny_model import write_tiny_model
 from tests.scripted import ScriptedModel, run_step, tools_of
-from tests.steps.closed_questions import CHOICE, CLAIM, OPEN, YES_NO
+from tests.steps.closed_questions import CHOICE, CLAIM, LABELS, OPEN, YES_NO
 
 READER = Reader(prompts="r3")
 PASSAGES = [Passage("p", "Roses", "They are red."), Passage("s", "Sea", "It is blue.")]
@@ -154,6 +154,43 @@ def test_options_calibrated_by_a_content_free_prompt():
 def test_written_answers_without_passages(question, text, wanted, said):
     reply, trace = directly("text", ScriptedModel(text), question)
     assert reply.text == wanted == trace["answer"]["text"] and trace["option"]["said"] == said
+
+
+def test_labels_are_compared_by_all_their_tokens():
+    # first tokens alone would prefer NOT ENOUGH INFO: -0.5 against -1
+    scores = {"SUPPORTS": [-3.0], "REFUTES": [-1.0, -0.5], "NOT ENOUGH INFO": [-0.5, -2.0]}
+    model = ScriptedModel(scores=scores)
+    assert logprobs(model, LABELS) == (-3.0, -1.5, -2.5)
+    assert "The labels are: SUPPORTS, REFUTES, NOT ENOUGH INFO." in model.scored[0][0]
+    reply, trace = directly("logprob", ScriptedModel(scores=scores), LABELS)
+    assert reply.text == "REFUTES" and trace["task"] == "labels"
+    assert trace["option"] == {
+        "said": 1,
+        "gold": 1,
+        "positive": False,
+        "labels": ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"],
+    }
+
+
+def test_labels_are_calibrated_by_a_prompt_that_lists_them():
+    # SUPPORTS: -1 here, -0.2 of nothing: -0.8. REFUTES: -2 + 3 = 1. NOT ENOUGH INFO: -4 + 4 = 0.
+    odds = {"SUPPORTS": (-1, -0.2), "REFUTES": (-2, -3), "NOT ENOUGH INFO": (-4, -4)}
+    model = ScriptedModel(scores=lambda prompt, word: odds[word.strip()]["N/A" in prompt])
+    reply, trace = directly("calibrated", model, LABELS)
+    assert reply.text == "REFUTES"
+    assert trace["answer"]["option_logprobs"] == pytest.approx([-0.8, 1, 0])
+    content_free = [asked for asked, _ in model.scored if "N/A" in asked]
+    assert "Question: N/A\nOne of: SUPPORTS, REFUTES, NOT ENOUGH INFO" in content_free[0]
+
+
+@pytest.mark.parametrize(
+    "text, wanted, said", [("Refutes it", "REFUTES", 1), ("who knows", "who knows", None)]
+)
+def test_written_labels(text, wanted, said):
+    model = ScriptedModel(text)
+    reply, trace = directly("text", model, LABELS)
+    assert reply.text == wanted and trace["option"]["said"] == said
+    assert model.settings[0]["max_new_tokens"] == 15  # of NOT ENOUGH INFO, not closed_tokens
 
 
 def test_open_questions_have_no_option():

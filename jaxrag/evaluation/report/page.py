@@ -165,10 +165,11 @@ def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
         _wins(runs, rows),
         *_uncertainty(runs, rows),
     ]
+    classes = tables.class_grid(rows)
     return (
         f"<section><h2>{escape(rows[0].dataset)}</h2>"
         f'<p class="finding">{escape(finding(rows))}</p>{_warnings(rows)}'
-        f'<div class="wide">{main_table(rows)}</div>'
+        f'<div class="wide">{main_table(rows)}</div>{classes.html() if classes else ""}'
         f'<div class="legend" aria-hidden="true">{legend}</div>'
         f'<div class="figures">{"".join(drawn)}</div>{_matches(runs, rows)}'
         f"{papers_table(runs, rows)}</section>"

@@ -167,6 +167,8 @@ def markdown_table(rows: Sequence[Row]) -> str:
             lines.append([cell_text(row.label), count_text(row), *cells, *[shown] * len(delta)])
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         parts.append(f"**{cell_text(dataset)}**\n\n{body}\n")
+        if classes := class_grid(members):
+            parts.append(classes.markdown())
     return "\n".join([*parts, NOTE, ""])
 
 
@@ -208,6 +210,20 @@ class Grid(NamedTuple):
             f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
+
+
+def class_grid(rows: Sequence[Row]) -> Grid | None:
+    """Accuracy by class of the runs of a data set, if its classes have names."""
+    names = list(dict.fromkeys(name for row in rows for name in row.classes))
+    if not names:
+        return None
+    lines = []
+    for row in rows:
+        known = [row.classes.get(name) for name in names]
+        cells = [" ".join(with_interval("exact_match", one)) if one else "–" for one in known]
+        lines.append((row.label, *cells))
+    size = {name: max(row.classes[name].n for row in rows if name in row.classes) for name in names}
+    return Grid(("accuracy by class, %", *(f"{n} (n = {size[n]:,})" for n in names)), lines)
 
 
 def cell_text(cell: str) -> str:

@@ -62,6 +62,6 @@ def _role(question: Question, task: str) -> str:
     if task == "fact_checking":
         raise InputError(
             f"Question {question.id} is a statement to check, for which chain of thought has no "
-            "prompt: set the data's task to yes_no, or take questions of another kind."
+            "prompt: set the data's task to yes_no or labels, or take questions of another kind."
         )
     return "chain_of_thought" if task == "open" else f"chain_of_thought_{task}"

@@ -28,7 +28,7 @@ from jaxrag.methods.r3 import labels as r3_labels
 from jaxrag.methods.r3.labels import POSITIVE, LabelledPool, Rules, make_pool
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.steps import asking as steps
-from jaxrag.steps import kinds, tasks
+from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.tools import Tools
 from jaxrag.types import InputError, Passage, Question
 
@@ -53,11 +53,12 @@ class Environment:
         """Whether the answer y that it writes from the passage contains a gold answer: S(y) = 1."""
         role, reader = question_kinds.role_of(question), self.reader
         if role != "context":
-            reader = dataclasses.replace(reader, answer_tokens=self.closed_tokens)
+            limit = kinds.answer_limit(question, self.closed_tokens)
+            reader = dataclasses.replace(reader, answer_tokens=limit)
         reply = await steps.ask_from_passages(
             question, [passage], self.tools.llm, reader, {}, role=role, **kinds.fields(question)
         )
-        return kinds.is_right(reply.text, question)
+        return kinds.is_right(reply.text, question, prompts.load(reader.prompts).role(role))
 
     async def logprobs(self, question: Question, passage: Passage) -> tuple[float, ...]:
         """log P(y|q,d) of each possible answer y.

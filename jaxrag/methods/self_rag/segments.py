@@ -49,7 +49,9 @@ async def by_tokens(
     """A segment of a Self-RAG checkpoint; later segments do not see its passage."""
     asked, template = instruction(question, parts, config)
     short, closed = config.form == "short", question_kinds.role_of(question) != "context"
-    tokens = config.closed_tokens if closed else config.reader.answer_tokens
+    tokens = config.reader.answer_tokens
+    if closed:
+        tokens = kinds.answer_limit(question, config.closed_tokens)
     made = await reflection.write(
         asked,
         _shown(row, tools, config),

@@ -24,16 +24,20 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     # answers of the model's own knowledge, and from passages
     "direct": ("question",),
     "context": ("question", "passages"),
-    # closed questions: a statement to check, yes or no, the letter of a choice
+    # closed questions: a statement to check, yes or no, one of a data set's labels, the letter of a
+    # choice; "choices" are the labels with commas between them, or a line for each choice
     "fact_checking": ("question", "passages"),
     "yes_no": ("question", "passages"),
+    "labels": ("question", "passages", "choices"),
     "multiple_choice": ("question", "passages", "choices"),
     "direct_fact_checking": ("question",),
     "direct_yes_no": ("question",),
+    "direct_labels": ("question", "choices"),
     "direct_multiple_choice": ("question", "choices"),
     # reasoning first, the answer last
     "chain_of_thought": ("question",),
     "chain_of_thought_yes_no": ("question",),
+    "chain_of_thought_labels": ("question", "choices"),
     "chain_of_thought_multiple_choice": ("question", "choices"),
     # what is searched for: a passage that would answer, reasoning, other wordings
     "pseudo_context": ("question",),

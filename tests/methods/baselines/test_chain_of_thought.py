@@ -10,6 +10,9 @@ from tests.scripted import QUESTION, ScriptedModel, run
 
 YES_NO = Question("y", "is rome a city", ("yes",), task="yes_no")
 CHOICE = Question("m", "Where is it?", ("in Rome",), ("in Oslo", "in Rome", "in Bern"))
+LABELS = Question(
+    "l", "Rome is a city.", ("supported",), ("supported", "refuted", "not known"), task="labels"
+)
 SETS = ["baselines", "baselines_small"]
 
 
@@ -29,6 +32,8 @@ def answer(said, question=QUESTION, name="baselines", **settings):
         (YES_NO, "It has a mayor, no doubt. So the answer is yes.", "yes", False),
         (YES_NO, "No doubt. It is a city.", "It is a city.", True),
         (YES_NO, "The answer is unknown.", "unknown", False),
+        (LABELS, "It has a mayor. So the answer is Supported.", "supported", False),
+        (LABELS, "So the answer is not refuted.", "refuted", False),
         (CHOICE, "A and C are far off. So the answer is B.", "in Rome", False),
         (CHOICE, "So the answer is in Rome.", "in Rome", False),
     ],
@@ -41,7 +46,10 @@ def test_the_answer_is_the_conclusion(name, question, said, text, junk):
     assert found.cost["llm_calls"] == 1 and "searches" not in found.cost
     (asked,) = model.prompts
     assert asked.count(question.text) == 1
-    assert ("B: in Rome" in asked) == bool(question.choices)
+    assert ("B: in Rome" in asked) == (question is CHOICE)
+    assert ("supported, refuted, not known" in asked.rpartition("Question:")[2]) == (
+        question is LABELS
+    )
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -77,3 +85,12 @@ def test_unsupported_questions_and_settings_are_refused():
     wrong = Question("m", "Where is it?", ("B",), ("in Oslo", "in Rome"))
     with pytest.raises(InputError, match="none of its options"):
         answer("So the answer is B.", wrong)
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("role", ["chain_of_thought_labels", "direct_labels", "labels"])
+def test_demonstrations_of_labels_end_in_a_listed_label(name, role):
+    for asked, reply in prompts.load(name).role(role).demonstrations:
+        said = reply.rpartition("So the answer is ")[2].rstrip(".") or reply
+        listed = asked.strip().rpartition(": ")[2] if name == "baselines" else asked
+        assert f"{said}," in listed or f", {said}" in listed

@@ -39,6 +39,10 @@ user = "{passages}\\nQ: {question}\\nA:"
 [multiple_choice]
 chat = false
 user = "{passages}\\nQ: {question}\\n{choices}\\nA:"
+
+[labels]
+chat = false
+user = "{passages}\\nQ: {question}\\n{choices}\\nA:"
 """
 
 
@@ -154,6 +158,34 @@ def test_closed_questions_are_scored_by_their_options(
         [asked], {"q0": [4, 3, 7]}, passages, environment, Store(None), tmp_path / "pools"
     )
     assert kept.pool.positives == (3, 7) and kept.pool.negatives == (4,)
+
+
+def test_questions_with_labels_are_scored_by_their_labels(
+    made: Path, passages: Passages, tmp_path: Path
+) -> None:
+    class Labels(Reads):
+        """Prefers "rome" from odd passages and "old rome" from others, by their later tokens."""
+
+        def logprob(self, prompts: Any, continuations: Any) -> Any:
+            likely = ["rome" if self.number(p) % 2 else "old rome" for p in prompts]
+            pairs = zip(continuations, likely, strict=True)
+            return [np.float32([-1.0, -0.1 if c.strip() == one else -2.0]) for c, one in pairs]
+
+    asked = question(0, choices=("rome", "old rome"), task="labels")
+    environment = environment_of(made, Labels(passages))
+    [kept] = make_pools(
+        [asked], {"q0": [4, 3, 7]}, passages, environment, Store(None), tmp_path / "pools"
+    )
+    assert kept.pool.positives == (3, 7) and kept.pool.negatives == (4,)
+    [(_, passed)] = environment.run(
+        Store(None), [(0, lambda: environment.passes(asked, passages[3]))]
+    )
+    assert passed  # the model writes "rome"
+    other = question(1, choices=("rome", "old rome"), answers=("old rome",), task="labels")
+    [(_, passed)] = environment.run(
+        Store(None), [(0, lambda: environment.passes(other, passages[3]))]
+    )
+    assert not passed
 
 
 def pooled(passages: Passages, made: Path, directory: Path, count: int = 8) -> list[PooledQuestion]:
