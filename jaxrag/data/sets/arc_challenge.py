@@ -27,12 +27,8 @@ class ArcChallenge(BenchmarkBuilder, skip_registration=True):
     EVALUATED = "test"
     TASK = "multiple_choice"
     CORPUS = "psgs_w100"
-    FILES: ClassVar = {
-        f"ARC-Challenge-{part}.jsonl": _ARCHIVE for part in ("Train", "Dev", "Test")
-    }
-    NEEDS: ClassVar = {
-        split: ((f"ARC-Challenge-{split.title()}.jsonl",),) for split in SPLITS
-    }
+    FILES: ClassVar = {f"ARC-Challenge-{part}.jsonl": _ARCHIVE for part in ("Train", "Dev", "Test")}
+    NEEDS: ClassVar = {split: ((f"ARC-Challenge-{split.title()}.jsonl",),) for split in SPLITS}
     TFDS = "ai2_arc"
     LICENCE = "CC BY-SA 4.0"
     CITATION = (

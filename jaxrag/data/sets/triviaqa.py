@@ -43,7 +43,9 @@ class TriviaQA(BenchmarkBuilder, skip_registration=True):
     EVALUATED = "test"
     CORPUS = "psgs_w100"
     FILES: ClassVar = {
-        **{f"trivia-{s}.qa.csv.gz": f"{_DPR}trivia-{s}.qa.csv.gz" for s in ("train", "dev", "test")},
+        **{
+            f"trivia-{s}.qa.csv.gz": f"{_DPR}trivia-{s}.qa.csv.gz" for s in ("train", "dev", "test")
+        },
         "unfiltered-web-train.json": _UNFILTERED,
         "unfiltered-web-dev.json": _UNFILTERED,
         **{f"{pages}-{s}.json": _RC for s in ("train", "dev") for pages in ("web", "wikipedia")},

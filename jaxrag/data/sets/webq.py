@@ -51,9 +51,7 @@ class WebQuestions(BenchmarkBuilder, skip_registration=True):
     FLASHRAG: ClassVar = {split: f"web_questions/{split}.jsonl" for split in SPLITS}
     TFDS = "web_questions"
     LICENCE = "CC BY 4.0; DPR's files CC BY-NC 4.0"
-    CITATION = (
-        "Berant et al., Semantic Parsing on Freebase from Question-Answer Pairs, EMNLP 2013"
-    )
+    CITATION = "Berant et al., Semantic Parsing on Freebase from Question-Answer Pairs, EMNLP 2013"
     SOURCE = "https://worksheets.codalab.org/worksheets/0xba659fe363cb46e7a505c5b6a774dc8a"
 
     @classmethod
@@ -70,9 +68,7 @@ class WebQuestions(BenchmarkBuilder, skip_registration=True):
             yield from read_dpr_table(files["webquestions-test.qa.csv"], split=split)
             return
         for number, element in enumerate(read_elements(path)):
-            question = Question(
-                f"{split}_{number}", element.string("utterance"), _answers(element)
-            )
+            question = Question(f"{split}_{number}", element.string("utterance"), _answers(element))
             yield SetRow(question)
 
 

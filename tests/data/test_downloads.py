@@ -1,0 +1,331 @@
+"""Published files: found by name, downloaded, resumed, checked and unpacked."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import textwrap
+import time
+import zipfile
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from jaxrag.core.packed_files import open_packed
+from jaxrag.data import downloads
+from jaxrag.data.downloads import Downloads, Known, find_file
+from jaxrag.types import InputError
+from tests.local_http import Handler, serving
+
+CONTENT = bytes(range(256)) * 20_000  # 5.1 MB
+SHA = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Files(Handler):
+    """Serves ``server.content`` with ranges, a strong ETag and ``server.fault`` before."""
+
+    def do_GET(self) -> None:
+        with self.counted(self.server.asked, dict(self.headers)) as number:
+            if not self.server.fault(self, number):
+                self.serve()
+
+    def serve(self, *, ranges: bool = True, stop: int | None = None) -> None:
+        """Sends what is requested; closes the connection before byte ``stop``."""
+        content: bytes = self.server.content
+        tag = f'"{hashlib.sha256(content).hexdigest()[:8]}"'
+        start, status = 0, 200
+        requested = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if requested and ranges and self.headers.get("If-Range", tag) == tag:
+            start, status = int(requested[1]), 206
+            if start >= len(content):
+                self.send(416, b"", Content_Range=f"bytes */{len(content)}")
+                return
+        self.send_response(status)
+        self.send_header("ETag", tag)
+        self.send_header("Content-Length", str(len(content) - start))
+        if status == 206:
+            last = len(content) - 1
+            self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
+        self.end_headers()
+        self.wfile.write(content[start:stop])
+        if stop is not None:
+            self.wfile.flush()
+            self.drop()
+
+
+def nothing(*_) -> bool:
+    return False
+
+
+def first(act):
+    """A fault of the first request only."""
+    return lambda handler, number: number == 0 and (act(handler) or True)
+
+
+@pytest.fixture
+def server():
+    with serving(Files, nothing, asked=[], content=CONTENT) as running:
+        yield running
+
+
+def fetch(server, directory: Path, **kwargs) -> Path:
+    found = Downloads(directory, pauses=(0.01, 0.01), **kwargs).get("a.bin", f"{server.url}/a.bin")
+    assert found is not None
+    return found
+
+
+def test_downloads_once_and_records_size_and_hash(server, tmp_path):
+    path = fetch(server, tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert fetch(server, tmp_path) == path
+    assert len(server.asked) == 1
+    record = json.loads((tmp_path / "downloads.json").read_text())[f"{server.url}/a.bin"]
+    assert (record["file"], record["bytes"], record["sha256"]) == ("a.bin", len(CONTENT), SHA)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "a.bin", "downloads.json"]
+
+
+def test_goes_on_where_the_connection_broke_off(server, tmp_path):
+    server.fault = first(lambda handler: handler.serve(stop=2_000_000))
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    ranges = [asked.get("Range") for asked in server.asked]
+    assert ranges[0] is None and len(ranges) == 2
+    assert 0 < int(ranges[1].removeprefix("bytes=").removesuffix("-")) <= 2_000_000
+
+
+def test_a_refused_range_begins_anew(server, tmp_path):
+    def act(handler, number):
+        handler.serve(ranges=False, stop=3_000_000 if number == 0 else None)
+        return True
+
+    server.fault = act
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    assert "Range" in server.asked[1]
+
+
+def test_goes_on_after_being_killed(server, tmp_path):
+    """SIGKILL while the server holds back the second half; the next process asks for the rest."""
+
+    def stall(handler, number):
+        if number:
+            return False
+        handler.send_response(200)
+        handler.send_header("ETag", f'"{SHA[:8]}"')
+        handler.send_header("Content-Length", str(len(CONTENT)))
+        handler.end_headers()
+        handler.wfile.write(CONTENT[:4_000_000])
+        handler.wfile.flush()
+        time.sleep(1.5)
+        handler.drop()
+        return True
+
+    server.fault = stall
+    script = textwrap.dedent(f"""
+        from pathlib import Path
+        from jaxrag.data.downloads import Downloads
+        Downloads(Path({str(tmp_path)!r})).get("a.bin", "{server.url}/a.bin")
+    """)
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    partial, deadline = tmp_path / "a.bin.part", time.monotonic() + 60
+    while not partial.is_file() or partial.stat().st_size < 2_000_000:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = partial.stat().st_size
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    assert server.asked[-1]["Range"] == f"bytes={kept}-"
+
+
+def test_a_file_that_changed_during_the_download_begins_anew(server, tmp_path):
+    other = CONTENT[::-1]
+
+    def act(handler):
+        handler.serve(stop=2_000_000)
+        handler.server.content = other
+
+    server.fault = first(act)
+    assert fetch(server, tmp_path).read_bytes() == other
+
+
+def test_a_whole_but_unnamed_file_is_finished(server, tmp_path):
+    """Killed between the last byte and the new name: the server says that nothing is left."""
+    (tmp_path / "a.bin.part").write_bytes(CONTENT)
+    about = {"address": f"{server.url}/a.bin", "bytes": len(CONTENT), "version": ""}
+    (tmp_path / "a.bin.part.json").write_text(json.dumps(about))
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    assert len(server.asked) == 1
+
+
+def test_busy_servers_are_tried_again(server, tmp_path):
+    server.fault = lambda handler, number: number < 2 and handler.send(503, b"", Retry_After="0")
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    assert len(server.asked) == 3
+
+
+def test_gives_up_with_what_is_kept(server, tmp_path):
+    server.fault = lambda handler, number: (
+        (handler.serve(stop=1_500_000) if number == 0 else handler.drop()) or True
+    )
+    with pytest.raises(InputError, match=r"cannot be downloaded.* bytes are kept: run the same"):
+        fetch(server, tmp_path)
+    server.fault = nothing
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+
+
+def test_a_missing_file_is_an_error_at_once(server, tmp_path):
+    server.fault = lambda handler, _: handler.send(404, b"no")
+    with pytest.raises(InputError, match=r"a\.bin answers 404: .*--source=DIR"):
+        fetch(server, tmp_path)
+    assert len(server.asked) == 1
+
+
+def test_another_size_or_hash_than_is_known_is_an_error(server, tmp_path):
+    address = f"{server.url}/a.bin"
+    with pytest.raises(InputError, match=r"has 5,120,000 bytes, but 7 are expected \(SHA-256 ab"):
+        fetch(server, tmp_path, known={address: Known(7, "ab" * 32)})
+    with pytest.raises(InputError, match=rf"SHA-256 {SHA}, but .* {'cd' * 32} are expected"):
+        fetch(server, tmp_path, known={address: Known(len(CONTENT), "cd" * 32)})
+    assert not (tmp_path / "a.bin").exists()
+
+
+def test_another_file_than_was_downloaded_before_is_an_error(server, tmp_path):
+    fetch(server, tmp_path).unlink()
+    server.content = CONTENT[::-1]
+    changed = hashlib.sha256(server.content).hexdigest()
+    with pytest.raises(InputError, match=rf"SHA-256 {changed}, but .*SHA-256 {SHA} are expected"):
+        fetch(server, tmp_path)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"x" + b[1:]])
+def test_a_damaged_file_is_an_error_when_it_is_used(server, tmp_path, damage):
+    path = fetch(server, tmp_path)
+    path.write_bytes(damage(CONTENT))
+    with pytest.raises(InputError, match=r"a\.bin has .*recorded: remove the file"):
+        fetch(server, tmp_path)
+
+
+def test_too_little_space_is_told_before(server, tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage(9, 9, 1000))
+    with pytest.raises(InputError, match=r"needs 0\.01 GB .*another --workdir"):
+        fetch(server, tmp_path)
+
+
+def test_a_broken_record_is_an_error(server, tmp_path):
+    (tmp_path / "downloads.json").write_text("{")
+    with pytest.raises(InputError, match=r"downloads\.json: not a record"):
+        fetch(server, tmp_path)
+
+
+def test_finds_files_plain_or_packed_in_folders(tmp_path):
+    for name in ("x/nq-train.qa.csv.gz", "y/z/dev.json", "nq/train.jsonl", "popqa/train.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert find_file(tmp_path, "nq-train.qa.csv") == tmp_path / "x/nq-train.qa.csv.gz"
+    assert find_file(tmp_path, "dev.json.gz") == tmp_path / "y/z/dev.json"
+    assert find_file(tmp_path, "nq/train.jsonl") == tmp_path / "nq/train.jsonl"
+    assert find_file(tmp_path / "popqa", "popqa/train.jsonl") == tmp_path / "popqa/train.jsonl"
+    assert find_file(tmp_path, "squad/train.jsonl") is None
+    with pytest.raises(InputError, match="in several folders"):
+        find_file(tmp_path, "train.jsonl")
+
+
+def test_the_source_must_be_a_directory(tmp_path):
+    with pytest.raises(InputError, match=r"--source is .*none, which is not"):
+        Downloads(tmp_path, tmp_path / "none")
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+def tarred(path: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+MEMBERS = {"top/in/Test.jsonl": b"right", "__MACOSX/top/in/Test.jsonl": b"no", "top/x": b"no"}
+
+
+@pytest.mark.parametrize("write", [zipped, tarred])
+def test_takes_members_out_of_archives(tmp_path, write):
+    source = tmp_path / "source"
+    source.mkdir()
+    name = "set.zip" if write is zipped else "set.tar.gz"
+    write(source / name, dict(reversed(MEMBERS.items())))
+    files = Downloads(tmp_path / "cache", source)
+    found = files.get("Test.jsonl", f"https://example.org/{name}")
+    assert found is not None and found.read_bytes() == b"right"
+    assert found == files.get("Test.jsonl", f"https://example.org/{name}")
+    assert files.get("None.jsonl", f"https://example.org/{name}") is None
+    archive = files.get("Test.jsonl", f"https://example.org/{name}", members=False)
+    assert archive == source / name
+    assert files.get("Test.jsonl", "https://example.org/another.zip") is None
+
+
+@pytest.mark.parametrize("write", [zipped, tarred])
+@pytest.mark.parametrize("path", ["../../Test.jsonl", "/Test.jsonl", "a/../../../Test.jsonl"])
+def test_paths_in_archives_lead_nowhere(tmp_path, write, path):
+    """A member's content is taken by its name; its path is not used on this machine."""
+    source, cache = tmp_path / "source", tmp_path / "deep" / "cache"
+    source.mkdir()
+    name = "set.zip" if write is zipped else "set.tar.gz"
+    write(source / name, {path: b"evil"})
+    Downloads(cache, source).get("Test.jsonl", f"https://example.org/{name}")
+    outside = [p for p in tmp_path.rglob("*.jsonl") if cache not in p.parents]
+    assert outside == []
+
+
+@pytest.mark.parametrize("name", ["set.zip", "set.tar.gz"])
+def test_damaged_archives_are_errors(tmp_path, name):
+    source = tmp_path / "source"
+    source.mkdir()
+    (zipped if name.endswith("zip") else tarred)(source / name, {"Test.jsonl": os.urandom(9999)})
+    whole = (source / name).read_bytes()
+    (source / name).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=rf"{name}: the archive is cut short or damaged"):
+        Downloads(tmp_path / "cache", source).get("Test.jsonl", f"https://example.org/{name}")
+
+
+def test_opens_packed_files_by_their_content(tmp_path):
+    for number, pack in enumerate((bytes, gzip.compress, bz2.compress)):
+        path = tmp_path / f"file{number}"
+        path.write_bytes(pack(b"one\ntwo\n"))
+        with open_packed(path) as stream:
+            assert list(stream) == [b"one\n", b"two\n"]
+    (tmp_path / "cut").write_bytes(gzip.compress(os.urandom(9999))[:5000])
+    with pytest.raises(InputError, match="cut: "), open_packed(tmp_path / "cut") as stream:
+        stream.read()
+    with pytest.raises(InputError, match="none: no such file"), open_packed(tmp_path / "none"):
+        pass
+
+
+def test_full_disk_keeps_what_is_there(server, tmp_path, monkeypatch):
+    def full(self, response, start, total):
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(downloads._Fetch, "_receive", full)
+        with pytest.raises(InputError, match="is full; finished work is kept"):
+            fetch(server, tmp_path)
+    assert fetch(server, tmp_path).read_bytes() == CONTENT
+    shutil.rmtree(tmp_path)
