@@ -21,10 +21,15 @@ _LONGEST_TOKEN = 12  # characters: an escape (backslash, u, 4 digits) or a word 
 _SPACE = " \t\n\r"
 
 
-def read_elements(path: Path, *, chunk: int = _CHUNK) -> Iterator[InputLine]:
+def read_elements(path: Path, *, field: str = "", chunk: int = _CHUNK) -> Iterator[InputLine]:
     """The objects of a file that is one JSON array, in order; it may be packed.
 
     Memory: one element and ``chunk`` bytes.
+
+    Args:
+      path: the file.
+      field: the file is one JSON object, and the array is this field of it.
+      chunk: bytes read at a time.
 
     Raises:
       InputError: not an array, an element that is not an object, invalid JSON or UTF-8, text after
@@ -32,11 +37,33 @@ def read_elements(path: Path, *, chunk: int = _CHUNK) -> Iterator[InputLine]:
     """
     with open_packed(path) as stream:
         text = _Text(path, stream, chunk)
-        for number in text.members("[]", "element"):
-            value = text.value(f"element {number}")
-            if not isinstance(value, dict):
-                raise text.error(f"element {number} is {type_name(value)}; an object is needed")
-            yield InputLine(path, number, value, "element")
+        if field:
+            yield from _elements_of_field(path, text, field)
+        else:
+            yield from _elements(path, text)
+        text.expect_end()
+
+
+def _elements(path: Path, text: _Text) -> Iterator[InputLine]:
+    for number in text.members("[]", "element"):
+        value = text.value(f"element {number}")
+        if not isinstance(value, dict):
+            raise text.error(f"element {number} is {type_name(value)}; an object is needed")
+        yield InputLine(path, number, value, "element")
+
+
+def _elements_of_field(path: Path, text: _Text, field: str) -> Iterator[InputLine]:
+    found = False
+    for number in text.members("{}", "field"):
+        if text.key(number, "field") != field:
+            text.value(f"field {number}")
+        elif found:
+            raise text.error(f"field {field!r} occurs twice")
+        else:
+            found = True
+            yield from _elements(path, text)
+    if not found:
+        raise InputError(f"{path}: the object has no field {field!r}; is it another file?")
 
 
 def read_entries(path: Path, *, chunk: int = _CHUNK) -> Iterator[tuple[str, InputLine]]:
@@ -50,14 +77,12 @@ def read_entries(path: Path, *, chunk: int = _CHUNK) -> Iterator[tuple[str, Inpu
     with open_packed(path) as stream:
         text = _Text(path, stream, chunk)
         for number in text.members("{}", "entry"):
-            key = text.value(f"the name of entry {number}")
-            if not isinstance(key, str):
-                raise text.error(f"the name of entry {number} is {type_name(key)}, not a string")
-            text.expect(":", f"after the name {key!r} of entry {number}")
+            key = text.key(number, "entry")
             value = text.value(f"entry {number} ({key!r})")
             if not isinstance(value, dict):
                 raise text.error(f"entry {number} ({key!r}) is {type_name(value)}, not an object")
             yield key, InputLine(path, number, value, "entry")
+        text.expect_end()
 
 
 class _Text:
@@ -86,6 +111,17 @@ class _Text:
             self.expect(",", f"or {closing!r} after {unit} {number}")
             number += 1
         self.expect(closing, f"after the last {unit}")
+
+    def key(self, number: int, unit: str) -> str:
+        """Reads the name of an object's member, and the colon after it."""
+        key = self.value(f"the name of {unit} {number}")
+        if not isinstance(key, str):
+            raise self.error(f"the name of {unit} {number} is {type_name(key)}, not a string")
+        self.expect(":", f"after the name {key!r} of {unit} {number}")
+        return key
+
+    def expect_end(self) -> None:
+        """Checks that nothing but white space is left."""
         if self.peek():
             raise self.error(f"there is {self.peek()!r} after the end of the JSON value")
 

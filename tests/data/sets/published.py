@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrag.data.set_row import SetRow, context
-
 from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import Question
 
 
@@ -251,7 +250,6 @@ def _squad(version: str = "1.1") -> bytes:
                 }
             ],
         },
-        {"title": "Empty", "paragraphs": []},
     ]
     return json.dumps({"data": articles, "version": version}).encode()
 

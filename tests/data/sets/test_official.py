@@ -1,0 +1,100 @@
+"""Sets read from a few rows in exactly their published forms, by our command and through TFDS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tensorflow_datasets as tfds
+
+from jaxrag.data.benchmark import Benchmark
+from jaxrag.data.building import build_set, published_files
+from jaxrag.data.downloads import Downloads
+from jaxrag.data.set_row import SetRow
+from jaxrag.data.sets import SETS
+from jaxrag.types import Passage, Question
+from tests.data.sets.published import CASES, Case, write
+
+
+@pytest.fixture(params=CASES)
+def case(request, tmp_path) -> Case:
+    found = CASES[request.param]
+    write(found, tmp_path / "source")
+    return found
+
+
+def files_of(case: Case, tmp_path: Path):
+    published = SETS[case.name]
+    return published_files(published, Downloads(tmp_path / "files", tmp_path / "source"))
+
+
+def test_rows(case, tmp_path):
+    files = files_of(case, tmp_path)
+    assert set(files) == set(case.rows)
+    for split, found in files.items():
+        assert list(SETS[case.name].rows(found, split)) == list(case.rows[split]), split
+
+
+def test_built_rows(case, tmp_path):
+    cache = tmp_path / "cache"
+    built = build_set(SETS[case.name], files_of(case, tmp_path), cache, any_size=True)
+    assert {s: f.questions for s, f in built.splits.items()} == {
+        s: len(rows) for s, rows in case.rows.items()
+    }
+    contexts = [one for rows in case.rows.values() for row in rows for one in row.contexts]
+    for split, rows in case.rows.items():
+        if contexts:
+            data = Benchmark(case.name, split=split, corpus="contexts").load(cache)
+            assert list(data.passages) == list(dict.fromkeys(contexts))
+            assert data.questions == tuple(row.question for row in rows)
+            own = {r.question.id: tuple(g.id for g in r.gold if not g.corpus) for r in rows}
+            assert data.gold == {name: ids for name, ids in own.items() if ids}
+
+
+def test_rows_through_tfds(case, tmp_path):
+    """`download_and_prepare` of the set as an ordinary TFDS builder, without TensorFlow."""
+    builder = SETS[case.name](data_dir=tmp_path / "tfds", file_format="array_record")
+    config = tfds.download.DownloadConfig(manual_dir=unpacked(case, tmp_path))
+    builder.download_and_prepare(download_config=config)
+    for split, rows in case.rows.items():
+        found = [row_of(one) for one in builder.as_data_source(split=split)]
+        assert found == list(rows), split
+
+
+def unpacked(case: Case, tmp_path: Path) -> Path:
+    """The case's files with those of archives beside them, as TFDS's manual directory needs."""
+    directory = tmp_path / "manual"
+    directory.mkdir()
+    for found in files_of(case, tmp_path).values():
+        for name, path in found.items():
+            target = directory / Path(name).parent / path.name
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    return directory
+
+
+def row_of(stored) -> SetRow:
+    """A row as TFDS reads it."""
+    from jaxrag.data.dataset import GoldPassage
+
+    def texts(values):
+        return tuple(value.decode() for value in values)
+
+    gold = zip(
+        texts(stored["gold"]),
+        texts(stored["gold_corpora"]),
+        map(int, texts(stored["gold_grades"])),
+        strict=True,
+    )
+    parts = [texts(stored["contexts"][name]) for name in ("id", "title", "text")]
+    return SetRow(
+        Question(
+            stored["id"].decode(),
+            stored["text"].decode(),
+            texts(stored["answers"]),
+            texts(stored["choices"]),
+            stored["task"].decode(),
+        ),
+        tuple(GoldPassage(*one) for one in gold),
+        tuple(Passage(*one) for one in zip(*parts, strict=True)),
+    )
