@@ -13,25 +13,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from jaxrag.core.hashing import digest, digest_bytes, digest_file
+from jaxrag.core.hashing import digest_file
 from jaxrag.core.jsonl_input import read_input
-from jaxrag.data.dataset import (
-    Dataset,
-    GoldPassage,
-    LabelledQuestion,
-    read_dataset,
-    write_questions,
+from jaxrag.data.conversion import (
+    convert_corpus,
+    convert_questions,
+    has_passage,
+    keep_present,
+    short_hash,
+    with_kind,
 )
-from jaxrag.data.question_kinds import check_task, with_task
-from jaxrag.retrieval.corpus.passages import Passages, write_passages
-from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion, read_dataset
+from jaxrag.data.question_kinds import check_task
+from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError, Passage, Question
-
-_log = logging.getLogger("jaxrag")
 
 # Part of the names of converted directories: increase it when the conversion changes.
 _FORMAT = 1
@@ -70,11 +68,7 @@ class Folder:
         """
         root, passages = _convert(Path(self.path), Path(cache), self.split, self.corpus)
         dataset = read_dataset(Path(self.path).name, root, passages, split=self.split)
-        if self.task == "open":
-            return dataset
-        questions = tuple(with_task(q, self.task, self.labels) for q in dataset.questions)
-        identity = digest(" ".join([dataset.identity, self.task, *self.labels]))
-        return dataset._replace(questions=questions, identity=identity)
+        return with_kind(dataset, self.task, self.labels)
 
 
 def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, Passages]:
@@ -82,18 +76,20 @@ def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, 
     questions = _file(source, split, "a folder of queries.jsonl, train.jsonl and corpus.jsonl")
     searched = _file(Path(corpus or source), "corpus", _CORPUS_HELP)
     qrels = source / "qrels.jsonl"
-    corpus_root = cache / f"corpus-{_digest(searched)}"
-    if not is_complete(corpus_root):
-        _write_corpus(corpus_root, searched)
-    passages = Passages.open(corpus_root)
+    passages = convert_corpus(cache, _digest(searched), searched, lambda: _passages(searched))
     own = searched.parent.resolve() == source.resolve()
     parts = [_digest(questions), _digest(qrels) if qrels.is_file() else "", passages.identity, own]
-    root = cache / f"{split}-{_short(json.dumps(parts))}"
-    if not is_complete(root):
+
+    def labelled() -> Iterable[LabelledQuestion]:
         gold = _read_gold(qrels) if qrels.is_file() else {}
         parsed = _read_questions(questions)
         _check_gold_questions(source, questions, parsed, gold)
-        write_questions(root, {split: _label(parsed, gold, passages, qrels, own=own)})
+        found = [_label(question, gold.get(question.id, ())) for question in parsed.values()]
+        if own:
+            _check_gold_passages(found, passages, qrels)
+        return found if own else keep_present(found, passages, qrels)
+
+    root = convert_questions(cache, split, short_hash(json.dumps(parts)), labelled)
     return root, passages
 
 
@@ -111,24 +107,13 @@ def _file(folder: Path, name: str, purpose: str) -> Path:
 
 
 def _digest(path: Path) -> str:
-    return _short(f"{_FORMAT} {digest_file(path)}")
+    return short_hash(f"{_FORMAT} {digest_file(path)}")
 
 
-def _short(text: str) -> str:
-    return digest_bytes(text.encode())[:16]
-
-
-def _write_corpus(directory: Path, path: Path) -> None:
-    passages = (
-        Passage(line.string("id"), line.string("title", optional=True), line.string("text"))
-        for line in read_input(path)
-    )
-    try:
-        write_passages(directory, passages)
-    except InputError as error:
-        # write_passages does not know the file
-        message = str(error)
-        raise InputError(message if str(path) in message else f"{path}: {message}") from None
+def _passages(path: Path) -> Iterator[Passage]:
+    for line in read_input(path):
+        title = line.string("title", optional=True)
+        yield Passage(line.string("id"), title, line.string("text"))
 
 
 def _read_questions(path: Path) -> dict[str, Question]:
@@ -177,35 +162,17 @@ def _check_gold_questions(
         )
 
 
-def _label(
-    questions: Mapping[str, Question],
-    gold: Mapping[str, tuple[str, ...]],
-    passages: Passages,
-    qrels: Path,
-    *,
-    own: bool,
-) -> list[LabelledQuestion]:
-    """Questions with those of their gold passages that the corpus has."""
-    labelled, missing = [], 0
-    for question in questions.values():
-        listed = tuple(dict.fromkeys(gold.get(question.id, ())))
-        present = tuple(passage for passage in listed if _has(passages, passage))
-        if own and present != listed:
-            unknown = next(passage for passage in listed if passage not in present)
+def _label(question: Question, gold: Iterable[str]) -> LabelledQuestion:
+    return LabelledQuestion(question, tuple(map(GoldPassage, dict.fromkeys(gold))))
+
+
+def _check_gold_passages(
+    labelled: Iterable[LabelledQuestion], passages: Passages, qrels: Path
+) -> None:
+    for question, gold in labelled:
+        unknown = next((one for one in gold if not has_passage(passages, one)), None)
+        if unknown is not None:
             raise InputError(
                 f"{qrels}: field 'passage_ids' of query {question.id!r}: corpus.jsonl beside it"
-                f" has no passage {unknown!r}"
+                f" has no passage {unknown.id!r}"
             )
-        missing += len(listed) - len(present)
-        labelled.append(LabelledQuestion(question, tuple(map(GoldPassage, present))))
-    if missing:
-        _log.info("%s: dropped %d gold passages that the searched corpus lacks", qrels, missing)
-    return labelled
-
-
-def _has(passages: Passages, passage_id: str) -> bool:
-    try:
-        passages.row_of(passage_id)
-    except KeyError:
-        return False
-    return True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.data import folder
+from jaxrag.data import conversion
 from jaxrag.data.folder import Folder
 from jaxrag.types import InputError, Passage, Question
 
@@ -74,8 +74,8 @@ def test_converts_once(source, tmp_path, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("converted again")
 
-    monkeypatch.setattr(folder, "write_passages", never)
-    monkeypatch.setattr(folder, "write_questions", never)
+    monkeypatch.setattr(conversion, "write_passages", never)
+    monkeypatch.setattr(conversion, "write_questions", never)
     again = Folder(str(source)).load(tmp_path / "cache")
     assert again.identity == first.identity
     assert again.questions == first.questions

@@ -41,8 +41,11 @@ class TwoWiki(BenchmarkBuilder, skip_registration=True):
         "test.json": _DATA,
         "id_aliases.json": _DATA,
     }
-    NEEDS: ClassVar = {split: ((f"{split}.json",),) for split in SPLITS}
-    OPTIONAL: ClassVar = {"train": ("id_aliases.json",), "dev": ("id_aliases.json",)}
+    NEEDS: ClassVar = {
+        "train": (("train.json", "id_aliases.json"), ("train.json",)),
+        "dev": (("dev.json", "id_aliases.json"), ("dev.json",)),
+        "test": (("test.json",),),
+    }
     FLASHRAG: ClassVar = {
         "train": "2wikimultihopqa/train.jsonl",
         "dev": "2wikimultihopqa/dev.jsonl",
