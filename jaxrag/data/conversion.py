@@ -28,12 +28,12 @@ def short_hash(text: str) -> str:
 def convert_corpus(
     cache: Path, key: str, source: Path, passages: Callable[[], Iterable[Passage]]
 ) -> Passages:
-    """A corpus in ``cache/corpus-KEY``, made from ``passages()`` if it is not there.
+    """A corpus in ``cache/data/corpus-KEY``, made from ``passages()`` if it is not there.
 
     Raises:
       InputError: from reading or writing; it names ``source``.
     """
-    root = cache / f"corpus-{key}"
+    root = cache / "data" / f"corpus-{key}"
     if not is_complete(root):
         try:
             write_passages(root, passages())
@@ -49,8 +49,8 @@ def convert_corpus(
 def convert_questions(
     cache: Path, split: str, key: str, questions: Callable[[], Iterable[LabelledQuestion]]
 ) -> Path:
-    """The directory ``cache/SPLIT-KEY`` of questions, made from ``questions()`` if need be."""
-    root = cache / f"{split}-{key}"
+    """The directory ``cache/data/SPLIT-KEY`` of questions, made from ``questions()`` if need be."""
+    root = cache / "data" / f"{split}-{key}"
     if not is_complete(root):
         write_questions(root, {split: questions()})
     return root

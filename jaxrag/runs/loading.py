@@ -40,7 +40,7 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 def load_data(settings: DataSettings, cache: Path) -> Dataset:
     """The data set of some settings; built on first use."""
     with _one_at_a_time(cache / "data.lock"):
-        return settings.load(cache / "data")
+        return settings.load(cache)
 
 
 @functools.cache

@@ -141,7 +141,7 @@ def test_plans_distinguish_unfinished_from_built_indexes(
 
 
 def plan_data(run: Run) -> Any:
-    return run.data.load(Path(run.cache) / "data")
+    return run.data.load(Path(run.cache))
 
 
 def model_of(config: Path, **settings: Any) -> Plan:

@@ -81,14 +81,14 @@ def build(cache: Path, *, countries: int, words: int) -> Path:
     Every fourth country of a fixed pseudo-random order is a training country. A question is in the
     split of its countries, and left out if it needs countries of both.
 
-    ``cache`` has one directory for each version of text and code and each setting.
+    ``cache/data`` has one directory for each version of text and code and each setting.
 
     Raises:
       InputError: the pip package is missing, or a setting is out of range.
     """
     data = package_data()
     key = json.dumps([source_digest(data), _code_digest(), countries, words])
-    root = cache / f"factbook-{digest_bytes(key.encode())[:16]}"
+    root = cache / "data" / f"factbook-{digest_bytes(key.encode())[:16]}"
     if is_complete(root / "questions") and is_complete(root / "passages"):
         return root
     order = _ordered(read_articles(data))
