@@ -50,7 +50,7 @@ def read_members(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
         for member in archive:
             if member.isfile():
                 content = io.BufferedReader(cast(Any, archive.extractfile(member)), _BUFFER)
-                yield Path(path) / member.name, _unpacked(content)
+                yield Path(path) / member.name, _unpacked(cast(BinaryIO, content))
 
 
 def count_lines(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -73,8 +73,8 @@ def _explain_damage(path: Path, error: Exception, where: str = "") -> None:
         ) from None
 
 
-def _unpacked(raw: io.BufferedReader) -> BinaryIO:
-    first = raw.peek(6)
+def _unpacked(raw: BinaryIO) -> BinaryIO:
+    first = cast("io.BufferedReader", raw).peek(6)
     for magic, opener in _OPENERS.items():
         if first.startswith(magic):
             # lines of a BufferedReader are read in C, those of the openers' classes in Python

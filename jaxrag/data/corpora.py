@@ -264,7 +264,7 @@ def build_corpus(
     directory.parent.mkdir(parents=True, exist_ok=True)
     _tell_needs(corpus, directory, subset)
     read = _counted(corpus, files, any_size=any_size or bool(subset and subset.first))
-    return write_passages(directory, subset.of(read) if subset else read)
+    return write_passages(directory, subset.of(read) if subset else read, workers=workers)
 
 
 def _tell_needs(corpus: Corpus, directory: Path, subset: Subset | None) -> None:

@@ -6,8 +6,9 @@ import array
 import functools
 import hashlib
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -108,11 +109,18 @@ class Passages:
         return list(zip(rows, self.get(rows), strict=True))
 
 
-def write_passages(directory: str | Path, passages: Iterable[Passage]) -> Passages:
+def write_passages(
+    directory: str | Path,
+    passages: Iterable[Passage],
+    *,
+    about: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+) -> Passages:
     """Writes a corpus as a TFDS data set of ArrayRecord files; rows keep the given order.
 
-    The directory appears once it is complete. Memory: 8 bytes a passage while writing, 20 while the
-    ids are sorted.
+    The directory appears once it is complete; a large build that is interrupted goes on in the next
+    call, see `rows.write_rows` (also for ``about``, ``workers`` and memory). Memory of the ids: 8
+    bytes a passage while writing, 24 while they are sorted.
 
     Raises:
       InputError: the directory is not empty, there are no passages, or two share an id.
@@ -137,6 +145,8 @@ def write_passages(directory: str | Path, passages: Iterable[Passage]) -> Passag
         kind=_KIND,
         fields={"id": str, "title": str, "text": str},
         finish=save_ids,
+        about=about,
+        workers=workers,
     )
     return Passages.open(directory)
 
