@@ -1,0 +1,318 @@
+"""Questions read from files in published forms: FlashRAG, KILT, BEIR, DPR, HotpotQA, TREC.
+
+The form is told by the fields of the first record, not by the file's name. A file in no known form
+is refused with the fields that it has and those that each form needs; a record in another form than
+the first is an error that names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxrag.core.hashing import digest_file
+from jaxrag.core.json_stream import read_elements
+from jaxrag.core.jsonl_input import read_input
+from jaxrag.core.packed_files import open_packed
+from jaxrag.core.tables import header_of
+from jaxrag.data.conversion import (
+    convert_corpus,
+    convert_questions,
+    keep_present,
+    short_hash,
+    with_kind,
+)
+from jaxrag.data.corpora import open_corpus
+from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset
+from jaxrag.data.formats.dpr import read_dpr_table, read_dpr_training
+from jaxrag.data.formats.flashrag import read_flashrag
+from jaxrag.data.formats.hotpot import read_hotpot
+from jaxrag.data.formats.judgements import (
+    read_beir_judgements,
+    read_beir_queries,
+    read_queries,
+    read_trec_judgements,
+)
+from jaxrag.data.formats.kilt import read_kilt
+from jaxrag.data.question_kinds import check_task
+from jaxrag.data.set_row import SetRow
+from jaxrag.retrieval.corpus.formats import read_beir
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.types import InputError, Passage
+
+# Part of the names of converted directories: increase it when a reader's rows change.
+_FORMAT = 1
+
+_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt")
+_PACKED = (".gz", ".bz2", ".xz")
+
+TITLE_CORPORA = ("hotpotqa_abstracts", "2wiki_contexts")
+"""Corpora in which a passage's id is its title, which supporting facts name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """Questions of published files, in one of the forms of `find_source`.
+
+    Attributes:
+      path: a file of questions, or a folder with a file for each split (nq-test.qa.csv, dev.jsonl,
+        queries.jsonl with qrels/test.tsv).
+      split: part of the file's name in a folder.
+      corpus: what is searched: "" is the passages that the files bring, a name is a built corpus
+        ("psgs_w100"), and one with a "/" the path of a built one. Gold passages are those that the
+        files name for this corpus; those that it lacks are dropped, which the log counts.
+      task: as in `jaxrag.data.folder.Folder`.
+      labels: as in `jaxrag.data.folder.Folder`.
+    """
+
+    path: str
+    split: str = "test"
+    corpus: str = ""
+    task: str = "open"
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_task(self.task, self.labels)
+
+    def load(self, cache: Path) -> Dataset:
+        """Loads the questions; the first time, checks and converts them under ``cache``.
+
+        Raises:
+          InputError: no such file, an unknown form, a malformed record, or no such corpus.
+        """
+        searched = Path(self.corpus).name if "/" in self.corpus else self.corpus
+        source = find_source(Path(self.path), self.split, corpus=searched)
+        key = [_FORMAT, source.form, self.split, *map(digest_file, source.files)]
+        name, passages = self._corpus(source, Path(cache), key)
+        key = short_hash(json.dumps([*key, name, passages.identity]))
+
+        def labelled() -> Iterator[LabelledQuestion]:
+            rows = (LabelledQuestion(row.question, row.gold) for row in _with_unique_ids(source))
+            return keep_present(rows, passages, source.files[0], corpus=name)
+
+        root = convert_questions(Path(cache), self.split, key, labelled)
+        label = Path(self.path).name.split(".")[0]
+        dataset = read_dataset(label, root, passages, split=self.split, corpus=name)
+        return with_kind(dataset, self.task, self.labels)
+
+    def _corpus(self, source: Source, cache: Path, key: list[object]) -> tuple[str, Passages]:
+        """The corpus, and the name under which gold passages know it."""
+        if "/" in self.corpus:
+            return Path(self.corpus).name, Passages.open(self.corpus)
+        if self.corpus:
+            return self.corpus, open_corpus(self.corpus, cache)
+        return "", convert_corpus(
+            cache, short_hash(json.dumps(key)), source.files[0], lambda: _own_passages(source)
+        )
+
+
+class Source(NamedTuple):
+    """Published questions.
+
+    Attributes:
+      form: in words.
+      files: all files that are read.
+      rows: reads the questions.
+      passages: reads the corpus that is published with them; None if there is none but contexts.
+    """
+
+    form: str
+    files: tuple[Path, ...]
+    rows: Callable[[], Iterator[SetRow]]
+    passages: Callable[[], Iterator[Passage]] | None = None
+
+
+def find_source(path: Path, split: str, *, corpus: str = "") -> Source:
+    """The questions of a file, or of a split of a folder, in one of these forms.
+
+    - FlashRAG's JSONL: ``id``, ``question``, ``golden_answers``, ``metadata``, ``choices``.
+    - KILT's JSONL: ``input``, ``output``.
+    - DPR's table: question, tab, list of answers; and DPR's training JSON: ``question``,
+      ``answers``, ``positive_ctxs``.
+    - HotpotQA's JSON: ``_id``, ``question``, ``answer``, ``supporting_facts``, ``context``.
+    - TREC's queries (id, tab, text) with judgements (query, 0, passage, grade) in a file whose name
+      has "qrels" for "queries", or else is the only one of the split with "qrels" in its name.
+    - A folder of BEIR: queries.jsonl, qrels/SPLIT.tsv and corpus.jsonl.
+
+    Args:
+      path: the file or folder.
+      split: of the folder; also part of the ids of questions that are published without.
+      corpus: name of the corpus that is searched, whose gold passages have these ids.
+
+    Raises:
+      InputError: no such file, several, or an unknown form.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder (data.path)")
+    if path.is_file():
+        return _source_of_file(path, split, corpus)
+    if (path / "qrels").is_dir():
+        return _beir(path, split, corpus)
+    names = [one for one in sorted(path.iterdir()) if one.is_file() and _is_of(one, split)]
+    questions = [one for one in names if not _is_judgements(one)]
+    if len(questions) == 1:
+        return _source_of_file(questions[0], split, corpus)
+    if questions:
+        found = ", ".join(one.name for one in questions)
+        raise InputError(f"{path} has several files of the split {split!r} ({found}): name one")
+    found = ", ".join(sorted(one.name for one in path.iterdir())) or "nothing"
+    raise InputError(
+        f"{path} has no file of the split {split!r} (data.split, part of the name of a JSON, JSONL,"
+        f" CSV, TSV or text file); it has {found}"
+    )
+
+
+def _is_of(path: Path, split: str) -> bool:
+    name = path.name
+    for suffix in _PACKED:
+        name = name.removesuffix(suffix)
+    return name.endswith(_SUFFIXES) and split in re.split(r"[-_.]", name)
+
+
+def _is_judgements(path: Path) -> bool:
+    return "qrels" in path.name
+
+
+def _source_of_file(path: Path, split: str, corpus: str) -> Source:
+    start = _first_character(path)
+    if start in "{[":
+        return _json(path, split, corpus, lines=start == "{")
+    cells = header_of(path)
+    if len(cells) == 2 and cells[1].lstrip().startswith("["):
+        return Source("DPR's table", (path,), lambda: read_dpr_table(path, split=split))
+    if len(cells) == 2:
+        judged = _judgements_beside(path, split)
+        return Source(
+            "TREC's queries and judgements",
+            (path, judged),
+            lambda: read_queries(path, read_trec_judgements(judged, corpus=corpus), judged),
+        )
+    raise InputError(
+        f"{path}: the first line has {len(cells)} columns between tabs ({' | '.join(cells)[:80]}); "
+        "known tables are DPR's (question, list of answers) and TREC's queries (id, text)"
+    )
+
+
+_FORMS: dict[str, tuple[str, ...]] = {
+    "FlashRAG's JSONL": ("id", "question", "golden_answers"),
+    "KILT's JSONL": ("id", "input", "output"),
+    "DPR's training JSON": ("question", "answers", "positive_ctxs"),
+    "HotpotQA's JSON": ("_id", "question", "supporting_facts", "context"),
+}
+
+
+def _json(path: Path, split: str, corpus: str, *, lines: bool) -> Source:
+    first = next(read_input(path) if lines else read_elements(path), None)
+    fields = {} if first is None else first.fields
+    known = [form for form in _FORMS if form.endswith("JSONL") == lines]
+    form = next((form for form in known if fields.keys() >= {*_FORMS[form]}), "")
+    titles_of = corpus if corpus in TITLE_CORPORA else ""
+    readers: dict[str, Callable[[], Iterator[SetRow]]] = {
+        "FlashRAG's JSONL": lambda: read_flashrag(path, titles_of=titles_of),
+        "KILT's JSONL": lambda: read_kilt(path),
+        "DPR's training JSON": lambda: read_dpr_training(path, split=split),
+        "HotpotQA's JSON": lambda: read_hotpot(path, titles_of=titles_of),
+    }
+    if not form:
+        raise _unknown(path, list(fields), known, lines=lines)
+    return Source(form, (path,), readers[form])
+
+
+def _unknown(path: Path, fields: list[str], known: Sequence[str], *, lines: bool) -> InputError:
+    record = "line" if lines else "element"
+    if {"question", "answers"} <= {*fields} and lines:
+        return InputError(
+            f"{path}: this is jaxrag's own form of questions (question, answers): load its folder, "
+            "with corpus.jsonl, as jaxrag.data.folder.Folder"
+        )
+    if {"_id", "text"} <= {*fields}:
+        return InputError(
+            f"{path}: this looks like a file of BEIR (_id, text): name the folder that has it, "
+            "with queries.jsonl, corpus.jsonl and qrels/"
+        )
+    needs = "; ".join(
+        f"{form} lacks {', '.join(one for one in _FORMS[form] if one not in fields)}"
+        for form in known
+    )
+    return InputError(
+        f"{path}: in no known form. Its first {record} has {', '.join(fields) or 'no fields'}; for "
+        f"{needs}."
+    )
+
+
+def _first_character(path: Path) -> str:
+    with open_packed(path) as stream:
+        for raw in iter(lambda: stream.read(1 << 16), b""):
+            text = raw.decode("utf-8-sig", errors="replace").lstrip()
+            if text:
+                return text[0]
+    raise InputError(f"{path}: the file is empty")
+
+
+def _judgements_beside(path: Path, split: str) -> Path:
+    renamed = path.with_name(path.name.replace("queries", "qrels"))
+    if renamed != path and renamed.is_file():
+        return renamed
+    found = [one for one in sorted(path.parent.iterdir()) if _is_judgements(one)]
+    of_split = [one for one in found if split in re.split(r"[-_.]", one.name)] or found
+    if len(of_split) == 1:
+        return of_split[0]
+    shown = ", ".join(one.name for one in of_split) or "none"
+    raise InputError(
+        f"{path}: its judgements are needed beside it, as {renamed.name} or as the only file with "
+        f"'qrels' in its name; found: {shown}"
+    )
+
+
+def _beir(folder: Path, split: str, corpus: str) -> Source:
+    judged, queries, corpus = (
+        _beir_file(folder, name) for name in (f"qrels/{split}.tsv", "queries.jsonl", "corpus.jsonl")
+    )
+    return Source(
+        "BEIR's folder",
+        (queries, judged, corpus),
+        lambda: read_beir_queries(queries, read_beir_judgements(judged, corpus=corpus), judged),
+        lambda: read_beir(corpus),
+    )
+
+
+def _beir_file(folder: Path, name: str) -> Path:
+    for path in (folder / name, *(folder / (name + suffix) for suffix in _PACKED)):
+        if path.is_file():
+            return path
+    splits = ", ".join(sorted(one.name for one in (folder / "qrels").iterdir()))
+    raise InputError(f"{folder}: a folder of BEIR needs {name}; its qrels/ has {splits or 'none'}")
+
+
+def _with_unique_ids(source: Source) -> Iterator[SetRow]:
+    seen: set[str] = set()
+    for number, row in enumerate(source.rows(), 1):
+        if row.question.id in seen:
+            raise InputError(
+                f"{source.files[0]}: question {number:,} has the id {row.question.id!r} of an "
+                "earlier one"
+            )
+        seen.add(row.question.id)
+        yield row
+
+
+def _own_passages(source: Source) -> Iterator[Passage]:
+    """The corpus of the files, or the contexts of the questions, each once."""
+    if source.passages is not None:
+        yield from source.passages()
+        return
+    seen: set[str] = set()
+    for row in source.rows():
+        for passage in row.contexts:
+            if passage.id not in seen:
+                seen.add(passage.id)
+                yield passage
+    if not seen:
+        raise InputError(
+            f"{source.files[0]}: {source.form} here brings no passages: name the corpus to search "
+            "with data.corpus, such as psgs_w100 (`python -m experiments.data psgs_w100` builds it)"
+        )
