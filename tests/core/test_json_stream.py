@@ -1,0 +1,143 @@
+"""JSON arrays and objects read element by element: equal to json.loads, errors with the place."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.core.json_stream import read_elements, read_entries
+from jaxrag.types import InputError
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+_OBJECTS = st.dictionaries(st.text(), _VALUES, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(_OBJECTS, max_size=5),
+    chunk=st.integers(1, 40),
+    indent=st.sampled_from([None, 1, "\t"]),
+    ascii_only=st.booleans(),
+)
+def test_elements_are_those_of_json_loads(tmp_path_factory, rows, chunk, indent, ascii_only):
+    path = tmp_path_factory.mktemp("stream") / "rows.json"
+    text = json.dumps(rows, indent=indent, ensure_ascii=ascii_only)
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    if not ascii_only and any("\ud800" <= letter <= "\udfff" for letter in text):
+        return
+    found = list(read_elements(path, chunk=chunk))
+    assert [element.fields for element in found] == json.loads(text)
+    assert [element.number for element in found] == list(range(1, len(rows) + 1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(entries=st.dictionaries(st.text(), _OBJECTS, max_size=5), chunk=st.integers(1, 40))
+def test_entries_are_those_of_json_loads(tmp_path_factory, entries, chunk):
+    path = tmp_path_factory.mktemp("stream") / "entries.json"
+    path.write_text(json.dumps(entries))
+    found = list(read_entries(path, chunk=chunk))
+    assert {key: entry.fields for key, entry in found} == json.loads(path.read_text())
+
+
+def test_packed_and_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "rows.json.gz"
+    path.write_bytes(gzip.compress('\ufeff [{"a": "é"}]\n'.encode()))
+    assert [element.fields for element in read_elements(path, chunk=3)] == [{"a": "é"}]
+
+
+MALFORMED = {
+    # The byte is that of the first character that is wrong, counted from 0.
+    "": r"byte 0: the file is cut short; '\[' is needed before the first element",
+    '{"a": 1}': r"byte 0: there is '{'; '\[' is needed before the first element",
+    "[1]": "element 1 is a number; an object is needed",
+    '[{"a": 1} {"a": 2}]': r"byte 10: there is '{'; ',' is needed or '\]' after element 1",
+    '[{"a": 1},]': "byte 10: not JSON in element 2",
+    '[{"é": 1}, {"b" 2}]': r"byte 17: not JSON in element 2 \(Expecting ':' delimiter\)",
+    '[{"a": 1}, {"b": "x': r"byte 17: the file is cut short in element 2 \(Unterminated string",
+    '[{"a": 1}, {"b": tru': "byte 17: the file is cut short in element 2",
+    '[{"a": 1}, {"b": trux': "byte 17: not JSON in element 2",
+    '[{"a": 1}': r"byte 9: the file is cut short; ',' is needed or '\]' after element 1",
+    '[{"a": "\\x"}]': r"byte 8: not JSON in element 1 \(Invalid \\escape",
+    '[{"a": "b\nc"}]': r"byte 9: not JSON in element 1 \(Invalid control character",
+    "[]]": "byte 2: there is ']' after the end",
+    "[" + "[" * 100_000: "byte 1: element 1 is nested too deeply",
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED, ids=lambda text: text[:24])
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+def test_malformed_files_are_refused_with_the_byte(tmp_path, text, chunk):
+    path = tmp_path / "rows.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=MALFORMED[text]) as caught:
+        list(read_elements(path, chunk=chunk))
+    assert str(path) in str(caught.value)
+
+
+def test_a_wrong_entry_is_named(tmp_path):
+    path = tmp_path / "entries.json"
+    path.write_text('{"one": {}, "two": []}')
+    with pytest.raises(InputError, match=r"entry 2 \('two'\) is a list, not an object"):
+        list(read_entries(path))
+    path.write_text('{"one" {}}')
+    with pytest.raises(
+        InputError, match=r"byte 7: there is '{'; ':' is needed after the name 'one'"
+    ):
+        list(read_entries(path))
+
+
+def test_not_utf8_is_refused(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_bytes('[{"a": "é"}]'.encode("latin-1"))
+    with pytest.raises(InputError, match="not UTF-8 near byte"):
+        list(read_elements(path))
+
+
+@contextlib.contextmanager
+def _peak_memory() -> Iterator[Callable[[], int]]:
+    """A function that gives the most bytes that Python held since the block began."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_malformed_element_stops_before_the_rest_is_read(tmp_path):
+    """A wrong character in the middle of a large file is told at once, not at the end."""
+    path = tmp_path / "rows.json"
+    path.write_text('[{"a": 1}, {"a": oops},' + '{"a": 1},' * 1_000_000 + "{}]")
+    with _peak_memory() as peak:
+        with pytest.raises(InputError, match="byte 17: not JSON in element 2"):
+            list(read_elements(path, chunk=1000))
+        assert peak() < 3_000_000  # of 9 MB
+
+
+def test_memory_is_that_of_one_element(tmp_path):
+    path = tmp_path / "rows.json"
+    row = {"text": "word " * 2000}  # 10 kB
+    with path.open("w") as stream:
+        stream.write("[" + ",\n".join([json.dumps(row)] * 2000) + "]")
+    with _peak_memory() as peak:
+        count = sum(1 for _ in read_elements(path, chunk=1 << 16))
+        assert peak() < 3_000_000  # of 20 MB
+    assert count == 2000
+
+
+def test_one_long_element_is_read_in_few_attempts(tmp_path):
+    """Reading doubles while an element is incomplete; chunk by chunk would be quadratic."""
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([{"text": "x" * 3_000_000}]))
+    (element,) = read_elements(path, chunk=256)
+    assert len(element.fields["text"]) == 3_000_000
