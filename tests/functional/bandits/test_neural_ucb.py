@@ -184,6 +184,7 @@ def test_several_rounds_at_once_equal_one_by_one() -> None:
     assert batches.arms.tolist() != plain.arms.tolist()
 
 
+@pytest.mark.slow
 def test_vmap_over_seeds_and_settings_equals_a_loop() -> None:
     def run(key, regularization, beta, rate):
         bandit = neural_ucb.paper(
@@ -252,6 +253,7 @@ def test_zero_width_has_no_exploration() -> None:
     assert out.arms.tolist() == greedy.tolist()
 
 
+@pytest.mark.slow
 def test_beats_linear_ucb_where_rewards_are_not_linear() -> None:
     """One small problem with little noise; the paper's own sizes are the experiments'."""
     made = problem("quadratic", jax.random.key(0), rounds=600, d=4, arms=4, noise=0.1)

@@ -137,6 +137,7 @@ class Stop(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_resumed_training_ends_in_the_same_bits(made: Path, tmp_path: Path) -> None:
     """Stopped after step 4 of 5, before its checkpoint, and started again; and never stopped.
 

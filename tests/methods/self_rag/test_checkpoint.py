@@ -42,6 +42,7 @@ def normalised(model: LocalModel, prompt: str, tokens: tuple[str, ...]) -> np.nd
     return odds / odds.sum()
 
 
+@pytest.mark.slow
 def test_a_real_checkpoint_is_read_token_by_token(checkpoint: Path) -> None:
     model = LocalModel.load(checkpoint)
     found = answered(model, threshold=0.0)

@@ -91,9 +91,8 @@ def test_the_order_depends_on_the_seed_and_visits_each_question_once_an_epoch(st
     assert [tuple(np.ravel(row)) for row in next(rest).ids] == found[1]
 
 
-@pytest.mark.parametrize(
-    ("ties", "dropout"), [("half", 0.4), pytest.param("drop", 0.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("ties", "dropout"), [("half", 0.4), ("drop", 0.0)])
 def test_a_step_follows_the_gradient_of_the_loss(start: Path, ties: Any, dropout: float) -> None:
     """Microbatches of 1 question against the whole batch, question by question, and AdamW by
     hand.
