@@ -22,7 +22,6 @@ Exit code 0: done; 2: wrong input.
 from __future__ import annotations
 
 import difflib
-import itertools
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from absl import flags
 from rich.console import Console
 from rich.table import Table
 
-from experiments.configuration import parse_plain, script
+from experiments.configuration import script
 from jaxrag.data.benchmark import gold_of, set_directory
 from jaxrag.data.builder import OWN, BenchmarkBuilder
 from jaxrag.data.building import BuiltSet, build_set, published_files
@@ -61,26 +60,41 @@ def _define(values: flags.FlagValues) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Builds the named sets and corpora, or lists all."""
-    names = list(itertools.takewhile(lambda argument: argument[:1] != "-", argv[1:]))
-    values = parse_plain([argv[0], *argv[1 + len(names) :]], _define)
+    names, values = read_command(argv)
     workdir = Path(values.workdir)
     console = Console(width=max(Console().width, _WIDTH))
     if values.list:
         for table in (_list_sets(workdir), _list_corpora(workdir)):
             console.print(table)
         return 0
-    if not names:
-        raise InputError("name a set or a corpus: python -m experiments.data NAME, or --list")
-    contexts = {one.contexts_name(): name for name, one in SETS.items()}
-    names = list(dict.fromkeys(contexts.get(name, name) for name in names))
-    for name in names:
-        _check_name(name)
     for name in names:
         if name in SETS:
             _build_set(name, values, workdir, console)
         else:
             _build_corpus(CORPORA[name], values, workdir, console)
     return 0
+
+
+def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
+    """The sets and corpora to build, and the flags.
+
+    Raises:
+      InputError: a flag or a name is unknown, or there is neither a name nor ``--list``.
+    """
+    values = flags.FlagValues()
+    values.set_gnu_getopt()  # names may stand before and behind flags
+    _define(values)
+    try:
+        names = values(argv)[1:]
+    except flags.Error as error:
+        raise InputError(f"{error}") from error
+    if not names and not values.list:
+        raise InputError("name a set or a corpus: python -m experiments.data NAME, or --list")
+    contexts = {one.contexts_name(): name for name, one in SETS.items()}
+    names = list(dict.fromkeys(contexts.get(name, name) for name in names))
+    for name in names:
+        _check_name(name)
+    return names, values
 
 
 def _check_name(name: str) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 from pathlib import Path
 
 from jaxrag.data.builder import BenchmarkBuilder
-from jaxrag.data.corpora import open_corpus
+from jaxrag.data.corpora import CORPORA, open_corpus
 from jaxrag.data.dataset import Dataset, read_dataset, read_questions, split_sizes
 from jaxrag.data.set_row import OWN
 from jaxrag.data.sets import SETS
@@ -18,20 +19,23 @@ from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError
 
+_log = logging.getLogger("jaxrag")
+
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
     """A published set of questions that `experiments.data` built.
 
-    Only the questions used are read, and of the corpus only its manifest; both have their identity
-    recorded.
+    Only the questions used are read, and of the corpus only its manifest and the hashes of its ids;
+    identities are those that the manifests record.
 
     Attributes:
       name: of the set, such as "nq"; a key of `jaxrag.data.sets.SETS`.
       split: "train", "dev", "test" or another split of the set; "" is the one that papers evaluate.
       corpus: what is searched: "" is the corpus that papers search, "contexts" the passages that
         the set brings; or the name of any built corpus, or the path of one (with a "/"). Gold
-        passages are those that are known for this corpus.
+        passages are those known for this corpus, or for the one that it is a part of, without those
+        that it lacks.
       first: only the first questions of the split; 0 is all.
     """
 
@@ -53,8 +57,8 @@ class Benchmark:
         """Opens the set and its corpus below ``cache``.
 
         Raises:
-          InputError: one of them is not built (the message has the command), has not this split or
-            too few questions; or a gold passage is not in the corpus.
+          InputError: one of them is not built (the message has the command), or the set has not
+            this split or too few questions.
         """
         published = named_set(self.name)
         directory, split = set_directory(self.name, cache), self.split or published.EVALUATED
@@ -72,18 +76,42 @@ class Benchmark:
             )
         name, passages = self._open_corpus(published, cache)
         rows = range(self.first) if self.first else None
-        return read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
+        found = read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
+        return _with_known_gold(found)
 
     def _open_corpus(self, published: type[BenchmarkBuilder], cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
         if "/" in self.corpus:
             path = Path(self.corpus)
-            return path.name, Passages.open(path)
-        name = self.corpus or published.CORPUS
-        own = published.contexts_name()
-        if name in (OWN, own):
-            return "", open_corpus(own, cache)
-        return name, open_corpus(name, cache)
+            passages = Passages.open(path)
+            name = path.name
+        else:
+            name = self.corpus or published.CORPUS
+            name = published.contexts_name() if name == OWN else name
+            passages = open_corpus(name, cache)
+        whole = (published.contexts_name(), *CORPORA)
+        name = next((one for one in whole if f"{name}-".startswith(f"{one}-")), name)
+        return "" if name == whole[0] else name, passages
+
+
+def _with_known_gold(dataset: Dataset) -> Dataset:
+    """The data set without gold and judged passages that its corpus lacks."""
+    judged = {one for ids in (*dataset.gold.values(), *dataset.grades.values()) for one in ids}
+    listed = sorted(judged)
+    has = dict(zip(listed, dataset.passages.has(listed), strict=True))
+    missing = len(has) - sum(has.values())
+    if not missing:
+        return dataset
+    _log.info("%s: %d of %d judged passages are not in the corpus", dataset.name, missing, len(has))
+    gold = {name: tuple(filter(has.get, ids)) for name, ids in dataset.gold.items()}
+    grades = {
+        name: {one: grade for one, grade in judged.items() if has[one]}
+        for name, judged in dataset.grades.items()
+    }
+    return dataset._replace(
+        gold={name: ids for name, ids in gold.items() if ids},
+        grades={name: judged for name, judged in grades.items() if judged},
+    )
 
 
 def named_set(name: str) -> type[BenchmarkBuilder]:

@@ -11,6 +11,7 @@ Splits are named train, dev and test as in the papers, whatever the published fi
 from __future__ import annotations
 
 import abc
+import importlib
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,8 +40,9 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
       CORPUS: name of the corpus that papers search; `OWN` is the set's own contexts.
       CONTEXTS: name under which its contexts are built; "" is NAME-contexts.
       FILES: address by name of published file. A file whose address is that of an archive with
-        another name is a member of it. A name that other sets use too has a folder in front.
-      NEEDS: by split, alternatives of file names to read it from; the first is downloaded.
+        another name is a member of it; "" if there is none that programs can use. A name that
+        other sets use too has a folder in front.
+      NEEDS: by split, alternatives of file names to read it from, the preferred first.
       OPTIONAL: by split, names of files that are read if they are there.
       FLASHRAG: by split, FlashRAG's file of the set ("nq/test.jsonl"), the last alternative.
       TFDS: name of TFDS's builder of the set, which records sizes and hashes of files; "" if none.
@@ -117,9 +119,19 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         return (*cls.NEEDS.get(split, ()), *(((flashrag,),) if flashrag else ()))
 
     @classmethod
+    def downloadable(cls, split: str) -> tuple[str, ...]:
+        """The first alternative whose files all have addresses; empty if there is none."""
+        addresses = cls.addresses()
+        whole = (one for one in cls.alternatives(split) if all(addresses[name] for name in one))
+        return next(whole, ())
+
+    @classmethod
     def known_files(cls) -> dict[str, Known]:
         """Sizes and hashes of published files by address, where TFDS records them."""
-        infos = tfds.builder_cls(cls.TFDS).url_infos if cls.TFDS else {}
+        if not cls.TFDS:
+            return {}
+        importlib.import_module("tensorflow_datasets.question_answering")  # registers its sets
+        infos = tfds.builder_cls(cls.TFDS).url_infos
         return {url: Known(int(info.size), info.checksum) for url, info in infos.items()}
 
     def _info(self) -> tfds.core.DatasetInfo:
@@ -145,7 +157,10 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         """The splits whose files are in the manual directory; without such a directory all."""
         found = self._manual(dl_manager)
         if found is None:
-            found = {split: self._downloaded(dl_manager, split) for split in self.SPLITS}
+            every = {split: self._downloaded(dl_manager, split) for split in self.SPLITS}
+            found = {split: files for split, files in every.items() if files}
+            if not found:
+                raise missing_files(self, None)
         return {split: self._generate_examples(files, split) for split, files in found.items()}
 
     def _generate_examples(
@@ -167,9 +182,12 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
             raise missing_files(self, directory)
         return chosen
 
-    def _downloaded(self, dl_manager: Any, split: str) -> dict[str, Path]:
+    def _downloaded(self, dl_manager: Any, split: str) -> dict[str, Path] | None:
+        names = self.downloadable(split)
+        if not names:
+            return None
         found = {}
-        for name in (*self.alternatives(split)[0], *self.OPTIONAL.get(split, ())):
+        for name in (*names, *self.OPTIONAL.get(split, ())):
             address = self.addresses()[name]
             if archive_of(name, address):
                 path = find_file(Path(dl_manager.download_and_extract(address)), name)
@@ -199,9 +217,12 @@ def choose_files(
 
 
 def missing_files(
-    published: type[BenchmarkBuilder] | BenchmarkBuilder, directory: Path
+    published: type[BenchmarkBuilder] | BenchmarkBuilder, directory: Path | None
 ) -> InputError:
-    """The error about a directory that has the files of no split: what was looked for."""
+    """The error that no split can be read: all files that were looked for.
+
+    ``directory`` is that of the user; None if the files were to be downloaded.
+    """
     known, addresses = published.known_files(), published.addresses()
     lines = []
     for split in published.SPLITS:
@@ -210,11 +231,16 @@ def missing_files(
             for name in names:
                 address = addresses[name]
                 size = f", {known[address].bytes:,} bytes" if address in known else ""
-                parts.append(f"{name} ({address or 'no address'}{size})")
+                parts.append(f"{name} ({address or published.SOURCE}{size})")
             lines.append(f"  {split}: {' with '.join(parts)}")
+    where = (
+        f"{directory} and its folders have no file of {published.NAME}"
+        if directory
+        else f"{published.NAME} cannot be downloaded by a program; get it and give --source=DIR"
+    )
     return InputError(
-        f"{directory} and its folders have no file of {published.NAME}, whose splits can be read "
-        "from any of these files, plain or packed (gzip, bzip2, xz):\n" + "\n".join(lines)
+        f"{where}. Its splits are read from any of these files, plain or packed (gzip, bzip2, "
+        "xz):\n" + "\n".join(lines)
     )
 
 

@@ -125,13 +125,13 @@ def published_files(
     """
     names = list(published.addresses())
     if downloads.source is None:
-        wanted = [name for s in published.SPLITS for name in published.alternatives(s)[0]]
+        wanted = [name for s in published.SPLITS for name in published.downloadable(s)]
         extra = [name for s in published.SPLITS for name in published.OPTIONAL.get(s, ())]
         names = list(dict.fromkeys([*wanted, *(extra if optional else [])]))
     found = {name: downloads.get(name, published.addresses()[name]) for name in names}
     chosen = choose_files(published, {name: path for name, path in found.items() if path})
     if not chosen:
-        raise missing_files(published, downloads.source or downloads.directory)
+        raise missing_files(published, downloads.source)
     return chosen
 
 

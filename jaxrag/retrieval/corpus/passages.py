@@ -96,6 +96,13 @@ class Passages:
         found = {passage.id: passage for _, passage in self._by_id(ids)}
         return [found[passage_id] for passage_id in ids]
 
+    def has(self, ids: Sequence[str]) -> list[bool]:
+        """Whether there are passages with these ids, by 64-bit hashes: no passage is read."""
+        hashes, _ = self._ids
+        wanted = np.fromiter(map(_hash, ids), np.uint64, len(ids))
+        at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
+        return (hashes[at] == wanted).tolist()
+
     def _by_id(self, ids: Sequence[str]) -> list[tuple[int, Passage]]:
         """Rows and passages whose ids have the hashes of ``ids``."""
         hashes, id_rows = self._ids

@@ -1,0 +1,170 @@
+"""Published sets by name: splits, corpora, first questions, gold passages, draws."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from jaxrag.data.benchmark import Benchmark, gold_of, named_set
+from jaxrag.data.builder import OWN
+from jaxrag.data.corpora import corpus_directory
+from jaxrag.data.dataset import GoldPassage, LabelledQuestion, write_questions
+from jaxrag.data.draw import Draw
+from jaxrag.data.sets import SETS
+from jaxrag.retrieval.corpus.passages import write_passages
+from jaxrag.types import InputError, Passage, Question
+
+ROWS = 40
+
+
+def labelled(number: int, split: str = "dev") -> LabelledQuestion:
+    """Question n: gold is the context c(n // 2), and passage n of psgs_w100 if n is even."""
+    own = GoldPassage(f"c{number // 2}")
+    wiki = (GoldPassage(str(number), "psgs_w100"),) if number % 2 == 0 else ()
+    question = Question(f"{split}{number}", f"is {number} even?", ("yes",), task="yes_no")
+    return LabelledQuestion(question, (own, *wiki))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """BoolQ's directory with own questions, its contexts, psgs_w100 and a part of it."""
+    write_questions(
+        tmp_path / "sets" / "boolq",
+        {split: [labelled(n, split) for n in range(ROWS)] for split in ("train", "dev")},
+    )
+    contexts = [Passage(f"c{n}", "", f"context {n}") for n in range(ROWS // 2)]
+    write_passages(corpus_directory("boolq-contexts", tmp_path), contexts)
+    wiki = [Passage(str(n), "T", f"text {n}") for n in range(ROWS)]
+    write_passages(corpus_directory("psgs_w100", tmp_path), wiki)
+    write_passages(corpus_directory("psgs_w100-first11", tmp_path), wiki[:11])
+    return tmp_path
+
+
+def test_the_papers_split_and_corpus_are_the_default(cache):
+    data = Benchmark("boolq").load(cache)
+    assert data == Benchmark("boolq", split="dev", corpus=OWN).load(cache)._replace(
+        passages=data.passages
+    )
+    assert [q.id for q in data.questions] == [f"dev{n}" for n in range(ROWS)]
+    assert len(data.passages) == ROWS // 2
+    assert data.gold == {f"dev{n}": (f"c{n // 2}",) for n in range(ROWS)}
+    assert data.grades == {}
+
+
+def test_another_corpus_has_its_own_gold_passages(cache):
+    data = Benchmark("boolq", split="train", corpus="psgs_w100").load(cache)
+    assert data.gold == {f"train{n}": (str(n),) for n in range(0, ROWS, 2)}
+    path = str(corpus_directory("psgs_w100", cache))
+    assert Benchmark("boolq", split="train", corpus=path).load(cache).gold == data.gold
+
+
+def test_a_part_of_a_corpus_keeps_the_gold_passages_that_it_has(cache, caplog):
+    with caplog.at_level(logging.INFO, "jaxrag"):
+        data = Benchmark("boolq", corpus="psgs_w100-first11").load(cache)
+    # even numbers up to 10 of the even numbers up to 38: 14 of 20 are missing
+    assert data.gold == {f"dev{n}": (str(n),) for n in range(0, 11, 2)}
+    assert "14 of 20 judged passages are not in the corpus" in caplog.text
+    named = f"{corpus_directory('psgs_w100-first11', cache)}/"
+    assert Benchmark("boolq", corpus=named).load(cache).gold == data.gold
+
+
+def test_first_questions(cache):
+    whole, some = Benchmark("boolq").load(cache), Benchmark("boolq", first=7).load(cache)
+    assert some.questions == whole.questions[:7]
+    assert list(some.gold) == [q.id for q in some.questions]
+    identities = {
+        Benchmark("boolq", **settings).load(cache).identity
+        for settings in (
+            {},
+            {"first": 7},
+            {"first": 8},
+            {"split": "train"},
+            {"corpus": "psgs_w100"},
+            {"corpus": "psgs_w100-first11"},
+        )
+    }
+    assert len(identities) == 6
+
+
+def test_opening_reads_no_passage(cache):
+    """With all records of the corpus destroyed, questions and gold passages still load."""
+    for path in corpus_directory("psgs_w100", cache).glob("*array_record*"):
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    data = Benchmark("boolq", corpus="psgs_w100").load(cache)
+    assert len(data.passages) == ROWS and len(data.gold) == ROWS // 2
+    with pytest.raises(InputError, match="cannot read rows"):
+        data.passages[0]
+
+
+def test_draws_of_a_benchmark(cache):
+    """ARS-RAG's draw: training and test questions of one split, disjoint, by the seed."""
+    source = Benchmark("boolq")
+    train = Draw(source, part="train", train=16, test=4, seed=3).load(cache)
+    test = Draw(source, part="test", train=16, test=4, seed=3).load(cache)
+    drawn = {q.id for q in train.questions}, {q.id for q in test.questions}
+    assert (len(drawn[0]), len(drawn[1])) == (16, 4) and drawn[0].isdisjoint(drawn[1])
+    assert drawn[0] | drawn[1] <= {q.id for q in source.load(cache).questions}
+
+
+def test_judged_passages_keep_their_grades(tmp_path):
+    """TREC's judgements: 0 is judged and not relevant; corpora are kept apart."""
+    judged = (GoldPassage(str(n), "msmarco", n) for n in range(3))
+    gold = (*judged, GoldPassage("x", "other"))
+    write_questions(
+        tmp_path / "sets" / "msmarco", {"dev": [LabelledQuestion(Question("q", "t", ("a",)), gold)]}
+    )
+    write_passages(
+        corpus_directory("msmarco", tmp_path), [Passage(str(n), "", "text") for n in range(2)]
+    )
+    data = Benchmark("msmarco", split="dev").load(tmp_path)
+    assert data.gold == {"q": ("1",)}
+    assert data.grades == {"q": {"0": 0, "1": 1}}
+
+
+def test_gold_passages_of_all_splits(cache):
+    assert gold_of("boolq", "psgs_w100", cache) == {str(n) for n in range(0, ROWS, 2)}
+    with pytest.raises(InputError, match="the set nq is not built"):
+        gold_of("nq", "psgs_w100", cache)
+
+
+BAD = {
+    "unknown set": ({"name": "bolq"}, "'bolq' is no published set.*Nearest: boolq"),
+    "unknown split": ({"split": "test"}, "data.split is 'test'; boolq has dev, train"),
+    "negative": ({"first": -1}, "data.first is -1"),
+    "too many": ({"first": 41}, "data.first is 41, but dev of boolq has 40 questions"),
+    "no set": ({"name": "squad"}, "set squad is not built.*experiments.data squad --workdir"),
+    "no corpus": ({"corpus": "msmarco"}, "corpus msmarco is not built.*experiments.data msmarco"),
+    "no directory": ({"corpus": "./none"}, "none: this directory of passages does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(cache, name):
+    settings, message = BAD[name]
+    with pytest.raises(InputError, match=message):
+        Benchmark(**{"name": "boolq", **settings}).load(cache)
+
+
+def test_a_split_that_was_not_built(tmp_path):
+    write_questions(tmp_path / "sets" / "boolq", {"train": [labelled(0)]})
+    with pytest.raises(InputError, match="boolq was built without its split 'dev'"):
+        Benchmark("boolq").load(tmp_path)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_sets_are_described_whole(name):
+    """Every set has sizes, files with addresses for every split, a licence and a citation."""
+    published = named_set(name)
+    assert name == published.NAME and published.EVALUATED in published.SPLITS
+    for split in published.SPLITS:
+        assert published.alternatives(split)
+        for names in (*published.alternatives(split), published.OPTIONAL.get(split, ())):
+            for file in names:
+                address = published.addresses()[file]
+                assert not address or address.startswith(("https://", "http://"))
+    assert published.LICENCE and published.CITATION and published.SOURCE.startswith("http")
+    known = published.known_files()
+    assert bool(known) == bool(published.TFDS)
+    if known:  # at least one address is TFDS's, with its size and SHA-256
+        assert known.keys() & set(published.addresses().values())

@@ -1,0 +1,291 @@
+"""Building published sets: figures, sizes, contexts, interruptions, other files."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from jaxrag.core.hashing import digest_file
+from jaxrag.core.jsonl_input import read_input
+from jaxrag.data import building
+from jaxrag.data.benchmark import Benchmark, set_directory
+from jaxrag.data.builder import BenchmarkBuilder
+from jaxrag.data.building import BuiltSet, build_set, published_files
+from jaxrag.data.corpora import corpus_directory, open_corpus
+from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.downloads import Downloads
+from jaxrag.data.set_row import OWN, SetRow
+from jaxrag.data.sets import SETS
+from jaxrag.types import InputError, Passage, Question
+
+
+class Small(BenchmarkBuilder, skip_registration=True):
+    """A set in JSON lines with ids, answers, contexts as [id, text] and ids of gold contexts."""
+
+    NAME = "small"
+    SPLITS: ClassVar = {"train": 3, "dev": 2, "test": 1}
+    EVALUATED = "dev"
+    CORPUS = OWN
+    FILES: ClassVar = {f"{split}.small": f"https://example.org/{split}.small" for split in SPLITS}
+    NEEDS: ClassVar = {split: ((f"{split}.small",),) for split in SPLITS}
+    LICENCE, CITATION, SOURCE = "none", "none", "https://example.org"
+
+    @classmethod
+    def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
+        for line in read_input(files[f"{split}.small"]):
+            question = Question(line.string("id"), line.string("q"), line.strings("a"))
+            contexts = tuple(Passage(one, "", text) for one, text in line.fields.get("c", []))
+            gold = tuple(map(GoldPassage, line.fields.get("g", [])))
+            yield SetRow(question, gold, contexts)
+
+
+TRAIN = [
+    {"id": "1", "q": "Who is the man?", "a": ["A", "B"], "c": [["x", "X"], ["y", "Y"]], "g": ["y"]},
+    {"id": "2", "q": "who is man", "a": ["A"], "c": [["x", "X"]]},
+    {"id": "3", "q": "Where?", "a": ["C"], "c": [["z", "Z"]], "g": ["z"]},
+]
+DEV = [
+    {"id": "1", "q": "WHERE", "a": ["C"], "c": [["y", "Y"], ["w", "W"]], "g": ["w"]},
+    {"id": "2", "q": "When?", "a": ["D", "E", "F"]},
+]
+
+
+def source(tmp_path: Path, **splits: list) -> Path:
+    directory = tmp_path / "source"
+    directory.mkdir(exist_ok=True)
+    for split, rows in splits.items():
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (directory / f"{split}.small").write_text(text)
+    return directory
+
+
+def build(tmp_path: Path, **kwargs) -> BuiltSet:
+    files = published_files(Small, Downloads(tmp_path / "files", tmp_path / "source"))
+    return build_set(Small, files, tmp_path / "cache", **kwargs)
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): digest_file(path)
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def test_figures(tmp_path):
+    """Questions 1 and 2 of train are equal without case, article and punctuation, as are question 3
+    and the first of dev."""
+    source(tmp_path, train=TRAIN, dev=DEV)
+    built = build(tmp_path)
+    train, dev = built.splits["train"], built.splits["dev"]
+    assert (train.questions, train.published, train.answers, train.repeated) == (3, 3, 4, 1)
+    assert (dev.questions, dev.answers, dev.repeated, dev.choices) == (2, 4, 0, 0)
+    assert (train.gold, dev.gold) == ({"": 2}, {"": 1})
+    assert built.shared == {"train/dev": 1}
+    assert built.absent == ("test",)
+    assert built.contexts == {"passages": 4, "conflicts": 0}
+    assert BuiltSet.read(set_directory("small", tmp_path / "cache")) == built
+
+
+def test_contexts_are_kept_once_in_their_order(tmp_path):
+    source(tmp_path, train=TRAIN, dev=DEV)
+    build(tmp_path)
+    passages = open_corpus("small-contexts", tmp_path / "cache")
+    assert [(p.id, p.text) for p in passages] == [("x", "X"), ("y", "Y"), ("z", "Z"), ("w", "W")]
+
+
+def test_of_contexts_with_one_id_the_first_is_kept_and_others_are_told(tmp_path, caplog):
+    other = [TRAIN[0], {**TRAIN[1], "c": [["x", "other"]]}, TRAIN[2]]
+    source(tmp_path, train=other)
+    assert build(tmp_path).contexts == {"passages": 3, "conflicts": 1}
+    assert "1 contexts have the id of an earlier one with another text" in caplog.text
+    assert open_corpus("small-contexts", tmp_path / "cache")[0].text == "X"
+
+
+def test_another_size_than_the_published_one_stops_with_both(tmp_path):
+    source(tmp_path, train=TRAIN[:2])
+    with pytest.raises(
+        InputError,
+        match=r"train of small \(.*train.small\) has 2 questions, but "
+        r"the published split has 3.*--any_size",
+    ):
+        build(tmp_path)
+    assert not set_directory("small", tmp_path / "cache").exists()
+    built = build(tmp_path, any_size=True)
+    assert (built.splits["train"].questions, built.splits["train"].published) == (2, 3)
+
+
+def test_a_repeated_id_is_an_error(tmp_path):
+    source(tmp_path, train=[TRAIN[0], TRAIN[1], {**TRAIN[2], "id": "1"}])
+    with pytest.raises(
+        InputError,
+        match=r"train of small .*'1' is the id of two questions; the "
+        "second is number 3",
+    ):
+        build(tmp_path)
+
+
+def test_a_gold_passage_without_context_is_an_error(tmp_path):
+    source(tmp_path, train=[*TRAIN[:2], {**TRAIN[2], "g": ["none"]}])
+    with pytest.raises(InputError, match="gold passage 'none' of question '3' is not among"):
+        build(tmp_path)
+
+
+def test_no_file_names_all_that_were_looked_for(tmp_path):
+    source(tmp_path)
+    with pytest.raises(InputError) as error:
+        build(tmp_path)
+    for split in Small.SPLITS:
+        assert f"{split}: {split}.small (https://example.org/{split}.small)" in str(error.value)
+    known = "https://storage.googleapis.com/boolq/dev.jsonl, 2,238,726 bytes"
+    with pytest.raises(InputError, match=known):
+        published_files(SETS["boolq"], Downloads(tmp_path / "files", tmp_path / "source"))
+
+
+def test_the_same_files_are_not_built_again(tmp_path, monkeypatch):
+    source(tmp_path, train=TRAIN, dev=DEV)
+    built = build(tmp_path)
+    monkeypatch.setattr(building, "_Survey", None)
+    assert build(tmp_path) == built
+
+
+def test_other_files_replace_the_set(tmp_path, caplog):
+    source(tmp_path, train=TRAIN)
+    build(tmp_path)
+    before = open_corpus("small-contexts", tmp_path / "cache").identity
+    source(tmp_path, dev=DEV)
+    built = build(tmp_path)
+    assert list(built.splits) == ["train", "dev"] and "is replaced" in caplog.text
+    assert open_corpus("small-contexts", tmp_path / "cache").identity != before
+    names = sorted(path.name for path in (tmp_path / "cache" / "sets").iterdir())
+    assert names == ["small"]
+
+
+def test_questions_of_a_split_that_changes_keep_the_contexts(tmp_path):
+    """The corpus is the same, so that indexes of it stay valid; its files are not touched."""
+    source(tmp_path, train=TRAIN)
+    build(tmp_path)
+    directory = corpus_directory("small-contexts", tmp_path / "cache")
+    times = {path: path.stat().st_mtime_ns for path in directory.iterdir()}
+    source(tmp_path, train=[{**one, "q": f"{one['q']}!"} for one in TRAIN])
+    build(tmp_path)
+    assert times == {path: path.stat().st_mtime_ns for path in directory.iterdir()}
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        source(tmp_path / name, train=TRAIN, dev=DEV)
+        build(tmp_path / name)
+    assert contents(tmp_path / "one" / "cache") == contents(tmp_path / "two" / "cache")
+
+
+class _Stop(BaseException):
+    """As an interruption from the keyboard."""
+
+
+@pytest.mark.parametrize("at", [1, 4, 7, 12, 14])
+def test_interrupted_builds_do_no_harm(tmp_path, monkeypatch, at):
+    """Stopped at a row of each pass (5 rows each: checking, contexts, questions)."""
+    source(tmp_path, train=TRAIN, dev=DEV)
+    count, rows = 0, Small.rows.__func__
+
+    def stopping(cls, files, split):
+        nonlocal count
+        for row in rows(cls, files, split):
+            count += 1
+            if count == at:
+                raise _Stop
+            yield row
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Small, "rows", classmethod(stopping))
+        with pytest.raises(_Stop):
+            build(tmp_path)
+    assert not set_directory("small", tmp_path / "cache").exists()
+    built = build(tmp_path)
+    assert built.contexts["passages"] == 4
+    assert sorted(p.name for p in (tmp_path / "cache").rglob("*") if p.is_dir()) == [
+        "corpora",
+        "sets",
+        "small",
+        "small-contexts",
+    ]
+
+
+@pytest.mark.slow
+def test_killed_builds_do_no_harm(tmp_path):
+    """SIGKILL at five random moments; the next build ends with the same bytes as a quiet one."""
+    rows = [
+        {
+            "question": f"is {n} even",
+            "title": f"Number {n // 3}",
+            "answer": n % 2 == 0,
+            "passage": f"The number {n // 3}. " * 20,
+        }
+        for n in range(4000)
+    ]
+    folder = tmp_path / "source" / "boolq"
+    folder.mkdir(parents=True)
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    for split in ("train", "dev"):
+        (folder / f"{split}.jsonl").write_text(text)
+    root = Path(__file__).parents[2]
+    script = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from jaxrag.data.building import build_set, published_files
+        from jaxrag.data.downloads import Downloads
+        from jaxrag.data.sets import SETS
+        if __name__ == "__main__":
+            files = published_files(SETS["boolq"], Downloads(Path("files"), Path("source")))
+            print("ready", flush=True)
+            build_set(SETS["boolq"], files, Path(sys.argv[1]), any_size=True)
+    """)
+    (tmp_path / "build.py").write_text(script)
+
+    def start(cache: str) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
+        command = [sys.executable, "build.py", cache]
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+
+    quiet = start("quiet")
+    quiet.stdout.readline()
+    began = time.monotonic()
+    assert quiet.wait() == 0
+    seconds = time.monotonic() - began
+    moments = random.Random(0)
+    for _ in range(5):
+        process = start("killed")
+        process.stdout.readline()
+        time.sleep(moments.uniform(0, seconds))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    last = start("killed")
+    assert last.wait() == 0
+    for process in (quiet, last):
+        process.stdout.close()
+    assert contents(tmp_path / "killed") == contents(tmp_path / "quiet")
+    assert len(Benchmark("boolq").load(tmp_path / "killed").questions) == 4000
+
+
+def test_a_directory_of_something_else_is_an_error(tmp_path):
+    source(tmp_path, train=TRAIN)
+    build(tmp_path)
+    manifest = set_directory("small", tmp_path / "cache") / "manifest.json"
+    document = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**document, "about": {}}))
+    with pytest.raises(InputError, match=r"was not built by experiments\.data"):
+        build(tmp_path)
