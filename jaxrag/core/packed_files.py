@@ -1,4 +1,4 @@
-"""Reading files that may be packed with gzip, bzip2 or xz, told by their first bytes."""
+"""Reading files that may be packed with gzip, bzip2 or xz, or lie in a zip or tar archive."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,8 +17,16 @@ from typing import Any, BinaryIO, cast
 from jaxrag.types import InputError
 
 _BUFFER = 1 << 20
+_TAR_AT, _TAR = 257, b"ustar"  # where a tar archive is marked
 _OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-_DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError)
+_DAMAGE = (
+    EOFError,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+)
 
 
 @contextlib.contextmanager
@@ -35,6 +44,65 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
         except (*_DAMAGE, OSError) as error:
             _explain_damage(path, error)
             raise
+
+
+@contextlib.contextmanager
+def open_published(path: Path, name: str) -> Iterator[BinaryIO]:
+    """The unpacked bytes of a published file, given as it is, packed, or in an archive.
+
+    Args:
+      path: the file, or a zip or tar archive.
+      name: of the file in the archive.
+
+    Raises:
+      InputError: see `open_packed`; or the archive has no such file.
+    """
+    if not (Path(path).is_file() and _is_archive(Path(path))):
+        with open_packed(path) as stream:
+            yield stream
+        return
+    try:
+        with open_member(path, name) as member:
+            if member is None:
+                raise InputError(f"{path}: this archive has no file {name}")
+            yield io.BufferedReader(cast(Any, member), _BUFFER)  # lines are read faster from it
+    except (*_DAMAGE, OSError) as error:
+        _explain_damage(path, error)
+        raise
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether a file is a zip archive or, unpacked, a tar archive."""
+    if zipfile.is_zipfile(path):
+        return True
+    with open_packed(path) as stream:
+        start = stream.read(_TAR_AT + len(_TAR))
+    return start[_TAR_AT:] == _TAR
+
+
+@contextlib.contextmanager
+def open_member(archive: Path, name: str) -> Iterator[BinaryIO | None]:
+    """The content of a zip or tar archive's file of this name, in whatever folder; None without.
+
+    The member's own path is never used as a path of this machine.
+    """
+    with contextlib.ExitStack() as stack:
+        if zipfile.is_zipfile(archive):
+            packed = stack.enter_context(zipfile.ZipFile(archive))
+            names = [one for one in packed.namelist() if _is_member(one, name)]
+            yield stack.enter_context(packed.open(names[0])) if names else None  # pyright: ignore
+            return
+        tar = stack.enter_context(tarfile.open(archive, "r|*"))
+        for member in tar:
+            if member.isfile() and _is_member(member.name, name):
+                yield tar.extractfile(member)  # pyright: ignore
+                return
+        yield None
+
+
+def _is_member(path: str, name: str) -> bool:
+    """Whether a path in an archive is the wanted file, not one that a Mac added beside it."""
+    return f"/{path}".endswith(f"/{name}") and "__MACOSX" not in path
 
 
 def read_members(path: Path) -> Iterator[tuple[Path, BinaryIO]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jaxrag.core.jsonl_input import InputLine
-from jaxrag.core.packed_files import open_packed
+from jaxrag.core.packed_files import count_lines, open_packed, open_published
 from jaxrag.types import InputError
 
 _log = logging.getLogger("jaxrag")
@@ -23,6 +23,7 @@ def read_table(
     separator: str = "\t",
     quoted: bool = False,
     ragged: bool = False,
+    member: str = "",
 ) -> Iterator[InputLine]:
     """The rows of a table, which may be packed, as records of strings.
 
@@ -34,12 +35,13 @@ def read_table(
         writers do; otherwise a quote is a character like any other.
       ragged: for files that are published with damaged rows: a row with another number of columns
         is left out, which a warning counts, and quotes may be unbalanced.
+      member: the path may also be that of an archive that has the table under this name.
 
     Raises:
       InputError: a row has another number of columns, a cell is not UTF-8 or has a NUL, a quote is
         not closed, or the packed file is damaged.
     """
-    with open_packed(path) as stream:
+    with open_published(path, member) if member else open_packed(path) as stream:
         lines = _decoded(path, stream)
         rows = (
             _quoted_rows(path, lines, separator, strict=not ragged)
@@ -86,7 +88,7 @@ def _header(path: Path, cells: list[str]) -> list[str]:
 
 
 def _decoded(path: Path, stream: Iterable[bytes]) -> Iterator[str]:
-    for number, raw in enumerate(stream, 1):
+    for number, raw in count_lines(path, stream):
         try:
             yield raw.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").decode()
         except UnicodeDecodeError as error:

@@ -16,7 +16,7 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2 as httpx
 
@@ -29,6 +29,7 @@ from jaxrag.core.durable_files import (
 )
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.http import retry_after
+from jaxrag.core.packed_files import open_member
 from jaxrag.core.progress import progress
 from jaxrag.types import InputError
 
@@ -186,31 +187,6 @@ def find_file(directory: Path, name: str) -> Path | None:
                 )
             return nearest[0]
     return None
-
-
-@contextlib.contextmanager
-def open_member(archive: Path, name: str) -> Iterator[BinaryIO | None]:
-    """The content of a zip or tar archive's file of this name, in whatever folder; None without.
-
-    The member's own path is never used as a path of this machine.
-    """
-    with contextlib.ExitStack() as stack:
-        if zipfile.is_zipfile(archive):
-            packed = stack.enter_context(zipfile.ZipFile(archive))
-            names = [one for one in packed.namelist() if _is_member(one, name)]
-            yield stack.enter_context(packed.open(names[0])) if names else None  # pyright: ignore
-            return
-        tar = stack.enter_context(tarfile.open(archive, "r|*"))
-        for member in tar:
-            if member.isfile() and _is_member(member.name, name):
-                yield tar.extractfile(member)  # pyright: ignore
-                return
-        yield None
-
-
-def _is_member(path: str, name: str) -> bool:
-    """Whether a path in an archive is the wanted file, not one that a Mac added beside it."""
-    return f"/{path}".endswith(f"/{name}") and "__MACOSX" not in path
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@
 - ``qrels.jsonl``, optional: gold passages as ``{"query_id", "passage_ids"}``.
 
 Other fields are ignored. The files are checked line by line and converted to TFDS data sets once
-for each content.
+for each content; their hashes are kept in the cache, so that an unchanged file is not read again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from jaxrag.core.hashing import digest_file
+from jaxrag.core.hashing import digest_file_once
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.conversion import (
     convert_corpus,
@@ -76,9 +76,11 @@ def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, 
     questions = _file(source, split, "a folder of queries.jsonl, train.jsonl and corpus.jsonl")
     searched = _file(Path(corpus or source), "corpus", _CORPUS_HELP)
     qrels = source / "qrels.jsonl"
-    passages = convert_corpus(cache, _digest(searched), searched, lambda: _passages(searched))
+    key = _digest(searched, cache)
+    passages = convert_corpus(cache, key, searched, lambda: _passages(searched))
     own = searched.parent.resolve() == source.resolve()
-    parts = [_digest(questions), _digest(qrels) if qrels.is_file() else "", passages.identity, own]
+    judged = _digest(qrels, cache) if qrels.is_file() else ""
+    parts = [_digest(questions, cache), judged, passages.identity, own]
 
     def labelled() -> Iterable[LabelledQuestion]:
         gold = _read_gold(qrels) if qrels.is_file() else {}
@@ -106,8 +108,8 @@ def _file(folder: Path, name: str, purpose: str) -> Path:
     return path
 
 
-def _digest(path: Path) -> str:
-    return short_hash(f"{_FORMAT} {digest_file(path)}")
+def _digest(path: Path, cache: Path) -> str:
+    return short_hash(f"{_FORMAT} {digest_file_once(path, cache / 'digests')}")
 
 
 def _passages(path: Path) -> Iterator[Passage]:

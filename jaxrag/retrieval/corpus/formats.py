@@ -1,21 +1,23 @@
 """Passages streamed from corpora in the form in which they are published.
 
-Every file may be plain or packed with gzip, bzip2 or xz. Errors name the file, the line (counted
-from 1) and the field. A passage may lack its title, or its text if it has a title.
+Every file may be plain, packed with gzip, bzip2 or xz, or in a zip or tar archive under its
+published name. Errors name the file, the line (counted from 1) and the field. A passage may lack
+its title, or its text if it has a title.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxrag.core.jsonl_input import InputLine, parse_lines, read_input
-from jaxrag.core.packed_files import count_lines, open_packed, read_members
+from jaxrag.core.jsonl_input import InputLine, parse_lines
+from jaxrag.core.packed_files import open_published, read_members
+from jaxrag.core.tables import read_table
 from jaxrag.types import InputError, Passage
 
-_HEADER = ["id", "text", "title"]
+_HEADER = ("id", "text", "title")
+_DPR, _WIKI18, _COLLECTION = "psgs_w100.tsv", "wiki18_100w.jsonl", "collection.tsv"
 
 
 def read_dpr(path: Path) -> Iterator[Passage]:
@@ -26,8 +28,14 @@ def read_dpr(path: Path) -> Iterator[Passage]:
     Raises:
       InputError: another header, a row without three cells, an unmatched quote, or no id.
     """
-    for number, (name, text, title) in _dpr_rows(path):
-        yield _checked(path, number, Passage(name, title, text))
+    for line in read_table(path, quoted=True, member=_DPR):
+        cells = line.fields
+        if tuple(cells) != _HEADER:
+            raise InputError(
+                f"{path}, line 1: the columns are {', '.join(cells)[:80]!r}; they must be id, text,"
+                " title, in a header line"
+            )
+        yield _checked(line, Passage(cells["id"], cells["title"], cells["text"]))
 
 
 def read_wiki18(path: Path) -> Iterator[Passage]:
@@ -36,13 +44,13 @@ def read_wiki18(path: Path) -> Iterator[Passage]:
     Raises:
       InputError: a line is not such an object.
     """
-    for line in read_input(path):
+    for line in _json_lines(path, _WIKI18):
         title, newline, text = line.string("contents").partition("\n")
         if not newline:
             raise line.error("contents", 'has one line; it must be "title", a line break, the text')
         if len(title) > 1 and title[0] == title[-1] == '"':
             title = title[1:-1]
-        yield _checked(path, line.number, Passage(_id(line, "id"), title, text))
+        yield _checked(line, Passage(_id(line, "id"), title, text))
 
 
 def read_hotpotqa(path: Path) -> Iterator[Passage]:
@@ -68,7 +76,7 @@ def read_beir(path: Path) -> Iterator[Passage]:
     Raises:
       InputError: a line is not such an object.
     """
-    for line in read_input(path):
+    for line in _json_lines(path, "corpus.jsonl"):
         text = line.string("text", optional=True)
         if "text" not in line.fields:
             raise line.error("text", f"is missing; the line has {', '.join(line.fields)}")
@@ -81,59 +89,20 @@ def read_collection(path: Path) -> Iterator[Passage]:
     Raises:
       InputError: a line has not exactly one tab, no id or no text, or is not UTF-8.
     """
-    for number, line in enumerate(_decoded(path), 1):
-        cells = line.removesuffix("\n").removesuffix("\r").split("\t")
-        if len(cells) != 2:
-            raise _error(path, number, f"{len(cells)} cells between tabs; wanted id and text")
-        yield _checked(path, number, Passage(cells[0], "", cells[1]))
+    for line in read_table(path, columns=("id", "text"), member=_COLLECTION):
+        yield _checked(line, Passage(line.fields["id"], "", line.fields["text"]))
 
 
-def _dpr_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of the rows below the header, each with the number of its first line."""
-    reader = csv.reader(_decoded(path), delimiter="\t", strict=True)
-    header = _next_row(path, reader)
-    if header != _HEADER:
-        found = "nothing" if header is None else "\t".join(header)[:80]
-        raise _error(path, 1, f"the header is {found!r}; it must be id, text, title with tabs")
-    first = reader.line_num + 1
-    try:
-        for row in reader:
-            if len(row) != len(_HEADER):
-                raise _error(path, first, f"{len(row)} cells between tabs; wanted id, text, title")
-            yield first, row
-            first = reader.line_num + 1
-    except csv.Error as error:
-        raise _quoting(path, first, error) from None
+def _json_lines(path: Path, name: str) -> Iterator[InputLine]:
+    with open_published(path, name) as stream:
+        yield from parse_lines(path, stream)
 
 
-def _next_row(path: Path, reader: Iterator[list[str]]) -> list[str] | None:
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        raise _quoting(path, 1, error) from None
-
-
-def _quoting(path: Path, line: int, error: csv.Error) -> InputError:
-    return _error(path, line, f"cells are not quoted as in CSV ({error}); a quote is doubled")
-
-
-def _decoded(path: Path) -> Iterator[str]:
-    """The lines of a file; only "\\n" ends a line."""
-    with open_packed(path) as stream:
-        for number, line in count_lines(path, stream):
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                raise _error(path, number, f"not UTF-8 ({error.reason})") from None
-
-
-def _checked(path: Path, line: int, passage: Passage) -> Passage:
+def _checked(line: InputLine, passage: Passage) -> Passage:
     if not passage.id.strip():
-        raise _error(path, line, "field 'id' is blank")
+        raise line.error("id", "is blank")
     if not passage.text.strip() and not passage.title.strip():
-        raise _error(
-            path, line, f"field 'text' of passage {passage.id!r} is blank, and so is title"
-        )
+        raise line.error("text", f"of passage {passage.id!r} is blank, and there is no title")
     return passage
 
 
@@ -163,7 +132,3 @@ def _unseen(seen: set[int], title: str, published: str) -> str:
         return f"{title}#{published}"
     seen.add(key)
     return title
-
-
-def _error(path: Path, line: int, problem: str) -> InputError:
-    return InputError(f"{path}, line {line}: {problem}")

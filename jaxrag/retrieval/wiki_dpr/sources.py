@@ -8,8 +8,6 @@ has them (config psgs_w100), streamed with pyarrow; or DPR's own psgs_w100.tsv w
 from __future__ import annotations
 
 import contextlib
-import csv
-import gzip
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -19,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.retrieval.corpus.formats import read_dpr
 from jaxrag.types import InputError, Passage
 
 _ENDS = 1 << 20  # bytes of a file's beginning and end that are fingerprinted
-_HEADER = ["id", "text", "title"]
 _IDS = "ids.npy"
 _TEXTS = ("id", "text", "title")
 _VECTORS = "embeddings"
@@ -97,15 +95,15 @@ class NpyVectors:
           InputError: an invalid file; at the end, if there are not as many passages as vectors.
         """
         ids, number = self._ids(), 0
-        for number, (name, text, title) in enumerate(_lines(self._table), start=1):
+        for number, passage in enumerate(read_dpr(self._table), start=1):
             if number > self.count:
                 break
-            if ids is not None and str(ids[number - 1]) != name:
+            if ids is not None and str(ids[number - 1]) != passage.id:
                 raise InputError(
-                    f"row {number} of {self._table} is passage {name!r}, and of {_IDS} "
+                    f"row {number} of {self._table} is passage {passage.id!r}, and of {_IDS} "
                     f"{str(ids[number - 1])!r}: the vectors are in another order"
                 )
-            yield Passage(name, title, text)
+            yield passage
         if number != self.count:
             more = "more" if number > self.count else f"only {number:,}"
             raise InputError(
@@ -151,23 +149,6 @@ def _load(path: Path) -> np.ndarray:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise InputError(f"{path} is not an array of numbers, or is cut short ({error})") from None
-
-
-def _lines(table: Path) -> Iterator[list[str]]:
-    """The rows below the header of a table in DPR's format, quoted like CSV."""
-    opened: Any = gzip.open if table.suffix == ".gz" else open
-    number = 0
-    try:
-        with opened(table, "rt", encoding="utf-8", newline="") as stream:
-            for number, line in enumerate(csv.reader(stream, delimiter="\t"), start=1):
-                if number == 1 and line != _HEADER:
-                    raise InputError(f"the columns of {table} are {line}; they must be {_HEADER}")
-                if len(line) != len(_HEADER):
-                    raise InputError(f"row {number} of {table} has {len(line)} fields, not 3")
-                if number > 1:
-                    yield line
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{table} is damaged or cut short after row {number} ({error})") from None
 
 
 def _named(folder: Path, pattern: str) -> list[Path]:

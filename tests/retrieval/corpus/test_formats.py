@@ -1,0 +1,374 @@
+"""Corpora in exactly their published forms: odd rows, packings, and what is refused."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from jaxrag.core.jsonl_input import read_input
+from jaxrag.retrieval.corpus.formats import (
+    read_beir,
+    read_collection,
+    read_dpr,
+    read_hotpotqa,
+    read_wiki18,
+)
+from jaxrag.types import InputError, Passage
+
+SHARED = Path(
+    os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[3].parent / "shared" / "data")
+)
+
+# As in psgs_w100.tsv: texts are quoted, quotes in them doubled, titles only where need be.
+DPR = (
+    "id\ttext\ttitle\n"
+    '1\t"Aaron Aaron ( or ; ""Ahärôn"") is a prophet, high priest."\tAaron\n'
+    '2\t"God at Sinai granted\tAaron\nthe priesthood."\t"""Heroes"" (song)"\n'
+    "3\tunquoted, 'apostrophes' \\n 中文 \u2028 \x85 \N{DROMEDARY CAMEL}\tA\r\n"
+    '4\t"no title"\t\n'
+    '5\t""\tonly a title\n'
+)
+DPR_PASSAGES = [
+    Passage("1", "Aaron", 'Aaron Aaron ( or ; "Ahärôn") is a prophet, high priest.'),
+    Passage("2", '"Heroes" (song)', "God at Sinai granted\tAaron\nthe priesthood."),
+    Passage("3", "A", "unquoted, 'apostrophes' \\n 中文 \u2028 \x85 \N{DROMEDARY CAMEL}"),
+    Passage("4", "", "no title"),
+    Passage("5", "only a title", ""),
+]
+
+
+def plain(path: Path, data: bytes, _: str) -> None:
+    path.write_bytes(data)
+
+
+def zipped(path: Path, data: bytes, name: str) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"__MACOSX/{name}", b"junk")
+        archive.writestr(f"folder/{name}", data)
+
+
+def tarred(path: Path, data: bytes, name: str) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for member, content in ((f"./other-{name}", b"junk"), (f"./{name}", data)):
+            info = tarfile.TarInfo(member)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+PACKINGS: dict[str, Callable[[Path, bytes, str], None]] = {
+    "plain": plain,
+    "gz": lambda path, data, _: path.write_bytes(gzip.compress(data)) and None,
+    "gz of two members": lambda path, data, _: (
+        path.write_bytes(gzip.compress(data[:40]) + gzip.compress(data[40:])) and None
+    ),
+    "bz2": lambda path, data, _: path.write_bytes(bz2.compress(data)) and None,
+    "xz": lambda path, data, _: path.write_bytes(lzma.compress(data)) and None,
+    "zip": zipped,
+    "tar.gz": tarred,
+}
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_psgs_w100(tmp_path, packing):
+    PACKINGS[packing](tmp_path / "file", DPR.encode(), "psgs_w100.tsv")
+    assert list(read_dpr(tmp_path / "file")) == DPR_PASSAGES
+
+
+def test_psgs_w100_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "f").write_bytes(b"\xef\xbb\xbf" + DPR.encode())
+    assert list(read_dpr(tmp_path / "f")) == DPR_PASSAGES
+
+
+CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(st.lists(st.tuples(CELL, CELL), max_size=5), st.sampled_from(["\n", "\r\n"]))
+def test_tables_of_pythons_csv_writer_are_read_back(tmp_path_factory, cells, newline):
+    path = tmp_path_factory.mktemp("t") / "psgs_w100.tsv"
+    passages = [Passage(str(i), title, f"x{text}") for i, (title, text) in enumerate(cells, 1)]
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, delimiter="\t", lineterminator=newline)
+        writer.writerow(["id", "text", "title"])
+        writer.writerows([p.id, p.text, p.title] for p in passages)
+    assert list(read_dpr(path)) == passages
+
+
+WIKI18 = (
+    r'{"id": "0", "contents": "\"Aaron\"\nAaron Aaron ( or ; \"Ahärôn\") is a prophet."}'
+    "\n"
+    r'{"id": "1", "contents": "\"\"Heroes\" (song)\"\nsecond\nthird \ud83d\ude00"}'
+    "\n"
+    r'{"id": 2, "contents": "\"\"\nno title"}'
+)
+WIKI18_PASSAGES = [
+    Passage("0", "Aaron", 'Aaron Aaron ( or ; "Ahärôn") is a prophet.'),
+    Passage("1", '"Heroes" (song)', "second\nthird \U0001f600"),
+    Passage("2", "", "no title"),
+]
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_wiki18_100w(tmp_path, packing):
+    PACKINGS[packing](tmp_path / "file", WIKI18.encode(), "wiki18_100w.jsonl")
+    assert list(read_wiki18(tmp_path / "file")) == WIKI18_PASSAGES
+
+
+# No header and no quoting: quotes are characters like others.
+COLLECTION = '0\tThe "presence" of communication.\n1\t"unbalanced \x85 é\r\n2\t  spaces  \n'
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_collection_of_ms_marco(tmp_path, packing):
+    PACKINGS[packing](tmp_path / "file", COLLECTION.encode(), "collection.tsv")
+    assert list(read_collection(tmp_path / "file")) == [
+        Passage("0", "", 'The "presence" of communication.'),
+        Passage("1", "", '"unbalanced \x85 é'),
+        Passage("2", "", "  spaces  "),
+    ]
+
+
+def hotpotqa(path: Path, files: dict[str, bytes], mode: str = "w:bz2") -> None:
+    with tarfile.open(path, mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType]
+        folder = tarfile.TarInfo("enwiki/AA")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, lines in files.items():
+            data = bz2.compress(lines)
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+def abstract(number: int, title: str, *sentences: str) -> bytes:
+    line = {
+        "id": str(number),
+        "url": f"https://en.wikipedia.org/wiki?curid={number}",
+        "title": title,
+        "text": sentences,
+        "charoffset": [[[0, 9]]],
+        "text_with_links": ['<a href="x">'],
+        "charoffset_with_links": [[[0, 12]]],
+    }
+    return json.dumps(line).encode() + b"\n"
+
+
+@pytest.mark.parametrize("mode", ["w:bz2", "w:gz", "w"])
+def test_hotpotqa_abstracts(tmp_path, mode):
+    files = {
+        "enwiki/AA/wiki_00.bz2": abstract(12, "Anarchism", "Anarchism is.", " It “was”.")
+        + abstract(25, "Autism & é", "Autism."),
+        "enwiki/AB/wiki_00.bz2": abstract(39, "Albedo") + abstract(40, "Anarchism", "Another."),
+    }
+    hotpotqa(tmp_path / "file", files, mode)
+    assert list(read_hotpotqa(tmp_path / "file")) == [
+        Passage("Anarchism", "Anarchism", "Anarchism is. It “was”."),
+        Passage("Autism & é", "Autism & é", "Autism."),
+        Passage("Albedo", "Albedo", ""),
+        Passage("Anarchism#40", "Anarchism", "Another."),
+    ]
+
+
+BEIR = (
+    '{"_id": "4983", "title": "Microstructural \\"x\\"", "text": "Alterations", "metadata": {}}\r\n'
+    '{"_id": 5836, "text": "no title"}\n'
+    '{"_id": "7912", "title": "", "text": ""}\n'
+)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_beir(tmp_path, packing):
+    PACKINGS[packing](tmp_path / "file", BEIR.encode(), "corpus.jsonl")
+    assert list(read_beir(tmp_path / "file")) == [
+        Passage("4983", 'Microstructural "x"', "Alterations"),
+        Passage("5836", "", "no title"),
+        Passage("7912", "", ""),
+    ]
+
+
+HEADER = "id\ttext\ttitle\n"
+MALFORMED = {
+    "no header": (
+        read_dpr,
+        "1\ta\tb\n2\tc\td\n",
+        "line 1: the columns are '1, a, b'; they must be",
+    ),
+    "columns in another order": (read_dpr, "id\ttitle\ttext\n1\ta\tb\n", "line 1: the columns are"),
+    "two cells": (read_dpr, f"{HEADER}1\ta\tb\n2\ttwo\n", "line 3: 2 columns; 3 are needed"),
+    "four cells": (read_dpr, f"{HEADER}1\ta\tb\tc\n", "line 2: 4 columns; 3 are needed"),
+    "a quote in a quoted cell": (
+        read_dpr,
+        f'{HEADER}1\t"a"\tb\n2\t"an "open" quote"\tb\n',
+        "line 3: not a row in CSV quoting",
+    ),
+    "a quote that is not closed": (
+        read_dpr,
+        f'{HEADER}1\t"a\nb"\tb\n2\t"never closed\tb\n3\t"c"\td\n',
+        "line 4: not a row in CSV quoting",
+    ),
+    "a quote that is not closed, last": (
+        read_dpr,
+        f'{HEADER}1\t"never closed\tb\n',
+        "line 2: not a row in CSV quoting",
+    ),
+    "blank id": (read_dpr, f"{HEADER} \ta\tb\n", "line 2: field 'id' is blank"),
+    "blank text and title": (
+        read_dpr,
+        f"{HEADER}1\ta\tb\n2\t \t\n",
+        "line 3: field 'text' of passage '2' is blank, and there is no title",
+    ),
+    "no break after the title": (
+        read_wiki18,
+        '{"id": "0", "contents": "one line"}',
+        "line 1: field 'contents' has one line; it must be",
+    ),
+    "contents missing": (
+        read_wiki18,
+        '{"id": "0", "contents": "a\\nb"}\n{"id": "1", "text": "a"}',
+        "line 2: field 'contents' is missing; the line has id, text",
+    ),
+    "contents a list": (
+        read_wiki18,
+        '{"id": "0", "contents": ["a"]}',
+        "line 1: field 'contents' is a list; a string is needed",
+    ),
+    "id missing": (read_wiki18, '{"contents": "a\\nb"}', "line 1: field 'id' is missing"),
+    "id a fraction": (
+        read_wiki18,
+        '{"id": 1.5, "contents": "a\\nb"}',
+        "line 1: field 'id' is a number; a string is needed",
+    ),
+    "line cut short": (read_wiki18, '{"id": "0", "cont', "line 1: not JSON"),
+    "blank line": (read_beir, '{"_id": "0", "text": "a"}\n\n', "line 2: blank line"),
+    "BEIR without text": (
+        read_beir,
+        '{"_id": "0", "title": "a"}',
+        "line 1: field 'text' is missing; the line has _id, title",
+    ),
+    "BEIR with id": (read_beir, '{"id": "0", "text": "a"}', "line 1: field '_id' is missing"),
+    "BEIR title null is none, text a number": (
+        read_beir,
+        '{"_id": "0", "title": null, "text": 5}',
+        "line 1: field 'text' is a number",
+    ),
+    "three cells": (read_collection, "0\ta\n1\ta\tb\n", "line 2: 3 columns; 2 are needed"),
+    "no tab": (read_collection, "0 a\n", "line 1: 1 columns; 2 are needed"),
+    "empty line": (read_collection, "0\ta\n\n1\tb\n", "line 2: 1 columns; 2 are needed"),
+    "empty text": (read_collection, "0\t \n", "line 1: field 'text' of passage '0' is blank"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_rows_are_named_by_file_line_and_field(tmp_path, case):
+    read, content, says = MALFORMED[case]
+    path = tmp_path / "published"
+    path.write_text(content)
+    refused(read(path), path, says)
+
+
+def refused(passages: Iterator[Passage], path: Path, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        list(passages)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("read", "before"),
+    [(read_dpr, f"{HEADER}1\ta\tb\n2\t"), (read_collection, "0\ta\n1\tb\n2\t")],
+)
+def test_bytes_that_are_not_utf8_are_named_by_line(tmp_path, read, before):
+    path = tmp_path / "published"
+    path.write_bytes(before.encode() + "café\tx\n".encode("latin-1"))
+    refused(read(path), path, "line 3: not UTF-8")
+
+
+@pytest.mark.parametrize("packing", ["gz", "bz2", "xz", "zip", "tar.gz"])
+def test_a_packed_file_that_is_cut_short_is_one_clear_error(tmp_path, packing):
+    path = tmp_path / "published"
+    long = HEADER + "".join(f"{i}\ttext {i * 7919 % 10_007}\tt\n" for i in range(20_000))
+    PACKINGS[packing](path, long.encode(), "psgs_w100.tsv")
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    refused(read_dpr(path), path, "" if packing == "zip" else "cut short or damaged")
+
+
+@pytest.mark.parametrize("packing", ["gz", "bz2", "xz"])
+def test_a_packed_file_with_a_flipped_bit_is_refused(tmp_path, packing):
+    path = tmp_path / "published"
+    PACKINGS[packing](path, DPR.encode(), "psgs_w100.tsv")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="published"):
+        list(read_dpr(path))
+
+
+HOTPOTQA = {
+    "no title": (b'{"id": "1", "text": ["a"]}\n', "line 1: field 'title' is missing"),
+    "text a string": (
+        abstract(1, "A", "a") + b'{"id": "2", "title": "B", "text": "b"}\n',
+        "line 2: field 'text' is not a list of sentences",
+    ),
+    "a sentence null": (
+        b'{"id": "2", "title": "B", "text": ["b", null]}\n',
+        "line 1: field 'text' is not a list of sentences",
+    ),
+    "half a character": (
+        b'{"id": "2", "title": "B", "text": ["\\ud800"]}\n',
+        "line 1: field 'text' holds half of a surrogate pair",
+    ),
+    "not JSON": (b"{\n", "line 1: not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", HOTPOTQA)
+def test_malformed_abstracts_are_named_by_their_file_in_the_archive(tmp_path, case):
+    lines, says = HOTPOTQA[case]
+    hotpotqa(tmp_path / "f", {"AA/wiki_00.bz2": abstract(9, "Z", "z"), "AA/wiki_01.bz2": lines})
+    refused(read_hotpotqa(tmp_path / "f"), tmp_path / "f" / "AA" / "wiki_01.bz2", says)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_an_archive_of_abstracts_that_is_cut_short(tmp_path, share):
+    lines = b"".join(abstract(i, f"T{i}", os.urandom(50).hex()) for i in range(500))
+    hotpotqa(tmp_path / "f", {f"AA/wiki_{i:02}.bz2": lines for i in range(5)}, "w")
+    data = (tmp_path / "f").read_bytes()
+    (tmp_path / "f").write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(InputError, match=r"cut short or damaged"):
+        list(read_hotpotqa(tmp_path / "f"))
+
+
+def test_no_file_and_an_archive_without_the_file(tmp_path):
+    refused(read_dpr(tmp_path / "none"), tmp_path / "none", "no such file")
+    zipped(tmp_path / "z.zip", b"x", "wiki18_100w.jsonl")
+    refused(read_dpr(tmp_path / "z.zip"), tmp_path / "z.zip", "this archive has no file psgs_w100")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no data at {SHARED}; set JAXRAG_SHARED_DATA")
+def test_real_passages_through_every_form(tmp_path):
+    lines = list(read_input(SHARED / "wiki_pool" / "corpus.jsonl"))[:3000]
+    passages = [Passage(x.fields["id"], x.fields["title"], x.fields["text"]) for x in lines]
+    with gzip.open(tmp_path / "psgs_w100.tsv.gz", "wt", newline="", compresslevel=1) as stream:
+        writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
+        writer.writerow(["id", "text", "title"])
+        writer.writerows([p.id, p.text, p.title] for p in passages)
+    assert list(read_dpr(tmp_path / "psgs_w100.tsv.gz")) == passages
+    with (tmp_path / "wiki18_100w.jsonl").open("w") as stream:
+        for p in passages:
+            print(json.dumps({"id": p.id, "contents": f'"{p.title}"\n{p.text}'}), file=stream)
+    assert list(read_wiki18(tmp_path / "wiki18_100w.jsonl")) == passages
