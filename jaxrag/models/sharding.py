@@ -41,6 +41,12 @@ def automatic_mesh(mesh: Mesh) -> Mesh:
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * mesh.devices.ndim)
 
 
+def local_mesh() -> Mesh | None:
+    """All devices of this process as a mesh with the axis "data"; None for one device."""
+    devices = jax.local_devices()
+    return automatic_mesh(Mesh(np.array(devices), ("data",))) if len(devices) > 1 else None
+
+
 def device_mesh(*, data: int, model: int) -> Mesh | None:
     """The first ``data`` x ``model`` devices as a mesh with these axes; None for one device.
 

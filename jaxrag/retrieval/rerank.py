@@ -53,8 +53,7 @@ class CrossEncoderReranker:
     params: dict[str, Any]
     tokenizer: PreTrainedTokenizerFast
     max_length: int
-    batch_tokens: int
-    mesh: Mesh | None
+    batching: buckets.Batching
 
     @classmethod
     def load(
@@ -95,21 +94,24 @@ class CrossEncoderReranker:
             params=buckets.replicate(params, mesh),
             tokenizer=load_tokenizer(path),
             max_length=max_length,
-            batch_tokens=buckets.batch_tokens(batch_tokens),
-            mesh=mesh,
+            batching=buckets.Batching(batch_tokens, mesh),
         )
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> Float[np.ndarray, " n"]:
         """The network's logit for each pair, without a sigmoid."""
         _check_pairs(queries, passages)
 
-        def compute(batch: buckets.TokenBatch) -> Float[Array, "b 1"]:
-            return score_tokens(
-                self.params, batch.ids, batch.segments, batch.lengths, module=self.module
-            )
-
-        pairs = zip(queries, passages, strict=True)
-        return buckets.apply(compute, pairs, self, limit=self.max_length, features=1)[:, 0]
+        blocks = buckets.stream(
+            score_tokens,
+            self.params,
+            zip(queries, passages, strict=True),
+            self,
+            limit=self.max_length,
+            features=1,
+            fields=("ids", "segments", "lengths"),
+            module=self.module,
+        )
+        return buckets.joined(blocks, 1)[:, 0]
 
 
 @functools.partial(jax.jit, static_argnames="module")

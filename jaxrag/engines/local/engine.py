@@ -30,6 +30,7 @@ from jaxrag.engines.prompts import (
 )
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.decoder.checkpoint import load_decoder
+from jaxrag.models.device_memory import is_out_of_memory
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.sharding import automatic_mesh, device_mesh
 from jaxrag.models.tokenizer import load_tokenizer
@@ -196,7 +197,7 @@ class LocalModel:
                 for i, result in run([jobs[i] for i in missing]):
                     results[missing[i]] = result
             except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error):
+                if not is_out_of_memory(error):
                     raise
                 if (sizes := self._sizes.smaller()) is None:
                     raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -100,8 +100,7 @@ class Encoder:
     params: dict[str, Any]
     tokenizer: PreTrainedTokenizerFast
     max_length: int
-    batch_tokens: int
-    mesh: Mesh | None
+    batching: buckets.Batching
 
     @classmethod
     def load(
@@ -117,8 +116,8 @@ class Encoder:
         Args:
           spec: a checkpoint, see :func:`jaxrag.models.checkpoint.files.locate`.
           settings: how states become vectors.
-          batch_tokens: size of a batch; by default what suits the device.
-          mesh: devices over which a batch's rows are sharded, along the mesh's "data" axis.
+          batch_tokens: size of a device's batch; by default what suits the device.
+          mesh: devices over whose "data" axis batches are spread; None: all local devices.
 
         Raises:
           InputError: for an invalid checkpoint or setting.
@@ -133,8 +132,7 @@ class Encoder:
             params=buckets.replicate(params, mesh),
             tokenizer=load_tokenizer(path),
             max_length=max_length,
-            batch_tokens=buckets.batch_tokens(batch_tokens),
-            mesh=mesh,
+            batching=buckets.Batching(batch_tokens, mesh),
         )
 
     @property
@@ -144,11 +142,16 @@ class Encoder:
 
     def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q d"]:
         """Vectors of queries."""
-        return self._embed(self.settings.query_prefix + text for text in texts)
+        blocks = self._stream(self.settings.query_prefix + text for text in texts)
+        return buckets.joined(blocks, self.dimension)
 
     def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
         """Vectors of passages, which are read lazily."""
-        return self._embed(self._text(passage) for passage in passages)
+        return buckets.joined(self.stream_passages(passages), self.dimension)
+
+    def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
+        """Vectors of passages, which are read lazily, as blocks of rows in their order."""
+        return self._stream(self._text(passage) for passage in passages)
 
     def _text(self, passage: Passage) -> buckets.Text:
         if not (self.settings.embed_title and passage.title):
@@ -156,18 +159,18 @@ class Encoder:
         title = self.settings.passage_prefix + passage.title
         return (title, passage.text) if self.settings.title_pair else f"{title} {passage.text}"
 
-    def _embed(self, texts: Iterable[buckets.Text]) -> Float[np.ndarray, "n d"]:
-        def compute(batch: buckets.TokenBatch) -> Float[Array, "b d"]:
-            return embed_tokens(
-                self.params,
-                batch.ids,
-                batch.lengths,
-                module=self.module,
-                pooling=self.settings.pooling,
-                normalise=self.settings.normalise,
-            )
-
-        return buckets.apply(compute, texts, self, limit=self.max_length, features=self.dimension)
+    def _stream(self, texts: Iterable[buckets.Text]) -> Iterator[Float[np.ndarray, "n d"]]:
+        return buckets.stream(
+            embed_tokens,
+            self.params,
+            texts,
+            self,
+            limit=self.max_length,
+            features=self.dimension,
+            module=self.module,
+            pooling=self.settings.pooling,
+            normalise=self.settings.normalise,
+        )
 
 
 @functools.partial(jax.jit, static_argnames=("module", "pooling", "normalise"))
@@ -203,6 +206,10 @@ class TwoTowers:
     def embed_passages(self, passages: Iterable[Passage]) -> Float[np.ndarray, "n d"]:
         """Vectors of passages, which are read lazily."""
         return self.passages.embed_passages(passages)
+
+    def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
+        """Vectors of passages, which are read lazily, as blocks of rows in their order."""
+        return self.passages.stream_passages(passages)
 
 
 def describe_towers(queries: Encoder | Description, passages: Encoder | Description) -> Description:

@@ -7,7 +7,7 @@ index". The searches that use them: `jaxrag.retrieval.sidr.semi_parametric`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -67,8 +67,7 @@ class SidrEncoder:
     own_tokens: bool
     query_length: int
     passage_length: int
-    batch_tokens: int
-    mesh: Mesh | None = None
+    batching: buckets.Batching
 
     @classmethod
     def load(
@@ -118,8 +117,7 @@ class SidrEncoder:
             module=module,
             params=buckets.replicate(params, mesh),
             tokenizer=load_tokenizer(tokenizer_path(path)),
-            batch_tokens=buckets.batch_tokens(batch_tokens),
-            mesh=mesh,
+            batching=buckets.Batching(batch_tokens, mesh),
             **settings,
         )
 
@@ -140,15 +138,25 @@ class SidrEncoder:
 
     def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q v"]:
         """E(q) of questions, float32."""
-        return self._run(texts, "query", self.query_length, lambda vectors: vectors)
+        blocks = self._stream(texts, "query", self.query_length, self.dimension)
+        return buckets.joined(blocks, self.dimension)
 
     def embed_passages(self, passages: Iterable[Passage]) -> Sparse:
         """E(d) of passages."""
+        blocks = [*self.stream_passages(passages)]
+        if not blocks:
+            shape = (0, self.entries)
+            return Sparse(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
+        return Sparse(*map(np.concatenate, zip(*blocks, strict=True)))
+
+    def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Sparse]:
+        """E(d) of passages, which are read lazily, as blocks in their order."""
         texts = (self.passage_text(passage) for passage in passages)
-        width = self.entries
-        both = self._run(texts, "passage", self.passage_length, partial(_entries, width=width))
-        # ids share a float32 array with the values, which is exact below 2^24
-        return Sparse(both[:, width:].astype(np.int32), both[:, :width])
+        finish = partial(_entries, width=self.entries)
+        for both in self._stream(texts, "passage", self.passage_length, 2 * self.entries, finish):
+            values, ids = np.split(both, 2, axis=1)
+            # ids share a float32 array with the values, which is exact below 2^24
+            yield Sparse(ids.astype(np.int32), values)
 
     def token_vectors(self, texts: Sequence[str]) -> Float[np.ndarray, "q v"]:
         """T(q) of questions."""
@@ -171,26 +179,26 @@ class SidrEncoder:
             return passage.text
         return f"{passage.title} {self.tokenizer.sep_token} {passage.text}"
 
-    def _run(
+    def _stream(
         self,
         texts: Iterable[str],
         side: Literal["query", "passage"],
         limit: int,
-        finish: Callable[..., Array],
-    ) -> np.ndarray:
-        def compute(batch: buckets.TokenBatch) -> Array:
-            vectors = embed_tokens(
-                tower(self.params, side),
-                batch.ids,
-                batch.lengths,
-                module=self.module,
-                top=self.top,
-                own_tokens=self.own_tokens,
-            )
-            return finish(vectors)
-
-        features = jax.eval_shape(finish, jnp.zeros((1, self.dimension))).shape[1]
-        return buckets.apply(compute, texts, self, limit=limit, features=features)
+        features: int,
+        finish: Callable[[Array], Array] | None = None,
+    ) -> Iterator[np.ndarray]:
+        return buckets.stream(
+            embed_tokens,
+            tower(self.params, side),
+            texts,
+            self,
+            limit=limit,
+            features=features,
+            finish=finish,
+            module=self.module,
+            top=self.top,
+            own_tokens=self.own_tokens,
+        )
 
 
 @partial(jax.jit, static_argnames=("module", "top", "own_tokens"))

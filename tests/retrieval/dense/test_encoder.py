@@ -3,6 +3,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from jaxrag.models.checkpoint.files import fingerprint, locate, read_tensors
 from jaxrag.retrieval import buckets
@@ -59,16 +60,20 @@ def test_windows_change_nothing(checkpoint, monkeypatch):
     encoder = Encoder.load(checkpoint)
     texts = sentences(30, longest=14)
     whole = encoder.embed(texts)
-    monkeypatch.setattr(buckets, "_WINDOW", 7)
+    monkeypatch.setattr(buckets, "_LEAST_WINDOW", 7)
+    monkeypatch.setattr(buckets, "_SHARE", 1 << 20)
     np.testing.assert_array_equal(encoder.embed(text for text in texts), whole)
 
 
 def test_eight_devices_give_the_vectors_of_one(checkpoint):
     texts = sentences(40, longest=14)
-    alone = Encoder.load(checkpoint).embed(texts)
+    alone = Encoder.load(checkpoint, mesh=Mesh(np.array(jax.devices()[:1]), ("data",)))
     spread = Encoder.load(checkpoint, mesh=jax.make_mesh((8,), ("data",)))
     assert all(len(leaf.sharding.device_set) == 8 for leaf in jax.tree.leaves(spread.params))
-    np.testing.assert_allclose(spread.embed(texts), alone, atol=2e-6)
+    by_default = Encoder.load(checkpoint)
+    for encoder in (spread, by_default):
+        np.testing.assert_array_equal(encoder.embed(texts), alone.embed(texts))
+        assert encoder.batching._spread_widths == {16}
 
 
 def test_prefixes_and_titles(checkpoint):

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from jaxrag.models.bert.sidr import load_towers, write_towers
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -98,10 +99,27 @@ def test_no_texts(encoder):
 def test_eight_devices_give_the_vectors_of_one(directory, encoder):
     texts = small_sidr.texts(20)
     spread = SidrEncoder.load(
-        str(directory), top=DIMENSION, mesh=jax.make_mesh((8,), ("data",)), **LENGTHS
+        str(directory),
+        top=DIMENSION,
+        batch_tokens=64,
+        mesh=jax.make_mesh((8,), ("data",)),
+        **LENGTHS,
     )
     assert all(len(leaf.sharding.device_set) == 8 for leaf in jax.tree.leaves(spread.params))
-    np.testing.assert_allclose(spread.embed(texts), encoder.embed(texts), rtol=1e-5, atol=1e-5)
+    alone = SidrEncoder.load(
+        str(directory),
+        top=DIMENSION,
+        batch_tokens=64,
+        mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
+        **LENGTHS,
+    )
+    np.testing.assert_array_equal(spread.embed(texts), alone.embed(texts))
+    passages = [Passage(str(i), "", text) for i, text in enumerate(texts)]
+    for one, other in zip(
+        spread.embed_passages(passages), alone.embed_passages(passages), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    assert spread.batching._spread_widths and not alone.batching._spread_widths
 
 
 def test_titles_and_lengths(directory):

@@ -107,6 +107,5 @@ def _scorer(loaded: LoadedRanker, path: Path, start: dict[str, Any]) -> CrossEnc
         params=loaded.params,
         tokenizer=tokenizer,
         max_length=loaded.max_length,
-        batch_tokens=buckets.batch_tokens(None),
-        mesh=None,
+        batching=buckets.Batching(),
     )

@@ -1,0 +1,59 @@
+"""Iteration in a background thread: items are made while earlier ones are used."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class _Raised(NamedTuple):
+    """What ended the iteration; None at its regular end."""
+
+    error: BaseException | None
+
+
+def in_background(items: Iterable[T], *, ahead: int) -> Generator[T]:
+    """The same items in the same order, made by a thread that is up to ``ahead`` items ahead.
+
+    An exception of ``items`` is raised after the items before it. When the generator is closed, or
+    the thread that uses it is interrupted, the background thread stops after its current item, and
+    is waited for.
+    """
+    made: queue.Queue[Any] = queue.Queue(ahead)
+    stopped = threading.Event()
+
+    def put(item: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                made.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def run() -> None:
+        ended: BaseException | None = None
+        try:
+            for item in items:
+                if not put(item):
+                    break
+        except BaseException as error:  # raised again where the items are used
+            ended = error
+        put(_Raised(ended))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := made.get(), _Raised):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        stopped.set()
+        thread.join()
+        if close := getattr(items, "close", None):
+            close()
