@@ -57,7 +57,7 @@ from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.job import Job
-from jaxrag.runs.recall import Recall
+from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 
@@ -119,18 +119,18 @@ def _train_r3(variant: Variant) -> TrainR3:
     return TrainR3(START, train, test, Local(), method, training, **limits)
 
 
-def _recall(variant: Variant) -> Recall:
+def _recall(variant: Variant) -> RetrieverComparison:
     """Retrievers, and SiDR untrained and as trained in the directory that the variant names."""
     untrained = tuple(dataclasses.replace(START, search=search) for search in ("late", "beta"))
     if variant.name == "tiny":
-        return Recall((Bm25(), *untrained), (_TINY.test,), limit=12)
+        return RetrieverComparison((Bm25(), *untrained), (_TINY.test,), limit=12)
     trained = ()
     if variant.method == "recall_trained":
         trained = tuple(
             dataclasses.replace(START, checkpoint=variant.name, search=search)
             for search in ("late", "beta", "alpha", "parametric")
         )
-    return Recall((Bm25(), Exact(), *untrained, *trained), _EVALUATED, limit=500)
+    return RetrieverComparison((Bm25(), Exact(), *untrained, *trained), _EVALUATED, limit=500)
 
 
 METHODS = {

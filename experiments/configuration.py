@@ -11,6 +11,10 @@ them for a tuple, ``None`` where the type allows it. A field whose type is a dat
 takes the name of a class, whose other fields are then at their defaults. Of a protocol, such as
 `IndexSettings`, the choices are all dataclasses of jaxrag and of the config file that have its
 members. The elements of a tuple are fields named 0, 1, ...
+
+``--config.data=nq``, or another name of `jaxrag.data.sets.SETS`, is the published set in the split
+and over the corpus that papers evaluate; ``--config.data.split=train`` then changes its fields. New
+data do not keep the ``limit`` beside them, which is a part of the variant's data.
 """
 
 from __future__ import annotations
@@ -34,6 +38,9 @@ from absl import flags
 from rich.console import Console
 
 import jaxrag
+from jaxrag.data.benchmark import Benchmark
+from jaxrag.data.dataset import DataSettings
+from jaxrag.data.sets import SETS
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
 from jaxrag.runs.job import Job
@@ -129,6 +136,8 @@ def _edited_fields(value: Any, below: Mapping[str, Changes], name: str) -> dict[
     """New values of changed fields; ``value`` is a dataclass, or a class to construct."""
     hints = get_type_hints(value if isinstance(value, type) else type(value))
     found, known = {}, _fields(value)
+    if () in below.get("data", {}) and "limit" in known and "limit" not in below:
+        found["limit"] = _current(value if isinstance(value, type) else type(value), "limit")
     for field, changes in below.items():
         if field not in known:
             raise _UnknownSettingError(f"{name}.{field}", [f"{name}.{one}" for one in known])
@@ -190,7 +199,7 @@ def _read(hint: Any, text: str, name: str) -> Any:
     """
     if text == "None" and type(None) in _alternatives(hint):
         return None
-    if found := choices(hint):
+    if found := {**choices(hint), **named_values(hint)}:
         if text not in found:
             near = difflib.get_close_matches(text, found, 1, 0)
             raise InputError(
@@ -264,6 +273,14 @@ def choices(hint: Any) -> dict[str, type]:
         elif getattr(one, "_is_protocol", False):
             kinds += [kind for kind in _dataclasses() if _satisfies(kind, one)]
     return {_name(kind): kind for kind in kinds}
+
+
+@functools.cache
+def named_values(hint: Any) -> dict[str, Any]:
+    """Values of a field that have names of their own: of data, the published sets."""
+    if DataSettings not in _without_none(hint):
+        return {}
+    return {name: Benchmark(name) for name in SETS}
 
 
 def _name(kind: type) -> str:

@@ -28,12 +28,13 @@ per question as well. No metric is defined for questions that failed.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.evaluation.ranking_metrics import recall_at_k
 from jaxrag.text.answers import contains, exact_match, normalize, token_f1
 from jaxrag.types import Passage, Question
 
@@ -121,11 +122,6 @@ def holds_answer(question: Question, passage: Passage | None) -> bool | None:
     if closed or not answers:
         return None
     return passage is not None and bool(contains(f"{passage.title} {passage.text}", answers))
-
-
-def recall_at_k(ranked: Sequence[Hashable], gold: frozenset[Hashable], *, k: int) -> float:
-    """Share of the gold passages among the first ``k`` ids of a ranking (NaN without gold)."""
-    return len(gold.intersection(ranked[:k])) / len(gold) if gold else math.nan
 
 
 def gate(record: Record) -> dict[str, float]:

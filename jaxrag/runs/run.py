@@ -157,12 +157,19 @@ def load_questions(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]
     """The data set, built on first use, and the questions of the run.
 
     Raises:
-      InputError: the data cannot be loaded, or there is no question.
+      InputError: the data cannot be loaded, there is no question, or none has a gold answer.
     """
     dataset = load_data(run.data, cache)
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
     if not questions:
         raise InputError(f"{dataset.name} has no questions under these settings.")
+    if not any(question.answers for question in questions):
+        raise InputError(
+            f"No question of {dataset.name} has a gold answer, so answers to them cannot be "
+            "evaluated. Compare retrievers by the passages that are known to be relevant: "
+            "--config configs/retrieval.py:compare@DATA, with --config.data=NAME for a published "
+            "set."
+        )
     return dataset, questions
 
 

@@ -101,13 +101,6 @@ def test_no_records() -> None:
     assert all(len(values) == 0 for values in metrics.score([]).values())
 
 
-def test_recall_at_k_by_hand() -> None:
-    gold = frozenset({"a", "b", "c"})
-    found = [metrics.recall_at_k(["a", "x", "b", "a"], gold, k=k) for k in (0, 1, 2, 3, 9)]
-    assert found == pytest.approx([0, 1 / 3, 1 / 3, 2 / 3, 2 / 3])
-    assert math.isnan(metrics.recall_at_k(["a"], frozenset(), k=1))
-
-
 def test_direct_answers_and_the_empty_one() -> None:
     empty = record(trace={"direct": {"text": "", "u": None, "empty": True}})
     none = record(trace={})

@@ -12,6 +12,7 @@ from absl import flags
 from experiments.configuration import choices, edited, load, parse, settings
 from experiments.sweep import with_value
 from jaxrag.data.dataset import DataSettings
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
@@ -31,7 +32,7 @@ from jaxrag.retrieval.settings import CrossEncoder, IndexSettings, QueryLikeliho
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
-from jaxrag.runs.recall import Recall
+from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Candidates, Gate
 from jaxrag.steps.candidates import DualPath, FixedMix, OnePath
@@ -122,8 +123,26 @@ def test_a_class_and_its_fields_come_in_any_order(turned: bool) -> None:
 
 def test_tuples_of_classes() -> None:
     changes = {"indexes": "Bm25,Exact", "indexes.1.metric": "l2", "indexes.0.k1": "2"}
-    job = edited(Recall((Bm25(),), (Factbook(),)), changes)
+    job = edited(RetrieverComparison((Bm25(),), (Factbook(),)), changes)
     assert job.indexes == (Bm25(k1=2.0), Exact(metric="l2"))
+
+
+def test_published_sets_have_names() -> None:
+    run = edited(dataclasses.replace(RUN, limit=7), {"data": "boolq", "data.split": "train"})
+    assert run.data == Benchmark("boolq", "train") and run.limit == 0
+    assert edited(RUN, {"data": "popqa", "limit": "9", "data.first": "997"}).limit == 9
+    assert edited(dataclasses.replace(RUN, limit=7), {"model": "Vllm"}).limit == 7
+    job = edited(
+        RetrieverComparison((Bm25(),), (Factbook(),), limit=5),
+        {"data": "msmarco,hotpotqa", "data.0.split": "dl19"},
+    )
+    assert job.data == (Benchmark("msmarco", "dl19"), Benchmark("hotpotqa")) and job.limit == 0
+    drawn = edited(RUN, {"data": "Draw", "data.source": "boolq", "data.train": "1600"})
+    assert drawn.data == Draw(Benchmark("boolq"), train=1600)
+    with pytest.raises(InputError, match=r"--config.data is 'hotpot_qa'; .*Nearest: hotpotqa\."):
+        edited(RUN, {"data": "hotpot_qa"})
+    with pytest.raises(InputError, match=r"data.split is 'test'; boolq has"):
+        edited(RUN, {"data": "boolq", "data.split": "test"})
 
 
 def test_choices_of_a_field_satisfy_its_type() -> None:
@@ -133,7 +152,8 @@ def test_choices_of_a_field_satisfy_its_type() -> None:
     assert choices(IndexSettings | None) == {
         "Exact": Exact, "Scann": Scann, "Bm25": Bm25, "Sidr": Sidr, "Web": Web, "WikiDpr": WikiDpr,
     }  # fmt: skip
-    assert choices(DataSettings) == {"Draw": Draw, "Factbook": Factbook, "Folder": Folder}
+    known = {"Benchmark": Benchmark, "Draw": Draw, "Factbook": Factbook, "Folder": Folder}
+    assert choices(DataSettings).items() >= known.items()
     assert choices(Candidates) == {"OnePath": OnePath, "DualPath": DualPath, "FixedMix": FixedMix}
     assert {"AgreementGate", "UncertaintyGate", "JudgeGate", "Always"} <= {*choices(Gate)}
     assert not {*choices(Gate)} & {*choices(Candidates)}

@@ -16,7 +16,7 @@ from jaxrag.core.progress import progress
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.evaluation.significance import intervals, paired_difference
 from jaxrag.retrieval.settings import IndexSettings
-from jaxrag.runs import recall
+from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.job import Outcome, job_directory, locate_file
 from jaxrag.runs.loading import describe_job, load_data, open_index_over
 from jaxrag.runs.student import HELD_OUT
@@ -75,7 +75,7 @@ class QueryRecall:
         lines = {line["question_id"]: line for line in jsonl.read(file)}
         cache = Path(self.cache)
         dataset = load_data(self.data, cache)
-        questions = [one for one in recall.known(dataset) if one.id in lines]
+        questions = [one for one in comparison.known(dataset) if one.id in lines]
         if not questions:
             raise InputError(
                 f"{file} and {dataset.name} have no question in common with known gold passages: "
@@ -85,7 +85,7 @@ class QueryRecall:
         with job_directory(workdir, record) as directory:
             rows = _rows(self, questions, lines, dataset)
             jsonl.write(directory / TABLE, rows)
-        return Outcome((recall.table(rows),), directory / TABLE)
+        return Outcome((comparison.table(rows),), directory / TABLE)
 
 
 def _rows(
@@ -104,7 +104,7 @@ def _rows(
     with progress(count, f"searching {dataset.name} for queries") as advance:
         for name, several in texts.items():
             rankings = _search(job, index, several, advance)
-            columns[name] = recall.scores_of(rankings, dataset, questions, job.depths)
+            columns[name] = comparison.scores_of(rankings, dataset, questions, job.depths)
     rows = []
     for name, found in columns.items():
         row: dict[str, Any] = {"data": dataset.name, "index": job.index.name, "queries": name}
@@ -136,9 +136,9 @@ def _search(
     """One ranking per question, merged from the rankings of its queries."""
     every = [text for some in texts for text in some]
     found: list[Ranking] = []
-    for first in range(0, len(every), recall.TOGETHER):
-        some = every[first : first + recall.TOGETHER]
-        found += recall.search(index, some, max(job.depths))
+    for first in range(0, len(every), comparison.TOGETHER):
+        some = every[first : first + comparison.TOGETHER]
+        found += comparison.search(index, some, max(job.depths))
         advance(len(some))
     each = iter(found)
     pools = [merged([next(each) for _ in some], job.merge) for some in texts]

@@ -26,7 +26,7 @@ from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr
-from jaxrag.runs import recall
+from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import describe_job, load_data, load_model, open_index_over
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
@@ -128,8 +128,8 @@ class TrainSidr:
             found: dict[str, Any] = {}
             for dataset, index in sets:
                 current = index.with_encoder(encoder)
-                questions = recall.known(dataset, self.evaluation_limit)
-                columns = recall.scores(current, dataset, questions, (1, 5, 20))
+                questions = comparison.known(dataset, self.evaluation_limit)
+                columns = comparison.scores(current, dataset, questions, (1, 5, 20))
                 found |= {f"{dataset.name} {name}": values for name, values in columns.items()}
             return found
 
@@ -258,7 +258,7 @@ class TrainR3:
             right = [contains(answers[q.id].text, q.answers) for q in questions]
             return {
                 "rag_accuracy": np.array(right),
-                "ir_accuracy": recall.ir_accuracy(questions, dataset.passages.find(first)),
+                "ir_accuracy": comparison.ir_accuracy(questions, dataset.passages.find(first)),
             }
 
         return evaluate

@@ -15,7 +15,7 @@ from jaxrag.data.dataset import Dataset
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.methods.errr.query_recall import QueryRecall
 from jaxrag.retrieval.bm25.index import Bm25
-from jaxrag.runs import recall
+from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.loading import load_data, open_index_over
 from jaxrag.steps.candidates import merged
 from jaxrag.types import InputError, Question
@@ -53,7 +53,7 @@ def lines_of(questions: list[Question]) -> list[dict[str, Any]]:
 def test_recall_of_each_writer_at_equal_depths(
     cache: str, dataset: Dataset, tmp_path: Path
 ) -> None:
-    questions = recall.known(dataset)[:12]
+    questions = comparison.known(dataset)[:12]
     file = written(tmp_path, lines_of(questions))
     job = QueryRecall(file, Bm25(), DATA, depths=(1, 3), cache=cache)
     rows = jsonl.read(job.execute(tmp_path / "job").path, key="queries")
@@ -68,7 +68,7 @@ def test_recall_of_each_writer_at_equal_depths(
     for k in (1, 3):
         shares = []
         for texts, question in zip(asked, questions, strict=True):
-            found = merged(recall.search(index, texts, 3), "fusion").rows[:k]
+            found = merged(comparison.search(index, texts, 3), "fusion").rows[:k]
             gold = set(dataset.gold[question.id])
             names = {passage.id for passage in dataset.passages.get(found)}
             shares.append(len(names & gold) / len(gold))
@@ -81,7 +81,7 @@ def test_recall_of_each_writer_at_equal_depths(
 
 
 def test_the_table_has_means_and_differences(cache: str, tmp_path: Path) -> None:
-    questions = recall.known(load_data(DATA, Path(cache)))[:4]
+    questions = comparison.known(load_data(DATA, Path(cache)))[:4]
     job = QueryRecall(written(tmp_path, lines_of(questions)), Bm25(), DATA, cache=cache)
     (table,) = job.execute(tmp_path / "job").shown
     console = Console(width=200, record=True, file=io.StringIO())
@@ -96,7 +96,7 @@ def test_invalid_settings_and_files_are_refused(
     job = QueryRecall("", Bm25(), DATA, cache=cache)
     with pytest.raises(InputError, match=r"where there is no held_out\.jsonl"):
         job.execute(tmp_path / "none")
-    known = recall.known(dataset)[0].id
+    known = comparison.known(dataset)[0].id
     others = [{"question_id": "x", "target": "a **", "output": "b **"}]
     for lines, told in (
         (others, "no question in common"),

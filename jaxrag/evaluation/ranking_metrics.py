@@ -1,0 +1,56 @@
+"""Metrics of a ranked list of passages against relevance judgements, as trec_eval defines them.
+
+Passages without a judgement count as not relevant. A question without relevant passages has no
+score (NaN); trec_eval gives it 0, so the means over the other questions are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence, Set
+from typing import Literal
+
+import numpy as np
+
+Gain = Literal["linear", "exponential"]
+"""Gain of a passage of grade g in nDCG: "linear" is g, as in trec_eval and BEIR; "exponential" is
+2^g - 1 (Burges et al. 2005). For grades 0 and 1 they are the same."""
+
+
+def recall_at_k(ranked: Sequence[Hashable], relevant: Set[Hashable], *, k: int) -> float:
+    """Share of the relevant passages among the first ``k`` of a ranking (NaN without any)."""
+    return len(relevant & {*ranked[:k]}) / len(relevant) if relevant else math.nan
+
+
+def reciprocal_rank(ranked: Sequence[Hashable], relevant: Set[Hashable], *, k: int) -> float:
+    """1 / rank of the first relevant passage; 0 if there is none among the first ``k``.
+
+    Its mean over questions is MRR@k. NaN without relevant passages.
+    """
+    if not relevant:
+        return math.nan
+    return next((1 / rank for rank, one in enumerate(ranked[:k], 1) if one in relevant), 0.0)
+
+
+def ndcg(
+    ranked: Sequence[Hashable], grades: Mapping[Hashable, int], *, k: int, gain: Gain = "linear"
+) -> float:
+    """Normalised discounted cumulative gain of the first ``k`` (Järvelin and Kekäläinen 2002).
+
+    DCG = sum over ranks r of gain(grade) / log2(r + 1), divided by that of the ideal order of all
+    judged passages, cut at ``k``, too. NaN if no grade is above 0.
+
+    Args:
+      ranked: the ranking, best first.
+      grades: grade of each judged passage; 0 is not relevant.
+      k: ranks that count.
+      gain: of a grade.
+    """
+    ideal = _dcg(sorted(grades.values(), reverse=True)[:k], gain)
+    return _dcg([grades.get(one, 0) for one in ranked[:k]], gain) / ideal if ideal else math.nan
+
+
+def _dcg(grades: Sequence[int], gain: Gain) -> float:
+    values = np.array(grades, np.float64)
+    gains = values if gain == "linear" else np.exp2(values) - 1
+    return float(np.sum(gains / np.log2(np.arange(2, len(values) + 2))))

@@ -1,0 +1,321 @@
+"""Compares retrievers on the same questions: recall@k, MRR, nDCG, answers in the passages found.
+
+A data set needs no answers for this: relevance judgements suffice, graded ones too. Where it has
+none, the measure is whether a gold answer occurs in the passages found (the "top-k accuracy" of
+Karpukhin et al. 2020).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from rich.table import Table
+
+from jaxrag.core import jsonl
+from jaxrag.core.checks import check_choices
+from jaxrag.core.progress import progress
+from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.evaluation.metrics import holds_answer
+from jaxrag.evaluation.ranking_metrics import Gain, ndcg, recall_at_k, reciprocal_rank
+from jaxrag.evaluation.significance import intervals, paired_difference
+from jaxrag.retrieval.retriever import Retriever, TextRetriever
+from jaxrag.retrieval.settings import IndexSettings
+from jaxrag.runs.job import Outcome, job_directory
+from jaxrag.runs.loading import describe_job, load_data, open_index_over
+from jaxrag.types import InputError, Passage, Question, Ranking
+
+TOGETHER = 32
+"""Texts that are searched for at a time."""
+
+TABLE = "retrievers.jsonl"
+"""Name of the table in the directory of a comparison."""
+
+MINUS = {"minus_first": "the first retriever's", "minus_question": "the question's own"}
+"""Fields of a row with paired differences, and what was subtracted."""
+
+Columns = dict[str, Float[np.ndarray, " q"]]
+"""Metrics by name, a value for each question; NaN where a metric is not defined."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrieverComparison:
+    """Compares retrievers by the relevant passages that they find, or by the answers in them.
+
+    Attributes:
+      indexes: the retrievers; the others are compared with the first, question by question.
+      data: the questions. Questions with neither relevant passages nor gold answers are skipped.
+      depths: the k of recall@k, and of answer@k: whether a gold answer occurs in the title or text
+        of the first k passages.
+      cutoff: ranks that MRR and nDCG look at.
+      relevant_from: the least grade that counts as relevant in recall and MRR; TREC's Deep Learning
+        tracks count from 2.
+      gain: gain of a grade in nDCG.
+      answers: whether answer@k is measured; it reads all passages found.
+      limit: number of questions of each data set, from the first; 0 is all.
+      cache: where data sets and indexes are kept.
+    """
+
+    indexes: tuple[IndexSettings, ...]
+    data: tuple[DataSettings, ...]
+    depths: tuple[int, ...] = (1, 5, 20)
+    cutoff: int = 10
+    relevant_from: int = 1
+    gain: Gain = "linear"
+    answers: bool = True
+    limit: int = 0
+    cache: str = "runs/cache"
+
+    def __post_init__(self) -> None:
+        if not self.indexes or not self.data or not self.depths or min(self.depths) < 1:
+            raise InputError(
+                "A comparison of retrievers needs indexes, data and depths of at least 1; it has "
+                f"{len(self.indexes)}, {len(self.data)} and {self.depths}."
+            )
+        check_choices(self, gain=Gain)
+        if self.cutoff < 1 or self.relevant_from < 1 or self.limit < 0:
+            raise InputError(
+                f"cutoff is {self.cutoff}, relevant_from {self.relevant_from} and limit "
+                f"{self.limit}: the first two must be at least 1, limit 0 (all) or more."
+            )
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        """Compares the retrievers; the outcome's path is the file of the table, retrievers.jsonl.
+
+        Each row has means with 95 % intervals and the number of questions, and paired differences
+        to the first retriever. ``rankings-N.jsonl`` has the passages found for each question of row
+        N, and its metrics. After an interruption the same call adds the missing rows.
+
+        Raises:
+          InputError: data or an index cannot be loaded, or ``workdir`` belongs to another job.
+        """
+        cache = Path(self.cache)
+        with job_directory(workdir, {"retrievers": describe_job(self)}) as directory:
+            file = directory / TABLE
+            jsonl.cut_torn_line(file)
+            rows = jsonl.read(file, key="index")
+            pairs = [(data, index) for data in self.data for index in self.indexes]
+            for number in range(len(rows), len(pairs)):
+                data, settings = pairs[number]
+                dataset = load_data(data, cache)
+                index = open_index_over(settings, data, cache)
+                columns = self._measured(number, dataset, settings, index, directory)
+                row = _row(dataset, settings, columns)
+                first = number - number % len(self.indexes)
+                if number > first:
+                    row["minus_first"] = _minus(columns, _read_columns(directory, first))
+                jsonl.append(file, [jsonl.encode("retrievers", row)])
+                rows.append(row)
+        return Outcome((table(rows),), file)
+
+    def _measured(
+        self,
+        number: int,
+        dataset: Dataset,
+        settings: IndexSettings,
+        index: Retriever | TextRetriever,
+        directory: Path,
+    ) -> Columns:
+        """Searches for all questions, and writes rankings-N.jsonl."""
+        questions = judged_or_answered(dataset, answers=self.answers)[: self.limit or None]
+        lines: list[dict[str, Any]] = []
+        with progress(len(questions), f"searching {dataset.name}, {settings.name}") as advance:
+            for start in range(0, len(questions), TOGETHER):
+                some = questions[start : start + TOGETHER]
+                texts = [question.text for question in some]
+                rankings = search(index, texts, max(*self.depths, self.cutoff))
+                for question, ranking in zip(some, rankings, strict=True):
+                    lines.append(self._line(question, ranking, dataset))
+                advance(len(some))
+        jsonl.write(_rankings(directory, number), lines)
+        return _columns(lines)
+
+    def _line(self, question: Question, ranking: Ranking, dataset: Dataset) -> dict[str, Any]:
+        found = dataset.passages.get(ranking.ids)
+        names = [passage.id for passage in found]
+        grades = grades_of(dataset, question)
+        relevant = {name for name, grade in grades.items() if grade >= self.relevant_from}
+        values = {f"recall@{k}": recall_at_k(names, relevant, k=k) for k in self.depths}
+        values |= {
+            f"mrr@{self.cutoff}": reciprocal_rank(names, relevant, k=self.cutoff),
+            f"ndcg@{self.cutoff}": ndcg(names, grades, k=self.cutoff, gain=self.gain),
+        }
+        if self.answers:
+            rank = answer_rank(question, found)
+            values |= {f"answer@{k}": float(rank <= k) for k in self.depths if rank is not None}
+        return {
+            "question_id": question.id,
+            "passages": names,
+            "scores": [score if math.isfinite(score) else None for score in ranking.scores],
+            "metrics": {name: one for name, one in values.items() if not math.isnan(one)},
+        }
+
+
+def _rankings(directory: Path, number: int) -> Path:
+    return directory / f"rankings-{number}.jsonl"
+
+
+def _read_columns(directory: Path, number: int) -> Columns:
+    return _columns(jsonl.read(_rankings(directory, number)))
+
+
+def _columns(lines: Sequence[Mapping[str, Any]]) -> Columns:
+    names = dict.fromkeys(name for line in lines for name in line["metrics"])
+    return {
+        name: np.array([line["metrics"].get(name, math.nan) for line in lines]) for name in names
+    }
+
+
+def search(index: Retriever | TextRetriever, texts: Sequence[str], k: int) -> list[Ranking]:
+    """Rankings for texts, by vectors or by the texts themselves."""
+    if isinstance(index, TextRetriever):
+        return index.search_texts(texts, k)
+    return index.search(index.embed(texts), k)
+
+
+def known(dataset: Dataset, limit: int = 0) -> list[Question]:
+    """The questions of a data set whose relevant passages are known.
+
+    Raises:
+      InputError: there is none.
+    """
+    found = [question for question in dataset.questions if dataset.gold.get(question.id)]
+    if not found:
+        raise InputError(f"No question of {dataset.name} has known gold passages.")
+    return found[: limit or None]
+
+
+def judged_or_answered(dataset: Dataset, *, answers: bool) -> list[Question]:
+    """The questions for which a relevant passage is known or, with ``answers``, an open answer.
+
+    Raises:
+      InputError: there is none.
+    """
+    found = [
+        question
+        for question in dataset.questions
+        if dataset.gold.get(question.id) or (answers and holds_answer(question, None) is not None)
+    ]
+    if not found:
+        raise InputError(
+            f"No question of {dataset.name} has known relevant passages"
+            f"{' or an open gold answer' if answers else ''}, so retrievers cannot be compared "
+            "on it."
+        )
+    return found
+
+
+def grades_of(dataset: Dataset, question: Question) -> Mapping[str, int]:
+    """Grade of each judged passage of a question; 1 of gold passages that are not graded."""
+    graded = dataset.grades.get(question.id)
+    return dict.fromkeys(dataset.gold.get(question.id, ()), 1) if graded is None else graded
+
+
+def answer_rank(question: Question, found: Sequence[Passage]) -> float | None:
+    """Rank from 1 of the first passage with a gold answer; infinity if none has.
+
+    None where `holds_answer` is not defined.
+    """
+    if holds_answer(question, None) is None:
+        return None
+    held = (rank for rank, passage in enumerate(found, 1) if holds_answer(question, passage))
+    return next(held, math.inf)
+
+
+def scores(
+    index: Retriever | TextRetriever,
+    dataset: Dataset,
+    questions: Sequence[Question],
+    depths: Sequence[int],
+    *,
+    done: Callable[[int], None] = lambda count: None,
+) -> Columns:
+    """For each question "recall@k", its share of gold passages in the first k, and `ir_accuracy`.
+
+    ``done`` is called with the number of questions searched for since its last call.
+    """
+    rankings: list[Ranking] = []
+    for first in range(0, len(questions), TOGETHER):
+        some = questions[first : first + TOGETHER]
+        rankings += search(index, [question.text for question in some], max(depths))
+        done(len(some))
+    return scores_of(rankings, dataset, questions, depths)
+
+
+def scores_of(
+    rankings: Sequence[Ranking],
+    dataset: Dataset,
+    questions: Sequence[Question],
+    depths: Sequence[int],
+) -> Columns:
+    """The metrics of `scores`, from a ranking for each question."""
+    row_of = {i: dataset.passages.row_of(i) for q in questions for i in dataset.gold[q.id]}
+    columns: dict[str, list[float]] = {f"recall@{k}": [] for k in depths}
+    best = iter(dataset.passages.get([one.ids[0] for one in rankings if one.ids]))
+    first = [next(best) if one.ids else None for one in rankings]
+    for question, ranking in zip(questions, rankings, strict=True):
+        gold = frozenset(row_of[passage] for passage in dataset.gold[question.id])
+        for k in depths:
+            columns[f"recall@{k}"].append(recall_at_k(ranking.ids, gold, k=k))
+    found = {name: np.array(values) for name, values in columns.items()}
+    return found | {"ir_accuracy": ir_accuracy(questions, first)}
+
+
+def ir_accuracy(
+    questions: Sequence[Question], first: Sequence[Passage | None]
+) -> Float[np.ndarray, " q"]:
+    """1 where the first passage contains a gold answer; NaN where `holds_answer` is undefined."""
+    holds = map(holds_answer, questions, first)
+    return np.array([math.nan if one is None else float(one) for one in holds])
+
+
+def _row(dataset: Dataset, settings: IndexSettings, columns: Columns) -> dict[str, Any]:
+    questions = max(map(len, columns.values()))
+    row = {"data": dataset.name, "index": settings.name, "questions": questions}
+    return row | {name: list(one) for name, one in intervals(columns).items()}
+
+
+def _minus(ours: Columns, theirs: Columns) -> dict[str, list[float]]:
+    """Mean, interval, number and p-value of the paired difference of each metric."""
+    return {name: list(paired_difference(values, theirs[name])) for name, values in ours.items()}
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """A table for the terminal: means in percent, intervals, paired differences.
+
+    Columns with the same value in all rows are shown in the title.
+    """
+    labels = {"data": "data", "questions": "questions", "index": "retriever", "queries": "queries"}
+    labels = {name: label for name, label in labels.items() if name in rows[0]}
+    every = dict.fromkeys(name for row in rows for name in row)
+    columns = [name for name in every if name not in (*labels, *MINUS)]
+    same = [name for name in labels if all(row[name] == rows[0][name] for row in rows[1:])]
+    title = ", ".join(f"{labels.pop(name)}: {rows[0][name]}" for name in same)
+    less = next((name for row in rows for name in MINUS if name in row), None)
+    caption = "percent, 95 % intervals" + (f"; Δ: minus {MINUS[less]}" if less else "")
+    shown = Table(*labels.values(), *columns, title=title or None, caption=caption)
+    for row in rows:
+        cells = [_cell(row, name, row.get(less or "", {}).get(name)) for name in columns]
+        shown.add_row(*(str(row[name]) for name in labels), *cells)
+    return shown
+
+
+def _cell(row: Mapping[str, Any], name: str, less: Sequence[float] | None) -> str:
+    if name not in row:
+        return "–"
+    cell = "{:.1f} [{:.1f}, {:.1f}]".format(*_percent(row[name]))
+    count = row[name][3:]
+    if count and count[0] < row["questions"]:
+        cell += f"\nn = {count[0]:,}"
+    if less is not None:
+        cell += "\nΔ {:+.1f} [{:+.1f}, {:+.1f}]".format(*_percent(less))
+    return cell
+
+
+def _percent(values: Sequence[float]) -> list[float]:
+    return [100 * value for value in values[:3]]
