@@ -1,7 +1,7 @@
 """Data sets from directories of JSONL files.
 
 - ``queries.jsonl``, ``train.jsonl`` or another file of questions: ``{"id", "question", "answers"}``
-  and optionally ``choices``.
+  and optionally ``choices``. Without ``answers``, questions serve to compare retrievers.
 - ``corpus.jsonl``: ``{"id", "text"}`` and optionally ``title``.
 - ``qrels.jsonl``, optional: gold passages as ``{"query_id", "passage_ids"}``.
 
@@ -124,7 +124,7 @@ def _read_questions(path: Path) -> dict[str, Question]:
         question = Question(
             id=line.string("id"),
             text=line.string("question"),
-            answers=line.strings("answers"),
+            answers=line.strings("answers") if "answers" in line.fields else (),
             choices=line.strings("choices", optional=True),
         )
         if question.id in questions:

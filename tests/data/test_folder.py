@@ -152,6 +152,12 @@ def test_settings_of_the_task_are_checked_at_once(settings, said):
         Folder("nowhere", **settings)
 
 
+def test_questions_without_answers_have_judgements_alone(source, tmp_path):
+    jsonl(source / "queries.jsonl", [{"id": "q1", "question": "Who wrote Emma?"}])
+    dataset = Folder(str(source)).load(tmp_path / "cache")
+    assert dataset.questions[0].answers == () and dataset.gold == {"q1": ("p1", "p3")}
+
+
 def _with(row: dict, **changed) -> dict:
     return row | changed
 

@@ -11,8 +11,8 @@ from absl import flags
 
 from experiments.configuration import choices, edited, load, parse, settings
 from experiments.sweep import with_value
-from jaxrag.data.dataset import DataSettings
 from jaxrag.data.benchmark import Benchmark
+from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder

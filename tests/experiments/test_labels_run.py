@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from configs import ars, baselines, r3
 from experiments.configuration import edited, load
+from jaxrag.data.folder import Folder
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.retrieval.bm25.index import Bm25
@@ -116,3 +118,13 @@ def test_settings_of_labels_reach_the_record(small: Run, tmp_path: Path) -> None
     assert recorded["task"] == "labels" and recorded["labels"] == list(LABELS)
     with pytest.raises(InputError, match=r"dataset.labels"):
         execute(edited(run, {"data.labels": "not known,no,yes"}), tmp_path / "run")
+
+
+def test_questions_without_answers_are_not_answered(small: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "judged"
+    shutil.copytree(Path(small.data.path), folder)  # type: ignore[attr-defined]
+    (folder / "queries.jsonl").write_text(json.dumps({"id": "q", "question": "is it"}) + "\n")
+    run = dataclasses.replace(small, data=Folder(str(folder)))
+    with pytest.raises(InputError, match=r"No question of judged has a gold answer.*retrieval\.py"):
+        execute(run, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
