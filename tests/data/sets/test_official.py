@@ -13,7 +13,10 @@ from jaxrag.data.downloads import Downloads
 from jaxrag.data.set_row import SetRow
 from jaxrag.data.sets import SETS
 from jaxrag.types import Passage, Question
-from tests.data.sets.published import CASES, Case, write
+from tests.data.sets import more_published, published
+from tests.data.sets.published import Case, write
+
+CASES = published.CASES | more_published.CASES
 
 
 @pytest.fixture(params=CASES)

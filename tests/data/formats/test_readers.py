@@ -1,0 +1,280 @@
+"""Readers of published forms over a few rows in exactly the published form, with odd rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrag.core.jsonl_input import InputLine
+from jaxrag.data.dataset import GoldPassage
+from jaxrag.data.formats.dpr import answer_list, read_dpr_table, read_dpr_training
+from jaxrag.data.formats.flashrag import read_flashrag
+from jaxrag.data.formats.hotpot import read_hotpot
+from jaxrag.data.formats.judgements import (
+    read_beir_judgements,
+    read_beir_queries,
+    read_queries,
+    read_trec_judgements,
+)
+from jaxrag.data.formats.kilt import read_kilt
+from jaxrag.data.set_row import SetRow, context
+from jaxrag.types import InputError, Passage, Question
+
+
+def jsonl(path, *rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
+
+
+def test_flashrag_questions_options_and_verdicts(tmp_path):
+    path = jsonl(
+        tmp_path / "test.jsonl",
+        {"id": "test_0", "question": 'who is "é"?', "golden_answers": ["A", "B", "A"]},
+        {"id": "test_1", "question": "q", "golden_answers": [0], "choices": ["x", "y"]},
+        {"id": "test_2", "question": "q", "golden_answers": ["y"], "choices": ["x", "y"]},
+        {"id": 3, "question": "is it", "golden_answers": [False], "metadata": {"passage": "No."}},
+        {
+            "id": "4",
+            "question": "when",
+            "golden_answers": ["1981"],
+            "metadata": {"title": "B", "text": "In 1981.", "answer_start": 3},
+        },
+    )
+    boolq, squad = context("", "No."), context("B", "In 1981.")
+    assert list(read_flashrag(path)) == [
+        SetRow(Question("test_0", 'who is "é"?', ("A", "B"))),
+        SetRow(Question("test_1", "q", ("x",), ("x", "y"))),
+        SetRow(Question("test_2", "q", ("y",), ("x", "y"))),
+        SetRow(Question("3", "is it", ("no",), task="yes_no"), (GoldPassage(boolq.id),), (boolq,)),
+        SetRow(Question("4", "when", ("1981",)), (GoldPassage(squad.id),), (squad,)),
+    ]
+    assert {row.question.task for row in read_flashrag(path, task="open")} == {"open"}
+
+
+@pytest.mark.parametrize("field", ["sentences", "content"])
+def test_flashrag_multi_hop(tmp_path, field):
+    """HotpotQA has the paragraphs in "sentences", 2WikiMultiHopQA in "content"."""
+    metadata = {
+        "type": "bridge",
+        "supporting_facts": {"title": ["B", "B", "A"], "sent_id": [0, 1, 0]},
+        "context": {"title": ["A", "B", "C"], field: [["a.", " b."], ["c.", "d."], []]},
+    }
+    path = jsonl(
+        tmp_path / "dev.jsonl",
+        {"id": "dev_0", "question": "q", "golden_answers": ["x"], "metadata": metadata},
+    )
+    a, b = context("A", "a. b."), context("B", "c. d.")
+    (row,) = read_flashrag(path, titles_of="hotpotqa_abstracts")
+    assert row.contexts == (a, b)
+    assert row.gold == (
+        GoldPassage(a.id),
+        GoldPassage(b.id),
+        GoldPassage("B", "hotpotqa_abstracts"),
+        GoldPassage("A", "hotpotqa_abstracts"),
+    )
+    (row,) = read_flashrag(path, title_ids=True)
+    assert row.contexts == (Passage("A", "A", "a. b."), Passage("B", "B", "c. d."))
+    assert row.gold == (GoldPassage("A"), GoldPassage("B"))
+
+
+def test_hotpot_official_json(tmp_path):
+    rows = [
+        {
+            "_id": "5a8b",
+            "answer": "yes",
+            "question": "Were Scott & Ed of one nationality?",
+            "supporting_facts": [["Scott", 0], ["Ed &amp; Wood", 0]],
+            "context": [
+                ["Ed &amp; Wood", ["Ed is a film.", " It is from 1994."]],
+                ["Scott", ["Scott (born 1966) is American."]],
+            ],
+            "type": "comparison",
+            "level": "hard",
+        },
+        {
+            "_id": "5a8c",
+            "answer": "Małgorzata Braunek",
+            "answer_id": "Q1",
+            "question": "Who?",
+            "supporting_facts": [],
+            "context": [],
+            "evidences": [["a", "b", "c"]],
+        },
+    ]
+    path = tmp_path / "hotpot_dev_distractor_v1.json"
+    path.write_text(json.dumps(rows, indent=1))
+    ed = context("Ed &amp; Wood", "Ed is a film. It is from 1994.")
+    scott = context("Scott", "Scott (born 1966) is American.")
+    found = list(read_hotpot(path, titles_of="abstracts", aliases={"Q1": ("M. B.", "Braunek")}))
+    assert found == [
+        SetRow(
+            Question("5a8b", "Were Scott & Ed of one nationality?", ("yes",)),
+            (
+                GoldPassage(ed.id),
+                GoldPassage(scott.id),
+                GoldPassage("Scott", "abstracts"),
+                GoldPassage("Ed &amp; Wood", "abstracts"),
+            ),
+            (ed, scott),
+        ),
+        SetRow(Question("5a8c", "Who?", ("Małgorzata Braunek", "M. B.", "Braunek"))),
+    ]
+
+
+def test_kilt(tmp_path):
+    path = jsonl(
+        tmp_path / "nq-dev-kilt.jsonl",
+        {
+            "id": "6915606477668963399",
+            "input": "what do the 3 dots mean in math",
+            "output": [
+                {
+                    "answer": "the therefore sign",
+                    "provenance": [
+                        {
+                            "wikipedia_id": "10593264",
+                            "title": "Therefore sign",
+                            "section": "Section::::Abstract.",
+                            "start_paragraph_id": 1,
+                            "start_character": 8,
+                            "end_paragraph_id": 1,
+                            "end_character": 22,
+                            "bleu_score": 1.0,
+                        }
+                    ],
+                },
+                {"answer": "the therefore sign"},
+                {"answer": "three dots", "meta": {"score": 1}},
+                {"provenance": [{"wikipedia_id": "10593264"}, {"wikipedia_id": "7"}]},
+            ],
+            "meta": {"partial_evidence": []},
+        },
+    )
+    assert list(read_kilt(path)) == [
+        SetRow(
+            Question(
+                "6915606477668963399",
+                "what do the 3 dots mean in math",
+                ("the therefore sign", "three dots"),
+            ),
+            (GoldPassage("10593264", "kilt_wikipedia"), GoldPassage("7", "kilt_wikipedia")),
+        )
+    ]
+
+
+def test_dpr_table_as_published(tmp_path):
+    path = tmp_path / "nq-test.qa.csv"
+    path.write_text(
+        "who got the first nobel prize in physics\t['Wilhelm Conrad Röntgen']\n"
+        'when is the "next" movie\t"[""May 18, 2018"", \'It\\\'s soon\']"\n'
+        '"what\tis ""it"""\t"[\'""a""\', ""b\\\\c""]"\n',
+        encoding="utf-8",
+    )
+    rows = list(read_dpr_table(path, split="test"))
+    assert [row.question for row in rows[:2]] == [
+        Question("test_0", "who got the first nobel prize in physics", ("Wilhelm Conrad Röntgen",)),
+        Question("test_1", 'when is the "next" movie', ("May 18, 2018", "It's soon")),
+    ]
+    assert rows[2].question == Question("test_2", 'what\tis "it"', ('"a"', "b\\c"))
+
+
+# An answer: any text that Python can write in a file, not only blanks
+_ANSWERS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+
+
+@settings(max_examples=100, deadline=None)
+@given(answers=st.lists(_ANSWERS, min_size=1, max_size=5))
+def test_any_list_that_python_writes_is_read(tmp_path_factory, answers):
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerow(["q", repr(answers)])
+    path = tmp_path_factory.mktemp("dpr") / "x-test.qa.csv"
+    path.write_bytes(text.getvalue().encode())
+    (row,) = read_dpr_table(path, split="test")
+    assert row.question.answers == tuple(dict.fromkeys(answers))
+
+
+@settings(max_examples=60, deadline=None)
+@given(cell=st.text(min_size=1))
+def test_no_cell_runs_code_or_fails_otherwise(tmp_path_factory, cell):
+    """Whatever a cell holds, it is a list of strings or an InputError that names the column."""
+    row = InputLine(tmp_path_factory.getbasetemp(), 1, {"answers": cell})
+    try:
+        answers = answer_list(row)
+    except InputError as error:
+        assert "field 'answers'" in str(error)
+    else:
+        assert answers
+        assert all(isinstance(answer, str) for answer in answers)
+
+
+def test_dpr_training_json(tmp_path):
+    def ctx(number, field="passage_id", **others):
+        return {"title": f"T{number}", "text": f"text {number}", field: number, **others}
+
+    path = tmp_path / "biencoder-nq-dev.json"
+    rows = [
+        {
+            "dataset": "nq_dev_psgs_w100",
+            "question": "who?",
+            "answers": ["A"],
+            "positive_ctxs": [ctx("9", score=1000, title_score=1), ctx("12", score=11.5)],
+            "negative_ctxs": [ctx("30")],
+            "hard_negative_ctxs": [ctx("12"), ctx("44", "psg_id")],
+        },
+        {"question": "no positive", "answers": [], "positive_ctxs": []},
+    ]
+    path.write_text(json.dumps(rows, indent=4))
+    passages = [Passage(name, f"T{name}", f"text {name}") for name in ("9", "12", "30", "44")]
+    assert list(read_dpr_training(path, split="dev")) == [
+        SetRow(
+            Question("dev_0", "who?", ("A",)),
+            (
+                GoldPassage("9"),
+                GoldPassage("12"),
+                GoldPassage("9", "psgs_w100"),
+                GoldPassage("12", "psgs_w100"),
+            ),
+            tuple(passages),
+        ),
+        SetRow(Question("dev_1", "no positive", ())),
+    ]
+
+
+def test_trec_queries_and_graded_judgements(tmp_path):
+    judged = tmp_path / "2019qrels-pass.txt"
+    judged.write_text("2 Q0 30 0\n2 Q0 31 3\n1 Q0 30 -2\n1\t0\t32\t1\n")
+    queries = tmp_path / "queries.tsv"
+    queries.write_text('1\twhat "is" it\n2\t café\n3\tnot judged\n', encoding="utf-8")
+    judgements = read_trec_judgements(judged, corpus="msmarco")
+    assert list(read_queries(queries, judgements, judged)) == [
+        SetRow(
+            Question("1", 'what "is" it', ()),
+            (GoldPassage("30", "msmarco", 0), GoldPassage("32", "msmarco", 1)),
+        ),
+        SetRow(
+            Question("2", " café", ()),
+            (GoldPassage("30", "msmarco", 0), GoldPassage("31", "msmarco", 3)),
+        ),
+    ]
+
+
+def test_beir_queries_and_judgements(tmp_path):
+    judged = tmp_path / "test.tsv"
+    judged.write_text("query-id\tcorpus-id\tscore\nPLAIN-2\tMED-10\t2\nPLAIN-2\tMED-11\t1\n")
+    queries = jsonl(
+        tmp_path / "queries.jsonl",
+        {"_id": "PLAIN-1", "text": "not judged", "metadata": {}},
+        {"_id": "PLAIN-2", "text": "Do statins help?", "metadata": {"url": "http://"}},
+    )
+    judgements = read_beir_judgements(judged)
+    assert list(read_beir_queries(queries, judgements, judged)) == [
+        SetRow(
+            Question("PLAIN-2", "Do statins help?", ()),
+            (GoldPassage("MED-10", "", 2), GoldPassage("MED-11", "", 1)),
+        )
+    ]
