@@ -16,8 +16,8 @@ def f32(*shape: int, sharding: NamedSharding | None = None) -> jax.ShapeDtypeStr
 
 
 def search_over_chunks():
-    # 1000 rows in chunks of 300: the loop and the shorter last chunk both appear.
-    arguments = {"k": 10, "bias": f32(1000), "chunk": 300}
+    # 1000 rows in chunks of 296: the loop and the shorter last chunk both appear.
+    arguments = {"k": 10, "bias": f32(1000), "chunk": 300, "block": 8}
     return topk.search, (f32(1000, 16), f32(4, 16)), arguments
 
 
@@ -39,7 +39,13 @@ def select_passages(score: ais.Score):
     return ais.select_passages, arrays, {**masked, "score": score}
 
 
+def merge_candidates():
+    found = topk.Candidates(topk.TopK(f32(4, 10), jax.ShapeDtypeStruct((4, 10), np.int32)), f32(4))
+    return topk.merge_candidates, (found, found), {"k": 10}
+
+
 CASES = {
+    "jaxrag.functional.topk.merge_candidates": merge_candidates,
     "jaxrag.functional.topk.search": search_over_chunks,
     "jaxrag.functional.topk.l2_bias": lambda: (topk.l2_bias, (f32(1000, 16),), {}),
     "jaxrag.functional.topk.sharded_search": sharded_search,

@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jaxrag.functional import topk
 
 FEW = settings(max_examples=25, deadline=None)
 N, D, Q = 37, 3, 4
 TOPK = jax.jit(topk.topk, static_argnames=("k", "block"))
+BEST_ROWS = jax.jit(topk.best_rows, static_argnames=("k", "block"))
+CANDIDATES = jax.jit(topk.candidates, static_argnames=("k", "chunk", "block", "first_pass"))
 # Small whole numbers: products are exact in float32, and ties are everywhere.
 WHOLE = partial(hnp.arrays, np.float32, elements=st.integers(-2, 2).map(float))
 
@@ -71,6 +74,56 @@ def test_chunks_change_nothing(matrix, queries, k, chunk) -> None:
 
 
 @FEW
+@given(WHOLE((N, Q)), st.sampled_from([(1, 2), (5, 3), (50, 4)]))
+def test_best_rows_of_columns(scores, sizes) -> None:
+    k, block = sizes
+    same(BEST_ROWS(jnp.array(scores), k, block=block), ranked(scores.T, k))
+
+
+@FEW
+@given(
+    WHOLE((N, D)),
+    WHOLE((Q, D)),
+    hnp.arrays(np.bool_, N),
+    st.sampled_from([(1, 100, jnp.float32), (2, 8, jnp.bfloat16), (5, 1, jnp.float32)]),
+)
+def test_blocks_of_rows_lose_no_result(matrix, queries, kept, sizes) -> None:
+    """Blocks of 3 rows, the last of 1; small whole numbers are exact in bfloat16 too."""
+    k, chunk, first_pass = sizes
+    bias = np.where(kept, 0.0, -np.inf).astype(np.float32)
+    found = CANDIDATES(
+        jnp.array(matrix, jnp.float16),
+        jnp.array(queries),
+        k=k,
+        bias=jnp.array(bias),
+        offset=7,
+        chunk=chunk,
+        block=3,
+        first_pass=first_pass,
+    )
+    scores, rows = ranked(queries @ matrix.T + bias, k)
+    same(found.best, (scores, np.where(rows < 0, -1, rows + 7)))
+    # No other block has a row above the k-th best.
+    assert (found.bound <= scores[:, -1]).all()
+
+
+def test_bound_in_bfloat16() -> None:
+    """Rows that are left out exceed neither the bound nor the last candidate, as far as 2^-8."""
+    rng = np.random.default_rng(0)
+    matrix, queries = (rng.normal(size=(n, 16)).astype(np.float32) for n in (5003, 6))
+    found = CANDIDATES(jnp.array(matrix), jnp.array(queries), k=5, first_pass=jnp.bfloat16)
+    exact = queries.astype(float) @ matrix.T.astype(float)
+    last = np.asarray(found.best.scores[:, -1])
+    np.put_along_axis(exact, np.asarray(found.best.rows), -np.inf, axis=1)
+    sizes = np.abs(queries) @ np.abs(matrix.T)
+    allowed = np.maximum(np.asarray(found.bound)[:, None] + 1.01 * 2**-8 * sizes, last[:, None])
+    assert (exact <= allowed).all()
+    # In float32 the bound is the k-th largest maximum of a block: at most the k-th best score.
+    whole = CANDIDATES(jnp.array(matrix), jnp.array(queries), k=5)
+    assert (whole.bound <= whole.best.scores[:, -1] + 1e-5).all()
+
+
+@FEW
 @given(WHOLE((N, D)), WHOLE((Q, D)), hnp.arrays(np.bool_, N))
 def test_bias_excludes_rows(matrix, queries, kept) -> None:
     bias = np.where(kept, 0.0, -np.inf).astype(np.float32)
@@ -99,15 +152,25 @@ def test_parts_merge_to_the_whole(matrix, queries, cut, k) -> None:
     same(merged, ranked(queries @ matrix.T, k))
 
 
-@pytest.mark.parametrize("n", [5, 203, 1000])
+def over_devices(matrix: np.ndarray, mesh: Mesh) -> tuple[jax.Array, jax.Array]:
+    """Rows over eight devices, padded by zeros with a bias of -inf."""
+    short = -len(matrix) % 8
+    bias = np.where(np.arange(len(matrix) + short) < len(matrix), 0, -np.inf).astype(np.float32)
+    padded = np.pad(matrix, ((0, short), (0, 0)))
+    sharded = jax.device_put((padded, bias), NamedSharding(mesh, P("data")))
+    assert len(sharded[0].sharding.device_set) == 8
+    return sharded
+
+
+@pytest.mark.parametrize("n", [5, 203, 1000, 4100])
 @pytest.mark.parametrize("k", [10, 300])
 def test_eight_devices_give_the_results_of_one(mesh: Mesh, n: int, k: int) -> None:
     rng = np.random.default_rng(n)
     matrix = rng.integers(-3, 4, (n, 4)).astype(np.float16)  # exact, with many ties
     queries = jnp.array(rng.integers(-3, 4, (Q, 4)), jnp.float32)
-    sharded, bias = topk.shard_rows(matrix, mesh, "data")
-    assert sharded.dtype == jnp.float32 and len(sharded.sharding.device_set) == 8
-    found = topk.sharded_search(sharded, queries, bias, k=k, mesh=mesh, axis="data", chunk=50)
+    sharded, bias = over_devices(matrix, mesh)
+    found = topk.sharded_search(sharded, queries, bias, k=k, mesh=mesh, axis="data", offset=3).best
+    found = found._replace(rows=jnp.where(found.rows < 0, -1, found.rows - 3))
     alone = topk.search(jnp.array(matrix, jnp.float32), queries, k=k)
     np.testing.assert_array_equal(found.rows, alone.rows)
     np.testing.assert_array_equal(found.scores, alone.scores)
@@ -118,8 +181,10 @@ def test_eight_devices_on_real_numbers(mesh: Mesh) -> None:
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(3001, 48)).astype(np.float32)
     queries = rng.normal(size=(Q, 48)).astype(np.float32)
-    sharded, bias = topk.shard_rows(matrix, mesh, "data")
-    found = topk.sharded_search(sharded, jnp.array(queries), bias, k=20, mesh=mesh, axis="data")
+    sharded, bias = over_devices(matrix, mesh)
+    found = topk.sharded_search(
+        sharded, jnp.array(queries), bias, k=20, mesh=mesh, axis="data"
+    ).best
     alone = topk.search(jnp.array(matrix), jnp.array(queries), k=20)
     np.testing.assert_array_equal(found.rows, alone.rows)
     same(alone, ranked(queries.astype(float) @ matrix.astype(float).T, 20))

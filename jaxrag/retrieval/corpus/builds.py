@@ -115,6 +115,13 @@ class ShardedRows:
             found[where] = self.files[number][offset[where]]
         return found
 
+    def span(self, start: int, stop: int) -> np.ndarray:
+        """A copy of the rows [n width] from ``start`` to before ``stop``."""
+        size = len(self.files[0])
+        numbers = range(start // size, -(-stop // size))
+        parts = [self.files[n][max(start - n * size, 0) : stop - n * size] for n in numbers]
+        return np.concatenate([self.files[0][:0], *parts])
+
 
 def check_rows(rows: Sequence[int] | np.ndarray, count: int, directory: Path) -> np.ndarray:
     """The rows as int64; InputError if one is out of range."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
@@ -18,6 +20,14 @@ from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.device_rows import (
+    AXIS,
+    DeviceRows,
+    Slab,
+    device_budget,
+    fast_type,
+    on_host,
+)
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.matrix import (
     KIND,
@@ -30,18 +40,23 @@ from jaxrag.retrieval.dense.matrix import (
 )
 from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
 from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory
-from jaxrag.types import Ranking
+from jaxrag.types import InputError, Ranking
 
-_BLOCKS = (1, 16, 128)  # how many queries are searched together
+_BLOCKS = (1, 16, 128, 512)  # how many queries are searched together
 _SPARE = 4  # candidates beyond k, to detect rounding at the k-th place
+_SPARE_BFLOAT16 = 60
+_CHUNK = 1 << 24  # scores held at once by an accelerator
 _CANDIDATES = 1 << 14  # most candidates of a query; among more near-ties float32 decides
 
 
 @dataclasses.dataclass(frozen=True)
 class ExactIndex:
-    """A corpus's vectors in float32 on the devices, searched in full.
+    """A corpus's vectors on the devices, or read slab by slab from disk, searched in full.
 
     Scores are computed in float64 from the stored vectors and rounded to float32; see `search`.
+
+    Attributes:
+      first_pass: float type in which all rows are scored, before candidates are scored exactly.
     """
 
     identity: str
@@ -49,11 +64,8 @@ class ExactIndex:
     encoder: TextEncoder
     passages: Passages
     metric: Metric
-    mesh: Mesh
-    device_matrix: Float[Array, "n d"]
-    bias: Float[Array, " n"]
-    longest: float
-    """The largest norm of a passage's vector."""
+    rows: DeviceRows
+    first_pass: Any
 
     @classmethod
     def open(
@@ -64,25 +76,34 @@ class ExactIndex:
         *,
         metric: Metric = "inner_product",
         devices: Sequence[Any] | None = None,
+        memory: int | None = None,
+        first_pass: Any = None,
         verify: bool | None = None,
     ) -> ExactIndex:
-        """Loads the matrix that ``encoder`` made of ``passages`` onto the devices.
+        """Loads the matrix that ``encoder`` made of ``passages`` onto the devices, if it fits.
 
-        Rows are sharded over the JAX ``devices``, by default all of this process.
+        Args:
+          directory: of the matrix.
+          encoder: of its vectors.
+          passages: its corpus.
+          metric: how passages are scored.
+          devices: over which rows are sharded; None: all of this process.
+          memory: most bytes of all devices' memory for vectors; a larger matrix is read from disk
+            at each search. None: see `device_budget`.
+          first_pass: float type of the first pass; None: bfloat16 on accelerators, float32 on CPU.
+            Results do not depend on it.
+          verify: see `open_matrix`.
 
         Raises:
           InputError: an unknown metric; see `open_matrix`.
         """
         check_metric(metric)
         matrix = open_matrix(directory, passages, encoder, verify=verify)
-        mesh = Mesh(np.asarray(devices or jax.local_devices()), ("rows",))
-        held, bias = topk.shard_rows(matrix, mesh, "rows")  # pyright: ignore[reportArgumentType]
-        half_norms = topk.l2_bias(held)
-        longest = float((-2 * half_norms.min()) ** 0.5)
-        if metric == "l2":
-            bias += half_norms
+        mesh = Mesh(np.asarray(devices or jax.local_devices()), (AXIS,))
+        rows = DeviceRows.place(matrix, mesh, distances=metric == "l2", budget=memory)
         identity = canonical({"exact": metric, "matrix": matrix.identity})
-        return cls(identity, matrix, encoder, passages, metric, mesh, held, bias, longest)
+        first_pass = np.dtype(first_pass or fast_type(mesh))
+        return cls(identity, matrix, encoder, passages, metric, rows, first_pass)
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
         """Vectors of queries, float32."""
@@ -95,53 +116,93 @@ class ExactIndex:
     def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
         """The ``k`` best passages of each query (all of them where ``k`` exceeds the corpus).
 
-        The devices find a few more than ``k`` candidates in float32, whose final scores `rank`
-        computes. If the last candidate is so close to the k-th best that float32 might have missed
-        a better one, the query is searched again with more candidates.
+        The devices find a few more than ``k`` candidates, whose final scores `rank` computes. If a
+        passage that is not among them might be better than the k-th best, as far as rounding goes,
+        the query is searched again with more candidates. All queries are searched in one pass over
+        the rows, so that a matrix on disk is read once.
 
         Raises:
           InputError: queries of the wrong shape or not finite, or ``k`` below 1.
         """
         queries = check_queries(vectors, k, self.matrix.dimension)
         k = min(k, len(self.matrix))
-        return self._search(queries, k, min(k + _SPARE, len(self.matrix)))
+        spare = _SPARE if self.first_pass == np.float32 else _SPARE_BFLOAT16
+        return self._search(queries, k, min(k + spare, len(self.matrix)))
 
     def _search(self, queries: Float[np.ndarray, "q d"], k: int, wanted: int) -> list[Ranking]:
-        rankings, most = [], min(_CANDIDATES, len(self.matrix))
-        for start in range(0, len(queries), _BLOCKS[-1]):
-            block = queries[start : start + _BLOCKS[-1]]
-            found = topk.sharded_search(
-                self.device_matrix, _padded(block), self.bias, k=wanted, mesh=self.mesh, axis="rows"
-            )
-            candidates, last = np.asarray(found.rows), np.asarray(found.scores)[:, -1]
-            ranked = rank(self.matrix, block, candidates[: len(block)], metric=self.metric)
-            best = ranked.rankings(k)
-            if wanted < most:
-                sure = self._sure(block, ranked.scores[:, k - 1], last[: len(block)])
-                unsure = np.flatnonzero(~sure)
-                more = self._search(block[unsure], k, min(8 * wanted, most))
-                for at, ranking in zip(unsure, more, strict=True):
-                    best[at] = ranking
-            rankings += best
+        most = min(_CANDIDATES, len(self.matrix))
+        rankings, sure = [], []
+        for block, found in self._candidates(queries, wanted):
+            ranked = rank(self.matrix, block, found.best.rows, metric=self.metric)
+            rankings += ranked.rankings(k)
+            kth, last = ranked.scores[:, k - 1], found.best.scores[:, -1]
+            sure.append(self._sure(block, kth, last, found.bound))
+        unsure = np.flatnonzero(~np.concatenate([np.zeros(0, bool), *sure]))
+        if wanted < most and unsure.size:
+            more = self._search(queries[unsure], k, min(8 * wanted, most))
+            for at, ranking in zip(unsure, more, strict=True):
+                rankings[at] = ranking
         return rankings
+
+    def _candidates(
+        self, queries: Float[np.ndarray, "q d"], wanted: int
+    ) -> Iterator[tuple[Float[np.ndarray, "b d"], topk.Candidates]]:
+        """Blocks of queries with their candidates on the host, found in one pass over the rows."""
+        starts = range(0, len(queries), _BLOCKS[-1])
+        blocks = [queries[start : start + _BLOCKS[-1]] for start in starts]
+        padded = [jnp.asarray(_padded(block)) for block in blocks]
+        found: list[topk.Candidates] = []
+        for slab in self.rows:
+            new = [self._search_slab(slab, block, wanted) for block in padded]
+            pairs = zip(found, new, strict=True)
+            found = [topk.merge_candidates(a, b, k=wanted) for a, b in pairs] if found else new
+            if not self.rows.resident:
+                jax.block_until_ready(found)  # the slab's memory is for the next but one
+        for block, results in zip(blocks, found, strict=True):
+            yield block, jax.tree.map(partial(_first, len(block)), results)
+
+    def _search_slab(
+        self, slab: Slab, queries: Float[Array, "q d"], wanted: int
+    ) -> topk.Candidates:
+        chunk = None if self.first_pass == np.float32 else max(_CHUNK // len(queries), 1)
+        return topk.sharded_search(
+            slab.vectors,
+            queries,
+            slab.bias,
+            k=wanted,
+            mesh=self.rows.mesh,
+            axis=AXIS,
+            offset=slab.first,
+            chunk=chunk,
+            first_pass=self.first_pass,
+        )
 
     def _sure(
         self,
         queries: Float[np.ndarray, "q d"],
         kth: Float[np.ndarray, " q"],
         last: Float[np.ndarray, " q"],
+        bound: Float[np.ndarray, " q"],
     ) -> Bool[np.ndarray, " q"]:
-        """Whether no row that the device left out can reach the k-th best score.
+        """Whether no row that the devices left out can reach the k-th best score.
 
-        ``last`` is the device's score of the last candidate. The error of a float32 sum is at most
-        (d + 2) 2^-24 times the sum of its terms' sizes; twice that is allowed for.
+        ``last`` and ``bound``: the last candidate's score, and the most that another row has in the
+        first pass. The error of a float32 sum is at most (d + 2) 2^-24 times the sum of its terms'
+        sizes; twice that is allowed for. Rounding both factors to bfloat16 adds 2 * 2^-9 + 2^-18.
         """
         norms = np.linalg.norm(queries.astype(np.float64), axis=1)
-        kth, terms = kth.astype(np.float64), norms * self.longest
+        kth, terms = kth.astype(np.float64), norms * self.rows.longest
+        zero = norms == 0
         if self.metric == "l2":  # the device computes <q, p> - |p|^2 / 2
-            kth, terms = (kth + norms**2) / 2, (norms + self.longest) ** 2 / 2
+            kth, terms = (kth + norms**2) / 2, (norms + self.rows.longest) ** 2 / 2
+            zero[:] = False
         error = 2 * 2.0**-24 * (self.matrix.dimension + 2) * terms
-        return (last + error < kth) | (norms == 0)
+        rough = error if self.first_pass == np.float32 else error + (2.0**-8 + 2.0**-18) * terms
+        return ((last + error < kth) & (bound + rough < kth)) | zero
+
+
+def _first(count: int, results: Array) -> np.ndarray:
+    return np.asarray(results)[:count]
 
 
 def _padded(queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "p d"]:
@@ -152,10 +213,19 @@ def _padded(queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "p d"]:
 
 @dataclasses.dataclass(frozen=True)
 class Exact:
-    """Every passage is scored for every query; vectors stay on the devices."""
+    """Every passage is scored for every query.
+
+    Attributes:
+      encoder: of queries and passages.
+      metric: how a passage is scored.
+      memory_gb: most memory of all devices that vectors may take; more vectors are read from disk
+        at each search, with the same results. 0: half of this machine's memory, or 80 % of what is
+        free on accelerators.
+    """
 
     encoder: BiEncoder = BiEncoder()
     metric: Metric = "inner_product"
+    memory_gb: float = 0.0
 
     gives_vectors = True
 
@@ -172,22 +242,43 @@ class Exact:
     def open(self, passages: Passages, cache: Path) -> Retriever:
         """Opens the index, encoding the corpus on first use."""
         directory, encoder = encoded_corpus(self.encoder, passages, cache)
-        return ExactIndex.open(directory, encoder, passages, metric=self.metric)
+        memory = memory_of(self.memory_gb)
+        return ExactIndex.open(directory, encoder, passages, metric=self.metric, memory=memory)
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Encodes the corpus, or one process's part of it."""
         encode_corpus(self.encoder, passages, cache, part)
 
     def footprint(self, passages: Passages) -> Footprint:
-        """Vectors in float16 on disk and in float32 on the devices."""
-        cells = len(passages) * self.encoder.describe().dimension
-        return Footprint(disk=2 * cells, memory=4 * cells)
+        """Vectors in float16 on disk; on the devices within the memory for them."""
+        return exact_footprint(len(passages) * self.encoder.describe().dimension, self.memory_gb)
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are there."""
         encoder = self.encoder.describe()
         directory = index_directory(cache, encoder.identity, passages.identity)
         return IndexStatus(directory, state_of(directory, KIND, verify=False), encoder.dimension)
+
+
+def memory_of(gigabytes: float) -> int | None:
+    """Bytes of a setting of memory; None, the default, for 0.
+
+    Raises:
+      InputError: a negative number.
+    """
+    if not 0 <= gigabytes < float("inf"):
+        raise InputError(f"memory_gb is {gigabytes}; it must be a number of gigabytes from 0 up")
+    return int(gigabytes * 1e9) or None
+
+
+def exact_footprint(cells: int, memory_gb: float) -> Footprint:
+    """What an exact index of ``cells`` stored numbers takes, in float16 on disk."""
+    mesh = Mesh(np.asarray(jax.local_devices()), (AXIS,))
+    budget = memory_of(memory_gb) or device_budget(mesh)
+    sizes = [size * cells for size in ((4, 2) if on_host(mesh) else (2,))]
+    held = next((size for size in sizes if size <= budget), None)
+    note = "" if held else "the vectors exceed the memory for them: each search reads them all"
+    return Footprint(disk=2 * cells, memory=held or budget, note=note)
 
 
 def encoded_corpus(

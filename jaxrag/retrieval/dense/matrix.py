@@ -65,7 +65,10 @@ class Matrix:
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         """A slice of the rows in the stored precision."""
-        return self.stored(range(*rows.indices(len(self))))
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            return self.stored(range(start, stop, step))
+        return self.rows.span(start, max(start, stop))
 
     def stored(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """Vectors of the given rows [n d] in the stored precision, in the given order."""

@@ -1,21 +1,46 @@
 import json
+import math
+import os
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.retrieval.dense.exact import ExactIndex
-from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.retrieval.dense.device_rows import device_budget, fast_type, host_memory
+from jaxrag.retrieval.dense.exact import ExactIndex, exact_footprint, memory_of
+from jaxrag.retrieval.dense.matrix import Matrix, build_matrix
+from jaxrag.retrieval.settings import Footprint
 from jaxrag.types import InputError
 from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, numbered
 
 ONE = jax.devices()[:1]
 
 
-def index(directory, vectors, queries=None, *, metric="inner_product", devices=ONE, **build):
+def index(
+    directory,
+    vectors,
+    queries=None,
+    *,
+    metric="inner_product",
+    devices=ONE,
+    memory=None,
+    first_pass=None,
+    **build,
+):
     passages, encoder = numbered(len(vectors)), VectorEncoder(vectors, queries)
     build_matrix(passages, encoder, directory, **build)
-    return ExactIndex.open(directory, encoder, passages, metric=metric, devices=devices)
+    return ExactIndex.open(
+        directory,
+        encoder,
+        passages,
+        metric=metric,
+        devices=devices,
+        memory=memory,
+        first_pass=first_pass,
+    )
 
 
 def reference(vectors, queries, k, metric):
@@ -64,6 +89,95 @@ def test_many_equal_and_nearly_equal_rows(tmp_path, metric) -> None:
     queries[:, 3] *= 1e-7  # the last bit of that coordinate moves scores by less than an ulp
     exact = index(tmp_path, vectors, metric=metric)
     check(exact.search(queries, 20), vectors, queries, 20, metric)
+
+
+@pytest.mark.parametrize(
+    ("metric", "devices", "first_pass"),
+    [("inner_product", 1, np.float32), ("l2", 8, np.float32), ("inner_product", 8, jnp.bfloat16),
+     ("l2", 1, jnp.bfloat16)],
+)  # fmt: skip
+def test_a_budget_below_the_matrix_changes_nothing(tmp_path, metric, devices, first_pass) -> None:
+    """5 slabs of 640 rows, 40 kB of 160: the same bits, ties and near ties included."""
+    rng = np.random.default_rng(4)
+    vectors = unit(rng.standard_normal((3001, 32), np.float32))
+    vectors[620:660] = vectors[3]  # on both sides of a slab's end
+    queries = unit(vectors[rng.choice(3001, 15)] + 0.1 * rng.standard_normal((15, 32)))
+    queries = np.concatenate([queries.astype(np.float32), vectors[3:4]])
+    whole = index(tmp_path, vectors, metric=metric, shard_rows=1000)
+    assert whole.rows.resident and whole.rows.dtype == "float32"
+    parts = index(
+        tmp_path,
+        vectors,
+        metric=metric,
+        devices=jax.devices()[:devices],
+        memory=3 * 64 * 640,
+        first_pass=first_pass,
+        shard_rows=1000,
+    )
+    slabs = list(parts.rows)
+    assert [slab.first for slab in slabs] == [0, 640, 1280, 1920, 2560]
+    assert slabs[0].vectors.dtype == np.float16 and len(slabs[-1].vectors) == 640
+    assert parts.identity == whole.identity
+    assert parts.search(queries, 10) == whole.search(queries, 10)
+
+
+def test_rows_are_held_as_precisely_as_fits(tmp_path) -> None:
+    vectors = np.eye(10, 4, dtype=np.float32)
+    for memory, dtype, resident in ((160, "float32", True), (159, "float16", True),
+                                    (80, "float16", True), (79, "float16", False)):  # fmt: skip
+        rows = index(tmp_path, vectors, memory=memory).rows
+        assert (rows.dtype, rows.resident) == (dtype, resident)
+    assert index(tmp_path, vectors, memory=1).rows.slab == 1  # never below a row
+
+
+def test_a_failing_read_of_a_slab_is_raised(tmp_path, monkeypatch) -> None:
+    exact = index(tmp_path, np.eye(10, 4, dtype=np.float32), memory=24)
+
+    def fail(self, rows):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Matrix, "__getitem__", fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        exact.search(np.ones((1, 4), np.float32), 2)
+
+
+def test_default_memory() -> None:
+    """Half of this machine's memory; every device's free memory, less a fifth."""
+    assert 0 < host_memory() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert device_budget(mesh_of(*ONE)) == host_memory() // 2
+    fakes = [FakeDevice("gpu", {"bytes_limit": 100, "bytes_in_use": 20}), FakeDevice("gpu", None)]
+    assert device_budget(mesh_of(fakes[0])) == 64
+    assert device_budget(mesh_of(*fakes)) == 128
+    assert fast_type(mesh_of(fakes[0])) == jnp.bfloat16 and fast_type(mesh_of(*ONE)) == jnp.float32
+
+
+class FakeDevice(NamedTuple):
+    platform: str
+    stats: dict | None
+
+    def memory_stats(self):
+        return self.stats
+
+
+def mesh_of(*devices):
+    mesh = np.empty(len(devices), object)
+    mesh[:] = devices
+    return SimpleNamespace(devices=mesh)
+
+
+@pytest.mark.parametrize("memory", [-1.0, math.inf, math.nan])
+def test_invalid_memory_is_refused(memory) -> None:
+    with pytest.raises(InputError, match="memory_gb is"):
+        memory_of(memory)
+    assert memory_of(0) is None and memory_of(1.5) == 1_500_000_000
+
+
+def test_footprint() -> None:
+    """1000 numbers: 2 bytes each on disk, 4 or 2 on the devices, or what is allowed."""
+    assert exact_footprint(1000, 1.0) == Footprint(2000, 4000)
+    assert exact_footprint(1000, 3e-6)[:2] == (2000, 2000)
+    small = exact_footprint(1000, 1e-6)
+    assert small[:2] == (2000, 1000) and "each search reads them all" in small.note
 
 
 def test_ties_come_in_the_order_of_rows(tmp_path) -> None:

@@ -1,0 +1,170 @@
+"""The rows of a matrix on the devices: all at once where they fit a budget, else slab by slab.
+
+A slab is a number of consecutive rows, sharded over the devices. While one is searched, the next is
+read from the memory map and copied, so that a search of a matrix larger than memory takes as long
+as the slower of reading and scoring it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float
+
+from jaxrag.functional import topk
+from jaxrag.retrieval.dense.matrix import Matrix
+
+AXIS = "rows"
+_LARGEST_SLAB = 1 << 30
+_SLABS = 3  # in memory at once: searched, ready, and its copy on the host
+_GB = 10**9
+_HOST_SHARE, _FREE_SHARE = 0.5, 0.8
+
+
+class Slab(NamedTuple):
+    """Consecutive rows on the devices.
+
+    Attributes:
+      first: number of the first row.
+      vectors: the rows, padded to the size of all slabs.
+      bias: added to the scores: -inf for padding and, for distances, -|p|^2 / 2; None: nothing.
+    """
+
+    first: int
+    vectors: Float[Array, "n d"]
+    bias: Float[Array, " n"] | None
+
+
+@dataclasses.dataclass
+class DeviceRows:
+    """Iterates over the slabs of a matrix; a matrix that fits the budget is one slab, kept.
+
+    Attributes:
+      matrix: on disk.
+      mesh: of the devices.
+      distances: whether the biases order rows by distance.
+      dtype: of the rows on the devices.
+      slab: rows of a slab.
+      longest: the largest norm of a row's vector; known once all slabs were seen.
+    """
+
+    matrix: Matrix
+    mesh: Mesh
+    distances: bool
+    dtype: str
+    slab: int
+    longest: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._half_norms: dict[int, np.ndarray] = {}
+        self._held = self._load(0) if self.resident else None
+
+    @classmethod
+    def place(
+        cls, matrix: Matrix, mesh: Mesh, *, distances: bool, budget: int | None = None
+    ) -> DeviceRows:
+        """Holds the matrix on the devices if it takes at most ``budget`` bytes of their memory.
+
+        On CPU it is held in float32, which is fastest, if that fits, else in the stored precision.
+        ``budget`` None: see `device_budget`.
+        """
+        devices = mesh.devices.size
+        budget = device_budget(mesh) if budget is None else budget
+        stored = matrix.manifest.settings["dtype"]
+        everything = -(-len(matrix) // devices) * devices
+        for dtype in ("float32", stored) if on_host(mesh) else (stored,):
+            if everything * matrix.dimension * np.dtype(dtype).itemsize <= budget:
+                return cls(matrix, mesh, distances, dtype, everything)
+        row = matrix.dimension * np.dtype(stored).itemsize
+        rows = min(budget // _SLABS, _LARGEST_SLAB * devices) // row
+        return cls(matrix, mesh, distances, stored, max(rows // devices, 1) * devices)
+
+    @property
+    def resident(self) -> bool:
+        """Whether all rows stay on the devices."""
+        return self.slab >= len(self.matrix)
+
+    def __iter__(self) -> Iterator[Slab]:
+        """The slabs in the order of their rows; the next is loaded in the background.
+
+        Wait for the results of a slab before taking the next, or more slabs will be in memory.
+        """
+        if self._held is not None:
+            yield self._held
+            return
+        with ThreadPoolExecutor(1, "slabs") as loader:
+            coming = loader.submit(self._load, 0)
+            for first in range(0, len(self.matrix), self.slab):
+                slab = coming.result()
+                if first + self.slab < len(self.matrix):
+                    coming = loader.submit(self._load, first + self.slab)
+                yield slab
+                del slab
+
+    def _load(self, first: int) -> Slab:
+        count = min(self.slab, len(self.matrix) - first)
+        vectors = self._sharded(first, count)
+        if first not in self._half_norms:
+            half_norms = np.asarray(topk.l2_bias(vectors))
+            self.longest = max(self.longest, float((-2 * half_norms.min()) ** 0.5))
+            self._half_norms[first] = half_norms if self.distances else half_norms[:0]
+        if count == self.slab and not self.distances:
+            return Slab(first, vectors, None)
+        bias = np.where(np.arange(self.slab) < count, 0.0, -np.inf).astype(np.float32)
+        if self.distances:
+            bias += self._half_norms[first]
+        return Slab(first, vectors, jax.device_put(bias, NamedSharding(self.mesh, P(AXIS))))
+
+    def _sharded(self, first: int, count: int) -> Float[Array, "n d"]:
+        def rows(index: tuple[Any, ...]) -> np.ndarray:
+            start, stop, _ = index[0].indices(self.slab)
+            own = self.matrix[first + min(start, count) : first + min(stop, count)]
+            own = np.asarray(own, self.dtype)
+            missing = stop - start - len(own)
+            return np.pad(own, ((0, missing), (0, 0))) if missing else own
+
+        shape = (self.slab, self.matrix.dimension)
+        return jax.make_array_from_callback(shape, NamedSharding(self.mesh, P(AXIS)), rows)
+
+
+def device_budget(mesh: Mesh) -> int:
+    """Bytes that vectors may take on the devices of a mesh, all together, by default.
+
+    Half of the machine's memory on CPU, whose devices share it; otherwise 80 % of what is free on
+    each device.
+    """
+    if on_host(mesh):
+        return int(_HOST_SHARE * host_memory())
+    free = []
+    for device in mesh.devices.flat:
+        stats = device.memory_stats() or {"bytes_limit": 8 * _GB}
+        free.append(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    return int(_FREE_SHARE * min(free) * len(free))
+
+
+def host_memory() -> int:
+    """Bytes of this machine's memory, or of this process's control group if that is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    group = limit.read_text().strip() if limit.is_file() else "max"
+    return min(machine, int(group)) if group.isdigit() else machine
+
+
+def on_host(mesh: Mesh) -> bool:
+    """Whether the devices are CPUs."""
+    return mesh.devices.flat[0].platform == "cpu"
+
+
+def fast_type(mesh: Mesh) -> Any:
+    """Float type of the first pass of a search: bfloat16 is fast on accelerators, slow on CPU."""
+    return jnp.float32 if on_host(mesh) else jnp.bfloat16
