@@ -6,12 +6,13 @@ was made from, so that a changed file is converted again and an unchanged one ne
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jaxrag.core.hashing import digest, digest_bytes
-from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion, write_questions
+from jaxrag.data.dataset import Dataset, LabelledQuestion, write_questions
 from jaxrag.data.question_kinds import with_task
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
@@ -66,7 +67,8 @@ def keep_present(
     missing = 0
     for question, gold in questions:
         named = [one for one in dict.fromkeys(gold) if one.corpus == corpus]
-        present = tuple(one for one in named if has_passage(passages, one))
+        there = passages.has([one.id for one in named])
+        present = tuple(itertools.compress(named, there))
         missing += len(named) - len(present)
         yield LabelledQuestion(question, present)
     if missing:
@@ -84,12 +86,3 @@ def with_kind(dataset: Dataset, task: str, labels: tuple[str, ...]) -> Dataset:
     questions = tuple(with_task(question, task, labels) for question in dataset.questions)
     identity = digest(" ".join([dataset.identity, task, *labels]))
     return dataset._replace(questions=questions, identity=identity)
-
-
-def has_passage(passages: Passages, gold: GoldPassage) -> bool:
-    """Whether the corpus has the passage."""
-    try:
-        passages.row_of(gold.id)
-    except KeyError:
-        return False
-    return True

@@ -21,7 +21,6 @@ from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.conversion import (
     convert_corpus,
     convert_questions,
-    has_passage,
     keep_present,
     short_hash,
     with_kind,
@@ -172,8 +171,9 @@ def _check_gold_passages(
     labelled: Iterable[LabelledQuestion], passages: Passages, qrels: Path
 ) -> None:
     for question, gold in labelled:
-        unknown = next((one for one in gold if not has_passage(passages, one)), None)
-        if unknown is not None:
+        there = passages.has([one.id for one in gold])
+        if not all(there):
+            unknown = gold[there.index(False)]
             raise InputError(
                 f"{qrels}: field 'passage_ids' of query {question.id!r}: corpus.jsonl beside it"
                 f" has no passage {unknown.id!r}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxrag.core.hashing import digest_file
+from jaxrag.core.hashing import digest_file_once
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.core.packed_files import open_packed
@@ -86,7 +86,8 @@ class Published:
         """
         searched = Path(self.corpus).name if "/" in self.corpus else self.corpus
         source = find_source(Path(self.path), self.split, corpus=searched)
-        key = [_FORMAT, source.form, self.split, *map(digest_file, source.files)]
+        hashes = [digest_file_once(path, Path(cache) / "digests") for path in source.files]
+        key = [_FORMAT, source.form, self.split, *hashes]
         name, passages = self._corpus(source, Path(cache), key)
         key = short_hash(json.dumps([*key, name, passages.identity]))
 
@@ -269,14 +270,14 @@ def _judgements_beside(path: Path, split: str) -> Path:
 
 
 def _beir(folder: Path, split: str, corpus: str) -> Source:
-    judged, queries, corpus = (
+    judged, queries, passages = (
         _beir_file(folder, name) for name in (f"qrels/{split}.tsv", "queries.jsonl", "corpus.jsonl")
     )
     return Source(
         "BEIR's folder",
-        (queries, judged, corpus),
+        (queries, judged, passages),
         lambda: read_beir_queries(queries, read_beir_judgements(judged, corpus=corpus), judged),
-        lambda: read_beir(corpus),
+        lambda: read_beir(passages),
     )
 
 

@@ -1,0 +1,254 @@
+"""`Published`: files in published forms, told by their fields; converted once; refused clearly."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from jaxrag.data import conversion
+from jaxrag.data.folder import Folder
+from jaxrag.data.published import Published, find_source
+from jaxrag.retrieval.corpus.passages import write_passages
+from jaxrag.types import InputError, Passage
+
+SHARED = Path(
+    os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data")
+)
+needs_shared = pytest.mark.skipif(
+    not SHARED.is_dir(), reason=f"no data at {SHARED}; set JAXRAG_SHARED_DATA to its folder"
+)
+
+
+def jsonl(path: Path, *rows) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+FLASHRAG = [
+    {"id": "test_0", "question": "who?", "golden_answers": ["A", "B"]},
+    {"id": "test_1", "question": "which?", "golden_answers": [1], "choices": ["x", "y"]},
+]
+CTX = {"title": "T", "text": "text", "passage_id": "9"}
+DPR = [{"question": "who?", "answers": ["A"], "positive_ctxs": [CTX], "negative_ctxs": []}]
+HOTPOT = [
+    {
+        "_id": "h1",
+        "question": "q",
+        "answer": "yes",
+        "supporting_facts": [["T", 0], ["gone", 0]],
+        "context": [["T", ["text"]], ["U", ["other"]]],
+    }
+]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache with a small corpus called psgs_w100."""
+    passages = [Passage("9", "T", "text"), Passage("10", "U", "other")]
+    write_passages(tmp_path / "cache" / "corpora" / "psgs_w100", passages)
+    return tmp_path / "cache"
+
+
+def forms(tmp_path: Path) -> dict[str, Path]:
+    """A file of each form, under one name that tells nothing."""
+    found = {}
+    for form, text in {
+        "FlashRAG's JSONL": "".join(json.dumps(row) + "\n" for row in FLASHRAG),
+        "KILT's JSONL": '{"id": "k", "input": "who?", "output": [{"answer": "A"}]}\n',
+        "DPR's table": "who?\t['A', 'B']\n",
+        "DPR's training JSON": json.dumps(DPR, indent=2),
+        "HotpotQA's JSON": json.dumps(HOTPOT),
+    }.items():
+        path = tmp_path / form.split()[0] / form.split()[-1] / "data.test"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        found[form] = path
+    return found
+
+
+def test_the_form_is_told_by_the_fields(tmp_path):
+    for form, path in forms(tmp_path).items():
+        assert find_source(path, "test").form == form
+        packed = path.with_name("packed")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        assert find_source(packed, "test").form == form
+
+
+def test_questions_over_a_built_corpus(cache, tmp_path):
+    path = jsonl(tmp_path / "nq" / "test.jsonl", *FLASHRAG)
+    dataset = Published(str(path.parent), corpus="psgs_w100").load(cache)
+    assert dataset.name == "nq"
+    assert [question.answers for question in dataset.questions] == [("A", "B"), ("y",)]
+    assert dataset.gold == {}
+    assert [passage.id for passage in dataset.passages] == ["9", "10"]
+    by_path = Published(str(path), corpus=str(cache / "corpora" / "psgs_w100")).load(cache)
+    assert by_path.questions == dataset.questions
+
+
+def test_gold_passages_are_those_of_the_corpus(cache, tmp_path, caplog):
+    caplog.set_level("INFO", "jaxrag")
+    path = tmp_path / "biencoder-nq-dev.json"
+    path.write_text(json.dumps([*DPR, {**DPR[0], "positive_ctxs": [{**CTX, "passage_id": "77"}]}]))
+    searched = Published(str(path), split="dev", corpus="psgs_w100").load(cache)
+    assert searched.gold == {"dev_0": ("9",)}
+    assert "dropped 1 gold passages" in caplog.text
+    own = Published(str(path), split="dev").load(cache)
+    assert own.gold == {"dev_0": ("9",), "dev_1": ("77",)}
+    assert [passage.id for passage in own.passages] == ["9", "77"]
+    assert own.identity != searched.identity
+
+
+def test_supporting_titles_are_gold_of_a_corpus_of_titles(tmp_path):
+    cache = tmp_path / "cache"
+    write_passages(cache / "corpora" / "hotpotqa_abstracts", [Passage("T", "T", "text")])
+    path = tmp_path / "hotpot_dev_distractor_v1.json"
+    path.write_text(json.dumps(HOTPOT))
+    found = Published(str(tmp_path), split="dev", corpus="hotpotqa_abstracts").load(cache)
+    assert found.gold == {"h1": ("T",)}  # "gone" is not in the corpus
+    own = Published(str(path), split="dev").load(cache)
+    assert [passage.title for passage in own.passages] == ["T", "U"]
+    assert own.gold == {"h1": (own.passages[0].id,)}
+
+
+def beir(folder: Path) -> Path:
+    jsonl(
+        folder / "corpus.jsonl",
+        {"_id": "d1", "title": "", "text": "one"},
+        {"_id": "d2", "title": "Two", "text": ""},
+    )
+    jsonl(folder / "queries.jsonl", {"_id": "q1", "text": "which?"}, {"_id": "q2", "text": "?"})
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq1\td1\t0\nq1\td2\t2\nq1\tlost\t1\n"
+    )
+    return folder
+
+
+def test_a_folder_of_beir_with_grades(tmp_path):
+    dataset = Published(str(beir(tmp_path / "nfcorpus"))).load(tmp_path / "cache")
+    assert [(one.id, one.text, one.answers) for one in dataset.questions] == [("q1", "which?", ())]
+    assert [passage.id for passage in dataset.passages] == ["d1", "d2"]
+    assert dataset.gold == {"q1": ("d2",)}
+    assert dataset.grades == {"q1": {"d1": 0, "d2": 2}}
+
+
+def test_trec_queries_with_judgements_beside(tmp_path):
+    cache = tmp_path / "cache"
+    write_passages(cache / "corpora" / "msmarco", [Passage("7", "", "seven")])
+    (tmp_path / "queries.dev.tsv").write_text('q1\twhat "is" it\nq2\tother\n')
+    (tmp_path / "qrels.dev.tsv").write_text("q1\t0\t7\t1\n")
+    dataset = Published(str(tmp_path), split="dev", corpus="msmarco").load(cache)
+    assert [(one.id, one.text) for one in dataset.questions] == [("q1", 'what "is" it')]
+    assert dataset.gold == {"q1": ("7",)}
+
+
+def test_converts_once_and_again_when_the_file_changes(cache, tmp_path, monkeypatch):
+    path = jsonl(tmp_path / "test.jsonl", *FLASHRAG)
+    settings = Published(str(path), corpus="psgs_w100")
+    first = settings.load(cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "write_questions", None)
+        assert settings.load(cache).identity == first.identity
+    jsonl(path, FLASHRAG[0])
+    assert len(settings.load(cache).questions) == 1
+
+
+def test_task_and_labels(cache, tmp_path):
+    rows = [{"id": "1", "question": "?", "golden_answers": ["maybe"]}]
+    path = jsonl(tmp_path / "test.jsonl", *rows)
+    dataset = Published(
+        str(path), corpus="psgs_w100", task="labels", labels=("yes", "no", "maybe")
+    ).load(cache)
+    assert dataset.questions[0].choices == ("yes", "no", "maybe")
+    with pytest.raises(InputError, match=r"data\.task is 'other'"):
+        Published(str(path), task="other")
+
+
+REFUSED = {
+    "unknown fields": ({"test.jsonl": '{"a": 1}'}, r"test.jsonl: in no known form. .* has a; for "
+        r"FlashRAG's JSONL lacks id, question, golden_answers; KILT's JSONL lacks id, input"),
+    "unknown list": ({"test.json": '[{"question": "q"}]'}, "element has question; for DPR's "
+        "training JSON lacks answers, positive_ctxs; HotpotQA's"),
+    "own form": ({"test.jsonl": '{"id": "1", "question": "q", "answers": ["a"]}'}, "own form"),
+    "beir file": ({"test.jsonl": '{"_id": "1", "text": "q"}'}, "a file of BEIR .* name the folder"),
+    "columns": ({"test.tsv": "a\tb\tc\n"}, r"first line has 3 columns between tabs \(a \| b"),
+    "empty": ({"test.csv": " \n"}, "test.csv: the file is empty"),
+    "no split": ({"dev.jsonl": "{}"}, "no file of the split 'test' .* it has dev.jsonl"),
+    "nothing": ({}, "it has nothing"),
+    "several": ({"test.jsonl": "{}", "nq-test.qa.csv": ""}, r"several files .* \(nq-test.qa.csv"),
+    "no judgements": ({"queries.test.tsv": "1\tq\n"}, "its judgements are needed beside it, as "
+        "qrels.test.tsv .*; found: none"),
+    "a mixture": (
+        {"test.jsonl": json.dumps(FLASHRAG[0]) + '\n{"id": "k", "input": "q", "output": []}\n'},
+        "test.jsonl, line 2: field 'question' is missing; the line has id, input, output",
+    ),
+    "an id twice": (
+        {"test.jsonl": 2 * (json.dumps(FLASHRAG[0]) + "\n")},
+        "test.jsonl: question 2 has the id 'test_0' of an earlier one",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_other_files_are_refused(cache, tmp_path, case):
+    files, expected = REFUSED[case]
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    with pytest.raises(InputError, match=expected):
+        Published(str(folder), corpus="psgs_w100").load(cache)
+
+
+def test_what_brings_no_passages_needs_a_corpus(cache, tmp_path):
+    path = jsonl(tmp_path / "test.jsonl", *FLASHRAG)
+    with pytest.raises(InputError, match=r"brings no passages: name the corpus"):
+        Published(str(path)).load(cache)
+    with pytest.raises(InputError, match="the corpus wiki18_100w is not built"):
+        Published(str(path), corpus="wiki18_100w").load(cache)
+    with pytest.raises(InputError, match="nowhere: no such file or folder"):
+        Published(str(tmp_path / "nowhere")).load(cache)
+
+
+def test_a_folder_of_beir_without_the_split(tmp_path):
+    folder = beir(tmp_path / "nfcorpus")
+    with pytest.raises(InputError, match=r"needs qrels/dev.tsv; its qrels/ has test.tsv"):
+        Published(str(folder), split="dev").load(tmp_path / "cache")
+
+
+@needs_shared
+def test_real_questions_are_the_same_in_every_form(tmp_path):
+    """SQuAD's and HotpotQA's questions written in FlashRAG's, BEIR's and DPR's forms."""
+    for name in ("hotpotqa", "popqa"):
+        real = Folder(str(SHARED / name)).load(tmp_path / "cache")
+        questions = real.questions[:300]
+        jsonl(
+            tmp_path / name / "flashrag" / "test.jsonl",
+            *(
+                {"id": one.id, "question": one.text, "golden_answers": one.answers}
+                for one in questions
+            ),
+        )
+        folder = tmp_path / name / "beir"
+        jsonl(
+            folder / "corpus.jsonl",
+            *({"_id": one.id, "title": one.title, "text": one.text} for one in real.passages),
+        )
+        jsonl(folder / "queries.jsonl", *({"_id": one.id, "text": one.text} for one in questions))
+        judged = [f"{q.id}\t{p}\t1\n" for q in questions for p in real.gold.get(q.id, ())]
+        (folder / "qrels").mkdir()
+        (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+        corpus = str(real.passages.directory)
+        found = Published(str(tmp_path / name / "flashrag"), corpus=corpus).load(tmp_path / "cache")
+        assert [(q.id, q.text) for q in found.questions] == [(q.id, q.text) for q in questions]
+        assert [q.answers for q in found.questions] == [
+            tuple(dict.fromkeys(q.answers)) for q in questions
+        ]
+        retrieved = Published(str(folder)).load(tmp_path / "cache")
+        assert retrieved.gold == {q.id: real.gold[q.id] for q in questions if q.id in real.gold}
+        assert retrieved.passages.identity == real.passages.identity
