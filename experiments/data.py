@@ -34,7 +34,7 @@ from rich.table import Table
 from experiments.configuration import script
 from jaxrag.data.benchmark import gold_of, set_directory
 from jaxrag.data.builder import OWN, BenchmarkBuilder
-from jaxrag.data.building import BuiltSet, build_set, published_files
+from jaxrag.data.building import BuiltSet, build_set, has_files, published_files
 from jaxrag.data.corpora import CORPORA, Corpus, Subset, build_corpus, corpus_directory, open_corpus
 from jaxrag.data.downloads import Downloads
 from jaxrag.data.sets import SETS
@@ -68,11 +68,24 @@ def main(argv: Sequence[str]) -> int:
             console.print(table)
         return 0
     for name in names:
-        if name in SETS:
-            _build_set(name, values, workdir, console)
-        else:
-            _build_corpus(CORPORA[name], values, workdir, console)
+        _build(name, values, workdir, console)
     return 0
+
+
+def _build(name: str, values: flags.FlagValues, workdir: Path, console: Console) -> None:
+    """Builds a set or a corpus; of a name that both have, what the source has."""
+    part = bool(values.first or values.gold_of or values.others)
+    as_set, as_corpus = name in SETS and not (part and name in CORPORA), name in CORPORA
+    if as_set and as_corpus and not has_files(SETS[name], _downloads(name, values, workdir)):
+        as_set = False
+    elif as_set and as_corpus and values.source:
+        as_corpus = None not in _corpus_files(name, values, workdir).values()
+    if as_set:
+        if part:
+            raise InputError(f"--first, --gold_of and --others are of corpora; {name} is a set")
+        _build_set(name, values, workdir, console)
+    if as_corpus:
+        _build_corpus(CORPORA[name], values, workdir, console)
 
 
 def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
@@ -113,8 +126,6 @@ def _downloads(name: str, values: flags.FlagValues, workdir: Path, **known: Mapp
 
 
 def _build_set(name: str, values: flags.FlagValues, workdir: Path, console: Console) -> None:
-    if values.first or values.gold_of or values.others:
-        raise InputError(f"--first, --gold_of and --others are of corpora; {name} is a set")
     published = SETS[name]
     for line in _needs(published, workdir):
         print(line)
@@ -166,21 +177,21 @@ def _build_corpus(
     directory = corpus_directory(corpus.name, workdir, subset)
     started = time.monotonic()
     if not is_complete(directory):
-        files = _corpus_files(corpus, _downloads(corpus.name, values, workdir))
+        found = _corpus_files(corpus.name, values, workdir)
+        files = {name: path for name, path in found.items() if path}
+        if missing := [f"{one} ({corpus.files[one]})" for one in found if one not in files]:
+            raise InputError(
+                f"{values.source} and its folders lack, plain or packed: {', '.join(missing)}"
+            )
         build_corpus(corpus.name, workdir, files, any_size=values.any_size, subset=subset)
     console.print(_corpus_table(workdir, directory.name, time.monotonic() - started))
 
 
-def _corpus_files(corpus: Corpus, downloads: Downloads) -> dict[str, Path]:
-    found = {
-        name: downloads.get(name, address, members=False) for name, address in corpus.files.items()
-    }
-    missing = [f"{name} ({corpus.files[name]})" for name, path in found.items() if path is None]
-    if missing:
-        raise InputError(
-            f"{downloads.source} and its folders lack, plain or packed: {', '.join(missing)}"
-        )
-    return {name: path for name, path in found.items() if path is not None}
+def _corpus_files(name: str, values: flags.FlagValues, workdir: Path) -> dict[str, Path | None]:
+    """Paths of a corpus's files; None for those that the source lacks."""
+    downloads = _downloads(name, values, workdir)
+    files = CORPORA[name].files
+    return {one: downloads.get(one, address, members=False) for one, address in files.items()}
 
 
 def _subset(corpus: str, values: flags.FlagValues, workdir: Path) -> Subset | None:

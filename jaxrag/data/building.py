@@ -123,16 +123,30 @@ def published_files(
     Raises:
       InputError: the user's directory has the files of no split, or a download fails.
     """
-    names = list(published.addresses())
+    chosen = choose_files(published, _paths(published, downloads, optional=optional))
+    if not chosen:
+        raise missing_files(published, downloads.source)
+    return chosen
+
+
+def has_files(published: type[BenchmarkBuilder], downloads: Downloads) -> bool:
+    """Whether the user's directory has the files of a split; True where files are downloaded."""
+    if downloads.source is None:
+        return True
+    return bool(choose_files(published, _paths(published, downloads, optional=False)))
+
+
+def _paths(
+    published: type[BenchmarkBuilder], downloads: Downloads, *, optional: bool
+) -> dict[str, Path]:
+    addresses = published.addresses()
+    names = list(addresses)
     if downloads.source is None:
         wanted = [name for s in published.SPLITS for name in published.downloadable(s)]
         extra = [name for s in published.SPLITS for name in published.OPTIONAL.get(s, ())]
         names = list(dict.fromkeys([*wanted, *(extra if optional else [])]))
-    found = {name: downloads.get(name, published.addresses()[name]) for name in names}
-    chosen = choose_files(published, {name: path for name, path in found.items() if path})
-    if not chosen:
-        raise missing_files(published, downloads.source)
-    return chosen
+    found = {name: downloads.get(name, addresses[name]) for name in names}
+    return {name: path for name, path in found.items() if path}
 
 
 def build_set(

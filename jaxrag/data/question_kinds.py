@@ -125,10 +125,12 @@ def gold_option(question: Question) -> int:
       InputError: no option is a gold answer, or the question is open.
     """
     texts = option_texts(question)
-    gold = {answer.strip().lower() for answer in question.answers}
-    for index, text in enumerate(texts):
-        if text.strip().lower() in gold:
-            return index
+    # as written first, since choices may differ in case only, such as the genotypes Tt and tt
+    for form in (str.strip, lambda text: text.strip().lower()):
+        gold = set(map(form, question.answers))
+        for index, text in enumerate(texts):
+            if form(text) in gold:
+                return index
     raise InputError(
         f"Question {question.id}: none of its options {list(texts)} is the gold answer "
         f"{list(question.answers)}; the gold answer of a closed question must be the full text of "

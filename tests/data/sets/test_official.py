@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
+from etils import epath
 
+from jaxrag.core.packed_files import open_packed
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.building import build_set, published_files
+from jaxrag.data.dataset import GoldPassage
 from jaxrag.data.downloads import Downloads
+from jaxrag.data.question_kinds import gold_option
 from jaxrag.data.set_row import SetRow
 from jaxrag.data.sets import SETS
 from jaxrag.types import Passage, Question
@@ -78,7 +83,6 @@ def unpacked(case: Case, tmp_path: Path) -> Path:
 
 def row_of(stored) -> SetRow:
     """A row as TFDS reads it."""
-    from jaxrag.data.dataset import GoldPassage
 
     def texts(values):
         return tuple(value.decode() for value in values)
@@ -101,3 +105,79 @@ def row_of(stored) -> SetRow:
         tuple(GoldPassage(*one) for one in gold),
         tuple(Passage(*one) for one in zip(*parts, strict=True)),
     )
+
+
+def test_the_right_one_of_choices_that_differ_in_case():
+    """The genotypes of the second question: the answer is "TT", the third choice."""
+    first, second = (row.question for row in CASES["arc_challenge"].rows["test"])
+    assert (gold_option(first), gold_option(second)) == (2, 2)
+
+
+def examples(name: str, path: Path, tmp_path: Path, config: str | None = None):
+    """The rows that TFDS's own builder reads from a file."""
+    importlib.import_module("tensorflow_datasets.question_answering")
+    builder = tfds.builder_cls(name)(data_dir=tmp_path / "tfds", config=config)
+    files = [path] if name == "trivia_qa" else path
+    extra = (None, None) if name == "trivia_qa" else ()
+    return [example for _, example in builder._generate_examples(files, *extra)]
+
+
+def unique(answers):
+    return tuple(dict.fromkeys(answers))
+
+
+# TFDS's name and configuration, a split, its file, and a row's comparable part in both forms
+TFDS = {
+    "boolq": (
+        ("bool_q", None, "dev", "boolq/dev.jsonl"),
+        lambda e: (e["question"], "yes" if e["answer"] else "no", e["title"], e["passage"]),
+        lambda r: (r.question.text, *r.question.answers, r.contexts[0].title, r.contexts[0].text),
+    ),
+    "nq": (
+        ("natural_questions_open", None, "test", "NQ-open.dev.jsonl"),
+        lambda e: (e["question"], unique(e["answer"])),
+        lambda r: (r.question.text, r.question.answers),
+    ),
+    "triviaqa": (
+        ("trivia_qa", "unfiltered.nocontext", "test", "unfiltered-web-dev.json"),
+        lambda e: (e["question_id"], e["question"], unique(e["answer"]["aliases"])),
+        lambda r: (r.question.id, r.question.text, r.question.answers),
+    ),
+    "webq": (
+        ("web_questions", None, "train", "webquestions.examples.train.json"),
+        lambda e: (e["question"], unique(e["answers"])),
+        lambda r: (r.question.text, r.question.answers),
+    ),
+    "squad": (
+        ("squad", "v1.1", "dev", "dev-v1.1.json"),
+        lambda e: (e["id"], e["question"], e["context"], unique(e["answers"]["text"])),
+        lambda r: (r.question.id, r.question.text, r.contexts[0].text, r.question.answers),
+    ),
+    "arc_challenge": (
+        ("ai2_arc", "ARC-Challenge", "test", "ARC-Challenge-Test.jsonl"),
+        lambda e: (
+            e["id"],
+            e["question"],
+            tuple(e["choices"]["text"]),
+            "ABCDE".index(e["answerKey"]),
+        ),
+        lambda r: (r.question.id, r.question.text, r.question.choices, gold_option(r.question)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TFDS)
+def test_rows_are_those_of_the_builder_of_tfds(tmp_path, name):
+    """TFDS's own builder reads the same questions, answers, choices and paragraphs."""
+    (builder, config, split, file), theirs, ours = TFDS[name]
+    case = CASES[name]
+    write(case, tmp_path / "source")
+    path = files_of(case, tmp_path)[split].get(file)
+    if path is None:  # another form of the split is preferred
+        (path,) = (tmp_path / "source").rglob(f"*{file}") or [None]
+    plain = tmp_path / Path(file).name
+    with open_packed(path) as stream:
+        plain.write_bytes(stream.read())
+    wanted = [theirs(one) for one in examples(builder, epath.Path(plain), tmp_path, config)]
+    rows = SETS[name].rows({file: plain}, split)
+    assert [ours(row) for row in rows] == wanted and wanted

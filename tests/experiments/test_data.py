@@ -1,0 +1,159 @@
+"""The command that builds published sets and corpora, and lists them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import pytest
+
+from experiments import data
+from experiments.configuration import script
+from jaxrag.data.benchmark import Benchmark
+from jaxrag.data.corpora import CORPORA, open_corpus
+from jaxrag.data.sets import SETS
+from jaxrag.types import InputError
+from tests.data.sets.published import CASES, write
+
+WIKI = [{"id": n, "contents": f'"Title {n}"\ntext "{n}" of a café'} for n in range(20)]
+
+
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    """Runs the command with the workdir "cache" and the files in "source"."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "150")
+
+    def call(*arguments: str) -> str:
+        assert data.main(["data", *arguments, "--workdir=cache"]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_builds_a_set_and_prints_its_table(run, tmp_path):
+    write(CASES["nq"], tmp_path / "source")
+    out = run("nq", "--source", "source", "--any_size")
+    rows = {
+        line.split("│")[1].strip(): line.split("│")[2:] for line in out.splitlines() if "│" in line
+    }
+    # three questions, one with three answers of which two are equal, one with one, one with two
+    assert [cell.strip() for cell in rows["train"]][:6] == [
+        "3",
+        "79,168 (differs)",
+        "2 (psgs_w100)",
+        "0",
+        "2.00",
+        "0",
+    ]
+    assert "train/test: 3 questions in both" in out
+    assert "psgs_w100 (not built): 21,015,324 passages" in out
+    assert "CC BY-SA 3.0" in out
+    again = run("--source=source", "nq", "--any_size")
+    assert again.splitlines()[-8:] == out.splitlines()[-8:]
+
+
+def test_another_size_is_an_error(run, tmp_path):
+    write(CASES["boolq"], tmp_path / "source")
+    with pytest.raises(InputError, match="has 3 questions, but the published split has 9,427"):
+        run("boolq", "--source=source")
+
+
+def test_contexts_are_built_with_their_set(run, tmp_path):
+    write(CASES["squad"], tmp_path / "source")
+    out = run("squad-contexts", "--source=source", "--any_size")
+    assert "squad-contexts" in out and "cache/corpora/squad-contexts" in out
+    assert len(Benchmark("squad", corpus="contexts").load(tmp_path / "cache").passages) == 1
+
+
+def test_builds_corpora_and_parts_of_them(run, tmp_path):
+    (tmp_path / "source").mkdir()
+    text = "".join(f"{json.dumps(row)}\n" for row in WIKI)
+    (tmp_path / "source" / "wiki18_100w.jsonl").write_text(text)
+    with pytest.raises(InputError, match="20 passages, the published corpus 21,015,324"):
+        run("wiki18_100w", "--source=source")
+    out = run("wiki18_100w", "--source=source", "--any_size")
+    assert "20" in out and "licence" in out
+    assert len(open_corpus("wiki18_100w", tmp_path / "cache")) == 20
+    run("wiki18_100w", "--source=source", "--first=7")
+    assert len(open_corpus("wiki18_100w-first7", tmp_path / "cache")) == 7
+    run("wiki18_100w", "--source=source", "--others=5", "--seed=1", "--any_size")
+    assert len(open_corpus("wiki18_100w-5seed1", tmp_path / "cache")) == 5
+
+
+def test_a_part_with_the_gold_passages_of_a_set(run, tmp_path):
+    """nq's gold passages are 9 and 7 of psgs_w100; two others are drawn."""
+    write(CASES["nq"], tmp_path / "source")
+    run("nq", "--source=source", "--any_size")
+    rows = "".join(f"{n}\ttext {n}\tTitle\n" for n in range(20))
+    (tmp_path / "source" / "psgs_w100.tsv").write_text(f"id\ttext\ttitle\n{rows}")
+    run("psgs_w100", "--source=source", "--gold_of=nq", "--others=2", "--any_size")
+    part = open_corpus("psgs_w100-nq+2", tmp_path / "cache")
+    assert len(part) == 4 and {"7", "9"} <= {passage.id for passage in part}
+    found = Benchmark("nq", split="train", corpus="psgs_w100-nq+2").load(tmp_path / "cache")
+    assert found.gold == {"train_0": ("9",), "train_1": ("7",)}
+
+
+def test_lists_all_with_their_state(run, tmp_path):
+    write(CASES["nq FlashRAG"], tmp_path / "source")
+    run("nq", "--source=source", "--any_size")
+    out = run("--list")
+    for name in (*SETS, *CORPORA):
+        assert f"│ {name} " in out
+    words = " ".join(
+        line.rpartition("│")[0].rpartition("│")[2].strip() for line in out.splitlines()
+    )
+    assert "built: test 2 (sizes differ), without train, dev, train_dev" in " ".join(words.split())
+    assert words.count("not built") == len(SETS) + len(CORPORA) - 1
+
+
+BAD = {
+    "unknown": (["nqq"], "'nqq' is neither a set nor a corpus.*Nearest: nq"),
+    "nothing": ([], "name a set or a corpus"),
+    "unknown flag": (["nq", "--sorce=x"], "sorce"),
+    "no source": (["nq", "--source=none"], "--source is none, which is not a directory"),
+    "empty source": (["nq", "--source=source"], r"test: nq-test\.qa\.csv \(https://"),
+    "empty source of a corpus": (["psgs_w100", "--source=source"], r"lack.*w100\.tsv\.gz \("),
+    "part of a set": (["nq", "--first=5"], "--first, --gold_of and --others are of corpora"),
+    "gold of an unbuilt set": (["psgs_w100", "--gold_of=nq"], "the set nq is not built"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(run, tmp_path, name):
+    (tmp_path / "source").mkdir()
+    arguments, message = BAD[name]
+    with pytest.raises(InputError, match=message):
+        run(*arguments)
+
+
+def test_a_name_of_a_set_and_a_corpus_builds_what_is_there(run, tmp_path):
+    """msmarco is both: the collection alone, the queries alone, then both."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "collection.tsv").write_text("0\ta passage\n1\tanother\n")
+    out = run("msmarco", "--source=source", "--any_size")
+    assert "corpora/msmarco" in out and "sets/msmarco" not in out
+    (source / "collection.tsv").unlink()
+    (source / "queries.dev.small.tsv").write_text("7\twhat is it\n")
+    (source / "qrels.dev.small.tsv").write_text("7\t0\t1\t1\n")
+    out = run("msmarco", "--source=source", "--any_size")
+    assert "corpora/msmarco" not in out and "sets/msmarco" in out
+    assert Benchmark("msmarco", split="dev").load(tmp_path / "cache").gold == {"7": ("1",)}
+
+
+def test_help_and_exit_code(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        for arguments, code in ((["--help"], 0), (["nqq"], 2)):
+            monkeypatch.setattr(sys, "argv", ["data", *arguments])
+            with pytest.raises(SystemExit) as stop:
+                script(data.main)
+            assert stop.value.code == code
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    printed = capsys.readouterr()
+    assert "--any_size" in printed.out
+    assert printed.err.startswith("error: 'nqq' is neither")
