@@ -13,7 +13,6 @@ from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.building import build_set, published_files
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.downloads import Downloads
-from jaxrag.data.folder import Folder
 from jaxrag.data.question_kinds import gold_option
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.passages import write_passages
@@ -31,21 +30,23 @@ def read(name: str) -> list[dict]:
     return [json.loads(line) for line in text.split("\n", 400)[:400]]
 
 
-def passages_of(name: str, cache: Path) -> dict[str, Passage]:
+def passages_of(name: str) -> dict[str, Passage]:
     """The first gold passage of each question."""
-    data = Folder(str(SHARED / name)).load(cache)
-    return {query: data.passages.find(ids[:1])[0] for query, ids in data.gold.items()}
+    lines = (SHARED / name / "corpus.jsonl").read_text("utf-8").splitlines()
+    corpus = {row["id"]: Passage(**row) for row in map(json.loads, lines)}
+    lines = (SHARED / name / "qrels.jsonl").read_text("utf-8").splitlines()
+    return {row["query_id"]: corpus[row["passage_ids"][0]] for row in map(json.loads, lines)}
 
 
-def table(name: str, _: Path) -> dict[str, bytes]:
+def table(name: str) -> dict[str, bytes]:
     """DPR's table."""
     file = {"nq": "nq-test.qa.csv", "triviaqa": "trivia-test.qa.csv"}.get(name)
     rows = [(row["question"], row["answers"]) for row in read(name)]
     return {file or "webquestions-test.qa.csv": dpr_table(*rows)}
 
 
-def boolq(name: str, cache: Path) -> dict[str, bytes]:
-    gold = passages_of(name, cache)
+def boolq(name: str) -> dict[str, bytes]:
+    gold = passages_of(name)
     rows = [
         {
             "question": row["question"],
@@ -58,8 +59,8 @@ def boolq(name: str, cache: Path) -> dict[str, bytes]:
     return {"boolq/dev.jsonl": jsonl(*rows)}
 
 
-def squad(name: str, cache: Path) -> dict[str, bytes]:
-    gold = passages_of(name, cache)
+def squad(name: str) -> dict[str, bytes]:
+    gold = passages_of(name)
     articles = [
         {
             "title": gold[row["id"]].title.replace(" ", "_"),
@@ -81,7 +82,7 @@ def squad(name: str, cache: Path) -> dict[str, bytes]:
     return {"dev-v1.1.json": json.dumps({"data": articles, "version": "1.1"}).encode()}
 
 
-def arc(name: str, _: Path) -> dict[str, bytes]:
+def arc(name: str) -> dict[str, bytes]:
     rows = []
     for number, row in enumerate(read(name)):
         labels = "ABCDE" if number % 10 else "12345"
@@ -94,7 +95,7 @@ def arc(name: str, _: Path) -> dict[str, bytes]:
     return {"ARC-Challenge-Test.jsonl": jsonl(*rows)}
 
 
-WRITERS: dict[str, tuple[str, Callable[[str, Path], dict[str, bytes]]]] = {
+WRITERS: dict[str, tuple[str, Callable[[str], dict[str, bytes]]]] = {
     "nq": ("nq", table),
     "triviaqa": ("triviaqa", table),
     "webquestions": ("webq", table),
@@ -108,7 +109,7 @@ WRITERS: dict[str, tuple[str, Callable[[str, Path], dict[str, bytes]]]] = {
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is not there")
 def test_real_questions(tmp_path, folder):
     name, writer = WRITERS[folder]
-    for file, content in writer(folder, tmp_path / "cache").items():
+    for file, content in writer(folder).items():
         path = tmp_path / "source" / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -125,7 +126,7 @@ def test_real_questions(tmp_path, folder):
             "ABCDE".index(row["label"]) for row in rows
         ]
     if name in ("boolq", "squad"):
-        gold = passages_of(folder, tmp_path / "cache")
+        gold = passages_of(folder)
         wanted = [(gold[row["id"]].title, gold[row["id"]].text) for row in rows]
         ids = [found.gold[q.id][0] for q in found.questions]
         assert [(p.title, p.text) for p in found.passages.find(ids)] == wanted
