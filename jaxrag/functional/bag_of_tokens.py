@@ -156,8 +156,12 @@ def sharded_block_bounds(
 
 
 @partial(jax.jit, static_argnames="wanted")
-def select(blocks: Blocks, *, wanted: int) -> Selected:
-    """The ``wanted`` blocks with the best bounds of each query, best first."""
+def select(*parts: Blocks, wanted: int) -> Selected:
+    """The ``wanted`` blocks with the best bounds of each query, best first.
+
+    Blocks are counted over all ``parts``.
+    """
+    blocks = Blocks(*(jnp.concatenate(x) for x in zip(*parts, strict=True)))
     return _unpack(*_select(blocks, wanted))
 
 

@@ -7,25 +7,27 @@ best bounds are scored, until no other block's bound reaches the k-th best score
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Float, Int, UInt8
 
 from jaxrag.functional import bag_of_tokens as kernel
-from jaxrag.functional.bag_of_tokens import BLOCK, LEVELS, Blocks, Part, Selected
+from jaxrag.functional.bag_of_tokens import BLOCK, LEVELS, Part, Selected
 from jaxrag.retrieval.retriever import check_queries
 from jaxrag.retrieval.sidr.token_tiles import BestPassages, TokenFile, every_score
 from jaxrag.types import InputError, Ranking
 
 _SIZES = (1, 32, 64)  # queries of a table
 _ALONE = 4  # up to so many queries are searched one by one
+_FILES = 8  # most files whose blocks are kept at once by a thread
 _MOST = 1 << 13  # most blocks of a query; with more ties every passage is scored
 _ABOVE = 1 + 2.0**-40  # more than the rounding of bounds and scores in float64
 _TINY = 1e-30  # queries with smaller weights are out of float32's range
@@ -70,14 +72,13 @@ class TokenSearch:
 
     def _search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
         largest = queries.max(axis=1).astype(np.float64)
-        blocks = self._bounds(_table(queries, largest))
         padded = np.pad(queries, ((0, 0), (0, 1)))
         found: dict[int, Ranking] = {}
         left = np.flatnonzero(largest >= _TINY)
         wanted = k + k // 2 + 16
         while left.size and wanted <= max(_MOST, 2 * k):
-            selected = self._select(blocks, wanted + 1)
-            selected = jax.tree.map(lambda x: np.asarray(x)[left], selected)  # noqa: B023
+            selected = self._best_blocks(_table(queries[left], largest[left]), wanted + 1)
+            selected = Selected(*(np.asarray(x)[: left.size] for x in selected))
             levels = (largest[left] / LEVELS * _ABOVE)[:, None]
             rankings, sure = self._resolve(padded[left], selected, levels, k)
             found |= {int(left[i]): rankings[i] for i in np.flatnonzero(sure)}
@@ -85,17 +86,24 @@ class TokenSearch:
             wanted *= 8
         return [found.get(i) or self._search_all(padded[i], k) for i in range(len(queries))]
 
-    def _bounds(self, table: UInt8[Any, "65536 ..."]) -> Blocks:
+    def _best_blocks(self, table: UInt8[Any, "65536 ..."], wanted: int) -> Selected:
+        """The ``wanted`` best blocks of each column of the table."""
         if not self.mapped:
-            return kernel.sharded_block_bounds(self.parts[0], table, mesh=self.mesh, axis="rows")
+            blocks = kernel.sharded_block_bounds(self.parts[0], table, mesh=self.mesh, axis="rows")
+            return kernel.sharded_select(blocks, wanted=wanted, mesh=self.mesh, axis="rows")
         table = jax.device_put(table, self.mesh.devices[0])
-        blocks = [kernel.block_bounds(part, table) for part in self.parts]
-        return Blocks(*(jnp.concatenate(x) for x in zip(*blocks, strict=True)))
+        threads = min(os.cpu_count() or 1, len(self.parts))
+        size = min(-(-len(self.parts) // threads), _FILES)
+        starts = range(0, len(self.parts), size)
 
-    def _select(self, blocks: Blocks, wanted: int) -> Selected:
-        if self.mapped:
-            return kernel.select(blocks, wanted=wanted)
-        return kernel.sharded_select(blocks, wanted=wanted, mesh=self.mesh, axis="rows")
+        def best(start: int) -> Selected:
+            blocks = [kernel.block_bounds(x, table) for x in self.parts[start : start + size]]
+            return jax.block_until_ready(kernel.select(*blocks, wanted=wanted))
+
+        # XLA's own threads wait for each other after every step over a tile; files need not wait.
+        with ThreadPoolExecutor(threads) as pool:
+            found = [Selected(*map(np.asarray, some)) for some in pool.map(best, starts)]
+        return _merged(found, starts, self.span // BLOCK, wanted)
 
     def _resolve(
         self,
@@ -176,6 +184,23 @@ def _table(
     inverse[reached] = LEVELS / largest[reached]
     table = kernel.level_table(np.pad(queries, ((0, size - len(queries)), (0, 0))), inverse)
     return table[:, 0] if size == 1 else table
+
+
+def _merged(found: Sequence[Any], starts: Sequence[int], blocks: int, wanted: int) -> Selected:
+    """The ``wanted`` best of the selected blocks of files that begin at ``starts``.
+
+    A file has ``blocks`` blocks.
+    """
+    if len(found) == 1:
+        return found[0]
+    numbered = (
+        some._replace(blocks=np.where(some.blocks < 0, -1, some.blocks + start * blocks))
+        for some, start in zip(found, starts, strict=True)
+    )
+    merged = Selected(*(np.concatenate(x, axis=1) for x in zip(*numbered, strict=True)))
+    bounds = np.where(merged.blocks < 0, -1, merged.bounds)
+    order = np.argsort(-bounds, axis=1, kind="stable")[:, :wanted]
+    return Selected(*(np.take_along_axis(x, order, axis=1) for x in merged))
 
 
 def _part(file: TokenFile) -> Part:

@@ -15,7 +15,10 @@ them, and the processor reads the memory map itself, without unpacking or copyin
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,6 +35,7 @@ MOST_ROWS = 1 << 16
 
 _TILE = 4096
 _PAIRS = 1 << 10  # passages scored at once
+_SLAB = 1 << 14  # passages whose tokens are read at once; as many as there are threads
 _EVEN = 64  # heights of files are multiples of this, so that few programs are compiled
 
 
@@ -58,23 +62,23 @@ class TokenFile:
         """Number of tiles."""
         return -(-self.count // self.tile)
 
-    @property
+    @cached_property
     def slots(self) -> np.ndarray:
         """The rows of all tiles [s tile]."""
         return self.array[1 + self.tiles :]
 
-    @property
+    @cached_property
     def widths(self) -> Int[np.ndarray, " i"]:
         """Rows of each tile."""
         return self.array[0, : self.tiles].astype(np.int32)
 
-    @property
+    @cached_property
     def starts(self) -> Int[np.ndarray, " i"]:
         """First row of each tile among ``slots``."""
         widths = self.widths
         return np.cumsum(widths, dtype=np.int32) - widths
 
-    @property
+    @cached_property
     def order(self) -> np.ndarray:
         """The passage of each column, counted from the file's first."""
         return self.array[1 : 1 + self.tiles].reshape(-1)[: self.count]
@@ -86,7 +90,8 @@ class TokenFile:
         steps = np.arange(widths.max(initial=0))
         first = self.starts[tile].astype(np.int64) * self.tile + column
         ids = np.take(self.slots.reshape(-1), first[:, None] + steps * self.tile, mode="clip")
-        ids[steps >= widths] = PAD  # beyond the width lies another tile
+        if (widths < len(steps)).any():
+            ids[steps >= widths] = PAD  # beyond the width lies another tile
         return ids
 
 
@@ -169,19 +174,46 @@ class BestPassages:
 
         A score is summed token by token in ascending order, independently of the other pairs.
         """
-        flat, vocabulary = self.queries.reshape(-1), self.queries.shape[1] - 1
         found, rows = np.empty(len(columns)), np.empty(len(columns), np.int64)
+        if not len(columns):
+            return found, rows
         order = np.argsort(columns)  # neighbours have one length and lie together in memory
-        cuts = np.searchsorted(columns[order], self.span * np.arange(1, len(self.files)))
-        for file, pairs in zip(self.files, np.split(order, cuts), strict=True):
+
+        def score(pairs: Int[np.ndarray, " n"]) -> None:
+            ids, rows[pairs] = self._tokens(columns[pairs])
             for start in range(0, len(pairs), _PAIRS):
-                some = pairs[start : start + _PAIRS]
-                column = columns[some] % self.span
-                ids = np.minimum(file.tokens(column), vocabulary)
-                at = query_of[some][:, None] * (vocabulary + 1) + ids
-                found[some] = _sum(np.take(flat, at, mode="clip"))
-                rows[some] = file.first + file.order[column].astype(np.int64)
+                some = slice(start, start + _PAIRS)
+                found[pairs[some]] = self._sums(query_of[pairs[some]], ids[some])
+
+        threads = min(os.cpu_count() or 1, -(-len(order) // _PAIRS))
+        if threads < 2:
+            score(order)
+        else:
+            size = min(-(-len(order) // threads), _SLAB)
+            slabs = [order[start : start + size] for start in range(0, len(order), size)]
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(score, slabs))
         return found, rows
+
+    def _tokens(self, columns: Int[np.ndarray, " n"]) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
+        """Token ids [n w] of the passages in ascending columns, padded, and their corpus rows."""
+        file_of, column = np.divmod(columns, self.span)
+        cuts = [0, *(np.flatnonzero(np.diff(file_of)) + 1), len(columns)]
+        ids, rows = [], np.empty(len(columns), np.int64)
+        for start, stop in pairwise(cuts):
+            file, some = self.files[file_of[start]], column[start:stop]
+            ids.append(file.tokens(some))
+            rows[start:stop] = file.first + file.order[some].astype(np.int64)
+        widest = max(some.shape[1] for some in ids)
+        padded = np.full((len(columns), widest), PAD, np.uint16)
+        for (start, stop), some in zip(pairwise(cuts), ids, strict=True):
+            padded[start:stop, : some.shape[1]] = some
+        return padded, rows
+
+    def _sums(self, query_of: Int[np.ndarray, " n"], ids: np.ndarray) -> Float[np.ndarray, " n"]:
+        vocabulary = self.queries.shape[1] - 1
+        at = query_of[:, None] * (vocabulary + 1) + np.minimum(ids, vocabulary)
+        return _sum(np.take(self.queries.reshape(-1), at, mode="clip"))
 
     @property
     def _starts(self) -> Int[np.ndarray, " p"]:
@@ -205,6 +237,7 @@ class BestPassages:
 
 
 def _sum(weights: Float[np.ndarray, "m w"]) -> Float[np.ndarray, " m"]:
+    if not weights.shape[1]:
+        return np.zeros(len(weights))
     # A running sum adds one by one; NumPy's own sum in an order that depends on the shape.
-    padded = np.pad(weights, ((0, 0), (1, 0)))
-    return np.cumsum(padded, axis=1, dtype=np.float64)[:, -1]
+    return np.cumsum(weights, axis=1, dtype=np.float64)[:, -1]
