@@ -1,19 +1,25 @@
 """Speed and size of SiDR's index against sparse products and BM25.
 
-    python -m benchmarks.bag_of_tokens [passages]
+    python -m benchmarks.bag_of_tokens
+    python -m benchmarks.bag_of_tokens --passages=1000000 --passages=21000000 --directory=DIR
 
-Default 1,000,000 passages, k = 100, batches of 64 queries and single ones, everything on all cores,
-timed in turns within one process so that a busy machine slows all alike; on a machine shared with
-others read the ratios only. Ours is timed through ``search``, with its float64 scores, proof of
-exactness and Python rankings; the peers through their array interfaces: scipy's CSR product (one
-thread), torch's released orientation ``Q @ D.t()``, torch's best (MKL, 32-bit indices, D @ Q^T),
-each with its top 100, and bm25s with its numba backend, which has no weights of query tokens. A
-peer that is not installed is skipped (extra 'bench').
+By default 100,000 and 1,000,000 passages; k = 100, batches of 64 queries and single ones,
+everything on all cores, timed in turns within one process so that a busy machine slows all alike;
+on a machine shared with others read the ratios only. Ours is timed through ``search``, with its
+float64 scores, proof of exactness and Python rankings; the peers, at a million passages or the most
+below, through their array interfaces: scipy's CSR product (one thread), torch's released
+orientation ``Q @ D.t()``, torch's best (MKL, 32-bit indices, D @ Q^T), each with its top 100, and
+bm25s with its numba backend, which has no weights of query tokens. A peer that is not installed is
+skipped (extra 'bench').
 
 Synthetic passages of about 72 distinct tokens: half from a Zipf law over the 29,523 tokens, half
-from one of 2,000 topics. Queries of 768 weighted tokens, of which about 22 hit a passage. Weights
-and tokens are not a trained SiDR's; the scan's speed does not depend on them, the number of
-passages scored in float64 does.
+from one of 2,000 topics; drawn while they are written, so that 21 million need no memory, and 3.2
+GB of disk in DIR, which are deleted. Queries of 768 weighted tokens, of which about 22 hit a
+passage. Weights and tokens are not a trained SiDR's; the scan's speed does not depend on them, the
+number of passages scored in float64 does.
+
+Memory is that of the process: its own (anonymous) and pages of the mapped files, which the system
+takes back when it needs them.
 """
 
 from __future__ import annotations
@@ -22,11 +28,12 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads would burn XLA's cores
 
+import argparse
 import pydoc_data.topics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -40,55 +47,65 @@ from jaxrag.types import Passage
 K, BATCH, PEER_BATCH = 100, 64, 16  # peers are no faster in larger batches
 VOCABULARY, KEPT = 29_523, 768
 TOPICS = 2_000
+DRAWN = 4096  # passages drawn from one seed
+PEERS_UP_TO = 1_000_000
 
 
-class Given:
-    """A tokenizer whose work is done."""
+def zipf(size: int, power: float) -> np.ndarray:
+    """Numbers below ``size``, each as often as Zipf's law has it."""
+    shares = np.arange(1, size + 1) ** -power
+    even = (np.arange(1 << 20) + 0.5) / (1 << 20)
+    return np.searchsorted(np.cumsum(shares / shares.sum()), even).clip(0, size - 1)
+
+
+def draw(rng: np.random.Generator, law: np.ndarray, count: int) -> np.ndarray:
+    return law[rng.integers(0, len(law), count, dtype=np.uint32)]
+
+
+class Synthetic:
+    """A tokenizer that draws the token sets of passages, the same whenever they are asked for."""
 
     identity = '{"bag":"synthetic"}'
     vocabulary = VOCABULARY
     max_length = 128
 
-    def __init__(self, bags: Sequence[np.ndarray]) -> None:
-        self.bags = bags
+    def __init__(self) -> None:
+        self.common, self.topical = zipf(VOCABULARY, 1.0), zipf(300, 0.7)
+        self.topics = np.random.default_rng(0).integers(0, VOCABULARY, (TOPICS, 300))
 
     def tokens(self, passages: Sequence[Passage]) -> list[np.ndarray]:
-        """Their sets."""
-        return [self.bags[int(passage.id)] for passage in passages]
+        """The sets of passages whose ids are consecutive numbers."""
+        first = int(passages[0].id)
+        return self.sets(range(first, first + len(passages)))
 
+    def sets(self, rows: range) -> list[np.ndarray]:
+        """The sets of some rows."""
+        chunks = range(rows.start // DRAWN, -(-rows.stop // DRAWN))
+        bags = [bag for chunk in chunks for bag in self._draw(chunk)]
+        return bags[rows.start - chunks.start * DRAWN :][: len(rows)]
 
-def zipf(size: int, power: float) -> np.ndarray:
-    """Cumulative probabilities."""
-    shares = np.arange(1, size + 1) ** -power
-    return np.cumsum(shares / shares.sum())
+    def _draw(self, chunk: int) -> list[np.ndarray]:
+        rng = np.random.default_rng([1, chunk])
+        lengths = np.clip(rng.normal(43.5, 5, DRAWN), 8, 60).astype(int)
+        row = np.repeat(np.arange(DRAWN), lengths) << 16
+        general = row + draw(rng, self.common, lengths.sum())
+        own = np.repeat(rng.integers(0, TOPICS, DRAWN), lengths)
+        special = row + self.topics[own, draw(rng, self.topical, lengths.sum())]
+        both = np.sort(np.concatenate([general, special]))
+        both = both[np.diff(both, prepend=-1) > 0]
+        cuts = np.searchsorted(both, np.arange(1, DRAWN) << 16)
+        return np.split((both & 0xFFFF).astype(np.uint16), cuts)
 
-
-def draw(rng: np.random.Generator, cumulative: np.ndarray, count: int) -> np.ndarray:
-    return np.minimum(np.searchsorted(cumulative, rng.random(count)), len(cumulative) - 1)
-
-
-def synthetic(rows: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Token sets of passages, and queries [BATCH, VOCABULARY]."""
-    rng = np.random.default_rng(0)
-    common, topical = zipf(VOCABULARY, 1.0), zipf(300, 0.7)
-    topics = rng.integers(0, VOCABULARY, (TOPICS, 300))
-    bags = []
-    for start in range(0, rows, 1 << 16):
-        count = min(1 << 16, rows - start)
-        lengths = np.clip(rng.normal(43.5, 5, count), 8, 60).astype(int)
-        general = draw(rng, common, lengths.sum())
-        own = np.repeat(rng.integers(0, TOPICS, count), lengths)
-        special = topics[own, draw(rng, topical, lengths.sum())]
-        cuts = np.cumsum(lengths)[:-1]
-        for pair in zip(np.split(general, cuts), np.split(special, cuts), strict=True):
-            bags.append(np.unique(np.concatenate(pair)).astype(np.uint16))
-    queries = np.zeros((BATCH, VOCABULARY), np.float32)
-    for query in queries:
-        frequent = np.unique(draw(rng, common, 4000))[:700]
-        rare = np.setdiff1d(topics[rng.integers(0, TOPICS, 3)].ravel(), frequent)
-        chosen = np.concatenate([frequent, rng.permutation(rare)[: KEPT - len(frequent)]])
-        query[chosen] = 1 + rng.gamma(2.0, 0.5, len(chosen))
-    return bags, queries
+    def queries(self) -> np.ndarray:
+        """Queries [BATCH VOCABULARY]."""
+        rng = np.random.default_rng(2)
+        queries = np.zeros((BATCH, VOCABULARY), np.float32)
+        for query in queries:
+            frequent = np.unique(draw(rng, self.common, 4000))[:700]
+            rare = np.setdiff1d(self.topics[rng.integers(0, TOPICS, 3)].ravel(), frequent)
+            chosen = np.concatenate([frequent, rng.permutation(rare)[: KEPT - len(frequent)]])
+            query[chosen] = 1 + rng.gamma(2.0, 0.5, len(chosen))
+        return queries
 
 
 def scipy_peer(matrix, queries: np.ndarray) -> tuple[Callable, Callable]:
@@ -179,26 +196,47 @@ def compare(ours: BagOfTokens, bags: list[np.ndarray], queries: np.ndarray) -> N
     )
 
 
-def measure(rows: int, peers: bool) -> float:
-    """Builds, opens and searches an index of ``rows`` passages; milliseconds a query."""
-    bags, queries = synthetic(rows)
-    corpus, tokenizer = Numbered(rows), Given(bags)
-    arguments = corpus, tokenizer
-    with tempfile.TemporaryDirectory() as directory:
-        _, built = timed(lambda: build_bag_of_tokens(*arguments, directory))  # pyright: ignore[reportArgumentType]
+def measure(rows: int, directory: str, *, peers: bool) -> tuple[float, float]:
+    """Builds, opens and searches an index of ``rows`` passages.
+
+    Returns milliseconds a query, in a batch and alone.
+    """
+    tokenizer = Synthetic()
+    arguments, queries = (Numbered(rows), tokenizer), tokenizer.queries()
+    with tempfile.TemporaryDirectory(dir=directory or None) as index:
+        _, built = timed(lambda: build_bag_of_tokens(*arguments, index))  # pyright: ignore[reportArgumentType]
+        building = memory()
         start = time.perf_counter()
-        ours = BagOfTokens.open(directory, *arguments, devices=jax.devices()[:1], verify=False)  # pyright: ignore[reportArgumentType]
+        ours = BagOfTokens.open(index, *arguments, devices=jax.devices()[:1], verify=False)  # pyright: ignore[reportArgumentType]
         opened = time.perf_counter() - start
         size = sum(file.bytes for file in ours.manifest.files) / rows
         print(
             f"{rows:,} passages: {size:.1f} bytes each ({size * 21e6 / 1e9:.2f} GB for 21 million),"
-            f" files written at {rows / built.seconds:,.0f} a second, opened in {opened:.3f} s"
+            f" drawn and written at {rows / built.seconds:,.0f} a second, opened in {opened:.3f} s",
+            flush=True,
         )
         if peers:
-            compare(ours, bags, queries)
-        own = medians({"ours": lambda: ours.search(queries, K)})["ours"] / BATCH
-        print(f"  {1e3 * own:.3f} ms a query, {1e9 * own / rows:.2f} ms a query and million")
-        return own
+            compare(ours, tokenizer.sets(range(rows)), queries)
+        seconds = medians(
+            {"batch": lambda: ours.search(queries, K), "alone": lambda: ours.search(queries[:1], K)}
+        )
+        batch, alone = 1e3 * seconds["batch"] / BATCH, 1e3 * seconds["alone"]
+        print(
+            f"  {batch:.2f} ms a query in batches of {BATCH}, {alone:.1f} ms alone\n"
+            f"  memory: {building} building, {memory()} searching",
+            flush=True,
+        )
+        return batch, alone
+
+
+def memory() -> str:
+    """The process's memory now; an empty string on systems other than Linux."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return ""
+    sizes = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    own, mapped, most = (int(sizes[x].split()[0]) / 1e6 for x in ("RssAnon", "RssFile", "VmHWM"))
+    return f"{own:.2f} GB own and {mapped:.2f} GB of files (at most {most:.2f} GB)"
 
 
 def tokenise() -> None:
@@ -217,12 +255,23 @@ def tokenise() -> None:
 
 
 def main() -> None:
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    print(f"k = {K}, {os.cpu_count()} cores, {jax.devices()[0].platform}")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--passages", type=int, action="append", help="repeat for several sizes")
+    parser.add_argument("--directory", default="", help="where the index is, for a time")
+    parser.add_argument("--without_peers", action="store_true", help="ours alone")
+    given = parser.parse_args()
+    sizes = sorted(given.passages or (100_000, 1_000_000))
+    print(f"k = {K}, {os.cpu_count()} cores, {jax.devices()[0].platform}", flush=True)
     tokenise()
-    small = measure(max(rows // 10, 1), peers=False)
-    large = measure(rows, peers=True)
-    print(f"ten times the passages take {large / small:.1f} times as long (target: at most 10)")
+    compared = max((rows for rows in sizes if rows <= PEERS_UP_TO), default=0)
+    compared = 0 if given.without_peers else compared
+    found = {rows: measure(rows, given.directory, peers=rows == compared) for rows in sizes}
+    for rows in sizes[1:]:
+        grown = [large / small for large, small in zip(found[rows], found[sizes[0]], strict=True)]
+        print(
+            f"{rows / sizes[0]:.1f} times the passages take {grown[0]:.1f} times as long in "
+            f"batches, {grown[1]:.1f} times alone"
+        )
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
     at = 1 + len(tiles)
     for columns, width in zip(tiles, widths, strict=True):
         rows = np.full((tile, width), PAD, np.uint16)
-        for column, passage in enumerate(columns):
-            rows[column, : lengths[passage]] = passages[passage]
+        taken = np.arange(width) < np.pad(lengths[columns], (0, tile - len(columns)))[:, None]
+        rows[taken] = np.concatenate([passages[passage] for passage in columns])
         array[at : at + width] = rows.T
         at += width
     with atomic_write(path) as stream:
