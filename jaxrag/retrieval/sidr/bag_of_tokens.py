@@ -9,13 +9,17 @@ copy; other devices, and several, hold a copy of their shard.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from tokenizers import Tokenizer
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.bag_of_tokens import LONGEST, PAD
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 
 KIND = "bag_of_tokens"
 _CHUNK = 4096  # passages tokenized at a time
+_AT_ONCE = 2  # chunks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,23 +112,30 @@ class BagTokenizer:
         """Each passage's ids, less ``first``: ascending, each once, uint16."""
         if not passages:
             return []
-        found = self.tokenizer(
-            [self._text(passage) for passage in passages],
-            truncation=True,
-            max_length=self.max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )
-        return [self._bag(ids) for ids in found["input_ids"]]
+        found = self._fast.encode_batch_fast([self._text(passage) for passage in passages])
+        return self._bags([encoding.ids for encoding in found])
+
+    @cached_property
+    def _fast(self) -> Tokenizer:
+        """The library's tokenizer, a copy of its own that threads can use at the same time."""
+        fast = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        fast.enable_truncation(self.max_length, direction=self.tokenizer.truncation_side)
+        fast.no_padding()
+        return fast
 
     def _text(self, passage: Passage) -> str:
         if not passage.title:
             return passage.text
         return f"{passage.title} {self.tokenizer.sep_token or ''} {passage.text}"
 
-    def _bag(self, ids: Sequence[int]) -> np.ndarray:
-        distinct = np.fromiter(sorted({*ids}), np.int64)
-        return (distinct[distinct >= self.first] - self.first).astype(np.uint16)
+    def _bags(self, ids: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        lengths = [len(some) for some in ids]
+        flat = np.fromiter(itertools.chain.from_iterable(ids), np.int64, sum(lengths))
+        row = np.repeat(np.arange(len(ids)), lengths)[flat >= self.first]
+        keys = np.sort((row << 16) + flat[flat >= self.first] - self.first)  # by row, then id
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+        cuts = np.searchsorted(keys, np.arange(1, len(ids)) << 16)
+        return np.split((keys & 0xFFFF).astype(np.uint16), cuts)
 
 
 def _hash(tokenizer: PreTrainedTokenizerFast) -> str:
@@ -246,10 +258,12 @@ def write_bag_of_tokens(
 
     def write(path: Path, rows: range, advance: Advance) -> File:
         bags: list[np.ndarray] = []
-        for start in range(rows.start, rows.stop, _CHUNK):
-            chunk = range(start, min(start + _CHUNK, rows.stop))
-            bags += tokenizer.tokens(passages.get(chunk))
-            advance(len(chunk))
+        # The tokenizer uses all cores; while one chunk is turned into arrays, it has another.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            chunks = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
+            for some in pool.map(lambda chunk: tokenizer.tokens(passages.get(chunk)), chunks):
+                bags += some
+                advance(len(some))
         return write_tokens(path, bags, tile)
 
     source = source_of(passages, tokenizer=tokenizer.identity)
