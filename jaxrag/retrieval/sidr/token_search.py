@@ -75,7 +75,7 @@ class TokenSearch:
         padded = np.pad(queries, ((0, 0), (0, 1)))
         found: dict[int, Ranking] = {}
         left = np.flatnonzero(largest >= _TINY)
-        wanted = k + k // 2 + 16
+        wanted = 2 * k + 32
         while left.size and wanted <= max(_MOST, 2 * k):
             selected = self._best_blocks(_table(queries[left], largest[left]), wanted + 1)
             selected = Selected(*(np.asarray(x)[: left.size] for x in selected))
@@ -93,7 +93,7 @@ class TokenSearch:
             return kernel.sharded_select(blocks, wanted=wanted, mesh=self.mesh, axis="rows")
         table = jax.device_put(table, self.mesh.devices[0])
         threads = min(os.cpu_count() or 1, len(self.parts))
-        size = min(-(-len(self.parts) // threads), _FILES)
+        size = min(-(-len(self.parts) // (2 * threads)), _FILES)
         starts = range(0, len(self.parts), size)
 
         def best(start: int) -> Selected:
@@ -198,8 +198,9 @@ def _merged(found: Sequence[Any], starts: Sequence[int], blocks: int, wanted: in
         for some, start in zip(found, starts, strict=True)
     )
     merged = Selected(*(np.concatenate(x, axis=1) for x in zip(*numbered, strict=True)))
-    bounds = np.where(merged.blocks < 0, -1, merged.bounds)
-    order = np.argsort(-bounds, axis=1, kind="stable")[:, :wanted]
+    best = np.argpartition(-merged.bounds, wanted - 1, axis=1)[:, :wanted]
+    merged = Selected(*(np.take_along_axis(x, best, axis=1) for x in merged))
+    order = np.argsort(-merged.bounds, axis=1, kind="stable")
     return Selected(*(np.take_along_axis(x, order, axis=1) for x in merged))
 
 
