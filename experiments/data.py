@@ -24,7 +24,7 @@ from __future__ import annotations
 import difflib
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -120,16 +120,18 @@ def _check_name(name: str) -> None:
         )
 
 
-def _downloads(name: str, values: flags.FlagValues, workdir: Path, **known: Mapping) -> Downloads:
+def _downloads(name: str, values: flags.FlagValues, workdir: Path) -> Downloads:
+    """Where the files of a set or corpus come from."""
     source = Path(values.source).expanduser() if values.source else None
-    return Downloads(workdir / "downloads" / name, source, **known)
+    known = SETS[name].known_files() if name in SETS else {}
+    return Downloads(workdir / "downloads" / name, source, known=known)
 
 
 def _build_set(name: str, values: flags.FlagValues, workdir: Path, console: Console) -> None:
     published = SETS[name]
     for line in _needs(published, workdir):
         print(line)
-    downloads = _downloads(name, values, workdir, known=published.known_files())
+    downloads = _downloads(name, values, workdir)
     files = published_files(published, downloads, optional=values.gold)
     started = time.monotonic()
     built = build_set(published, files, workdir, any_size=values.any_size)

@@ -155,12 +155,8 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterator[tuple[int, dict[str, Any]]]]:
         """The splits whose files are in the manual directory; without such a directory all."""
-        found = self._manual(dl_manager)
-        if found is None:
-            every = {split: self._downloaded(dl_manager, split) for split in self.SPLITS}
-            found = {split: files for split, files in every.items() if files}
-            if not found:
-                raise missing_files(self, None)
+        given = self._manual(dl_manager)
+        found = self._downloaded_splits(dl_manager) if given is None else given
         return {split: self._generate_examples(files, split) for split, files in found.items()}
 
     def _generate_examples(
@@ -182,11 +178,14 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
             raise missing_files(self, directory)
         return chosen
 
-    def _downloaded(self, dl_manager: Any, split: str) -> dict[str, Path] | None:
-        names = self.downloadable(split)
-        if not names:
-            return None
-        found = {}
+    def _downloaded_splits(self, dl_manager: Any) -> dict[str, dict[str, Path]]:
+        splits = [split for split in self.SPLITS if self.downloadable(split)]
+        if not splits:
+            raise missing_files(self, None)
+        return {split: self._downloaded(dl_manager, split) for split in splits}
+
+    def _downloaded(self, dl_manager: Any, split: str) -> dict[str, Path]:
+        names, found = self.downloadable(split), {}
         for name in (*names, *self.OPTIONAL.get(split, ())):
             address = self.addresses()[name]
             if archive_of(name, address):

@@ -140,12 +140,12 @@ def _paths(
     published: type[BenchmarkBuilder], downloads: Downloads, *, optional: bool
 ) -> dict[str, Path]:
     addresses = published.addresses()
-    names = list(addresses)
     if downloads.source is None:
         wanted = [name for s in published.SPLITS for name in published.downloadable(s)]
         extra = [name for s in published.SPLITS for name in published.OPTIONAL.get(s, ())]
-        names = list(dict.fromkeys([*wanted, *(extra if optional else [])]))
-    found = {name: downloads.get(name, addresses[name]) for name in names}
+        names = {*wanted, *(extra if optional else [])}
+        addresses = {name: address for name, address in addresses.items() if name in names}
+    found = {name: downloads.get(name, address) for name, address in addresses.items()}
     return {name: path for name, path in found.items() if path}
 
 

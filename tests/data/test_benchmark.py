@@ -73,17 +73,15 @@ def test_first_questions(cache):
     whole, some = Benchmark("boolq").load(cache), Benchmark("boolq", first=7).load(cache)
     assert some.questions == whole.questions[:7]
     assert list(some.gold) == [q.id for q in some.questions]
-    identities = {
-        Benchmark("boolq", **settings).load(cache).identity
-        for settings in (
-            {},
-            {"first": 7},
-            {"first": 8},
-            {"split": "train"},
-            {"corpus": "psgs_w100"},
-            {"corpus": "psgs_w100-first11"},
-        )
-    }
+    settings = (
+        Benchmark("boolq"),
+        Benchmark("boolq", first=7),
+        Benchmark("boolq", first=8),
+        Benchmark("boolq", split="train"),
+        Benchmark("boolq", corpus="psgs_w100"),
+        Benchmark("boolq", corpus="psgs_w100-first11"),
+    )
+    identities = {one.load(cache).identity for one in settings}
     assert len(identities) == 6
 
 

@@ -12,7 +12,7 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -255,7 +255,7 @@ def test_killed_builds_do_no_harm(tmp_path):
     """)
     (tmp_path / "build.py").write_text(script)
 
-    def start(cache: str) -> subprocess.Popen:
+    def start(cache: str) -> Any:
         environment = {**os.environ, "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
         command = [sys.executable, "build.py", cache]
         return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
