@@ -149,7 +149,8 @@ def _needs(published: type[BenchmarkBuilder], workdir: Path) -> list[str]:
     lines = [
         f"{published.NAME}: {questions:,} questions; licence {published.LICENCE}; from "
         f"{published.SOURCE}",
-        f"  disk: as much as its files when they are unpacked; {_free(workdir)}",
+        f"  disk: at most as much as its files when they are unpacked; {_free(workdir)}",
+        "  memory: 0.2 GB, and 0.4 kB for each question and each different context",
     ]
     if published.CORPUS in CORPORA:
         lines += [

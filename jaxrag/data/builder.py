@@ -131,7 +131,7 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         if not cls.TFDS:
             return {}
         importlib.import_module("tensorflow_datasets.question_answering")  # registers its sets
-        infos = tfds.builder_cls(cls.TFDS).url_infos
+        infos = tfds.builder_cls(cls.TFDS).url_infos or {}
         return {url: Known(int(info.size), info.checksum) for url, info in infos.items()}
 
     def _info(self) -> tfds.core.DatasetInfo:

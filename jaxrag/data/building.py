@@ -1,8 +1,8 @@
 """Building a published set: its questions, the corpus of its own contexts, and their figures.
 
 The published files are read as streams: once for the figures and checks, before anything is
-written, once for the contexts and once for the questions. Memory grows by about 100 bytes for each
-question and each context.
+written, once for the contexts and once for the questions. Memory grows by about 400 bytes for each
+question and each different context.
 """
 
 from __future__ import annotations
