@@ -8,6 +8,7 @@ read too. Of an interrupted build, files that were finished are kept.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import fcntl
 import hashlib
@@ -16,15 +17,21 @@ import json
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow_datasets as tfds
+from array_record.python.array_record_module import (  # pyright: ignore[reportMissingImports]
+    ArrayRecordReader,
+)
 from etils import epath
+from google.protobuf.message import DecodeError
 from tensorflow_datasets.core.dataset_info import DatasetIdentity
 from tensorflow_datasets.core.naming import ShardedFileTemplate
 from tensorflow_datasets.core.splits import SplitDict, SplitInfo
+from tensorflow_datasets.proto import tf_example_pb2
 
 from jaxrag.core.durable_files import explain_full_disk, rename, write_text
 from jaxrag.retrieval.corpus.shards import (
@@ -43,6 +50,7 @@ Row = Mapping[str, Any]
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
+_READING = "readahead_buffer_size:0,max_parallelism:0"  # for random access
 _ROWS_PER_FILE = 1 << 16
 _CHARACTERS_PER_FILE = 1 << 26
 _ROWS_PER_CHUNK = 1024
@@ -160,28 +168,49 @@ def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
 
 
 def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
-    """A function that reads the rows with given numbers of a split in one batch.
+    """A function that reads the rows with given numbers of a split in one batch; thread-safe.
 
-    It raises InputError if a file does not match its checksum.
+    Files are opened when they are first read. It raises InputError if a row does not match its
+    checksum.
     """
     builder: Any = tfds.builder_from_directory(str(directory))
-    source = builder.as_data_source(split=split)
+    features, info = builder.info.features, builder.info.splits[split]
+    single = {name: isinstance(features[name], tfds.features.Text) for name in features}
+    paths = [Path(directory) / Path(path).name for path in info.filepaths]
+    ends = list(itertools.accumulate(info.shard_lengths))
+    readers: dict[int, Any] = {}
+    lock = threading.Lock()
+
+    def example(number: int) -> bytes:
+        file = bisect.bisect_right(ends, number)
+        if file not in readers:
+            readers[file] = ArrayRecordReader(str(paths[file]), _READING)
+        # for single rows twenty times as fast as a reader's read([row]), which starts threads
+        readers[file].seek(number - ends[file] + info.shard_lengths[file])
+        return readers[file].read()
 
     def read(numbers: Sequence[int]) -> list[dict[str, Any]]:
         try:
-            found = source.__getitems__([int(number) for number in numbers])
-        except (RuntimeError, ValueError) as error:
+            with lock:
+                examples = [example(int(number)) for number in numbers]
+            return [_parsed(one, single) for one in examples]
+        except (RuntimeError, ValueError, IndexError, OSError, DecodeError) as error:
             raise InputError(
                 f"{directory}: cannot read rows of {split!r} ({error}); the files are damaged:"
                 " remove the directory and build it again"
             ) from None
-        return [{name: _decoded(value) for name, value in row.items()} for row in found]
 
     return read
 
 
-def _decoded(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else tuple(item.decode() for item in value)
+def _parsed(example: bytes, single: Mapping[str, bool]) -> dict[str, Any]:
+    """The fields of a ``tf.train.Example``: texts, or tuples of texts."""
+    features = tf_example_pb2.Example.FromString(example).features.feature  # pyright: ignore
+    row: dict[str, Any] = {}
+    for name, one in single.items():
+        values = [value.decode() for value in features[name].bytes_list.value]
+        row[name] = values[0] if one else tuple(values)
+    return row
 
 
 class _Chunk(NamedTuple):

@@ -92,7 +92,8 @@ def test_psgs_w100_with_a_byte_order_mark(tmp_path):
     assert list(read_dpr(tmp_path / "f")) == DPR_PASSAGES
 
 
-CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+# that writer leaves a lone carriage return unquoted, which no reader of CSV takes
+CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=20)
 
 
 @hypothesis.settings(deadline=None)
