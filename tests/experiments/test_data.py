@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import sys
@@ -15,6 +16,7 @@ from jaxrag.data.corpora import CORPORA, open_corpus
 from jaxrag.data.sets import SETS
 from jaxrag.types import InputError
 from tests.data.sets.published import CASES, write
+from tests.local_http import Handler, serving
 
 WIKI = [{"id": n, "contents": f'"Title {n}"\ntext "{n}" of a café'} for n in range(20)]
 
@@ -93,6 +95,53 @@ def test_a_part_with_the_gold_passages_of_a_set(run, tmp_path):
     assert len(part) == 4 and {"7", "9"} <= {passage.id for passage in part}
     found = Benchmark("nq", split="train", corpus="psgs_w100-nq+2").load(tmp_path / "cache")
     assert found.gold == {"train_0": ("9",), "train_1": ("7",)}
+
+
+class Published(Handler):
+    """Serves the files of ``server.files`` by name."""
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        with self.counted(self.server.asked, name):
+            found = self.server.files.get(name)
+            self.send(200 if found else 404, found or b"")
+
+
+def test_downloads_what_a_set_needs(run, tmp_path, monkeypatch):
+    """Without --source: the preferred form of each split, the gold passages only with --gold."""
+    files = CASES["nq"].files
+    names = {name.rpartition("/")[2]: name for name in files}
+    served = {
+        "nq-train.qa.csv": files["nq-train.qa.csv"],
+        "nq-dev.qa.csv": gzip.decompress(files["DPR/nq-dev.qa.csv.gz"]),
+        "nq-test.qa.csv": files["nq-train.qa.csv"],
+        "NQ-open.train.jsonl": files[names["NQ-open.train.jsonl"]],
+        "biencoder-nq-train.json.gz": gzip.compress(files["biencoder-nq-train.json"]),
+        "biencoder-nq-dev.json.gz": gzip.compress(b"[]"),
+    }
+    with serving(Published, None, asked=[], files=served) as server:
+        addresses = {name: f"{server.url}/{name}" for name in SETS["nq"].FILES}
+        monkeypatch.setattr(SETS["nq"], "FILES", addresses)
+        out = run("nq", "--any_size")
+        assert sorted(server.asked) == sorted(name for name in served if "bi" not in name)
+        assert "psgs_w100)" not in out.partition("┏")[2]
+        assert run("nq", "--any_size") and len(server.asked) == 4
+        out = run("nq", "--any_size", "--gold")
+        assert "2 (psgs_w100)" in out and len(server.asked) == 6
+    assert (tmp_path / "cache" / "downloads" / "nq" / "nq-train.qa.csv").is_file()
+
+
+def test_a_file_that_is_gone_is_an_error(run, monkeypatch):
+    with serving(Published, None, asked=[], files={}) as server:
+        addresses = {name: f"{server.url}/{name}" for name in SETS["nq"].FILES}
+        monkeypatch.setattr(SETS["nq"], "FILES", addresses)
+        with pytest.raises(InputError, match=r"nq-train\.qa\.csv answers 404"):
+            run("nq")
+
+
+def test_a_set_without_addresses_says_where_to_get_it(run):
+    with pytest.raises(InputError, match="pubhealth cannot be downloaded by a program; get it"):
+        run("pubhealth")
 
 
 def test_lists_all_with_their_state(run, tmp_path):
