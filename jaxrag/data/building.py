@@ -66,7 +66,7 @@ class SplitFigures:
         self.answers += len(row.question.answers)
         self.unanswered += not row.question.answers
         self.choices += bool(row.question.choices)
-        for corpus in {one.corpus for one in row.gold if one.grade > 0}:
+        for corpus in dict.fromkeys(one.corpus for one in row.gold if one.grade > 0):
             self.gold[corpus] = self.gold.get(corpus, 0) + 1
 
 
