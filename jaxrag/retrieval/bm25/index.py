@@ -7,13 +7,11 @@ that a search sums a few columns of a sparse matrix.
 
 from __future__ import annotations
 
-import array
 import dataclasses
 import functools
-import importlib.metadata
-import logging
-import shutil
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +19,8 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical
-from jaxrag.core.progress import progress
+from jaxrag.retrieval.bm25.building import write_index
+from jaxrag.retrieval.bm25.words import bm25s, split_words, version
 from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
@@ -31,7 +30,8 @@ from jaxrag.types import InputError, Ranking
 KIND = "bm25"
 _VARIANTS = ("lucene", "robertson", "atire")
 _FOLDER = "bm25"
-_CHUNK = 4096  # passages tokenized at a time
+_BLOCK = 128  # rows of a block whose largest score stands for them
+_BUFFERS = 1 << 28  # scores of all threads: 1 GiB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,15 +122,16 @@ class Bm25Index:
     ) -> Bm25Index:
         """Indexes a corpus, unless an undamaged index is there; opens it.
 
-        The same corpus gives the same files. While it builds, memory holds 4 bytes for each word of
-        the corpus, and then about 40 for each distinct word of a passage. ``verify``: see `open`.
+        The same corpus gives the same files, those that bm25s makes. For memory see `write_index`;
+        the disk holds 4 bytes more for each word of the corpus while it builds. ``verify``: see
+        `open`.
 
         Raises:
           InputError: no words to index, an invalid setting, an index of something else in the
             directory, bm25s or PyStemmer not installed, or a full disk.
         """
         folder = Path(directory).absolute() / _FOLDER
-        save = functools.partial(_save, passages, settings)
+        save = functools.partial(write_index, passages, settings)
         build_folder(folder, KIND, _source(passages, settings), save)
         return cls.open(directory, passages, settings=settings, verify=verify)
 
@@ -152,7 +153,7 @@ class Bm25Index:
         """
         folder = Path(directory).absolute() / _FOLDER
         manifest = open_manifest(folder, KIND, _source(passages, settings), verify=verify)
-        searcher = _library().BM25.load(folder, mmap=True, show_progress=False)
+        searcher = bm25s().BM25.load(folder, mmap=True, show_progress=False)
         for name in ("data", "indices", "indptr"):
             searcher.scores[name] = searcher.scores[name].view(np.ndarray)
         identity = canonical({"bm25": manifest.settings, "content": manifest.content})
@@ -171,20 +172,51 @@ class Bm25Index:
         if k < 1:
             raise InputError(f"k must be at least 1, not {k}")
         vocabulary = self.searcher.vocab_dict
+        queries = [
+            [vocabulary[word] for word in words if word in vocabulary]
+            for words in split_words(texts, self.settings)
+        ]
+        threads = max(1, min(os.cpu_count() or 1, _BUFFERS // len(self.passages), len(queries)))
+        if threads == 1:
+            return self._search(queries, k)
+        parts = [queries[i::threads] for i in range(threads)]
+        with ThreadPoolExecutor(threads, "bm25") as pool:
+            found = list(pool.map(self._search, parts, [k] * threads))
+        return [found[i % threads][i // threads] for i in range(len(queries))]
+
+    def _search(self, queries: Sequence[Sequence[int]], k: int) -> list[Ranking]:
+        """The best passages of queries given by the numbers of their words."""
+        parts = self.searcher.scores
+        starts, scores = parts["indptr"], np.zeros(len(self.passages), np.float32)
         rankings = []
-        for words in split_words(texts, self.settings):
-            known = [vocabulary[word] for word in words if word in vocabulary]
-            rankings.append(_best(self.searcher.get_scores_from_ids(known), k))
+        for words in queries:
+            scores.fill(0)
+            for word in words:
+                postings = slice(starts[word], starts[word + 1])
+                np.add.at(scores, parts["indices"][postings], parts["data"][postings])
+            rankings.append(_best(scores, k))
         return rankings
 
 
 def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:
-    """The ``k`` largest scores; equal scores in the order of rows."""
+    """The ``k`` largest scores, none of which is negative; equal scores in the order of rows.
+
+    Only blocks of rows are compared that have one of the k largest maxima. A block is every m-th
+    row, so that the maxima of m blocks are one sweep over the scores.
+    """
     k = min(k, len(scores))
-    last = np.partition(scores, -k)[-k]
-    above, level = np.flatnonzero(scores > last), np.flatnonzero(scores == last)
-    above = above[np.argsort(-scores[above], kind="stable")]
-    rows = np.concatenate([above, level[: k - len(above)]])
+    m = len(scores) // _BLOCK
+    maxima = np.concatenate([scores[: m * _BLOCK].reshape(_BLOCK, m).max(axis=0),
+                             scores[m * _BLOCK :]])  # fmt: skip
+    least = np.partition(maxima, -k)[-k] if k <= len(maxima) else 0.0
+    blocks = np.flatnonzero(maxima >= least) if least > 0 else np.flatnonzero(maxima)
+    rows = blocks[blocks < m] + m * np.arange(_BLOCK)[:, None]
+    rows = np.sort(np.append(rows, blocks[blocks >= m] - m + m * _BLOCK))
+    rows = rows[scores[rows] >= least] if least > 0 else rows[scores[rows] > 0]
+    rows = rows[np.argsort(-scores[rows], kind="stable")][:k]
+    if len(rows) < k:
+        zeros = np.flatnonzero(scores[: 2 * k] == 0)
+        rows = np.append(rows, zeros[: k - len(rows)])
     return Ranking(tuple(rows.tolist()), tuple(scores[rows].tolist()))
 
 
@@ -194,87 +226,5 @@ def _source(passages: Passages, settings: Bm25) -> dict[str, Any]:
     return {
         "settings": dataclasses.asdict(settings),
         "passages": {"identity": passages.identity, "count": len(passages)},
-        "libraries": {name: _version(name) for name in packages},
+        "libraries": {name: version(name) for name in packages},
     }
-
-
-def _save(passages: Passages, settings: Bm25, folder: Path) -> None:
-    searcher = _indexed(passages, settings)
-    arrays = (searcher.scores[name] for name in ("data", "indices", "indptr"))
-    needed, free = sum(a.nbytes for a in arrays), shutil.disk_usage(folder.parent).free
-    if free < needed:
-        raise InputError(
-            f"the index in {folder.parent} needs {needed / 1e9:,.2f} GB, its disk has "
-            f"{free / 1e9:,.2f} GB left; free some space or give another directory"
-        )
-    searcher.save(folder, show_progress=False)
-
-
-def _indexed(passages: Passages, settings: Bm25) -> Any:
-    """The library's index in memory; words are numbered as they first occur."""
-    if not len(passages):
-        raise InputError("the corpus is empty; an index needs at least one passage")
-    vocabulary: dict[str, int] = {}
-    rows = []
-    with progress(len(passages), "indexing words") as advance:
-        for start in range(0, len(passages), _CHUNK):
-            chunk = passages.get(range(start, min(start + _CHUNK, len(passages))))
-            texts = [f"{p.title} {p.text}" if settings.title else p.text for p in chunk]
-            for words in split_words(texts, settings):
-                numbers = (vocabulary.setdefault(word, len(vocabulary)) for word in words)
-                rows.append(array.array("i", numbers))
-            advance(len(chunk))
-    if not vocabulary:
-        raise InputError(f"none of the {len(rows)} passages has a word that counts: {settings}")
-    searcher = _library().BM25(
-        k1=settings.k1, b=settings.b, method=settings.variant, backend="numpy"
-    )
-    searcher.index((rows, vocabulary), create_empty_token=False, show_progress=False)
-    return searcher
-
-
-def split_words(texts: Sequence[str], settings: Bm25) -> list[list[str]]:
-    """The words of each text, in its order.
-
-    Raises:
-      InputError: unknown stop words or stemmer.
-    """
-    library = _library()
-    try:
-        return library.tokenize(
-            list(texts),
-            stopwords=None if settings.stopwords == "none" else settings.stopwords,
-            stemmer=_stemmer(settings.stemmer),
-            return_ids=False,
-            show_progress=False,
-        )
-    except ValueError as error:
-        raise InputError(f"stopwords is {settings.stopwords!r}: {error}") from error
-
-
-def _stemmer(name: str) -> Any:
-    if name == "none":
-        return None
-    _version("PyStemmer")
-    import Stemmer
-
-    if name not in Stemmer.algorithms(aliases=True):
-        known = ", ".join(sorted(Stemmer.algorithms()))
-        raise InputError(f"stemmer is {name!r}; allowed are none, {known}.")
-    return Stemmer.Stemmer(name)
-
-
-def _library() -> Any:
-    """bm25s, imported lazily."""
-    _version("bm25s")
-    import bm25s
-
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG for itself
-    return bm25s
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        raise InputError(f"BM25 needs the package {name}: pip install 'jaxrag[bm25]'") from None

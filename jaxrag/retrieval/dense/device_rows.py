@@ -126,7 +126,7 @@ class DeviceRows:
         return Slab(first, vectors, jax.device_put(bias, NamedSharding(self.mesh, P(AXIS))))
 
     def _sharded(self, first: int, count: int) -> Float[Array, "n d"]:
-        def rows(index: tuple[Any, ...]) -> np.ndarray:
+        def rows(index: Any) -> np.ndarray:
             start, stop, _ = index[0].indices(self.slab)
             own = self.matrix[first + min(start, count) : first + min(stop, count)]
             own = np.asarray(own, self.dtype)

@@ -146,7 +146,7 @@ class ExactIndex:
 
     def _candidates(
         self, queries: Float[np.ndarray, "q d"], wanted: int
-    ) -> Iterator[tuple[Float[np.ndarray, "b d"], topk.Candidates]]:
+    ) -> Iterator[tuple[Float[np.ndarray, "b d"], Any]]:
         """Blocks of queries with their candidates on the host, found in one pass over the rows."""
         starts = range(0, len(queries), _BLOCKS[-1])
         blocks = [queries[start : start + _BLOCKS[-1]] for start in starts]

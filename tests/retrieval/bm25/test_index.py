@@ -1,3 +1,4 @@
+import dataclasses
 import importlib.metadata
 import json
 import math
@@ -16,11 +17,13 @@ from hypothesis import strategies as st
 pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
 from configs.data import SOURCES
+from jaxrag.retrieval.bm25 import building
 from jaxrag.retrieval.bm25 import index as bm25
-from jaxrag.retrieval.bm25.index import KIND, Bm25, Bm25Index, split_words
+from jaxrag.retrieval.bm25.index import KIND, Bm25, Bm25Index
+from jaxrag.retrieval.bm25.words import split_words
 from jaxrag.retrieval.corpus import builds
 from jaxrag.retrieval.corpus.manifest import state_of
-from jaxrag.types import InputError, Passage
+from jaxrag.types import InputError, Passage, Ranking
 from tests.retrieval.fakes import FakePassages
 
 PLAIN = Bm25(k1=1.0, b=0.0, stopwords="none", stemmer="none")
@@ -178,7 +181,7 @@ def test_the_same_corpus_gives_the_same_files_in_every_process(tmp_path) -> None
 def test_an_index_is_built_once(tmp_path, monkeypatch) -> None:
     passages = FakePassages(len(TEXTS), TEXTS)
     first = Bm25Index.build(tmp_path, passages)
-    monkeypatch.setattr(bm25, "_indexed", None)
+    monkeypatch.setattr(building, "split_words", None)
     again = Bm25Index.build(tmp_path, passages)
     assert again.identity == first.identity
     assert again.search_texts(["cat"], 6) == first.search_texts(["cat"], 6)
@@ -295,12 +298,90 @@ def test_corpora_without_words_and_k_below_one_are_refused(tmp_path) -> None:
         Bm25Index.build(tmp_path / "c", FakePassages(2)).search_texts(["text"], 0)
 
 
-def test_chunks_change_nothing(tmp_path, monkeypatch) -> None:
-    passages = FakePassages(len(TEXTS), TEXTS)
-    Bm25Index.build(tmp_path / "a", passages)
-    monkeypatch.setattr(bm25, "_CHUNK", 2)
-    Bm25Index.build(tmp_path / "b", passages)
-    assert files(tmp_path / "a") == files(tmp_path / "b")
+def library_files(directory: Path, passages: FakePassages, s: Bm25) -> dict[str, bytes]:
+    """The files that bm25s writes for the same words."""
+    import bm25s
+
+    vocabulary: dict[str, int] = {}
+    numbers = [
+        [vocabulary.setdefault(word, len(vocabulary)) for word in words]
+        for words in split_words([f"{p.title} {p.text}" for p in passages.rows], s)
+    ]
+    searcher = bm25s.BM25(k1=s.k1, b=s.b, method=s.variant, backend="numpy")
+    searcher.index((numbers, vocabulary), create_empty_token=False, show_progress=False)
+    searcher.save(directory, show_progress=False)
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def drawn(count: int) -> FakePassages:
+    """Passages of 0 to 40 of 300 words, few of them frequent."""
+    rng = np.random.default_rng(0)
+    draw = (rng.zipf(1.3, rng.integers(0, 41)) % 300 for _ in range(count))
+    return FakePassages(count, [" ".join(f"w{word}" for word in words) for words in draw])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("sizes", [(4096, 1 << 22, 1 << 27), (7, 50, 60), (1, 1, 1)])
+def test_files_are_those_of_the_library(tmp_path, monkeypatch, variant, sizes) -> None:
+    """To the bit, whatever is held in memory at a time: passages, words, postings."""
+    for name, size in zip(("_CHUNK", "_WORDS", "_POSTINGS"), sizes, strict=True):
+        monkeypatch.setattr(building, name, size)
+    passages, chosen = drawn(60), dataclasses.replace(PLAIN, variant=variant, k1=0.9, b=0.4)
+    Bm25Index.build(tmp_path / "ours", passages, settings=chosen)
+    found = files(tmp_path / "ours")
+    del found["manifest.json"]
+    assert found == library_files(tmp_path / "theirs", passages, chosen)
+
+
+def test_vocabularies_beyond_the_first_counts(tmp_path) -> None:
+    """70,000 words, more than the counts have room for at first."""
+    texts = [
+        " ".join(f"w{i}" for i in range(start, start + 7000)) for start in range(0, 70_000, 7000)
+    ]
+    index = Bm25Index.build(tmp_path, FakePassages(10, texts), settings=PLAIN)
+    assert (np.diff(index.searcher.scores["indptr"]) == 1).all()
+    assert index.search_texts(["w69999", "w0"], 1)[0].ids == (9,)
+
+
+def test_rankings_are_those_of_all_scores_sorted(tmp_path) -> None:
+    """3,000 passages, so that blocks are compared; ties are in the order of rows."""
+    passages = drawn(3000)
+    index = Bm25Index.build(tmp_path, passages, settings=PLAIN)
+    queries = ["w1", "w2 w3 w3", "w250", "w1 w2 w7 w9 w11", "unknown", "w299 w280"]
+    for k in (1, 10, 500, 3000):
+        for query, found in zip(queries, index.search_texts(queries, k), strict=True):
+            known = [
+                index.searcher.vocab_dict[w]
+                for w in query.split()
+                if w in index.searcher.vocab_dict
+            ]
+            scores = index.searcher.get_scores_from_ids(known)
+            rows = np.argsort(-scores, kind="stable")[:k]
+            assert found == Ranking(tuple(rows.tolist()), tuple(scores[rows].tolist()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=40),
+    st.integers(1, 45),
+    st.sampled_from([1, 2, 3, 128]),
+)
+def test_best_scores(scores, k, block) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bm25, "_BLOCK", block)
+        found = bm25._best(np.array(scores, np.float32), k)
+    rows = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:k]
+    assert found == Ranking(tuple(rows), tuple(float(scores[row]) for row in rows))
+
+
+def test_any_number_of_threads_gives_the_same(tmp_path, monkeypatch) -> None:
+    index = Bm25Index.build(tmp_path, drawn(50), settings=PLAIN)
+    queries = [f"w{i} w{2 * i}" for i in range(11)]
+    found = []
+    for cores in (1, 3, 64):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        found.append(index.search_texts(queries, 5))
+    assert found[0] == found[1] == found[2]
 
 
 def test_numbers_of_postings(tmp_path) -> None:

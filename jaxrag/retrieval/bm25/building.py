@@ -1,0 +1,233 @@
+"""Building a BM25 index in bounded memory; the files are those of the library bm25s.
+
+First the words of all passages are numbered and written to a temporary file of 4 bytes a word,
+while the passages that have each word are counted. The counts say where each word's postings (the
+passages that have it, with their scores) lie in the index. Then the postings are filled in, for as
+many words at a time as memory is allowed, each time reading the temporary file once.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxrag.core.progress import progress
+from jaxrag.retrieval.bm25.words import bm25s, split_words
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.types import InputError
+
+if TYPE_CHECKING:
+    from jaxrag.retrieval.bm25.index import Bm25
+
+_CHUNK = 4096  # passages tokenized at a time
+_WORDS = 1 << 22  # words of passages whose postings are made at a time
+_POSTINGS = 1 << 27  # postings in memory, of 8 bytes
+
+
+def write_index(passages: Passages, settings: Bm25, folder: Path) -> None:
+    """Writes the index of a corpus into a new folder; words are numbered as they first occur.
+
+    Memory: the vocabulary, 12 bytes for each passage, and about 1.5 GB at most for postings.
+
+    Raises:
+      InputError: no passages or no words to index, or too little room on the disk.
+    """
+    if not len(passages):
+        raise InputError("the corpus is empty; an index needs at least one passage")
+    temporary = folder.with_name(folder.name + ".words")
+    try:
+        numbered = _number_words(passages, settings, temporary)
+        _check_space(folder.parent, numbered)
+        _save_vocabulary(numbered, settings, len(passages), folder)
+        _write_postings(numbered, settings, folder)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbered:
+    """The words of a corpus as numbers.
+
+    Attributes:
+      vocabulary: the number of each word.
+      words: of all passages, one after the other; a memory map.
+      lengths: words of each passage.
+      passages: that have each word.
+    """
+
+    vocabulary: dict[str, int]
+    words: Int[np.ndarray, " t"]
+    lengths: Int[np.ndarray, " n"]
+    passages: Int[np.ndarray, " v"]
+
+    def chunks(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """First passage, words and lengths of a number of passages at a time."""
+        ends = np.cumsum(self.lengths, dtype=np.int64)
+        first, start = 0, 0
+        while first < len(ends):
+            after = int(np.searchsorted(ends, start + _WORDS, side="right"))
+            after = max(after, first + 1)  # a longer passage is a chunk of its own
+            stop = int(ends[after - 1])
+            yield first, self.words[start:stop], self.lengths[first:after]
+            first, start = after, stop
+
+
+def _number_words(passages: Passages, settings: Bm25, temporary: Path) -> Numbered:
+    vocabulary: dict[str, int] = {}
+    lengths, having = array.array("i"), np.zeros(1 << 16, np.int64)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    with temporary.open("wb") as stream, progress(len(passages), "indexing words") as advance:
+        for start in range(0, len(passages), _CHUNK):
+            chunk = passages.get(range(start, min(start + _CHUNK, len(passages))))
+            texts = [f"{p.title} {p.text}" if settings.title else p.text for p in chunk]
+            numbers = array.array("i")
+            for words in split_words(texts, settings):
+                numbers.extend(vocabulary.setdefault(word, len(vocabulary)) for word in words)
+                lengths.append(len(words))
+            stream.write(numbers)
+            if len(vocabulary) > len(having):
+                having = np.pad(having, (0, 2 * len(vocabulary) - len(having)))
+            own = np.frombuffer(lengths, np.int32)[start:].copy()
+            found = count_words(np.frombuffer(numbers, np.int32), own)
+            having[: len(vocabulary)] += np.bincount(found.words, minlength=len(vocabulary))
+            advance(len(chunk))
+    if not vocabulary:
+        raise InputError(f"none of the {len(passages)} passages has a word that counts: {settings}")
+    words = np.memmap(temporary, np.int32, mode="r").view(np.ndarray)
+    lengths = np.frombuffer(lengths, np.int32)
+    return Numbered(vocabulary, words, lengths, having[: len(vocabulary)])
+
+
+class Counts(NamedTuple):
+    """How often words occur in passages, by word and then by passage."""
+
+    words: Int[np.ndarray, " p"]
+    passages: Int[np.ndarray, " p"]
+    counts: Int[np.ndarray, " p"]
+
+
+def count_words(words: Int[np.ndarray, " t"], lengths: Int[np.ndarray, " n"]) -> Counts:
+    """Counts the words of n passages that lie one after the other, passages numbered from 0."""
+    passages = np.repeat(np.arange(len(lengths)), lengths)
+    keys, counts = np.unique(words.astype(np.int64) * len(lengths) + passages, return_counts=True)
+    return Counts(*np.divmod(keys, len(lengths)), counts)
+
+
+def _check_space(directory: Path, numbered: Numbered) -> None:
+    needed = 8 * (int(numbered.passages.sum()) + len(numbered.passages) + 1)
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise InputError(
+            f"the index in {directory} needs {needed / 1e9:,.2f} GB, its disk has "
+            f"{free / 1e9:,.2f} GB left; free some space or give another directory"
+        )
+
+
+def _save_vocabulary(numbered: Numbered, settings: Bm25, count: int, folder: Path) -> None:
+    """Has the library write all its files, those of the postings empty."""
+    searcher = bm25s().BM25(k1=settings.k1, b=settings.b, method=settings.variant, backend="numpy")
+    names = ("data", "indices", "indptr")
+    searcher.scores = dict.fromkeys(names, np.zeros(0, np.int8)) | {"num_docs": count}
+    searcher.vocab_dict, searcher.nonoccurrence_array = numbered.vocabulary, None
+    searcher.save(folder, show_progress=False)
+
+
+def _write_postings(numbered: Numbered, settings: Bm25, folder: Path) -> None:
+    starts = np.concatenate([[0], np.cumsum(numbered.passages, dtype=np.int64)])
+    np.save(folder / "indptr.csc.index.npy", starts)
+    weights = word_weights(numbered.passages, len(numbered.lengths), settings)
+    with (
+        _array_file(folder / "data.csc.index.npy", np.float32, int(starts[-1])) as data,
+        _array_file(folder / "indices.csc.index.npy", np.int32, int(starts[-1])) as indices,
+        progress(int(starts[-1]), "scoring postings") as advance,
+    ):
+        first = 0
+        while first < len(weights):
+            after = int(np.searchsorted(starts, starts[first] + _POSTINGS, side="right")) - 1
+            after = max(after, first + 1)
+            scores, rows = _postings(numbered, settings, weights, starts[first : after + 1], first)
+            data.write(memoryview(scores))
+            indices.write(memoryview(rows))
+            advance(len(rows))
+            first = after
+
+
+def _array_file(path: Path, dtype: Any, length: int) -> Any:
+    """An .npy file, opened behind its header."""
+    stream = path.open("wb")
+    description = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(stream, description)
+    return stream
+
+
+def _postings(
+    numbered: Numbered,
+    settings: Bm25,
+    weights: Float[np.ndarray, " v"],
+    starts: Int[np.ndarray, " w+1"],
+    first: int,
+) -> tuple[Float[np.ndarray, " p"], Int[np.ndarray, " p"]]:
+    """Scores and passages of w words from ``first`` on; ``starts`` as in the whole index."""
+    scores = np.empty(int(starts[-1] - starts[0]), np.float32)
+    rows = np.empty(len(scores), np.int32)
+    heads = starts[:-1] - starts[0]
+    mean = numbered.lengths.mean()
+    some = len(heads) < len(weights)
+    for row, words, lengths in numbered.chunks():
+        if some:
+            own = (words >= first) & (words < first + len(heads))
+            sums = np.concatenate([[0], np.cumsum(own)])
+            ends = np.concatenate([[0], np.cumsum(lengths)])
+            found = count_words(words[own], np.diff(sums[ends]))
+        else:
+            found = count_words(words, lengths)
+        kinds, begins = np.unique(found.words, return_index=True)
+        counts = np.diff(np.append(begins, len(found.words)))
+        places = np.arange(len(found.words)) + np.repeat(heads[kinds - first] - begins, counts)
+        frequencies = frequency_parts(found.counts, lengths[found.passages], mean, settings)
+        scores[places] = weights[found.words] * frequencies
+        rows[places] = found.passages + row
+        heads[kinds - first] += counts
+    return scores, rows
+
+
+def word_weights(
+    having: Int[np.ndarray, " v"], count: int, settings: Bm25
+) -> Float[np.ndarray, " v"]:
+    """The inverse document frequency of each word, see `Bm25`; ``having`` it are so many."""
+
+    def weight(f: int) -> float:
+        if settings.variant == "lucene":
+            return math.log(1 + (count - f + 0.5) / (f + 0.5))
+        if settings.variant == "robertson":
+            return math.log(max((count - f + 0.5) / (f + 0.5), 1))
+        return math.log(count / f)
+
+    kinds, which = np.unique(having, return_inverse=True)
+    return np.array([weight(f) for f in kinds.tolist()], np.float32)[which]
+
+
+def frequency_parts(
+    counts: Int[np.ndarray, " p"],
+    lengths: Int[np.ndarray, " p"],
+    mean: float,
+    settings: Bm25,
+) -> Float[np.ndarray, " p"]:
+    """The part of a score that depends on a word's frequency in a passage and its length.
+
+    f / (k1 (1 - b + b l / mean) + f); times k1 + 1 in the variant "atire". Computed in float64, in
+    the order of operations of bm25s, so that scores are the same to the bit.
+    """
+    frequencies = counts.astype(np.float32)
+    below = frequencies + settings.k1 * (1 - settings.b + settings.b * lengths / mean)
+    if settings.variant == "atire":
+        frequencies *= np.float32(settings.k1 + 1)
+    return frequencies / below
