@@ -21,7 +21,7 @@ import tensorflow_datasets as tfds
 
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.dataset import FIELDS, LabelledQuestion, stored_row
-from jaxrag.data.downloads import Known, archive_of, find_file
+from jaxrag.data.downloads import Known, archive_of, extract_member, find_file
 from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.set_row import OWN, SetRow
 from jaxrag.types import InputError
@@ -188,10 +188,9 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         names, found = self.downloadable(split), {}
         for name in (*names, *self.OPTIONAL.get(split, ())):
             address = self.addresses()[name]
-            if archive_of(name, address):
-                path = find_file(Path(dl_manager.download_and_extract(address)), name)
-            else:
-                path = Path(dl_manager.download(address))
+            path = Path(dl_manager.download(address))
+            if archive_of(name, address):  # to unpack it whole, TFDS needs TensorFlow
+                path = extract_member(path, name, path.parent)
             if path is None:
                 raise InputError(f"{self.NAME}: {address} has no file {name}")
             found[name] = path

@@ -109,7 +109,7 @@ class Downloads:
             path = find_file(self.source, archive)
         if path is None or not archive or not members:
             return path
-        return self._member(path, name)
+        return extract_member(path, name, self.directory)
 
     def _download(self, address: str) -> Path:
         path = self.directory / _file_name(address)
@@ -143,20 +143,25 @@ class Downloads:
                 "are downloaded again"
             ) from None
 
-    def _member(self, archive: Path, name: str) -> Path | None:
-        """A file of an archive, unpacked below the directory of downloads."""
-        stat = archive.stat()
-        mark = hashlib.sha256(f"{archive.absolute()} {stat.st_size} {stat.st_mtime_ns}".encode())
-        path = self.directory / "unpacked" / mark.hexdigest()[:16] / name
-        if path.is_file():
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _explain_archive(archive), open_member(archive, name) as content:
-            if content is None:
-                return None
-            with atomic_write(path) as stream:
-                shutil.copyfileobj(content, stream, _CHUNK)
+
+def extract_member(archive: Path, name: str, directory: Path) -> Path | None:
+    """A file of a zip or tar archive, unpacked below a directory once; None if there is none.
+
+    Raises:
+      InputError: the archive is cut short or damaged, or the disk is full.
+    """
+    stat = archive.stat()
+    mark = hashlib.sha256(f"{archive.absolute()} {stat.st_size} {stat.st_mtime_ns}".encode())
+    path = directory / "unpacked" / mark.hexdigest()[:16] / name
+    if path.is_file():
         return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _explain_archive(archive), open_member(archive, name) as content:
+        if content is None:
+            return None
+        with atomic_write(path) as stream:
+            shutil.copyfileobj(content, stream, _CHUNK)
+    return path
 
 
 def find_file(directory: Path, name: str) -> Path | None:

@@ -15,8 +15,8 @@ from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.corpora import CORPORA, open_corpus
 from jaxrag.data.sets import SETS
 from jaxrag.types import InputError
-from tests.data.sets.published import CASES, write
-from tests.local_http import Handler, serving
+from tests.data.sets.published import CASES, Published, write
+from tests.local_http import serving
 
 WIKI = [{"id": n, "contents": f'"Title {n}"\ntext "{n}" of a café'} for n in range(20)]
 
@@ -95,16 +95,6 @@ def test_a_part_with_the_gold_passages_of_a_set(run, tmp_path):
     assert len(part) == 4 and {"7", "9"} <= {passage.id for passage in part}
     found = Benchmark("nq", split="train", corpus="psgs_w100-nq+2").load(tmp_path / "cache")
     assert found.gold == {"train_0": ("9",), "train_1": ("7",)}
-
-
-class Published(Handler):
-    """Serves the files of ``server.files`` by name."""
-
-    def do_GET(self) -> None:
-        name = self.path.rpartition("/")[2]
-        with self.counted(self.server.asked, name):
-            found = self.server.files.get(name)
-            self.send(200 if found else 404, found or b"")
 
 
 def test_downloads_what_a_set_needs(run, tmp_path, monkeypatch):

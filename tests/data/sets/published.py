@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from jaxrag.data.dataset import GoldPassage
 from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import Question
+from tests.local_http import Handler
 
 
 class Case(NamedTuple):
@@ -24,6 +25,16 @@ class Case(NamedTuple):
     name: str
     files: Mapping[str, bytes]
     rows: Mapping[str, Sequence[SetRow]]
+
+
+class Published(Handler):
+    """Serves the files of ``server.files`` by name."""
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        with self.counted(self.server.asked, name):
+            found = self.server.files.get(name)
+            self.send(200 if found else 404, found or b"")
 
 
 def jsonl(*rows: Any, ascii_only: bool = False) -> bytes:

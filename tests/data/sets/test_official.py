@@ -14,13 +14,14 @@ from jaxrag.core.packed_files import open_packed
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.building import build_set, published_files
 from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.downloads import Downloads
+from jaxrag.data.downloads import Downloads, archive_of
 from jaxrag.data.question_kinds import gold_option
 from jaxrag.data.set_row import SetRow
 from jaxrag.data.sets import SETS
 from jaxrag.types import Passage, Question
 from tests.data.sets import more_published, published
-from tests.data.sets.published import Case, write
+from tests.data.sets.published import Case, Published, write
+from tests.local_http import serving
 
 CASES = published.CASES | more_published.CASES
 
@@ -107,6 +108,24 @@ def row_of(stored) -> SetRow:
         tuple(GoldPassage(*one) for one in gold),
         tuple(Passage(*one) for one in zip(*parts, strict=True)),
     )
+
+
+@pytest.mark.parametrize("name", ["boolq", "arc_challenge"])
+def test_tfds_downloads_the_files(tmp_path, monkeypatch, name):
+    """`download_and_prepare` without a manual directory, of plain files and of an archive."""
+    case = CASES[name]
+    files = {path.rpartition("/")[2]: data for path, data in case.files.items()}
+    with serving(Published, None, asked=[], files=files) as server:
+        addresses = {
+            file: f"{server.url}/{(archive_of(file, address) or file).rpartition('/')[2]}"
+            for file, address in SETS[name].FILES.items()
+        }
+        monkeypatch.setattr(SETS[name], "FILES", addresses)
+        builder: Any = SETS[name](data_dir=tmp_path, file_format="array_record")
+        builder.download_and_prepare()
+    for split, rows in case.rows.items():
+        source: Any = builder.as_data_source(split=split)
+        assert [row_of(one) for one in source] == list(rows)
 
 
 def test_the_right_one_of_choices_that_differ_in_case():
