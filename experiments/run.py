@@ -41,6 +41,11 @@ from jaxrag.types import InputError
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", "", "directory of the job", flag_values=values)
     flags.DEFINE_bool("dry-run", False, "only print what would be done", flag_values=values)
+    define_distributed(values)
+
+
+def define_distributed(values: flags.FlagValues) -> None:
+    """Defines the flag that `join` takes."""
     flags.DEFINE_string(
         "distributed", "", "auto, or HOST:PORT,PROCESSES,PROCESS", flag_values=values
     )
@@ -54,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if not values.workdir:
         raise InputError("give --workdir=DIRECTORY, such as --workdir=runs/dtr")
-    _join(values.distributed)
+    join(values.distributed)
     outcome = job.execute(values.workdir)
     console = Console(width=max(Console().width, outcome.width))
     for shown in outcome.shown:
@@ -62,10 +67,15 @@ def main(argv: Sequence[str]) -> int:
     return 1 if outcome.errors else 0
 
 
-def _join(distributed: str) -> None:
-    """Makes this process one of several."""
+def join(distributed: str, *, patience: int = 300) -> None:
+    """Makes this process one of several.
+
+    Args:
+      distributed: "", "auto", or HOST:PORT,PROCESSES,PROCESS.
+      patience: seconds that a process which is done waits for the others.
+    """
     if distributed == "auto":
-        jax.distributed.initialize()
+        jax.distributed.initialize(shutdown_timeout_seconds=patience)
     elif distributed:
         address, *numbers = distributed.split(",")
         if ":" not in address or len(numbers) != 2 or not all(n.isdigit() for n in numbers):
@@ -73,7 +83,12 @@ def _join(distributed: str) -> None:
                 f"--distributed is {distributed!r}: give auto, or HOST:PORT,PROCESSES,PROCESS such "
                 "as localhost:1234,2,0"
             )
-        jax.distributed.initialize(address, int(numbers[0]), int(numbers[1]))
+        processes, process = map(int, numbers)
+        if process >= processes:
+            raise InputError(
+                f"--distributed is {distributed!r}: {processes} processes are numbered from 0."
+            )
+        jax.distributed.initialize(address, processes, process, shutdown_timeout_seconds=patience)
 
 
 def print_plan(job: Job, workdir: str) -> None:

@@ -6,7 +6,7 @@ Methods use both through `jaxrag.steps.tools.RetrieverTool`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -37,6 +37,15 @@ class TextEncoder(Protocol):
 
     def embed_passages(self, passages: Sequence[Passage]) -> Float[np.ndarray, "n d"]:
         """Vectors of passages, float32."""
+        ...
+
+
+@runtime_checkable
+class StreamEncoder(TextEncoder, Protocol):
+    """An encoder that reads passages ahead and gives vectors while it computes further ones."""
+
+    def stream_passages(self, passages: Iterable[Passage]) -> Iterator[Float[np.ndarray, "n d"]]:
+        """Vectors of passages, float32, as blocks of rows in their order."""
         ...
 
 

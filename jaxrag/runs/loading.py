@@ -15,8 +15,10 @@ from jaxrag.core.durable_files import explain_full_disk
 from jaxrag.core.hashing import digest
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
+from jaxrag.retrieval.corpus.builds import BuildPart
+from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.retrieval.settings import IndexSettings
+from jaxrag.retrieval.settings import IndexSettings, IndexStatus
 
 _log = logging.getLogger("jaxrag")
 
@@ -55,8 +57,25 @@ def open_index_over(
 ) -> Retriever | TextRetriever:
     """The index of a data set's passages; built on first use."""
     dataset = load_data(data, cache)
-    with _one_at_a_time(cache / f"index-{digest(dataset.passages.identity)[:16]}.lock"):
+    with _one_at_a_time(_index_lock(dataset.passages, cache)):
         return settings.open(dataset.passages, cache)
+
+
+def build_index(
+    settings: IndexSettings, data: DataSettings, cache: Path, part: BuildPart
+) -> IndexStatus:
+    """Builds the index of a data set's passages, or a process's part of it; its state then."""
+    passages = load_data(data, cache).passages
+    if not part.whole:  # whoever builds other parts holds no lock of the cache
+        settings.build(passages, cache, part)
+    else:
+        with _one_at_a_time(_index_lock(passages, cache)):
+            settings.build(passages, cache, part)
+    return settings.status(passages, cache)
+
+
+def _index_lock(passages: Passages, cache: Path) -> Path:
+    return cache / f"index-{digest(passages.identity)[:16]}.lock"
 
 
 def describe(value: Any) -> Any:

@@ -14,12 +14,14 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import numpy as np
 
+from jaxrag.core.background import in_background
 from jaxrag.core.durable_files import (
     LOCKS,
     LockedError,
@@ -43,14 +45,22 @@ from jaxrag.retrieval.corpus.manifest import (
     read_manifest,
     state_of,
 )
-from jaxrag.types import InputError
+from jaxrag.types import InputError, Passage
+
+if TYPE_CHECKING:
+    from jaxrag.retrieval.corpus.passages import Passages
 
 Advance = Callable[[int], None]
 """Called with the number of rows that have reached the disk."""
 
+Stream = Callable[[Sequence[range]], Iterator[np.ndarray]]
+"""Computes the given rows, in their order, as blocks of any number of rows [n width]."""
+
 _log = logging.getLogger("jaxrag")
-_FIRST, _MOST = 256, 1 << 15  # rows of the first and of the largest chunk;
-_SECONDS = 5.0  # chunks double while one takes less than this
+_SECONDS = 5.0  # rows reach the disk as often, and chunks double while one takes less
+_READ = 1024  # passages read at a time
+_QUEUED = 2  # blocks that are computed ahead
+_FIRST, _MOST = 256, 1 << 15  # rows of the first and of the largest chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +76,13 @@ class BuildPart:
       merged: directories of the same index, or caches that hold it, whose finished files are
         copied instead of being built; only of the whole. If some are still missing then, the
         build stops and names them.
+      seconds: after which the build stops with a `StoppedBuildError`; 0: never.
     """
 
     number: int = 0
     count: int = 1
     merged: tuple[Path, ...] = ()
+    seconds: float = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < self.count:
@@ -86,6 +98,18 @@ class BuildPart:
 
 
 WHOLE = BuildPart()
+
+
+class StoppedBuildError(Exception):
+    """A build has run for the time that it was given; what is built is kept.
+
+    Attributes:
+      rate: rows a second, without those up to the first that were finished.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(f"stopped at {rate:,.1f} rows/s")
+        self.rate = rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +186,7 @@ def build_folder(
 def build_arrays(
     directory: Path,
     settings: Mapping[str, Any],
-    make: Callable[[range], np.ndarray],
+    make: Stream,
     *,
     kind: str,
     stem: str,
@@ -172,29 +196,26 @@ def build_arrays(
     label: str,
     part: BuildPart = WHOLE,
 ) -> None:
-    """`build_shards` of arrays [rows width] that ``make`` computes ``chunk_rows`` rows at a time.
+    """`build_shards` of arrays [rows width] that ``make`` computes.
 
-    Interrupting loses one chunk at most; ``chunk_rows`` None grows chunks until one takes 5 to 10
-    seconds.
+    Rows reach the disk every 5 seconds, or every ``chunk_rows`` rows; interrupting loses those
+    since then, and those that ``make`` was computing.
     """
 
-    def write(path: Path, rows: range, advance: Advance) -> File:
-        return write_shard(
-            path, rows, make, width=width, dtype=dtype, chunk_rows=chunk_rows, advance=advance
+    def write(files: Sequence[tuple[Path, range]], clock: _Clock) -> Generator[File]:
+        return write_arrays(
+            files,
+            make,
+            width=width,
+            dtype=dtype,
+            chunk_rows=chunk_rows,
+            advance=clock,
+            resumed=clock.resumed,
         )
 
     _check_sizes(settings, chunk_rows)
-    row_bytes = width * np.dtype(dtype).itemsize
-    build_shards(
-        directory,
-        settings,
-        write,
-        kind=kind,
-        stem=stem,
-        row_bytes=row_bytes,
-        label=label,
-        part=part,
-    )
+    files = _Files(directory, settings, kind, stem, label, width * np.dtype(dtype).itemsize)
+    _build(files, write, part)
 
 
 def build_shards(
@@ -224,21 +245,53 @@ def build_shards(
       InputError: an empty corpus, sizes below 1, a directory with something else, or a full disk;
         files that are missing after a merge.
     """
+
+    def write_all(files: Sequence[tuple[Path, range]], clock: _Clock) -> Generator[File]:
+        for path, rows in files:
+            yield write(path, rows, clock)
+
     _check_sizes(settings, None)
-    files = _Files(directory, settings, kind, stem)
+    _build(_Files(directory, settings, kind, stem, label, row_bytes), write_all, part)
+
+
+def _build(files: _Files, write: _WriteAll, part: BuildPart) -> None:
     if part.whole:
-        with exclusive_directory(directory):
+        with exclusive_directory(files.directory):
             files.begin()
             files.merge(part.merged)
-            files.build(files.missing(), write, row_bytes, label)
+            files.build(files.missing(), write, part.seconds)
         return
-    with shared_directory(directory, part.number, part.count):
-        files = dataclasses.replace(files, name=part_name(part.number, part.count))
-        files.begin_part()
-        shards = [s for s in files.missing() if s % part.count == part.number]
-        files.build(shards, write, row_bytes, label)
-    with contextlib.suppress(LockedError), exclusive_directory(directory):
+    with shared_directory(files.directory, part.number, part.count):
+        own = dataclasses.replace(files, name=part_name(part.number, part.count))
+        own.begin_part()
+        shards = [s for s in own.missing() if s % part.count == part.number]
+        own.build(shards, write, part.seconds)
+    with contextlib.suppress(LockedError), exclusive_directory(files.directory):
         files.close()
+
+
+class _Clock:
+    """Passes finished rows on to the progress bar, and stops a build after some seconds."""
+
+    def __init__(self, advance: Advance, seconds: float) -> None:
+        self.resumed = advance
+        self._advance, self._seconds = advance, seconds
+        self._began = time.monotonic()
+        self._first: float | None = None
+        self._rows = 0
+
+    def __call__(self, count: int) -> None:
+        self._advance(count)
+        now = time.monotonic()
+        if self._first is None:  # it took the time of compilation, too
+            self._first = now
+            return
+        self._rows += count
+        if self._seconds and now - self._began >= self._seconds:
+            raise StoppedBuildError(self._rows / max(now - self._first, 1e-9))
+
+
+_WriteAll = Callable[[Sequence[tuple[Path, range]], _Clock], "Generator[File]"]
 
 
 @dataclasses.dataclass
@@ -246,7 +299,7 @@ class _Files:
     """The files of an index that is being built, and the manifest that this process writes.
 
     Attributes:
-      directory, settings, kind, stem: see `build_shards`.
+      directory, settings, kind, stem, label, row_bytes: see `build_shards`.
       name: of the manifest.
       manifest: the files that it lists.
       others: files that other processes have built.
@@ -256,6 +309,8 @@ class _Files:
     settings: Mapping[str, Any]
     kind: str
     stem: str
+    label: str
+    row_bytes: int
     name: str = NAME
     manifest: Manifest = dataclasses.field(init=False)
     others: tuple[File, ...] = ()
@@ -330,27 +385,22 @@ class _Files:
                 "has them, or build them with the same command without --merge."
             )
 
-    def build(
-        self,
-        shards: Sequence[int],
-        write: Callable[[Path, range, Advance], File],
-        row_bytes: int,
-        label: str,
-    ) -> None:
-        """Builds some files and records each when it is finished."""
+    def build(self, shards: Sequence[int], write: _WriteAll, seconds: float) -> None:
+        """Builds some files and records each when it is finished; see `StoppedBuildError`."""
         if not shards:
             return
-        missing = sum(len(self.rows(shard)) for shard in shards)
+        files = [(self.directory / _name(self.stem, s), self.rows(s)) for s in shards]
+        missing = sum(len(rows) for _, rows in files)
         done = sum(len(self.rows(_number(file.name))) for file in self.manifest.files)
-        _check_space(self.directory, missing * row_bytes)
+        _check_space(self.directory, missing * self.row_bytes)
         _log.info("building %d of %d files in %s", len(shards), self.count, self.directory)
         with (
             explain_full_disk(self.directory),
-            progress(done + missing, label, done=done) as advance,
+            progress(done + missing, self.label, done=done) as advance,
+            contextlib.closing(write(files, _Clock(advance, seconds))) as written,
         ):
-            for shard in shards:
-                path = self.directory / _name(self.stem, shard)
-                self.record(write(path, self.rows(shard), advance))
+            for file in written:
+                self.record(file)
 
     def record(self, file: File) -> None:
         """Records a finished file in the manifest, after which its journal is not needed."""
@@ -435,42 +485,138 @@ def _check_space(directory: Path, needed: int) -> None:
         )
 
 
-def write_shard(
-    path: Path,
-    rows: range,
-    make: Callable[[range], np.ndarray],
+def write_arrays(
+    files: Sequence[tuple[Path, range]],
+    make: Stream,
     *,
     width: int,
     dtype: str,
     chunk_rows: int | None,
     advance: Advance,
-) -> File:
-    """Writes the array [rows width] chunk by chunk; resumes where an earlier call stopped.
+    resumed: Advance,
+) -> Generator[File]:
+    """Writes arrays [rows width] piece by piece; resumes where an earlier call stopped.
 
-    The file grows under another name. Each chunk is on disk before its hash is entered in the
-    journal beside it, so that after an interruption the journal tells which rows to trust.
+    A file grows under another name. Each piece is on disk before its hash is entered in the journal
+    beside it, so that after an interruption the journal tells which rows to trust.
+
+    Args:
+      files: path and rows of each array.
+      make: computes the rows that are missing.
+      width, dtype: of the arrays.
+      chunk_rows: rows of a piece; None: as many as are there after 5 seconds.
+      advance: called with the number of rows that have reached the disk.
+      resumed: called with the number of rows that were there before.
     """
-    partial = path.with_name(path.name + ".partial")
-    if path.exists() and journal_of(path).exists():  # stopped before the manifest was written
-        path.rename(partial)
-    with partial.open("a+b") as stream, journal_of(path).open("a+") as journal:
-        kept = _keep_sound(stream, journal, (len(rows), width), np.dtype(dtype))
-        advance(kept)
-        start, size = rows.start + kept, chunk_rows or _FIRST
-        while start < rows.stop:
-            began = time.monotonic()
-            chunk = range(start, min(start + size, rows.stop))
-            data = make(chunk).tobytes()
-            stream.write(data)
-            _to_disk(stream)
-            journal.write(f"{len(chunk)} {digest_bytes(data)}\n")
-            _to_disk(journal)
-            advance(len(chunk))
-            start = chunk.stop
-            if chunk_rows is None and time.monotonic() - began < _SECONDS:
-                size = min(2 * size, _MOST)
-    rename(partial, path)
-    return finished(path)
+    kept = [0] * len(files)
+    for place, (path, rows) in enumerate(files):
+        if path.exists() and journal_of(path).exists():  # stopped before the manifest was written
+            path.rename(_partial(path))
+        if _partial(path).exists():
+            kept[place] = _resume(path, (len(rows), width), dtype)
+    if sum(kept):
+        resumed(sum(kept))
+    missing = [rows[k:] for (_, rows), k in zip(files, kept, strict=True) if k < len(rows)]
+    with contextlib.closing(_Pieces(make(missing), chunk_rows)) as pieces:
+        for (path, rows), start in zip(files, kept, strict=True):
+            unfinished = _partial(path)
+            if not unfinished.exists():
+                _resume(path, (len(rows), width), dtype)
+            with unfinished.open("ab") as stream, journal_of(path).open("a") as journal:
+                while start < len(rows):
+                    piece = pieces.take(len(rows) - start)
+                    data = piece.tobytes()
+                    stream.write(data)
+                    _to_disk(stream)
+                    journal.write(f"{len(piece)} {digest_bytes(data)}\n")
+                    _to_disk(journal)
+                    advance(len(piece))
+                    start += len(piece)
+            rename(unfinished, path)
+            yield finished(path)
+
+
+class _Pieces:
+    """Cuts a stream of blocks into pieces of some rows, or of some seconds."""
+
+    def __init__(self, blocks: Iterator[np.ndarray], rows: int | None) -> None:
+        self._blocks, self._rows = blocks, rows
+        self._rest: np.ndarray | None = None
+        self._error: BaseException | None = None
+
+    def take(self, most: int) -> np.ndarray:
+        """The next rows, at most ``most`` and a piece; an error comes after the rows before it."""
+        if self._error is not None:
+            raise self._error
+        most, parts, held = min(most, self._rows or most), [], 0
+        until = time.monotonic() + _SECONDS
+        while held < most and (not held or self._rows or time.monotonic() < until):
+            try:
+                block = next(self._blocks) if self._rest is None else self._rest
+            except BaseException as error:
+                if not parts:
+                    raise
+                self._error = error
+                break
+            part, rest = block[: most - held], block[most - held :]
+            self._rest = rest if len(rest) else None
+            parts.append(part)
+            held += len(part)
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def close(self) -> None:
+        """Stops the computation."""
+        if close := getattr(self._blocks, "close", None):
+            close()
+
+
+def by_chunks(make: Callable[[range], np.ndarray], chunk_rows: int | None) -> Stream:
+    """A `Stream` that computes ``chunk_rows`` rows at a time; None: as many as take 5 seconds."""
+
+    def stream(ranges: Sequence[range]) -> Iterator[np.ndarray]:
+        size = chunk_rows or _FIRST
+        for rows in ranges:
+            start = rows.start
+            while start < rows.stop:
+                began = time.monotonic()
+                chunk = range(start, min(start + size, rows.stop))
+                yield make(chunk)
+                start = chunk.stop
+                if chunk_rows is None and time.monotonic() - began < _SECONDS:
+                    size = min(2 * size, _MOST)
+
+    return stream
+
+
+def encoded_rows(
+    passages: Passages,
+    encode: Callable[[Iterable[Passage]], Iterator[Any]],
+    finish: Callable[[Any, np.ndarray], np.ndarray],
+    ranges: Sequence[range],
+) -> Generator[np.ndarray]:
+    """Blocks of a `Stream` over encoded passages, which are computed in another thread.
+
+    Args:
+      passages: the corpus.
+      encode: passages to blocks of what is computed of them, an array or a tuple of arrays.
+      finish: makes the rows of a block; it gets their numbers [n], too.
+      ranges: the rows.
+    """
+
+    def read() -> Iterator[Passage]:
+        for rows in ranges:
+            for start in range(rows.start, rows.stop, _READ):
+                yield from passages.get(range(start, min(start + _READ, rows.stop)))
+
+    numbers = chain.from_iterable(ranges)
+    with contextlib.closing(in_background(encode(read()), ahead=_QUEUED)) as blocks:
+        for block in blocks:
+            count = len(block[0]) if isinstance(block, tuple) else len(block)
+            yield finish(block, np.fromiter(islice(numbers, count), np.int64))
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
 
 
 def journal_of(path: Path) -> Path:
@@ -478,8 +624,14 @@ def journal_of(path: Path) -> Path:
     return path.with_name(path.name + ".journal")
 
 
+def _resume(path: Path, shape: tuple[int, int], dtype: str) -> int:
+    """Begins an unfinished file, or cuts it after its last undamaged piece; the rows kept."""
+    with _partial(path).open("a+b") as stream, journal_of(path).open("a+") as journal:
+        return _keep_sound(stream, journal, shape, np.dtype(dtype))
+
+
 def _keep_sound(stream: BinaryIO, journal: TextIO, shape: tuple[int, int], dtype: np.dtype) -> int:
-    """Truncates an unfinished file after its last undamaged chunk; returns the rows kept."""
+    """Truncates an unfinished file after its last undamaged piece; returns the rows kept."""
     header = _header(shape, dtype)
     row_bytes = shape[1] * dtype.itemsize
     stream.seek(0)

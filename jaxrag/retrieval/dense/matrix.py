@@ -8,16 +8,24 @@ nothing but its query.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart, ShardedRows, build_arrays
+from jaxrag.retrieval.corpus.builds import (
+    WHOLE,
+    BuildPart,
+    ShardedRows,
+    Stream,
+    build_arrays,
+    by_chunks,
+    encoded_rows,
+)
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
-from jaxrag.retrieval.retriever import RankedRows, TextEncoder
+from jaxrag.retrieval.retriever import RankedRows, StreamEncoder, TextEncoder
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -132,8 +140,7 @@ def write_matrix(
       encoder: its ``embed_passages`` makes the vectors.
       directory: made if need be.
       shard_rows: rows of one file.
-      chunk_rows: rows encoded at a time, and so the most that an interruption loses; None: as many
-        as take 5 to 10 seconds.
+      chunk_rows: rows that reach the disk at a time; None: those of 5 seconds.
       dtype: stored precision.
       part: of the files that this process builds.
 
@@ -141,23 +148,29 @@ def write_matrix(
       InputError: an empty corpus, a vector that is not finite or of the wrong length, a directory
         that holds another index, or a full disk.
     """
-    directory = Path(directory).absolute()
     layout = {"dimension": encoder.dimension, "dtype": dtype, "shard_rows": shard_rows}
 
-    def encode(rows: range) -> Float[np.ndarray, "n d"]:
-        vectors = np.asarray(encoder.embed_passages(passages.get(rows)))
+    hint = "check the encoder's weights and dtype, or that passage's text"
+
+    def checked(vectors: np.ndarray, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         shape = (len(rows), encoder.dimension)
         if vectors.shape != shape:
             raise InputError(
                 f"the encoder gave an array of shape {vectors.shape} instead of {shape}"
             )
-        hint = "check the encoder's weights and dtype, or that passage's text"
         return as_stored(vectors, dtype, rows, passages, hint=hint)
 
-    build_vectors(
-        directory,
+    def encode(rows: range) -> Float[np.ndarray, "n d"]:
+        return checked(np.asarray(encoder.embed_passages(passages.get(rows))), rows)
+
+    def stream(ranges: Sequence[range]) -> Iterator[np.ndarray]:
+        assert isinstance(encoder, StreamEncoder)
+        return encoded_rows(passages, encoder.stream_passages, checked, ranges)
+
+    _write_vectors(
+        Path(directory).absolute(),
         source_of(passages, encoder=encoder.identity) | layout,
-        encode,
+        stream if isinstance(encoder, StreamEncoder) else by_chunks(encode, chunk_rows),
         chunk_rows=chunk_rows,
         label="encoding passages",
         part=part,
@@ -171,9 +184,22 @@ def build_vectors(
     *,
     chunk_rows: int | None,
     label: str,
-    part: BuildPart = WHOLE,
 ) -> None:
     """Writes the files of a matrix from the vectors [n dimension] that ``make`` gives for rows."""
+    _write_vectors(
+        directory, settings, by_chunks(make, chunk_rows), chunk_rows=chunk_rows, label=label
+    )
+
+
+def _write_vectors(
+    directory: Path,
+    settings: dict[str, Any],
+    make: Stream,
+    *,
+    chunk_rows: int | None,
+    label: str,
+    part: BuildPart = WHOLE,
+) -> None:
     if settings["dtype"] not in ("float16", "float32"):
         raise InputError(f"dtype must be 'float16' or 'float32', not {settings['dtype']!r}")
     build_arrays(
@@ -191,14 +217,19 @@ def build_vectors(
 
 
 def as_stored(
-    vectors: np.ndarray, dtype: StoredType, rows: range, passages: Passages, *, hint: str
+    vectors: np.ndarray,
+    dtype: StoredType,
+    rows: Sequence[int] | np.ndarray,
+    passages: Passages,
+    *,
+    hint: str,
 ) -> np.ndarray:
     """Vectors in the stored precision; InputError, ending in ``hint``, if one is not finite."""
     with np.errstate(over="ignore"):
         stored = vectors.astype(dtype)
     wrong = np.flatnonzero(~np.isfinite(stored).all(axis=1))
     if wrong.size:
-        row = rows[int(wrong[0])]
+        row = int(rows[int(wrong[0])])
         raise InputError(
             f"the vector of passage {passages[row].id!r} (row {row}) is not finite in {dtype}; "
             f"{hint}"

@@ -106,6 +106,7 @@ class Sidr:
             directory,
             vocabulary=kept.dimension,
             length=kept.entries,
+            stream=kept.stream_passages,
             part=part,
         )
 

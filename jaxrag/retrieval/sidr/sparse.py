@@ -10,7 +10,8 @@ searched again for more candidates until no other passage can reach its k-th bes
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,14 @@ from jaxtyping import Float, Int, UInt16
 
 from jaxrag.core.hashing import canonical
 from jaxrag.functional import sparse
-from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart, ShardedRows, build_arrays
+from jaxrag.retrieval.corpus.builds import (
+    WHOLE,
+    BuildPart,
+    ShardedRows,
+    build_arrays,
+    by_chunks,
+    encoded_rows,
+)
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
 from jaxrag.retrieval.retriever import RankedRows
 from jaxrag.retrieval.sidr.token_search import check_weights
@@ -34,6 +42,9 @@ if TYPE_CHECKING:
 KIND = "sparse"
 Encode = Callable[[Sequence[Passage]], tuple[UInt16[np.ndarray, "n l"], Float[np.ndarray, "n l"]]]
 """Token ids and weights of passages, in any order; entries with weight 0 are padding."""
+
+StreamEncode = Callable[[Iterable[Passage]], Iterator[Any]]
+"""The same as consecutive blocks."""
 
 _BLOCK = 32  # queries searched together
 _SPARE = 4  # candidates beyond k, to detect rounding at the k-th place
@@ -253,6 +264,7 @@ def write_sparse(
     length: int = 768,
     shard_rows: int = 1 << 16,
     chunk_rows: int | None = None,
+    stream: StreamEncode | None = None,
     part: BuildPart = WHOLE,
 ) -> None:
     """Encodes a corpus into a sparse index on disk, or finishes an interrupted build.
@@ -267,7 +279,8 @@ def write_sparse(
       vocabulary: ids are below it; at most 65,535.
       length: entries of a passage.
       shard_rows: rows of one file.
-      chunk_rows: rows encoded at a time; None: as many as take 5 to 10 seconds.
+      chunk_rows: rows that reach the disk at a time; None: those of 5 seconds.
+      stream: computes the same as ``encode``, and reads passages ahead.
       part: of the files that this process builds.
 
     Raises:
@@ -277,10 +290,17 @@ def write_sparse(
     if not 1 <= vocabulary < 1 << 16:
         raise InputError(f"vocabulary is {vocabulary:,}; ids of 16 bits allow 1 to 65,535")
     layout = {"vocabulary": vocabulary, "length": length, "shard_rows": shard_rows}
+    finish = functools.partial(_entries, passages, vocabulary=vocabulary, length=length)
+
+    def make(ranges: Sequence[range]) -> Iterator[np.ndarray]:
+        if stream is not None:
+            return encoded_rows(passages, stream, finish, ranges)
+        return by_chunks(lambda rows: finish(encode(passages.get(rows)), rows), chunk_rows)(ranges)
+
     build_arrays(
         Path(directory).absolute(),
         source_of(passages, encoder=identity) | layout,
-        lambda rows: _encode(passages, encode, rows, vocabulary=vocabulary, length=length),
+        make,
         kind=KIND,
         stem="entries",
         width=2 * length,
@@ -291,10 +311,16 @@ def write_sparse(
     )
 
 
-def _encode(
-    passages: Passages, encode: Encode, rows: range, *, vocabulary: int, length: int
+def _entries(
+    passages: Passages,
+    found: tuple[np.ndarray, np.ndarray],
+    rows: Sequence[int] | np.ndarray,
+    *,
+    vocabulary: int,
+    length: int,
 ) -> UInt16[np.ndarray, "n 2*l"]:
-    ids, weights = (np.asarray(x) for x in encode(passages.get(rows)))
+    """Stored rows of ids and weights; ``rows`` are their numbers."""
+    ids, weights = map(np.asarray, found)
     shape = (len(rows), length)
     if ids.shape != shape or weights.shape != shape:
         raise InputError(
@@ -306,7 +332,7 @@ def _encode(
     good = np.isfinite(stored) & (stored >= 0) & ((stored == 0) | (ids < vocabulary))
     good &= (ids >= 0) & (ids < 1 << 16)
     if not good.all():
-        row = rows[int(np.flatnonzero(~good.all(axis=1))[0])]
+        row = int(rows[int(np.flatnonzero(~good.all(axis=1))[0])])
         raise InputError(
             f"passage {passages[row].id!r} (row {row}) has a weight that is negative or not finite "
             f"in float16, or a token id beyond the vocabulary of {vocabulary:,}; check the encoder"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrag.retrieval.corpus import builds
-from jaxrag.retrieval.corpus.builds import write_shard
+from jaxrag.retrieval.corpus.builds import by_chunks, write_arrays
 
 VECTORS = np.random.default_rng(0).standard_normal((64, 3)).astype(np.float16)
 
@@ -28,17 +28,18 @@ def write(
         made.extend(chunk)
         return VECTORS[chunk.start : chunk.stop]
 
-    advanced = []
-    write_shard(
-        path,
-        rows,
-        make,
+    advanced, resumed = [], []
+    (file,) = write_arrays(
+        [(path, rows)],
+        by_chunks(make, chunk_rows),
         width=3,
         dtype="float16",
         chunk_rows=chunk_rows,
         advance=advanced.append,
+        resumed=resumed.append,
     )
-    assert sum(advanced) == len(rows)
+    assert file.name == path.name
+    assert sum(advanced) + sum(resumed) == len(rows) and sum(advanced) == len(made)
     return made
 
 
@@ -109,19 +110,63 @@ def test_an_unfinished_shard_of_another_shape_is_not_used(tmp_path) -> None:
     assert np.array_equal(np.load(path), VECTORS[:39])
 
 
-def test_chunks_grow_while_they_are_fast(tmp_path, monkeypatch) -> None:
+def test_chunks_grow_while_they_are_fast(monkeypatch) -> None:
     clock = iter(range(0, 1000, 2))  # each look at the clock takes 2 seconds
     monkeypatch.setattr(builds.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(builds, "_FIRST", 4)
     monkeypatch.setattr(builds, "_MOST", 16)
-    sizes = []
-    arguments = {"width": 3, "dtype": "float16", "chunk_rows": None, "advance": sizes.append}
-    made = write_shard(
-        tmp_path / "x.npy", range(64), lambda r: VECTORS[r.start : r.stop], **arguments
-    )
-    assert made.bytes == 128 + 64 * 3 * 2
-    assert sizes == [0, 4, 8, 16, 16, 16, 4]
+    stream = by_chunks(lambda rows: VECTORS[rows.start : rows.stop], None)
+    assert [len(block) for block in stream([range(60)])] == [4, 8, 16, 16, 16]
+    assert [len(block) for block in stream([range(6), range(20, 40)])] == [4, 2, 16, 4]
     monkeypatch.setattr(builds, "_SECONDS", 1.0)
-    sizes.clear()
-    write_shard(tmp_path / "y.npy", range(12), lambda r: VECTORS[r.start : r.stop], **arguments)
-    assert sizes == [0, 4, 4, 4]
+    assert [len(block) for block in stream([range(12)])] == [4, 4, 4]
+
+
+def test_one_stream_goes_over_all_files(tmp_path) -> None:
+    asked, advanced, resumed = [], [], []
+
+    def stream(ranges):
+        asked.append(list(ranges))
+        rows = np.concatenate([VECTORS[r.start : r.stop] for r in ranges])
+        yield from np.split(rows, range(7, len(rows), 7))  # blocks know no files
+
+    def build(chunk_rows=None):
+        files = [(tmp_path / f"{i}.npy", range(20 * i, 20 * i + 20)) for i in range(3)]
+        done = write_arrays(
+            files, stream, width=3, dtype="float16", chunk_rows=chunk_rows,
+            advance=advanced.append, resumed=resumed.append,
+        )  # fmt: skip
+        return [file.name for file in done]
+
+    assert build() == ["0.npy", "1.npy", "2.npy"]
+    assert asked == [[range(20), range(20, 40), range(40, 60)]] and advanced == [20, 20, 20]
+    (tmp_path / "1.npy").rename(tmp_path / "1.npy.partial")
+    journal = builds.journal_of(tmp_path / "1.npy")
+    (tmp_path / "0.npy").unlink()
+    # what is left of the second file is of one piece, so it is whole
+    assert build(chunk_rows=8) == ["0.npy", "1.npy", "2.npy"] and journal.exists()
+    assert asked[1] == [range(20)] and resumed == [40] and advanced[3:] == [8, 8, 4]
+    for i in range(3):
+        np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), VECTORS[20 * i : 20 * i + 20])
+
+
+def test_rows_before_an_error_reach_the_disk(tmp_path) -> None:
+    def stream(ranges):
+        yield VECTORS[:5]
+        yield VECTORS[5:9]
+        raise KeyboardInterrupt
+
+    def build(make):
+        resumed = []
+        list(
+            write_arrays(
+                [(tmp_path / "x.npy", range(20))], make, width=3, dtype="float16", chunk_rows=None,
+                advance=lambda count: None, resumed=resumed.append,
+            )
+        )  # fmt: skip
+        return resumed
+
+    with pytest.raises(KeyboardInterrupt):
+        build(stream)
+    assert build(by_chunks(lambda rows: VECTORS[rows.start : rows.stop], 4)) == [9]
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), VECTORS[:20])
