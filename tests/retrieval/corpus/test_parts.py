@@ -1,0 +1,212 @@
+"""Indexes that several processes or machines build in parts have the bytes of one process's."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxrag.core.durable_files import LockedError, exclusive_directory, shared_directory
+from jaxrag.retrieval.corpus import builds
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart, StoppedBuildError
+from jaxrag.retrieval.corpus.manifest import NAME, read_manifest, state_of
+from jaxrag.retrieval.dense.matrix import open_matrix, write_matrix
+from jaxrag.types import InputError
+from tests.retrieval.corpus import build_part
+from tests.retrieval.fakes import FakeEncoder, FakePassages
+
+KINDS = ["matrix", "sparse", "bag_of_tokens"]
+COUNT = 70  # rows: eight files, the last smaller
+
+
+def build(directory, part=WHOLE, *, encoder=None, rows=9):
+    encoder = encoder or FakeEncoder()
+    write_matrix(FakePassages(COUNT), encoder, directory, shard_rows=rows, part=part)
+    return encoder.encoded
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in directory.iterdir() if not p.name.startswith(".lock")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("whole")
+    build(directory)
+    return contents(directory)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 9])
+def test_the_last_part_closes_the_index(tmp_path, whole, count):
+    order = [*range(1, count), 0]
+    encoded = []
+    for number in order:
+        assert (tmp_path / NAME).exists() is False
+        encoded.append(build(tmp_path, BuildPart(number, count)))
+    assert sum(encoded) == COUNT
+    # files 0 to 6 have 9 rows, file 7 has 7: of two parts the first has 0, 2, 4, 6
+    assert count != 2 or encoded == [34, 36]
+    assert contents(tmp_path) == whole
+    assert build(tmp_path) == 0 == build(tmp_path, BuildPart(0, 2))
+    assert contents(tmp_path) | {"manifest-0-of-2.json": b""} == whole | {
+        "manifest-0-of-2.json": b""
+    }
+
+
+def test_a_dead_machines_files_are_found_and_built_by_the_whole_build(tmp_path, whole):
+    assert build(tmp_path, BuildPart(0, 2)) == 36
+    with contextlib.suppress(RuntimeError):
+        build(tmp_path, BuildPart(1, 2), encoder=FakeEncoder(fails_after=20))
+    assert state_of(tmp_path, "matrix").startswith("unfinished, 6 of its files are there, built in")
+    with pytest.raises(InputError, match=r"holds parts of an index; a build without --shard"):
+        open_matrix(tmp_path, FakePassages(COUNT), FakeEncoder())
+    (tmp_path / "vectors-00002.npy").write_bytes(b"torn")
+    # file 2 was damaged, and of 1, 3, 5, 7 the first two are there
+    assert build(tmp_path) == 9 + 9 + 7
+    assert contents(tmp_path) == whole
+
+
+def test_a_part_that_died_goes_on(tmp_path, whole):
+    with contextlib.suppress(RuntimeError):
+        build(tmp_path, BuildPart(1, 2), encoder=FakeEncoder(fails_after=20))
+    assert build(tmp_path, BuildPart(1, 2)) == 34 - 2 * 9
+    # with another number of machines, what is there is left out: 0, 2, 4 and 6 are missing
+    assert [build(tmp_path, BuildPart(i, 3)) for i in range(3)] == [18, 9, 9]
+    assert contents(tmp_path) == whole
+
+
+def test_parts_are_merged_from_directories_and_caches(tmp_path, whole):
+    here = tmp_path / "cache" / "indexes" / "x"
+    other, third = tmp_path / "other" / "indexes" / "x", tmp_path / "third"
+    build(other, BuildPart(0, 3))
+    build(third, BuildPart(1, 3))
+    build(here, BuildPart(2, 3))
+    merged = BuildPart(merged=(tmp_path / "other",))
+    with pytest.raises(InputError, match=r"5 of 8 files after the merge; missing: vectors-00001"):
+        build(here, merged)
+    (third / "vectors-00004.npy").write_bytes((third / "vectors-00001.npy").read_bytes())
+    merged = BuildPart(merged=(tmp_path / "other", third))
+    with pytest.raises(InputError, match=r"7 of 8 files after the merge; missing: vectors-00004"):
+        build(here, merged)  # its bytes are another file's
+    build(third, BuildPart(1, 3))
+    assert build(here, merged) == 0
+    assert contents(here) == whole
+    shutil.rmtree(third)
+    open_matrix(here, FakePassages(COUNT), FakeEncoder(), verify=True)
+
+
+def test_only_the_same_index_is_merged(tmp_path):
+    write_matrix(FakePassages(COUNT), FakeEncoder(name="other"), tmp_path / "a", shard_rows=9)
+    with pytest.raises(InputError, match=r"made from something else:\n  encoder"):
+        build(tmp_path / "b", BuildPart(merged=(tmp_path / "a",)))
+    with pytest.raises(InputError, match="holds no index"):
+        build(tmp_path / "b", BuildPart(merged=(tmp_path / "missing",)))
+    with pytest.raises(InputError, match=r"made from something else:\n  shard_rows"):
+        build(tmp_path / "a", BuildPart(0, 2), encoder=FakeEncoder(name="other"), rows=8)
+
+
+def test_locks_keep_builds_apart(tmp_path):
+    with shared_directory(tmp_path, 0, 2):
+        with shared_directory(tmp_path, 1, 2):
+            pass
+        with pytest.raises(LockedError, match="building part 0 of 2 of an index"):
+            build(tmp_path, BuildPart(0, 2))
+        with pytest.raises(LockedError, match="another process is building an index"):
+            build(tmp_path)
+        with pytest.raises(LockedError, match="building part 0 of 2"):
+            build(tmp_path, BuildPart(1, 3))
+    with exclusive_directory(tmp_path), pytest.raises(LockedError):
+        build(tmp_path, BuildPart(1, 2))
+    assert build(tmp_path, BuildPart(1, 3)) > 0
+
+
+@pytest.mark.parametrize(("number", "count"), [(2, 2), (-1, 2), (0, 0)])
+def test_invalid_parts(number, count):
+    with pytest.raises(InputError, match="numbered from 0"):
+        BuildPart(number, count)
+
+
+def test_a_build_stops_after_some_seconds_and_keeps_what_is_built(tmp_path, whole, monkeypatch):
+    clock = iter(range(10**6))  # a second passes at each look
+    monkeypatch.setattr(builds.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(builds, "_FIRST", 3)
+    monkeypatch.setattr(builds, "_SECONDS", 0.5)
+    encoder = FakeEncoder()
+    with pytest.raises(StoppedBuildError) as stopped:
+        build(tmp_path, BuildPart(seconds=40), encoder=encoder)
+    assert 0 < stopped.value.rate < 3 and 0 < encoder.encoded < COUNT
+    monkeypatch.undo()
+    assert build(tmp_path) == COUNT - encoder.encoded
+    assert contents(tmp_path) == whole
+
+
+# Processes of their own
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    here = tmp_path_factory.mktemp("made")
+    build_part.make(here)
+    return here
+
+
+def started(here, kind, directory, *more, devices=1):
+    command = [sys.executable, "-m", "tests.retrieval.corpus.build_part", here, kind, directory]
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    # XLA's matrix products depend on the number of its threads, which is at least that of devices
+    environment = {**os.environ, "XLA_FLAGS": flags, "NPROC": "8", "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(
+        [*map(str, [*command, *more])], env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def finished(process):
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    return int(output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_devices_and_processes_write_the_bytes_of_one(made, tmp_path, kind):
+    for devices in (1, 2, 8):
+        directory = tmp_path / f"{devices}"
+        assert finished(started(made, kind, directory, devices=devices)) == devices
+    one = contents(tmp_path / "1")
+    assert len(one) == 11 and contents(tmp_path / "2") == one == contents(tmp_path / "8")
+    both = [started(made, kind, tmp_path / "both", i, 2, devices=i + 1) for i in (0, 1)]
+    assert [finished(process) for process in both] == [1, 2]
+    assert contents(tmp_path / "both") == one
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    both = [started(made, kind, tmp_path / "joined", i, 2, port) for i in (0, 1)]
+    assert [finished(process) for process in both] == [1, 1]
+    assert contents(tmp_path / "joined") == one
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_started_again(made, tmp_path):
+    assert finished(started(made, "matrix", tmp_path / "one")) == 1
+    shared = tmp_path / "shared"
+    first, second = (started(made, "matrix", shared, i, 2) for i in (0, 1))
+    until = time.monotonic() + 120
+    while not (shared / "manifest-1-of-2.json").exists():
+        assert time.monotonic() < until and second.poll() is None
+        time.sleep(0.002)
+    second.send_signal(signal.SIGKILL)
+    second.communicate()
+    finished(first)
+    assert not read_part(shared).complete and not (shared / NAME).exists()
+    assert finished(started(made, "matrix", shared, 1, 2)) == 1
+    assert contents(shared) == contents(tmp_path / "one")
+
+
+def read_part(directory):
+    return read_manifest(directory, "matrix", name="manifest-1-of-2.json")
