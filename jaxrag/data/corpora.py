@@ -18,11 +18,13 @@ from pathlib import Path
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus import formats
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
-from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.retrieval.corpus.rows import is_complete, unfinished_directory
+from jaxrag.retrieval.corpus.shards import read_record
 from jaxrag.types import InputError, Passage
 
 _log = logging.getLogger("jaxrag")
 _REPORTED = 1000  # passages between two reports of progress
+_PROJECTED = 200_000  # passages between two projections of the size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,6 @@ class Corpus:
       gigabytes: size on disk once built, roughly.
       licence: as the publisher states it.
       citation: the paper.
-      near: the size is not published exactly: up to 5 % more or fewer are accepted.
     """
 
     name: str
@@ -49,7 +50,6 @@ class Corpus:
     gigabytes: float
     licence: str
     citation: str
-    near: bool = False
 
 
 def _of_file(read: Callable[[Path], Iterator[Passage]], name: str) -> Callable:
@@ -243,7 +243,8 @@ def build_corpus(
 ) -> Passages:
     """Builds a corpus from its published files, or opens it if it is built.
 
-    An interrupted build goes on when it is called again. Space and time are told on the way.
+    An interrupted build goes on when it is called again. Progress tells the time that is left and,
+    judged by what is written, the size on disk.
 
     Args:
       name: key of `CORPORA`.
@@ -262,31 +263,59 @@ def build_corpus(
     if is_complete(directory):
         return Passages.open(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    _tell_needs(corpus, directory, subset)
-    read = _counted(corpus, files, any_size=any_size or bool(subset and subset.first))
-    return write_passages(directory, subset.of(read) if subset else read, workers=workers)
-
-
-def _tell_needs(corpus: Corpus, directory: Path, subset: Subset | None) -> None:
-    free = shutil.disk_usage(directory.parent).free / 1e9
     if subset is None:
+        _warn_of_space(corpus, directory)
+    passages = _counted(corpus, files, directory, subset, any_size=any_size)
+    about = {
+        "corpus": name,
+        "part": subset.name if subset else "all",
+        "files": {file: path.stat().st_size for file, path in files.items() if path.is_file()},
+        "licence": corpus.licence,
+        "citation": corpus.citation,
+    }
+    chosen = subset.of(passages) if subset else passages
+    return write_passages(directory, chosen, about=about, workers=workers)
+
+
+def _warn_of_space(corpus: Corpus, directory: Path) -> None:
+    there = sum(file.size for file in read_record(unfinished_directory(directory))) / 1e9
+    free = shutil.disk_usage(directory.parent).free / 1e9
+    if free + there < corpus.gigabytes:
         _log.warning(
-            "%s: %d passages need about %.0f GB in %s; %.0f GB are free",
-            *(corpus.name, corpus.passages, corpus.gigabytes, directory, free),
+            "%s needs about %g GB; the disk of %s has only %.1f GB left",
+            *(corpus.name, corpus.gigabytes - there, directory.parent, free),
         )
 
 
-def _counted(corpus: Corpus, files: Mapping[str, Path], *, any_size: bool) -> Iterator[Passage]:
+def _counted(
+    corpus: Corpus,
+    files: Mapping[str, Path],
+    directory: Path,
+    subset: Subset | None,
+    *,
+    any_size: bool,
+) -> Iterator[Passage]:
     """The corpus's passages with progress; their number is checked at the end."""
-    count = 0
-    with progress(corpus.passages, f"building {corpus.name}") as advance:
+    count, note, first = 0, "", subset.first if subset else 0
+    total = first or corpus.passages
+    with progress(total, f"building {directory.name}") as advance:
         for count, passage in enumerate(corpus.read(files), 1):
             yield passage
             if not count % _REPORTED:
-                advance(_REPORTED)
-    slack = corpus.passages // 20 if corpus.near else 0
-    if not any_size and abs(count - corpus.passages) > slack:
+                advance(_REPORTED, note)
+            if not count % _PROJECTED:
+                note = _projection(directory, total if subset is None else 0)
+    if not any_size and not first and count != corpus.passages:
         raise InputError(
             f"{corpus.name}: the files have {count:,} passages, the published corpus"
             f" {corpus.passages:,}; get the files again, or accept them with --any_size"
         )
+
+
+def _projection(directory: Path, passages: int) -> str:
+    """The size that the corpus will have on disk, judged by the files that are written."""
+    files = read_record(unfinished_directory(directory))
+    rows = sum(file.rows for file in files)
+    if not rows or not passages:
+        return ""
+    return f"{sum(file.size for file in files) / rows * passages / 1e9:.1f} GB on disk in all"

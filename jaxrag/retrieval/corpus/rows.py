@@ -134,6 +134,11 @@ def is_complete(directory: Path) -> bool:
     return (Path(directory) / MANIFEST).is_file()
 
 
+def unfinished_directory(directory: Path) -> Path:
+    """Where the files of a directory are written before it is complete."""
+    return directory.with_name(f".{directory.name}.partial")
+
+
 def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
     """The manifest of a directory, after checking the sizes of its files.
 
@@ -391,7 +396,7 @@ def _unfinished(directory: Path) -> Iterator[Path]:
     It may have files of a build that was killed.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = directory.with_name(f".{directory.name}.partial")
+    partial = unfinished_directory(directory)
     lock = _lock(partial)
     try:
         yield partial

@@ -5,12 +5,9 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
-import io
 import json
 import lzma
 import os
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,45 +24,26 @@ from jaxrag.retrieval.corpus.formats import (
     read_wiki18,
 )
 from jaxrag.types import InputError, Passage
+from tests.retrieval.corpus.published import (
+    COLLECTION,
+    COLLECTION_PASSAGES,
+    DPR,
+    DPR_PASSAGES,
+    WIKI18,
+    WIKI18_PASSAGES,
+    abstract,
+    hotpotqa,
+    tarred,
+    zipped,
+)
 
 SHARED = Path(
     os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[3].parent / "shared" / "data")
 )
 
-# As in psgs_w100.tsv: texts are quoted, quotes in them doubled, titles only where need be.
-DPR = (
-    "id\ttext\ttitle\n"
-    '1\t"Aaron Aaron ( or ; ""Ahärôn"") is a prophet, high priest."\tAaron\n'
-    '2\t"God at Sinai granted\tAaron\nthe priesthood."\t"""Heroes"" (song)"\n'
-    "3\tunquoted, 'apostrophes' \\n 中文 \u2028 \x85 \N{DROMEDARY CAMEL}\tA\r\n"
-    '4\t"no title"\t\n'
-    '5\t""\tonly a title\n'
-)
-DPR_PASSAGES = [
-    Passage("1", "Aaron", 'Aaron Aaron ( or ; "Ahärôn") is a prophet, high priest.'),
-    Passage("2", '"Heroes" (song)', "God at Sinai granted\tAaron\nthe priesthood."),
-    Passage("3", "A", "unquoted, 'apostrophes' \\n 中文 \u2028 \x85 \N{DROMEDARY CAMEL}"),
-    Passage("4", "", "no title"),
-    Passage("5", "only a title", ""),
-]
-
 
 def plain(path: Path, data: bytes, _: str) -> None:
     path.write_bytes(data)
-
-
-def zipped(path: Path, data: bytes, name: str) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"__MACOSX/{name}", b"junk")
-        archive.writestr(f"folder/{name}", data)
-
-
-def tarred(path: Path, data: bytes, name: str) -> None:
-    with tarfile.open(path, "w:gz") as archive:
-        for member, content in ((f"./other-{name}", b"junk"), (f"./{name}", data)):
-            info = tarfile.TarInfo(member)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
 
 
 PACKINGS: dict[str, Callable[[Path, bytes, str], None]] = {
@@ -108,63 +86,16 @@ def test_tables_of_pythons_csv_writer_are_read_back(tmp_path_factory, cells, new
     assert list(read_dpr(path)) == passages
 
 
-WIKI18 = (
-    r'{"id": "0", "contents": "\"Aaron\"\nAaron Aaron ( or ; \"Ahärôn\") is a prophet."}'
-    "\n"
-    r'{"id": "1", "contents": "\"\"Heroes\" (song)\"\nsecond\nthird \ud83d\ude00"}'
-    "\n"
-    r'{"id": 2, "contents": "\"\"\nno title"}'
-)
-WIKI18_PASSAGES = [
-    Passage("0", "Aaron", 'Aaron Aaron ( or ; "Ahärôn") is a prophet.'),
-    Passage("1", '"Heroes" (song)', "second\nthird \U0001f600"),
-    Passage("2", "", "no title"),
-]
-
-
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_wiki18_100w(tmp_path, packing):
     PACKINGS[packing](tmp_path / "file", WIKI18.encode(), "wiki18_100w.jsonl")
     assert list(read_wiki18(tmp_path / "file")) == WIKI18_PASSAGES
 
 
-# No header and no quoting: quotes are characters like others.
-COLLECTION = '0\tThe "presence" of communication.\n1\t"unbalanced \x85 é\r\n2\t  spaces  \n'
-
-
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_collection_of_ms_marco(tmp_path, packing):
     PACKINGS[packing](tmp_path / "file", COLLECTION.encode(), "collection.tsv")
-    assert list(read_collection(tmp_path / "file")) == [
-        Passage("0", "", 'The "presence" of communication.'),
-        Passage("1", "", '"unbalanced \x85 é'),
-        Passage("2", "", "  spaces  "),
-    ]
-
-
-def hotpotqa(path: Path, files: dict[str, bytes], mode: str = "w:bz2") -> None:
-    with tarfile.open(path, mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType]
-        folder = tarfile.TarInfo("enwiki/AA")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        for name, lines in files.items():
-            data = bz2.compress(lines)
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-
-
-def abstract(number: int, title: str, *sentences: str) -> bytes:
-    line = {
-        "id": str(number),
-        "url": f"https://en.wikipedia.org/wiki?curid={number}",
-        "title": title,
-        "text": sentences,
-        "charoffset": [[[0, 9]]],
-        "text_with_links": ['<a href="x">'],
-        "charoffset_with_links": [[[0, 12]]],
-    }
-    return json.dumps(line).encode() + b"\n"
+    assert list(read_collection(tmp_path / "file")) == COLLECTION_PASSAGES
 
 
 @pytest.mark.parametrize("mode", ["w:bz2", "w:gz", "w"])

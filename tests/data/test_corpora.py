@@ -1,0 +1,248 @@
+"""Published corpora: built from their files, checked, opened by name, and parts of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from jaxrag.core.jsonl_input import read_input
+from jaxrag.data import corpora
+from jaxrag.data.corpora import CORPORA, Subset, build_corpus, corpus_directory, open_corpus
+from jaxrag.retrieval.corpus import rows as row_files
+from jaxrag.types import InputError, Passage
+from tests.retrieval.corpus import published
+
+SHARED = Path(
+    os.environ.get("JAXRAG_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data")
+)
+HOTPOTQA = "enwiki-20171001-pages-meta-current-withlinks-abstracts.tar.bz2"
+
+
+def sized(monkeypatch: pytest.MonkeyPatch, name: str, passages: int) -> None:
+    """Makes the published number of passages another one."""
+    small = dataclasses.replace(CORPORA[name], passages=passages)
+    monkeypatch.setattr(corpora, "CORPORA", {**CORPORA, name: small})
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """psgs_w100 with 20 passages, p1 to p20."""
+    lines = "".join(f"p{i}\ttext {i}\ttitle {i}\n" for i in range(1, 21))
+    path = tmp_path / "psgs_w100.tsv.gz"
+    path.write_bytes(gzip.compress(f"id\ttext\ttitle\n{lines}".encode()))
+    sized(monkeypatch, "psgs_w100", 20)
+    return {"psgs_w100.tsv.gz": path}
+
+
+def ids(passages) -> list[str]:
+    return [passage.id for passage in passages]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "found"),
+    [
+        ("psgs_w100", "psgs_w100.tsv.gz", published.DPR_PASSAGES),
+        ("wiki18_100w", "wiki18_100w.jsonl", published.WIKI18_PASSAGES),
+        ("msmarco", "collection.tsv", published.COLLECTION_PASSAGES),
+        ("hotpotqa_abstracts", HOTPOTQA, [Passage("Anarchism", "Anarchism", "A. B.")]),
+    ],
+)
+def test_every_corpus_is_built_from_its_published_file(tmp_path, monkeypatch, name, file, found):
+    assert list(CORPORA[name].files) == [file]
+    path = tmp_path / "download"
+    if name == "psgs_w100":
+        path.write_bytes(gzip.compress(published.DPR.encode()))
+    elif name == "wiki18_100w":
+        published.zipped(path, published.WIKI18.encode(), "wiki18_100w.jsonl")
+    elif name == "msmarco":
+        published.tarred(path, published.COLLECTION.encode(), "collection.tsv")
+    else:
+        published.hotpotqa(
+            path, {"AA/wiki_00.bz2": published.abstract(12, "Anarchism", "A.", " B.")}
+        )
+        found = [Passage("Anarchism", "Anarchism", "A. B.")]
+    sized(monkeypatch, name, len(found))
+    built = build_corpus(name, tmp_path, {file: path})
+    assert list(built) == found
+    assert built.directory == tmp_path / "corpora" / name
+    about = row_files.read_manifest(built.directory, kind="passages").about
+    assert (about["corpus"], about["part"]) == (name, "all")
+    assert about["files"] == {file: path.stat().st_size}
+
+
+def test_the_published_sizes():
+    # issue of the data: 21,015,324 passages of DPR, 5,233,329 abstracts, 8,841,823 of MS MARCO
+    assert {name: corpus.passages for name, corpus in CORPORA.items()} == {
+        "psgs_w100": 21_015_324,
+        "wiki18_100w": 21_015_324,
+        "hotpotqa_abstracts": 5_233_329,
+        "msmarco": 8_841_823,
+    }
+
+
+def test_a_built_corpus_is_opened_without_its_files(table, tmp_path):
+    built = build_corpus("psgs_w100", tmp_path, table)
+    again = build_corpus("psgs_w100", tmp_path, {})
+    assert again.identity == built.identity == open_corpus("psgs_w100", tmp_path).identity
+
+
+def test_another_size_stops_with_both_numbers(table, tmp_path, monkeypatch):
+    sized(monkeypatch, "psgs_w100", 21)
+    with pytest.raises(InputError, match=r"have 20 passages, the published corpus 21;.*any_size"):
+        build_corpus("psgs_w100", tmp_path, table)
+    assert not corpus_directory("psgs_w100", tmp_path).exists()
+    assert len(build_corpus("psgs_w100", tmp_path, table, any_size=True)) == 20
+
+
+def test_files_that_were_written_before_the_size_was_found_wrong_are_kept(
+    table, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(row_files, "_ROWS_PER_FILE", 8)
+    monkeypatch.setattr(row_files, "_ROWS_PER_CHUNK", 4)
+    sized(monkeypatch, "psgs_w100", 21)
+    with pytest.raises(InputError, match="21"):
+        build_corpus("psgs_w100", tmp_path, table)
+    partial = row_files.unfinished_directory(corpus_directory("psgs_w100", tmp_path))
+    inode = (partial / "passages-corpus.array_record-00000").stat().st_ino
+    built = build_corpus("psgs_w100", tmp_path, table, any_size=True)
+    assert (built.directory / "passages-corpus.array_record-00000").stat().st_ino == inode
+    assert ids(built) == [f"p{i}" for i in range(1, 21)]
+
+
+def test_the_size_on_disk_is_projected(tmp_path, monkeypatch):
+    directory = corpus_directory("psgs_w100", tmp_path)
+    partial = row_files.unfinished_directory(directory)
+    partial.mkdir(parents=True)
+    assert corpora._projection(directory, 1000) == ""
+    line = {
+        "name": "a",
+        "rows": 10,
+        "example_bytes": 1,
+        "size": 30_000,
+        "sha256": "",
+        "content": "",
+    }
+    (partial / "written.jsonl").write_text(f"{json.dumps(line)}\n{json.dumps(line)}\n{{")
+    # 60,000 bytes for 20 rows are 3 kB a row, and 3 GB for a million
+    assert corpora._projection(directory, 1_000_000) == "3.0 GB on disk in all"
+
+
+def test_too_little_space_is_told(table, tmp_path, monkeypatch, caplog):
+    large = dataclasses.replace(corpora.CORPORA["psgs_w100"], gigabytes=10_000_000)
+    monkeypatch.setattr(corpora, "CORPORA", {"psgs_w100": large})
+    build_corpus("psgs_w100", tmp_path, table)
+    assert "psgs_w100 needs about 1e+07 GB; the disk of" in caplog.text
+
+
+def test_a_malformed_row_is_named_and_leaves_nothing(table, tmp_path):
+    (path,) = table.values()
+    path.write_bytes(gzip.compress(b"id\ttext\ttitle\n1\ta\tb\n2\tc\n"))
+    with pytest.raises(InputError, match=r"psgs_w100.tsv.gz, line 3: 2 columns"):
+        build_corpus("psgs_w100", tmp_path, table)
+    assert list((tmp_path / "corpora").iterdir()) == []
+
+
+def test_an_unknown_corpus_is_refused(tmp_path):
+    with pytest.raises(InputError, match="'psgs' is not a corpus; there are psgs_w100,"):
+        build_corpus("psgs", tmp_path, {})
+
+
+def test_a_corpus_that_is_not_built_is_named_with_the_command(table, tmp_path):
+    build_corpus("psgs_w100", tmp_path, table, subset=Subset(first=3))
+    with pytest.raises(InputError) as caught:
+        open_corpus("msmarco", tmp_path)
+    assert f"`python -m experiments.data msmarco --workdir={tmp_path}`" in str(caught.value)
+    assert str(caught.value).endswith("Built there: psgs_w100-first3")
+    with pytest.raises(InputError, match=r"experiments\.data nq --workdir"):
+        open_corpus("nq-contexts", tmp_path)
+
+
+def test_the_first_passages(table, tmp_path):
+    built = build_corpus("psgs_w100", tmp_path, table, subset=Subset(first=3))
+    assert ids(built) == ["p1", "p2", "p3"]
+    assert ids(open_corpus("psgs_w100-first3", tmp_path)) == ["p1", "p2", "p3"]
+    with pytest.raises(InputError, match="has 20 passages, fewer than first=21"):
+        build_corpus("psgs_w100", tmp_path, table, subset=Subset(first=21))
+
+
+def test_named_passages_and_others(table, tmp_path, caplog):
+    subset = Subset(ids=frozenset({"p17", "p2", "px"}), ids_of="nq", others=5)
+    built = build_corpus("psgs_w100", tmp_path, table, subset=subset)
+    found = ids(built)
+    assert built.directory.name == "psgs_w100-nq+5"
+    assert len(found) == 7
+    assert {"p2", "p17"} <= set(found)
+    assert found == sorted(found, key=lambda one: int(one[1:]))
+    assert "1 passages named by nq are not in the corpus" in caplog.text
+    other = build_corpus("psgs_w100", tmp_path, table, subset=dataclasses.replace(subset, seed=1))
+    assert set(ids(other)) != set(found)
+    assert other.identity != built.identity
+
+
+def test_ids_of_another_corpus_are_refused(table, tmp_path):
+    subset = Subset(ids=frozenset({"x2", "x1"}), ids_of="nq")
+    with pytest.raises(InputError, match="none of the 2 passages named by nq, such as 'x1'"):
+        build_corpus("psgs_w100", tmp_path, table, subset=subset)
+
+
+def test_more_others_than_there_are_is_refused(table, tmp_path):
+    with pytest.raises(InputError, match="only 20 others, fewer than 21"):
+        build_corpus("psgs_w100", tmp_path, table, subset=Subset(others=21))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"first": -1}, {"first": 1, "others": 1}, {"ids": frozenset("a")}, {"ids_of": "nq"}],
+)
+def test_parts_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(InputError):
+        Subset(**wrong)
+
+
+CORPUS = [Passage(f"p{i}", "", "t") for i in range(40)]
+
+
+@hypothesis.given(
+    small=st.integers(1, 30), more=st.integers(0, 10), seed=st.integers(0, 5), order=st.randoms()
+)
+def test_a_larger_draw_has_the_smaller_one_whatever_the_order(small, more, seed, order):
+    first = ids(Subset(others=small, seed=seed).of(CORPUS))
+    shuffled = order.sample(CORPUS, len(CORPUS))
+    second = ids(Subset(others=small + more, seed=seed).of(shuffled))
+    assert len(first) == small
+    assert set(first) <= set(second)
+    assert second == [one.id for one in shuffled if one.id in set(second)]
+
+
+def test_draws_are_uniform():
+    # each of 40 passages is in a draw of 10 with probability 1/4: over 400 seeds, 100 times with a
+    # standard deviation of sqrt(400 * 1/4 * 3/4) = 8.7; 5 of them are 43
+    counts = dict.fromkeys(ids(CORPUS), 0)
+    for seed in range(400):
+        for one in ids(Subset(others=10, seed=seed).of(CORPUS)):
+            counts[one] += 1
+    assert all(abs(count - 100) < 43 for count in counts.values())
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no data at {SHARED}; set JAXRAG_SHARED_DATA")
+def test_real_passages_are_built(tmp_path, monkeypatch):
+    lines = list(read_input(SHARED / "wiki_pool" / "corpus.jsonl"))[:6000]
+    path = tmp_path / "wiki18_100w.jsonl"
+    with path.open("w") as stream:
+        for x in lines:
+            contents = f'"{x.fields["title"]}"\n{x.fields["text"]}'
+            print(json.dumps({"id": x.fields["id"], "contents": contents}), file=stream)
+    sized(monkeypatch, "wiki18_100w", len(lines))
+    built = build_corpus("wiki18_100w", tmp_path, {path.name: path})
+    assert len(built) == len(lines) == 6000
+    for row in (0, 1, 3000, 5999):
+        fields = lines[row].fields
+        assert built[row] == Passage(fields["id"], fields["title"], fields["text"])
+        assert built.row_of(fields["id"]) == row
