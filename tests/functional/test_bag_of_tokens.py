@@ -132,6 +132,13 @@ def test_the_best_blocks_are_selected(rows, wanted) -> None:
     check_selected(bags.select(blocks, wanted=wanted), blocks, wanted)
 
 
+@pytest.mark.parametrize("wanted", [1, 5, 300])
+def test_blocks_are_selected_over_all_parts(wanted) -> None:
+    parts = [random_blocks(rows) for rows in (24, 200, 9)]
+    whole = bags.Blocks(*(jnp.concatenate(x) for x in zip(*parts, strict=True)))
+    check_selected(bags.select(*parts, wanted=wanted), whole, wanted)
+
+
 @pytest.mark.parametrize("wanted", [1, 30])
 def test_eight_devices_select_the_blocks_of_one(wanted) -> None:
     mesh = Mesh(np.asarray(jax.devices()), ("rows",))

@@ -2,8 +2,10 @@ import argparse
 import errno
 import functools
 import json
+import os
 import tempfile
 import unittest.mock
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -165,6 +167,24 @@ def test_a_query_does_not_depend_on_the_batch(tmp_path) -> None:
     assert index.search(queries[order], 9) == [together[i] for i in order]
 
 
+@pytest.mark.parametrize(("cores", "files", "pairs"), [(1, 8, 1024), (3, 1, 7), (16, 2, 64)])
+def test_results_do_not_depend_on_the_number_of_threads(
+    tmp_path, monkeypatch, cores, files, pairs
+) -> None:
+    rng = np.random.default_rng(8)
+    bags = random_bags(rng, 530)
+    bags[100:180] = bags[7:8] * 80
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(token_search, "_FILES", files)
+    monkeypatch.setattr(token_tiles, "_PAIRS", pairs)
+    monkeypatch.setattr(token_tiles, "_SLAB", 2 * pairs)
+    index = build(tmp_path, bags, shard_rows=60)  # 9 files
+    queries = rng.gamma(2.0, 1.0, (6, V)).astype(np.float32)
+    queries[4] = rng.choice([0, 1], V)  # many ties, so that more blocks are needed
+    check(index, bags, queries, 5)
+    check(index, bags, queries[4:5], 40)
+
+
 def test_eight_devices_give_the_results_of_one(tmp_path) -> None:
     rng = np.random.default_rng(3)
     bags = random_bags(rng, 530)
@@ -320,6 +340,38 @@ def test_tokens_of_real_text(bert) -> None:
     assert all(bag.dtype == np.uint16 and (np.diff(bag.astype(int)) > 0).all() for bag in bags)
     assert bert.vocabulary == 30522 - 999
     assert bert.tokens([]) == []
+
+
+def test_tokens_are_those_of_the_library(bert) -> None:
+    """Accents, ideographs, joined emoji, controls, special tokens' names, long texts."""
+    texts = [
+        "Ångström naïve café",
+        "東京 は 日本",
+        "a\u200bb \u0000c\td",
+        "👩\u200d🔬 [SEP] [PAD] x",
+        "x" * 300,
+        "one two " * 200,
+    ]
+    passages = [Passage(str(i), title, text) for i, text in enumerate(texts) for title in ("", "A")]
+    strings = [(f"{p.title} [SEP] " if p.title else "") + p.text for p in passages]
+    whole = [bert.tokenizer(x, truncation=True, max_length=128)["input_ids"] for x in strings]
+    expected = [sorted({id - 999 for id in ids if id >= 999}) for ids in whole]
+    assert [bag.tolist() for bag in bert.tokens(passages)] == expected
+    for passage, one in zip(passages, expected, strict=True):
+        assert bert.tokens([passage])[0].tolist() == one
+
+
+def test_a_tokenizer_serves_others_meanwhile(bert) -> None:
+    """The library changes a tokenizer's truncation at each call, which ours does not share."""
+    passages = [Passage(str(i), "Paris", "the capital of France " * 40) for i in range(300)]
+    expected = [bag.tolist() for bag in bert.tokens(passages)]
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(bert.tokens, passages) for _ in range(4)]
+        for length in range(3, 60):
+            cut = bert.tokenizer("a b c " * 50, truncation=True, max_length=length)
+            assert len(cut["input_ids"]) == length
+        for one in found:
+            assert [bag.tolist() for bag in one.result()] == expected
 
 
 def test_identity_of_a_tokenizer(bert) -> None:
