@@ -41,6 +41,9 @@ LONGEST = (1 << 16) // (LEVELS + 1) - 1
 
 _GROUP = 8  # neighbouring blocks whose maximum is searched first
 
+_LEAD_BITS = 12
+_LEAD = (1 << _LEAD_BITS) - 1
+
 _SLACK = 1 + 2.0**-20  # exceeds the three float32 roundings of a level
 
 
@@ -53,21 +56,19 @@ class Part(NamedTuple):
     count: Int[Array, "*p"]
 
 
-class Blocks(NamedTuple):
-    """The two best bounds of each block, in levels.
+Blocks = UInt32[Array, "b q"]
+"""The two best bounds of each block, in levels, ordered by tile and residue.
 
-    ``best`` packs (bound + 1) * 16 + 15 - lane, where the lane is the column divided by
-    tile / BLOCK; it is 0 for a block without passages. ``second`` is bound + 1 of the second best,
-    0 without one. Blocks are ordered by tile and residue.
-    """
-
-    best: UInt32[Array, "b q"]
-    second: UInt16[Array, "b q"]
+From the highest bit: the best bound (16 bits); 15 - lane (4), where the lane is the column divided
+by tile / BLOCK; 4095 - the best bound's lead over the second best (12), which is the bound + 1 if
+there is no second. Leads above 4095 count as 4095, so that a second best is never less than said.
+0 is a block without passages.
+"""
 
 
 class Selected(NamedTuple):
     """The best blocks of each query, padded by -1, with the lane and bound of their best passage
-    and the bound of the second best. Bounds are in levels.
+    and the bound of the second best, -1 without one. Bounds are in levels.
     """
 
     blocks: Int[Array, "q m"]
@@ -94,7 +95,7 @@ def level_table(
 
 
 def _bounds(part: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
-    """Blocks of one part; [b 1] for a table without an axis of queries."""
+    """Blocks of one part [b q]; q is 1 for a table without an axis of queries."""
     tile = part.slots.shape[1]
 
     def one(at: tuple[Array, Array, Array]) -> Blocks:
@@ -111,7 +112,7 @@ def _bounds(part: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
         return _two_best(sums, part.count - index * tile)
 
     found = lax.map(one, (jnp.arange(part.starts.shape[0]), part.starts, part.widths))
-    return Blocks(*(x.reshape(-1, *table.shape[1:] or (1,)) for x in found))
+    return found.reshape(-1, *table.shape[1:] or (1,))
 
 
 def _row(
@@ -121,18 +122,22 @@ def _row(
     return table.at[ids].get(mode="promise_in_bounds")
 
 
-def _two_best(sums: UInt16[Array, "tile ..."], count: Array) -> Blocks:
+def _two_best(sums: UInt16[Array, "tile ..."], count: Array) -> UInt32[Array, "b ..."]:
     """The two best of each block among the first ``count`` columns; ties go to the first."""
     apart = sums.shape[0] // BLOCK
-    best = second = jnp.zeros((apart, *sums.shape[1:]), jnp.uint32)
-    for lane in range(BLOCK):
-        key = (sums[lane * apart : (lane + 1) * apart].astype(jnp.uint32) + 1) * BLOCK
-        real = lane * apart + jnp.arange(apart) < count
-        real = real.reshape(-1, *(1,) * (sums.ndim - 1))
-        key = jnp.where(real, key + (BLOCK - 1 - lane), 0)
-        second = jnp.maximum(second, jnp.minimum(best, key))
-        best = jnp.maximum(best, key)
-    return Blocks(best, (second // BLOCK).astype(jnp.uint16))
+    best = sums[:apart]
+    second, lanes = jnp.zeros_like(best), jnp.zeros_like(best)
+    for lane in range(1, BLOCK):  # padding has sums of 0, and so wins nothing
+        new = sums[lane * apart : (lane + 1) * apart]
+        second = jnp.maximum(second, jnp.minimum(best, new))
+        lanes = jnp.where(new > best, jnp.uint16(lane), lanes)
+        best = jnp.maximum(best, new)
+    first = jnp.arange(apart).reshape(-1, *(1,) * (sums.ndim - 1))
+    lead = jnp.where(first + apart < count, best - second, best + 1)
+    lead = jnp.minimum(lead, _LEAD).astype(jnp.uint32)
+    lanes = (BLOCK - 1 - lanes).astype(jnp.uint32)
+    packed = best.astype(jnp.uint32) << 16 | lanes << _LEAD_BITS | _LEAD - lead
+    return jnp.where(first < count, packed, 0)
 
 
 # A row of 64 bytes fits one AVX-512 register; XLA uses half of it by default.
@@ -148,7 +153,7 @@ def sharded_block_bounds(
 
     def local(parts: Part, table: UInt8[Array, "65536 q"]) -> Blocks:
         found = lax.map(lambda part: _bounds(part, table), parts)
-        return Blocks(*(x.reshape(-1, x.shape[-1]) for x in found))
+        return found.reshape(-1, found.shape[-1])
 
     return jax.shard_map(
         local, mesh=mesh, in_specs=(P(axis), P()), out_specs=P(axis), check_vma=False
@@ -161,8 +166,7 @@ def select(*parts: Blocks, wanted: int) -> Selected:
 
     Blocks are counted over all ``parts``.
     """
-    blocks = Blocks(*(jnp.concatenate(x) for x in zip(*parts, strict=True)))
-    return _unpack(*_select(blocks, wanted))
+    return _unpack(*_select(jnp.concatenate(parts), wanted))
 
 
 @partial(jax.jit, static_argnames=("wanted", "mesh", "axis"))
@@ -170,38 +174,42 @@ def sharded_select(blocks: Blocks, *, wanted: int, mesh: Mesh, axis: str) -> Sel
     """`select` of blocks that are sharded over a mesh axis."""
 
     def local(blocks: Blocks) -> Selected:
-        keys, at, seconds = _select(blocks, wanted)
-        first = lax.axis_index(axis) * blocks.best.shape[0]
-        found = keys, jnp.where(at < 0, -1, at + first), seconds
-        keys, *rest = (lax.all_gather(x, axis, axis=1, tiled=True) for x in found)
-        keys, best = lax.top_k(keys, wanted)
-        return _unpack(keys, *(jnp.take_along_axis(x, best, axis=1) for x in rest))
+        packed, at = _select(blocks, wanted)
+        at = jnp.where(at < 0, -1, at + lax.axis_index(axis) * blocks.shape[0])
+        packed, at = (lax.all_gather(x, axis, axis=1, tiled=True) for x in (packed, at))
+        best = lax.top_k(_keys(packed), wanted)[1]
+        return _unpack(*(jnp.take_along_axis(x, best, axis=1) for x in (packed, at)))
 
     return jax.shard_map(local, mesh=mesh, in_specs=(P(axis),), out_specs=P(), check_vma=False)(
         blocks
     )
 
 
-def _select(blocks: Blocks, wanted: int) -> tuple[Array, Array, Array]:
-    """The best keys, their blocks and the second bests, [q wanted].
+def _select(blocks: Blocks, wanted: int) -> tuple[Array, Array]:
+    """The best blocks and their numbers, [q wanted].
 
-    The ``wanted`` best keys are in the ``wanted`` groups of neighbours with the largest maxima.
+    The ``wanted`` best blocks are in the ``wanted`` groups of neighbours with the largest maxima.
     """
-    b, q = blocks.best.shape
-    keys = jnp.pad(blocks.best, ((0, -b % _GROUP), (0, 0))).reshape(-1, _GROUP, q)
-    maxima = keys.max(axis=1).astype(jnp.float32).T  # keys are below 2^20: exact in float32
+    b, q = blocks.shape
+    grouped = jnp.pad(blocks, ((0, -b % _GROUP), (0, 0))).reshape(-1, _GROUP, q)
+    maxima = _keys(grouped.max(axis=1)).T
     groups = lax.top_k(maxima, min(wanted, maxima.shape[1]))[1]
     at = (groups[..., None] * _GROUP + jnp.arange(_GROUP)).reshape(q, -1)
     at = jnp.pad(at, ((0, 0), (0, max(wanted - at.shape[1], 0))), constant_values=b)
-    one = jnp.arange(q)[:, None]
-    keys = blocks.best.at[at, one].get(mode="fill", fill_value=0).astype(jnp.float32)
-    best, order = lax.top_k(keys, wanted)
-    at = jnp.where(best > 0, jnp.take_along_axis(at, order, axis=1), -1)
-    seconds = blocks.second.at[at, one].get(mode="clip").astype(jnp.int32)
-    return best, at, jnp.where(at < 0, 0, seconds)
+    packed = blocks.at[at, jnp.arange(q)[:, None]].get(mode="fill", fill_value=0)
+    order = lax.top_k(_keys(packed), wanted)[1]
+    packed, at = (jnp.take_along_axis(x, order, axis=1) for x in (packed, at))
+    return packed, jnp.where(packed > 0, at, -1)
 
 
-def _unpack(keys: Array, blocks: Array, seconds: Array) -> Selected:
-    packed = keys.astype(jnp.int32)
-    lanes = jnp.where(blocks < 0, -1, BLOCK - 1 - packed % BLOCK)
-    return Selected(blocks, lanes, packed // BLOCK - 1, seconds - 1)
+def _keys(packed: UInt32[Array, ...]) -> Float[Array, ...]:
+    """Bound and lane, 20 bits, which are exact in float32."""
+    return (packed >> _LEAD_BITS).astype(jnp.float32)
+
+
+def _unpack(packed: Array, blocks: Array) -> Selected:
+    bounds = (packed >> 16).astype(jnp.int32)
+    lanes = BLOCK - 1 - (packed >> _LEAD_BITS).astype(jnp.int32) % BLOCK
+    seconds = bounds - _LEAD + (packed & _LEAD).astype(jnp.int32)
+    found = (jnp.where(blocks < 0, -1, x) for x in (lanes, bounds, seconds))
+    return Selected(blocks, *found)

@@ -24,11 +24,8 @@ def part(*parts: int, sharding: NamedSharding | None = None) -> bags.Part:
     )
 
 
-def blocks(sharding: NamedSharding | None = None) -> bags.Blocks:
-    return bags.Blocks(
-        array(96, 32, dtype=jnp.uint32, sharding=sharding),
-        array(96, 32, dtype=jnp.uint16, sharding=sharding),
-    )
+def blocks(sharding: NamedSharding | None = None):
+    return array(96, 32, dtype=jnp.uint32, sharding=sharding)
 
 
 def table(*queries: int, sharding: NamedSharding | None = None):
