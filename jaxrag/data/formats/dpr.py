@@ -65,9 +65,9 @@ def answer_list(row: InputLine) -> tuple[str, ...]:
 def read_dpr_training(path: Path, *, split: str) -> Iterator[SetRow]:
     """The questions of a JSON file such as biencoder-nq-train.json, in the memory of one question.
 
-    ``positive_ctxs`` are gold passages of `CORPUS`, in their order: the first is the annotated one
-    where there is an annotation, the others contain an answer. They, ``negative_ctxs`` and
-    ``hard_negative_ctxs`` are contexts. Ids of questions are as in `read_dpr_table`.
+    The gold passage, of the contexts and of `CORPUS`, is the first of ``positive_ctxs``, as in
+    `with_dpr_gold`. All of them, ``negative_ctxs`` and ``hard_negative_ctxs`` are contexts. Ids of
+    questions are as in `read_dpr_table`.
 
     Raises:
       InputError: an element is not such an object.
@@ -80,11 +80,10 @@ def read_dpr_training(path: Path, *, split: str) -> Iterator[SetRow]:
             for field in _CONTEXTS[1:]
             for one in element.records(field, optional=True)
         ]
-        gold = [GoldPassage(passage.id, CORPUS) for passage in positive]
-        own = [GoldPassage(passage.id) for passage in positive]
+        gold = [GoldPassage(positive[0].id, corpus) for corpus in ("", CORPUS) if positive]
         yield SetRow(
             Question(f"{split}_{number}", element.string("question"), answers),
-            tuple(dict.fromkeys((*own, *gold))),
+            tuple(gold),
             tuple(dict.fromkeys((*positive, *others))),
         )
 
