@@ -39,6 +39,8 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
       TASK: one of `jaxrag.data.question_kinds.TASKS`.
       CORPUS: name of the corpus that papers search; `OWN` is the set's own contexts.
       CONTEXTS: name under which its contexts are built; "" is NAME-contexts.
+      CONTEXTS_SIZE: number of its contexts over all splits, as papers give it, so within 5 %; 0 if
+        none does.
       FILES: address by name of published file. A file whose address is that of an archive with
         another name is a member of it; "" if there is none that programs can use. A name that
         other sets use too has a folder in front.
@@ -58,6 +60,7 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
     TASK: ClassVar[str] = "open"
     CORPUS: ClassVar[str]
     CONTEXTS: ClassVar[str] = ""
+    CONTEXTS_SIZE: ClassVar[int] = 0
     FILES: ClassVar[Mapping[str, str]]
     NEEDS: ClassVar[Mapping[str, tuple[tuple[str, ...], ...]]]
     OPTIONAL: ClassVar[Mapping[str, tuple[str, ...]]] = {}

@@ -32,6 +32,7 @@ from jaxrag.types import InputError, Passage
 _log = logging.getLogger("jaxrag")
 
 _FORMAT = 1  # increase it when a set's rows change for the same files
+_SLACK = 20  # a rounded number of contexts may be off by a twentieth
 _REPORTED = 500  # questions between two reports of progress
 
 SplitFiles = Mapping[str, Mapping[str, Path]]
@@ -177,11 +178,23 @@ def build_set(
     survey = _Survey(published)
     for split in files:
         survey.read(split, files[split], any_size=any_size)
+    if not any_size:
+        _check_contexts_size(published, len(survey.contexts))
     built = survey.result(record)
     if survey.contexts:
         _write_contexts(published, files, cache, len(survey.contexts))
     _write_set(directory, published, files, built)
     return built
+
+
+def _check_contexts_size(published: type[BenchmarkBuilder], count: int) -> None:
+    size = published.CONTEXTS_SIZE
+    if abs(count - size) > size // _SLACK and size:
+        raise InputError(
+            f"{published.NAME} has {count:,} different contexts, but its corpus "
+            f"{published.contexts_name()} has about {size:,}, over all of "
+            f"{', '.join(published.SPLITS)}: give the files of all splits; --any_size accepts it"
+        )
 
 
 def _record(files: SplitFiles) -> dict[str, dict[str, Any]]:

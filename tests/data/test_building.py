@@ -126,6 +126,28 @@ def test_another_size_than_the_published_one_stops_with_both(tmp_path):
     assert (built.splits["train"].questions, built.splits["train"].published) == (2, 3)
 
 
+def test_contexts_far_from_their_known_number_stop_with_both(tmp_path, monkeypatch):
+    """Train and dev have 4 contexts; up to a twentieth more or fewer than 20 are 19 to 21."""
+    source(tmp_path, train=TRAIN, dev=DEV)
+    monkeypatch.setattr(Small, "CONTEXTS_SIZE", 20)
+    with pytest.raises(
+        InputError,
+        match=r"small has 4 different contexts, but its corpus small-contexts has about 20, over "
+        r"all of train, dev, test: .*--any_size",
+    ):
+        build(tmp_path)
+    assert not (tmp_path / "cache").exists()
+    assert build(tmp_path, any_size=True).contexts["passages"] == 4
+    others = [{"id": f"c{n}", "q": f"{n}", "a": ["a"], "c": [[f"c{n}", "text"]]} for n in range(15)]
+    monkeypatch.setattr(Small, "SPLITS", {"train": 15, "dev": 2, "test": 1})
+    source(tmp_path, train=[*others, *TRAIN][:15])
+    with pytest.raises(InputError, match="small has 17 different"):  # with y and w of dev
+        build(tmp_path)
+    monkeypatch.setattr(Small, "SPLITS", {"train": 18, "dev": 2, "test": 1})
+    source(tmp_path, train=[*others, *({**row, "id": f"t{row['id']}"} for row in TRAIN)])
+    assert build(tmp_path).contexts["passages"] == 19
+
+
 def test_a_repeated_id_is_an_error(tmp_path):
     source(tmp_path, train=[TRAIN[0], TRAIN[1], {**TRAIN[2], "id": "1"}])
     with pytest.raises(

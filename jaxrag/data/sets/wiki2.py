@@ -35,6 +35,7 @@ class TwoWiki(BenchmarkBuilder, skip_registration=True):
     EVALUATED = "dev"
     CORPUS = "2wiki_contexts"
     CONTEXTS = "2wiki_contexts"
+    CONTEXTS_SIZE = 431_000
     FILES: ClassVar = {
         "train.json": _DATA,
         "dev.json": _DATA,
