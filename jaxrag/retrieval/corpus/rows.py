@@ -52,7 +52,7 @@ MANIFEST = "manifest.json"
 _FORMAT = 1
 _READING = "readahead_buffer_size:0,max_parallelism:0"  # for random access
 _ROWS_PER_FILE = 1 << 16
-_CHARACTERS_PER_FILE = 1 << 26
+_BYTES_PER_FILE = 1 << 26
 _ROWS_PER_CHUNK = 1024
 _CHARACTERS_PER_CHUNK = 1 << 20
 
@@ -263,34 +263,29 @@ def _add_file(writer: ShardWriter, name: str, chunks: Iterable[_Chunk], content:
 
 
 def _fills_a_file(rows: int, size: int) -> bool:
-    return rows >= _ROWS_PER_FILE or size >= _CHARACTERS_PER_FILE
+    return rows >= _ROWS_PER_FILE or size >= _BYTES_PER_FILE
 
 
 def _chunks(rows: Iterable[Row], fields: Sequence[tuple[str, type]], kind: str) -> Iterator[_Chunk]:
     """The rows in chunks; where chunks and files end depends on the rows only."""
-    stream, file, in_file, characters, total = iter(rows), 0, 0, 0, 0
-    while True:
-        most = min(_ROWS_PER_CHUNK, _ROWS_PER_FILE - in_file)
-        lines, length = _take(stream, fields, most)
-        if not lines:
-            return
-        yield _Chunk(file, len(lines), _encoded(lines, total, kind))
-        total, in_file, characters = total + len(lines), in_file + len(lines), characters + length
-        if in_file >= _ROWS_PER_FILE or characters >= _CHARACTERS_PER_FILE:
-            file, in_file, characters = file + 1, 0, 0
+    stream, file, in_file, size, total = iter(rows), 0, 0, 0, 0
+    while lines := _take(stream, fields, min(_ROWS_PER_CHUNK, _ROWS_PER_FILE - in_file)):
+        chunk = _Chunk(file, len(lines), _encoded(lines, total, kind))
+        yield chunk
+        total, in_file, size = total + chunk.rows, in_file + chunk.rows, size + len(chunk.lines)
+        if _fills_a_file(in_file, size):
+            file, in_file, size = file + 1, 0, 0
 
 
-def _take(
-    rows: Iterator[Row], fields: Sequence[tuple[str, type]], most: int
-) -> tuple[list[str], int]:
-    """The next rows as lines of canonical JSON, and their length in characters."""
+def _take(rows: Iterator[Row], fields: Sequence[tuple[str, type]], most: int) -> list[str]:
+    """The next rows as lines of canonical JSON: so many, or fewer that are long."""
     lines, length = [], 0
     for row in itertools.islice(rows, most):
         lines.append(canonical_line(row, fields))
         length += len(lines[-1])
         if length >= _CHARACTERS_PER_CHUNK:
             break
-    return lines, length
+    return lines
 
 
 def canonical_line(row: Row, fields: Sequence[tuple[str, type]]) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
 import json
 import multiprocessing
 import os
+import random
 import signal
 import threading
 import time
@@ -151,7 +153,7 @@ def test_bytes_are_the_same_with_any_number_of_workers(tmp_path):
 
 
 def test_files_and_chunks_end_by_size_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_files, "_CHARACTERS_PER_FILE", 1000)
+    monkeypatch.setattr(row_files, "_BYTES_PER_FILE", 1000)
     monkeypatch.setattr(row_files, "_CHARACTERS_PER_CHUNK", 300)
     long = [{"id": str(i), "title": "x" * 200, "aliases": []} for i in range(10)]
     build(tmp_path / "d", 10, workers=0, rows=long)
@@ -339,3 +341,20 @@ def test_a_second_builder_waits_for_the_first(tmp_path, caplog):
     os.close(handle)
     second.join()
     assert (tmp_path / "d").is_dir()
+
+
+@pytest.mark.usefixtures("small_files")
+def test_threads_read_at_once(tmp_path):
+    build(tmp_path / "d", 47)
+    read = row_files.open_rows(tmp_path / "d", "some")
+
+    def check(seed: int) -> bool:
+        draw = random.Random(seed)
+        for _ in range(50):
+            numbers = draw.choices(range(47), k=5)
+            if [one["id"] for one in read(numbers)] != [f"r{number}" for number in numbers]:
+                return False
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(check, range(16)))
