@@ -38,6 +38,7 @@ from absl import flags
 from rich.console import Console
 
 import jaxrag
+from jaxrag.core.checks import check_local
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.sets import SETS
@@ -376,6 +377,7 @@ def parse(
             "give --config=FILE[:VARIANT], such as --config=configs/dtr.py:dtr@factbook"
         )
     job = edited(load(config, kind=kind), changes)
+    _check_paths(settings(job, "--config"))
     return job, parse_plain([argv[0], *rest], define)
 
 
@@ -393,7 +395,16 @@ def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object
         raise InputError(f"{error}") from error
     if rest[1:]:
         raise InputError(f"unexpected arguments {rest[1:]}: write settings as --NAME=VALUE")
+    _check_paths(values.flag_values_dict())
     return values
+
+
+def _check_paths(given: Mapping[str, Any]) -> None:
+    """Refuses settings that are paths of other file systems; web addresses are left."""
+    texts = {name: text for name, text in given.items() if isinstance(text, str)}
+    check_local(
+        {n: text for n, text in texts.items() if not text.startswith(("http://", "https://"))}
+    )
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
@@ -462,6 +473,8 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
         if {"-h", "--help"} & {*sys.argv[1:]}:
             print(_help(sys.modules[main.__module__].__doc__, sys.argv[1:]))
             sys.exit(0)
+        arguments = (argument.rpartition("=") for argument in sys.argv[1:])
+        _check_paths({name or "an argument": value for name, _, value in arguments})
         sys.exit(main(sys.argv))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -34,11 +34,13 @@ from absl import flags
 
 from experiments.configuration import parse, script
 from experiments.run import define_distributed, join
-from jaxrag.retrieval.corpus.builds import BuildPart
+from jaxrag.retrieval.corpus.builds import BuildPart, StoppedBuildError
 from jaxrag.runs.loading import build_index
+from jaxrag.runs.plan import keep_rate, plan_index
 from jaxrag.runs.run import Run, open_index
 from jaxrag.types import InputError
 
+_MINUTE = 60  # seconds
 _WEEK = 7 * 24 * 3600  # seconds that a process may wait for others to finish
 
 
@@ -70,11 +72,26 @@ def main(argv: Sequence[str]) -> int:
         print(f"share {values.shard}: done, {time.monotonic() - started:.0f} s")
         print(f"{status.directory}: {status.state}")
         return 0
+    elif values.estimate:
+        return _estimate(run, cache)
     elif values.merge:
         merged = tuple(Path(path).expanduser() for path in values.merge)
         build_index(run.index, run.data, cache, BuildPart(merged=merged))
     index = open_index(run, cache)
     print(f"{len(index.passages):,} passages, {time.monotonic() - started:.0f} s: {index.identity}")
+    return 0
+
+
+def _estimate(run: Run, cache: Path) -> int:
+    """Builds for a minute, unless the index is built, and prints the plan."""
+    assert run.index is not None
+    directory = plan_index(run).directory
+    try:
+        build_index(run.index, run.data, cache, BuildPart(seconds=_MINUTE))
+    except StoppedBuildError as stopped:
+        if directory is not None:
+            keep_rate(directory, stopped.rate)
+    print(plan_index(run).text)
     return 0
 
 

@@ -31,8 +31,9 @@ from absl import flags
 from rich.console import Console
 
 from experiments.configuration import parse, script, settings
+from jaxrag.core.progress import size_text
 from jaxrag.runs.job import RUN, Job
-from jaxrag.runs.plan import IndexPlan, ModelPlan, Plan, plan
+from jaxrag.runs.plan import ModelPlan, Plan, plan
 from jaxrag.runs.run import Run
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
@@ -121,7 +122,7 @@ def _plan_lines(found: Plan, workdir: str) -> list[tuple[str, str]]:
         *found.helpers,
     ]
     if found.index is not None:
-        lines.append(("index", _index(found.index)))
+        lines.append(("index", found.index.text))
     held = "not there yet" if found.entries is None else f"{found.entries:,} results"
     lines.append(("store", f"{found.store}: {held}" if found.store else "in memory"))
     for calls in found.calls:
@@ -134,29 +135,14 @@ def _plan_lines(found: Plan, workdir: str) -> list[tuple[str, str]]:
 def _model(model: ModelPlan) -> str:
     parts = [f"{model.name} ({model.engine})"]
     if model.weights is not None:
-        parts.append(f"about {_size(model.weights)} of weights in {model.dtype}")
+        parts.append(f"about {size_text(model.weights)} of weights in {model.dtype}")
     if model.cache is not None:
-        parts.append(f"{_size(model.cache)} of keys and values for 1,024 tokens of a row")
+        parts.append(f"{size_text(model.cache)} of keys and values for 1,024 tokens of a row")
     return ", ".join([*parts, *([model.note] if model.note else [])])
-
-
-def _index(index: IndexPlan) -> str:
-    parts = [f"{index.name}: {index.passages:,} passages"]
-    if index.bytes is not None:
-        parts.append(f"{_size(index.bytes)} of vectors in {index.directory}")
-    return ", ".join([*parts, index.state])
 
 
 def _range(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
-
-
-def _size(count: int) -> str:
-    """A number of bytes in a unit that fits."""
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= limit:
-            return f"{count / limit:.3g} {unit}"
-    return f"{count} bytes"
 
 
 if __name__ == "__main__":

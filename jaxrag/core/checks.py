@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from jaxrag.types import InputError
@@ -38,3 +41,20 @@ def check_share(**shares: float) -> None:
     for name, share in shares.items():
         if not 0 <= share < 1:
             raise InputError(f"{name} is {share}; it must be at least 0 and below 1.")
+
+
+def check_local(paths: Mapping[str, str | Path]) -> None:
+    """Checks that paths, by the names of their settings, are of this machine's file system.
+
+    Raises:
+      InputError: one begins with a scheme, as gs://bucket/directory does; it would become a
+        directory named "gs:".
+    """
+    for name, path in paths.items():
+        # pathlib makes gs:/ of gs://, and absolute() puts the working directory before it
+        if re.search("(^|/)[a-zA-Z][a-zA-Z0-9+.-]+:/", str(path)):
+            raise InputError(
+                f"{name} is {str(path)!r}, which is not a path of this machine: mount it as a "
+                "directory (as gcsfuse, mountpoint-s3 and the NFS gateway of HDFS do) or copy it, "
+                "and give that path."
+            )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from jaxrag.core.checks import check_local
 from jaxrag.types import InputError
 
 _FULL = {number: os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)}
@@ -122,6 +123,7 @@ def shared_directory(directory: Path, number: int, count: int) -> Iterator[None]
 
 
 def _make_directory(directory: Path) -> None:
+    check_local({"the directory of the index": directory})
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):

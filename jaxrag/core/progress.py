@@ -135,7 +135,7 @@ def _lines(total: int, label: str, done: int, every: float, console: Console) ->
         if remaining <= 0 or not fresh:
             parts.append(f"took {seconds:.0f} s" if remaining <= 0 else f"{seconds:.0f} s so far")
         else:
-            parts.append(f"{remaining * seconds / fresh:.0f} s left")
+            parts.append(f"{duration_text(remaining * seconds / fresh)} left")
         suffix = f"; {newest_note}" if newest_note else ""
         text = ", ".join(part for part in parts if part)
         print(text + suffix, file=console.file or sys.stderr, flush=True)
@@ -151,6 +151,27 @@ def _lines(total: int, label: str, done: int, every: float, console: Console) ->
     yield advance
     if time.monotonic() - start >= every:
         line(time.monotonic())
+
+
+def tell(text: str) -> None:
+    """Says something about a job on standard error and in the log."""
+    _LOGGER.info(text)
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def size_text(count: int) -> str:
+    """A number of bytes in a unit that fits."""
+    for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= limit:
+            return f"{count / limit:.3g} {unit}"
+    return f"{count} bytes"
+
+
+def duration_text(seconds: float) -> str:
+    """A time in seconds up to ten minutes, in minutes up to two hours, else in hours."""
+    if seconds >= 7200:
+        return f"{seconds / 3600:,.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s"
 
 
 def _rate(items: int, seconds: float) -> str:

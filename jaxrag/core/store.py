@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxrag.core.checks import check_local
 from jaxrag.core.hashing import digest
 from jaxrag.types import InputError
 
@@ -80,6 +81,7 @@ class Store:
     def __init__(self, path: str | Path | None) -> None:
         self.path = "memory" if path is None else str(path)
         if path is not None:
+            check_local({"the store": path})
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
             self._connection = sqlite3.connect(

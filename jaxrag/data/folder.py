@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from jaxrag.core.checks import check_local
 from jaxrag.core.hashing import digest_file_once
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.conversion import (
@@ -65,6 +66,7 @@ class Folder:
           InputError: naming the file, line and field that is wrong; or a gold answer does not fit
             the task.
         """
+        check_local({"path": self.path, "corpus": self.corpus})
         root, passages = _convert(Path(self.path), Path(cache), self.split, self.corpus)
         dataset = read_dataset(Path(self.path).name, root, passages, split=self.split)
         return with_kind(dataset, self.task, self.labels)

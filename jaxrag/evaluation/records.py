@@ -35,6 +35,7 @@ import jax
 
 import jaxrag
 from jaxrag.core import jsonl
+from jaxrag.core.checks import check_local
 from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.significance import intervals
@@ -90,6 +91,7 @@ class RunDirectory:
             config, one of its files is corrupt, or the disk is full. An incomplete last line, as
             ``kill -9`` leaves it, is removed.
         """
+        check_local({"the run directory": path})
         path = Path(path)
         plain = json.loads(jsonl.encode("config", config))
         with explain_full_disk(path):

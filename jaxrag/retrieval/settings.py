@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from jaxrag.core.hashing import digest
+from jaxrag.core.progress import size_text
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.retrieval import rerank
-from jaxrag.retrieval.corpus.builds import BuildPart
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.types import InputError
@@ -42,6 +43,18 @@ class Footprint(NamedTuple):
     disk: int | None = None
     memory: int | None = None
     note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The numbers in a sentence's part."""
+        parts = []
+        if self.disk is not None:
+            parts.append(f"{size_text(self.disk)} on disk")
+        if self.memory is not None:
+            parts.append(f"{size_text(self.memory)} of memory to search")
+        if self.note:
+            parts.append(f"({self.note})" if parts else f"size {self.note}")
+        return ", ".join(parts).replace(", (", " (")
 
 
 class IndexSettings(Protocol):
@@ -85,9 +98,10 @@ class IndexSettings(Protocol):
 
 def refuse_parts(name: str, part: BuildPart) -> None:
     """InputError unless ``part`` is the whole: for an index that is built at once."""
-    if not part.whole or part.merged:
+    if part != WHOLE:
         raise InputError(
-            f"{name} is built at once by one process: leave out --shard, --merge and --distributed."
+            f"{name} is built at once by one process: leave out --shard, --merge, --distributed "
+            "and --estimate."
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from jaxrag.core.durable_files import explain_full_disk
 from jaxrag.core.hashing import digest
+from jaxrag.core.progress import tell
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.retrieval.corpus.builds import BuildPart
@@ -57,6 +58,7 @@ def open_index_over(
 ) -> Retriever | TextRetriever:
     """The index of a data set's passages; built on first use."""
     dataset = load_data(data, cache)
+    _tell_size(settings, dataset.passages, cache)
     with _one_at_a_time(_index_lock(dataset.passages, cache)):
         return settings.open(dataset.passages, cache)
 
@@ -66,12 +68,21 @@ def build_index(
 ) -> IndexStatus:
     """Builds the index of a data set's passages, or a process's part of it; its state then."""
     passages = load_data(data, cache).passages
+    _tell_size(settings, passages, cache)
     if not part.whole:  # whoever builds other parts holds no lock of the cache
         settings.build(passages, cache, part)
     else:
         with _one_at_a_time(_index_lock(passages, cache)):
             settings.build(passages, cache, part)
     return settings.status(passages, cache)
+
+
+def _tell_size(settings: IndexSettings, passages: Passages, cache: Path) -> None:
+    """Tells what an index takes that is yet to be built."""
+    state = settings.status(passages, cache).state
+    takes = settings.footprint(passages) if state != "built" else None
+    if takes is not None and takes.disk != 0:
+        tell(f"index {settings.name} of {len(passages):,} passages: {takes.text}; {state}")
 
 
 def _index_lock(passages: Passages, cache: Path) -> Path:

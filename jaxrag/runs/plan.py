@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
+from jaxrag.core.durable_files import write_text
 from jaxrag.core.jsonl import encode
+from jaxrag.core.progress import duration_text
 from jaxrag.core.store import Store
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.evaluation.records import check_config, read_run
@@ -22,14 +28,14 @@ from jaxrag.models.checkpoint.gguf import open_gguf
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.precision import compute_dtype
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import IndexSettings
+from jaxrag.retrieval.settings import Footprint, IndexSettings
 from jaxrag.runs.calls import Calls, bounds
+from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import Run, check_needs, load_questions, settings_record, store_path
 from jaxrag.steps.tools import ModelHelper
 from jaxrag.types import InputError, Question
 
 _BYTES = {"float32": 4, "float16": 2, "half": 2, "bfloat16": 2, "auto": 2}
-_STORED = 2  # bytes of a passage vector's component on disk
 _TOKENS = 1024
 
 
@@ -55,20 +61,54 @@ class ModelPlan:
     note: str = ""
 
 
+class BuildRate(NamedTuple):
+    """The measured speed of an index's build.
+
+    Attributes:
+      rate: passages a second.
+      machine: devices, see `this_machine`.
+      date: of the measurement.
+    """
+
+    rate: float
+    machine: str
+    date: str
+
+
 @dataclasses.dataclass(frozen=True)
 class IndexPlan:
-    """An index: whether it is built, where, and the size of its vectors."""
+    """An index: whether it is built, where, what it takes, and how fast it is built.
+
+    Attributes:
+      name, passages: of the index, and their number.
+      state, directory, dimension: see `jaxrag.retrieval.settings.IndexStatus`.
+      footprint: bytes on disk and of memory; not known while its encoder is not downloaded.
+      rate: measured by ``experiments.index --estimate``; None if it was not, or elsewhere.
+    """
 
     name: str
     passages: int
     state: str
     directory: Path | None = None
     dimension: int | None = None
+    footprint: Footprint = Footprint()
+    rate: BuildRate | None = None
 
     @property
-    def bytes(self) -> int | None:
-        """Size of all vectors on disk."""
-        return None if self.dimension is None else self.passages * self.dimension * _STORED
+    def text(self) -> str:
+        """The plan in a line."""
+        parts = [f"{self.name}: {self.passages:,} passages"]
+        if self.footprint.text:
+            parts.append(self.footprint.text)
+        if self.directory is not None:
+            parts.append(f"in {self.directory}")
+        parts.append(self.state)
+        if self.rate is not None:
+            took = duration_text(self.passages / self.rate.rate)
+            parts.append(f"built in {took} here ({self.rate.rate:,.1f} passages/s, measured)")
+        elif self.state.startswith(("not built", "unfinished")):
+            parts.append("hours not measured: experiments.index --estimate does")
+        return ", ".join(parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,4 +286,50 @@ def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
     known = IndexPlan(index.name, len(passages), "not built; the run downloads its encoder")
     if any(spec.startswith("hub:") and _on_disk(spec) is None for spec in index.checkpoints):
         return known
-    return dataclasses.replace(known, **index.status(passages, cache)._asdict())
+    status = index.status(passages, cache)
+    return dataclasses.replace(
+        known,
+        **status._asdict(),
+        footprint=index.footprint(passages),
+        rate=_read_rate(status.directory),
+    )
+
+
+def plan_index(run: Run) -> IndexPlan:
+    """Plans the index of a run's corpus.
+
+    Raises:
+      InputError: the run has no index.
+    """
+    if run.index is None:
+        raise InputError(f"{run.name} has no index: set config.index.")
+    cache = Path(run.cache)
+    return _index(run.index, load_data(run.data, cache).passages, cache)
+
+
+def this_machine() -> str:
+    """The devices of this process, such as "8 x TPU v5 lite"; for CPUs their cores."""
+    devices = jax.local_devices()
+    if devices[0].platform == "cpu":
+        return f"{os.cpu_count()} CPU cores"
+    return f"{len(devices)} x {devices[0].device_kind}"
+
+
+def keep_rate(directory: Path, rate: float) -> None:
+    """Keeps the measured speed of a build beside the index's directory, for plans."""
+    found = BuildRate(rate, this_machine(), datetime.date.today().isoformat())
+    file = _rate_file(directory)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, json.dumps(found._asdict()))
+
+
+def _read_rate(directory: Path) -> BuildRate | None:
+    try:
+        found = BuildRate(**json.loads(_rate_file(directory).read_bytes()))
+    except (OSError, ValueError, TypeError):  # measured again at will
+        return None
+    return found if found.machine == this_machine() else None
+
+
+def _rate_file(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.rate.json")

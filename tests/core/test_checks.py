@@ -1,9 +1,10 @@
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
 import pytest
 
-from jaxrag.core.checks import check_choices, check_limits, check_share
+from jaxrag.core.checks import check_choices, check_limits, check_local, check_share
 from jaxrag.types import InputError
 
 
@@ -18,3 +19,24 @@ def test_values_out_of_range_are_refused_by_name() -> None:
     check_choices(settings, form=Literal["short", "long"])
     with pytest.raises(InputError, match=r"^mode is 'x'; allowed: fast, slow\.$"):
         check_choices(settings, form=Literal["short", "long"], mode=Literal["fast", "slow"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "gs://bucket/cache",
+        "s3://bucket/cache",
+        "hdfs://host:9000/cache",
+        "file:///tmp/x",
+        Path("gs://bucket/cache"),  # it is gs:/bucket/cache
+        Path("s3://bucket").absolute() / "indexes",
+    ],
+)
+def test_paths_of_other_file_systems_are_refused(path) -> None:
+    with pytest.raises(InputError, match=r"^cache is '.*', which is not a path .*: mount it as a"):
+        check_local({"cache": path})
+
+
+def test_paths_of_this_machine_are_not() -> None:
+    check_local({"a": "", "b": "runs/cache", "c": Path("/tmp/a:b/c"), "d": "~/x", "e": "hub:org/x"})
+    check_local({"f": "package:llm", "g": "configs/dtr.py:dtr@nq"})

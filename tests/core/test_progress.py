@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from jaxrag.core import progress as module
@@ -66,3 +67,19 @@ def test_errors_are_raised() -> None:
         assert error.args == ("x",)
     else:
         raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (64_560_000_000, "64.6 GB")],
+)
+def test_sizes(count, text) -> None:
+    assert module.size_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (599, "599 s"), (600, "10 min"), (7199, "120 min"), (477_600, "132.7 h")],
+)
+def test_durations(seconds, text) -> None:
+    assert module.duration_text(seconds) == text  # 477,600 / 3,600 = 132.67

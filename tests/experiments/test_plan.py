@@ -98,7 +98,7 @@ def test_the_run_matches_the_plan(executed: Executed) -> None:
     assert before.index is not None and before.index.directory is not None
     assert (before.answered, before.entries, before.index.state) == (0, None, "not built yet")
     (vectors,) = before.index.directory.glob("*.npy")
-    assert np.load(vectors).nbytes == before.index.bytes == 40 * 24 * 2
+    assert np.load(vectors).nbytes == before.index.footprint.disk == 40 * 24 * 2
     records = read_run(workdir).records
     for calls in before.calls:
         made = [record["cost"].get(calls.kind, 0) for record in records]

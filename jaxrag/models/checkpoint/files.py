@@ -21,6 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from jaxrag.core.checks import check_local
 from jaxrag.models.checkpoint.gguf import config_from_gguf, readers_from_gguf
 from jaxrag.types import InputError
 
@@ -65,6 +66,7 @@ def locate(spec: str, *, weights: bool = True) -> Path:
         return _in_package(name)
     if kind == "hub":
         return _from_hub(name, weights)
+    check_local({"the checkpoint": spec})
     path = Path(spec).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path

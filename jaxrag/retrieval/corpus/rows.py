@@ -33,6 +33,7 @@ from tensorflow_datasets.core.naming import ShardedFileTemplate
 from tensorflow_datasets.core.splits import SplitDict, SplitInfo
 from tensorflow_datasets.proto import tf_example_pb2
 
+from jaxrag.core.checks import check_local
 from jaxrag.core.durable_files import explain_full_disk, rename, write_text
 from jaxrag.retrieval.corpus.shards import (
     RECORD,
@@ -122,7 +123,8 @@ def write_rows(
 
 
 def refuse_occupied(directory: Path) -> None:
-    """InputError unless the directory is missing or empty."""
+    """InputError unless the directory is missing or empty, and of this machine."""
+    check_local({"the directory": directory})
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InputError(
             f"{directory}: holds something already; open it, choose another directory, or remove it"

@@ -269,6 +269,12 @@ class BiEncoder:
         passages, *queries = (describe(locate(spec), settings) for spec in self.checkpoints)
         return describe_towers(queries[0], passages) if queries else passages
 
+    @property
+    def dimension(self) -> int:
+        """Length of a vector, by the checkpoint's configuration alone."""
+        path = locate(self.checkpoint)
+        return read_bert_config(read_config(path), source=path).hidden_size
+
     def _settings(self) -> EncoderSettings:
         names = (field.name for field in dataclasses.fields(EncoderSettings))
         settings = EncoderSettings(**{name: getattr(self, name) for name in names})

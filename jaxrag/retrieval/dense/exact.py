@@ -251,7 +251,7 @@ class Exact:
 
     def footprint(self, passages: Passages) -> Footprint:
         """Vectors in float16 on disk; on the devices within the memory for them."""
-        return exact_footprint(len(passages) * self.encoder.describe().dimension, self.memory_gb)
+        return exact_footprint(len(passages) * self.encoder.dimension, self.memory_gb)
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are there."""

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.corpus import manifest as manifests
-from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
+from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
@@ -314,14 +314,14 @@ class Scann:
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Encodes the corpus, or one process's part of it, and trains once it is whole."""
-        if part.whole and not part.merged:
+        if part == WHOLE:
             self.open(passages, cache)
         else:
             encode_corpus(self.encoder, passages, cache, part)
 
     def footprint(self, passages: Passages) -> Footprint:
         """Vectors in float16, and the index: vectors in float32 and codes of a byte for four."""
-        cells = len(passages) * self.encoder.describe().dimension
+        cells = len(passages) * self.encoder.dimension
         return Footprint(disk=13 * cells // 2, memory=17 * cells // 4)
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
