@@ -10,11 +10,12 @@ without it they are downloaded. Downloads and builds go on where they were inter
 command is given again. ``--workdir`` (by default runs/cache, where runs look for them) gets
 ``sets/NAME``, ``corpora/NAME`` and the downloads.
 
-``--any_size`` accepts files that have another number of rows than the published ones. ``--gold``
-also downloads the optional files of a set, which mark gold passages and are large. A part of a
-corpus, for development: its first passages (``--first 100000``), or the gold passages of sets that
-are built and others at random (``--gold_of nq,webq --others 100000 --seed 0``); such a part is
-searched with ``--config.data.corpus=`` and the name that is printed.
+``--splits train,test`` builds only these splits of a set. ``--any_size`` accepts files that have
+another number of rows than the published ones. ``--gold`` also downloads the optional files of a
+set, which mark gold passages and are large. A part of a corpus, for development: its first passages
+(``--first 100000``), or the gold passages of sets that are built and others at random (``--gold_of
+nq,webq --others 100000 --seed 0``); such a part is searched with ``--config.data.corpus=`` and the
+name that is printed.
 
 Exit code 0: done; 2: wrong input.
 """
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import difflib
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,6 +53,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", "runs/cache", "cache of the runs", flag_values=values)
     flags.DEFINE_bool("list", False, "only list sets and corpora", flag_values=values)
     flags.DEFINE_bool("any_size", False, "accept other numbers of rows", flag_values=values)
+    flags.DEFINE_list("splits", [], "only these splits of a set", flag_values=values)
     flags.DEFINE_bool("gold", False, "download the optional files, too", flag_values=values)
     flags.DEFINE_integer("first", 0, "only the first passages", flag_values=values)
     flags.DEFINE_list("gold_of", [], "sets whose gold passages are kept", flag_values=values)
@@ -84,6 +87,8 @@ def _build(name: str, values: flags.FlagValues, workdir: Path, console: Console)
         if part:
             raise InputError(f"--first, --gold_of and --others are of corpora; {name} is a set")
         _build_set(name, values, workdir, console)
+    elif values.splits:
+        raise InputError(f"--splits are of sets; {name} is a corpus")
     if as_corpus:
         _build_corpus(CORPORA[name], values, workdir, console)
 
@@ -132,7 +137,7 @@ def _build_set(name: str, values: flags.FlagValues, workdir: Path, console: Cons
     for line in _needs(published, workdir):
         print(line)
     downloads = _downloads(name, values, workdir)
-    files = published_files(published, downloads, optional=values.gold)
+    files = published_files(published, downloads, splits=values.splits, optional=values.gold)
     started = time.monotonic()
     built = build_set(published, files, workdir, any_size=values.any_size)
     console.print(_split_table(built))
@@ -244,6 +249,11 @@ def _notes(built: BuiltSet, published: type[BenchmarkBuilder], workdir: Path) ->
         lines.append(
             f"contexts with the id of another text, left out: {built.contexts['conflicts']:,}"
         )
+    corpus = published.CORPUS
+    if corpus in CORPORA and not is_complete(corpus_directory(corpus, workdir)):
+        lines.append(
+            f"the corpus is built by: python -m experiments.data {corpus} --workdir={workdir}"
+        )
     directory = set_directory(built.name, workdir)
     return [*lines, f"{directory}: {_size(_bytes(directory))}; cite {published.CITATION}"]
 
@@ -266,7 +276,7 @@ def _list_sets(workdir: Path) -> Table:
         splits = ", ".join(f"{split} {count:,}" for split, count in published.SPLITS.items())
         own = published.CORPUS not in CORPORA
         corpus = published.contexts_name() if own else published.CORPUS
-        about = (published.__doc__ or "").partition("\n")[0].strip()
+        about = (sys.modules[published.__module__].__doc__ or "").partition("\n")[0]
         table.add_row(name, about, splits, corpus, _set_state(name, workdir))
     return table
 

@@ -46,6 +46,7 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         other sets use too has a folder in front.
       NEEDS: by split, alternatives of file names to read it from, the preferred first.
       OPTIONAL: by split, names of files that are read if they are there.
+      EXTRA: splits that are downloaded only if they are named, since their files are large.
       FLASHRAG: by split, FlashRAG's file of the set ("nq/test.jsonl"), the last alternative.
       TFDS: name of TFDS's builder of the set, which records sizes and hashes of files; "" if none.
       LICENCE, CITATION, SOURCE: of the published files.
@@ -64,6 +65,7 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
     FILES: ClassVar[Mapping[str, str]]
     NEEDS: ClassVar[Mapping[str, tuple[tuple[str, ...], ...]]]
     OPTIONAL: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    EXTRA: ClassVar[tuple[str, ...]] = ()
     FLASHRAG: ClassVar[Mapping[str, str]] = {}
     TFDS: ClassVar[str] = ""
     LICENCE: ClassVar[str]
@@ -182,7 +184,8 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         return chosen
 
     def _downloaded_splits(self, dl_manager: Any) -> dict[str, dict[str, Path]]:
-        splits = [split for split in self.SPLITS if self.downloadable(split)]
+        usual = [split for split in self.SPLITS if split not in self.EXTRA]
+        splits = [split for split in usual if self.downloadable(split)]
         if not splits:
             raise missing_files(self, None)
         return {split: self._downloaded(dl_manager, split) for split in splits}

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,39 +112,57 @@ class BuiltSet:
 
 
 def published_files(
-    published: type[BenchmarkBuilder], downloads: Downloads, *, optional: bool = False
+    published: type[BenchmarkBuilder],
+    downloads: Downloads,
+    *,
+    splits: Sequence[str] = (),
+    optional: bool = False,
 ) -> dict[str, dict[str, Path]]:
     """By split, the paths of its files: those that the user has, or downloaded ones.
 
     Args:
       published: the set.
       downloads: where the files come from.
+      splits: only these; () is all whose files the user has, or all but ``EXTRA`` to download.
       optional: also download the optional files. Those that the user has are always used.
 
     Raises:
-      InputError: the user's directory has the files of no split, or a download fails.
+      InputError: an unknown split, the user's directory has the files of none (or not of a split
+        that is named), or a download fails.
     """
-    chosen = choose_files(published, _paths(published, downloads, optional=optional))
-    if not chosen:
+    if unknown := [split for split in splits if split not in published.SPLITS]:
+        raise InputError(
+            f"{unknown[0]!r} is no split of {published.NAME}; it has {', '.join(published.SPLITS)}"
+        )
+    usual = [split for split in published.SPLITS if split not in published.EXTRA]
+    wanted = list(splits) or list(published.SPLITS if downloads.source else usual)
+    chosen = choose_files(published, _paths(published, downloads, wanted, optional=optional))
+    found = {split: files for split, files in chosen.items() if split in wanted}
+    if not found or set(splits) - found.keys():
         raise missing_files(published, downloads.source)
-    return chosen
+    return found
 
 
 def has_files(published: type[BenchmarkBuilder], downloads: Downloads) -> bool:
     """Whether the user's directory has the files of a split; True where files are downloaded."""
     if downloads.source is None:
         return True
-    return bool(choose_files(published, _paths(published, downloads, optional=False)))
+    return bool(choose_files(published, _paths(published, downloads, [], optional=False)))
 
 
 def _paths(
-    published: type[BenchmarkBuilder], downloads: Downloads, *, optional: bool
+    published: type[BenchmarkBuilder],
+    downloads: Downloads,
+    splits: Sequence[str],
+    *,
+    optional: bool,
 ) -> dict[str, Path]:
+    """Paths of all files that the user has, or of the downloaded files of some splits."""
     addresses = published.addresses()
     if downloads.source is None:
-        wanted = [name for s in published.SPLITS for name in published.downloadable(s)]
-        extra = [name for s in published.SPLITS for name in published.OPTIONAL.get(s, ())]
-        names = {*wanted, *(extra if optional else [])}
+        names = {name for split in splits for name in published.downloadable(split)}
+        if optional:
+            names |= {name for split in splits for name in published.OPTIONAL.get(split, ())}
         addresses = {name: address for name, address in addresses.items() if name in names}
     found = {name: downloads.get(name, address) for name, address in addresses.items()}
     return {name: path for name, path in found.items() if path}
@@ -172,7 +190,7 @@ def build_set(
     record = _record(files)
     if is_complete(directory):
         built = BuiltSet.read(directory)
-        if (built.files, built.format) == (record, _FORMAT):
+        if (built.files, list(built.splits), built.format) == (record, list(files), _FORMAT):
             return built
         _log.warning("%s was built from other files; it is replaced", directory)
     survey = _Survey(published)

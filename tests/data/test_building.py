@@ -194,6 +194,19 @@ def test_other_files_replace_the_set(tmp_path, caplog):
     assert names == ["small"]
 
 
+def test_only_some_splits(tmp_path):
+    source(tmp_path, train=TRAIN, dev=DEV)
+    downloads = Downloads(tmp_path / "files", tmp_path / "source")
+    files = published_files(Small, downloads, splits=["dev"])
+    built = build_set(Small, files, tmp_path / "cache")
+    assert list(built.splits) == ["dev"] and built.absent == ("train", "test")
+    assert list(build(tmp_path).splits) == ["train", "dev"]
+    with pytest.raises(InputError, match="'none' is no split of small; it has train, dev, test"):
+        published_files(Small, downloads, splits=["none"])
+    with pytest.raises(InputError, match=r"test: test\.small"):
+        published_files(Small, downloads, splits=["dev", "test"])
+
+
 def test_questions_of_a_split_that_changes_keep_the_contexts(tmp_path):
     """The corpus is the same, so that indexes of it stay valid; its files are not touched."""
     source(tmp_path, train=TRAIN)

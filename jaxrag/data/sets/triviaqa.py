@@ -64,6 +64,7 @@ class TriviaQA(BenchmarkBuilder, skip_registration=True):
         "train": ("biencoder-trivia-train.json.gz",),
         "dev": ("biencoder-trivia-dev.json.gz",),
     }
+    EXTRA = ("train_dev", "rc_train", "rc_dev")
     FLASHRAG: ClassVar = {split: f"triviaqa/{split}.jsonl" for split in ("train", "dev", "test")}
     TFDS = "trivia_qa"
     LICENCE = "no claim to the questions (University of Washington); DPR's files CC BY-NC 4.0"
