@@ -31,6 +31,7 @@ from jaxrag.retrieval.dense.scann import Scann
 from jaxrag.retrieval.settings import CrossEncoder, IndexSettings, QueryLikelihood
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
+from jaxrag.retrieval.wiki_dpr.flat_index import FaissFlat
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
 from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
@@ -151,6 +152,7 @@ def test_choices_of_a_field_satisfy_its_type() -> None:
     }  # fmt: skip
     assert choices(IndexSettings | None) == {
         "Exact": Exact, "Scann": Scann, "Bm25": Bm25, "Sidr": Sidr, "Web": Web, "WikiDpr": WikiDpr,
+        "FaissFlat": FaissFlat,
     }  # fmt: skip
     known = {"Benchmark": Benchmark, "Draw": Draw, "Factbook": Factbook, "Folder": Folder}
     assert choices(DataSettings).items() >= known.items()

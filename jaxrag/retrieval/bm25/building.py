@@ -154,8 +154,8 @@ def _write_postings(numbered: Numbered, settings: Bm25, folder: Path) -> None:
             after = int(np.searchsorted(starts, starts[first] + _POSTINGS, side="right")) - 1
             after = max(after, first + 1)
             scores, rows = _postings(numbered, settings, weights, starts[first : after + 1], first)
-            data.write(memoryview(scores))
-            indices.write(memoryview(rows))
+            data.write(scores.data)
+            indices.write(rows.data)
             advance(len(rows))
             first = after
 

@@ -35,9 +35,10 @@ def split_words(texts: Sequence[str], settings: Bm25) -> list[list[str]]:
 def _stemmer(name: str) -> Any:
     if name == "none":
         return None
-    version("PyStemmer")
-    import Stemmer
-
+    try:
+        import Stemmer
+    except ImportError:
+        raise _missing("PyStemmer") from None
     if name not in Stemmer.algorithms(aliases=True):
         known = ", ".join(sorted(Stemmer.algorithms()))
         raise InputError(f"stemmer is {name!r}; allowed are none, {known}.")
@@ -46,9 +47,10 @@ def _stemmer(name: str) -> Any:
 
 def bm25s() -> Any:
     """The library bm25s, imported lazily."""
-    version("bm25s")
-    import bm25s
-
+    try:
+        import bm25s
+    except ImportError:
+        raise _missing("bm25s") from None
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets DEBUG for itself
     return bm25s
 
@@ -62,4 +64,8 @@ def version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        raise InputError(f"BM25 needs the package {name}: pip install 'jaxrag[bm25]'") from None
+        raise _missing(name) from None
+
+
+def _missing(name: str) -> InputError:
+    return InputError(f"BM25 needs the package {name}: pip install 'jaxrag[bm25]'")

@@ -31,7 +31,7 @@ from jaxrag.retrieval.corpus.manifest import (
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import ExactIndex
+from jaxrag.retrieval.dense.exact import ExactIndex, memory_of
 from jaxrag.retrieval.dense.matrix import (
     KIND,
     Metric,
@@ -71,6 +71,7 @@ class WikiDpr:
       metric: "l2", as in ERRR, or "inner_product", for which DPR was trained.
       exact: whether every passage is scored for every query; otherwise ScaNN searches.
       leaves, leaves_to_search: as in `Scann`.
+      memory_gb: as in `Exact`.
       dtype: stored precision of the vectors.
       verify: whether to compare the hashes of all vectors when the index is opened; damaged files
         are imported again if ``source`` is given.
@@ -83,6 +84,7 @@ class WikiDpr:
     exact: bool = False
     leaves: int = 0
     leaves_to_search: int = 0
+    memory_gb: float = 0.0
     dtype: StoredType = "float16"
     verify: bool = False
 
@@ -91,6 +93,7 @@ class WikiDpr:
 
     def __post_init__(self) -> None:
         check_metric(self.metric)
+        memory_of(self.memory_gb)
 
     @property
     def name(self) -> str:
@@ -112,7 +115,18 @@ class WikiDpr:
                     "published files: --config.index.source=FOLDER."
                 )
             import_published(self.source, directory, dimension=encoder.dimension, dtype=self.dtype)
-        return with_questions(self._index(directory, encoder), encoder)
+        passages = Passages.open(directory / PASSAGES)
+        index = open_index(
+            directory,
+            passages,
+            encoder,
+            metric=self.metric,
+            exact=self.exact,
+            leaves=self.leaves,
+            leaves_to_search=self.leaves_to_search,
+            memory_gb=self.memory_gb,
+        )
+        return with_questions(index, encoder)
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Imports the vectors; not in parts."""
@@ -136,19 +150,31 @@ class WikiDpr:
     def _directory(self, cache: Path) -> Path:
         return Path(self.path).expanduser() if self.path else cache / "wiki_dpr"
 
-    def _index(self, directory: Path, questions: TextEncoder) -> ExactIndex | ScannIndex:
-        passages = Passages.open(directory / PASSAGES)
-        encoder, where = PublishedVectors.of(directory, questions), directory / VECTORS
-        if self.exact:
-            return ExactIndex.open(where, encoder, passages, metric=self.metric, verify=False)
-        return ScannIndex.build(
-            where,
-            encoder,
-            passages,
-            settings=ScannSettings(metric=self.metric, leaves=self.leaves or None),
-            leaves_to_search=self.leaves_to_search or None,
-            verify=False,
-        )
+
+def open_index(
+    directory: Path,
+    passages: Passages,
+    questions: TextEncoder,
+    *,
+    metric: Metric,
+    exact: bool,
+    leaves: int,
+    leaves_to_search: int,
+    memory_gb: float,
+) -> ExactIndex | ScannIndex:
+    """Opens the vectors that an import wrote to ``directory/vectors``; settings as of `WikiDpr`."""
+    encoder, where = PublishedVectors.of(directory, questions), directory / VECTORS
+    if exact:
+        memory = memory_of(memory_gb)
+        return ExactIndex.open(where, encoder, passages, metric=metric, memory=memory, verify=False)
+    return ScannIndex.build(
+        where,
+        encoder,
+        passages,
+        settings=ScannSettings(metric=metric, leaves=leaves or None),
+        leaves_to_search=leaves_to_search or None,
+        verify=False,
+    )
 
 
 def import_published(

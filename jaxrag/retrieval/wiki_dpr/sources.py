@@ -61,15 +61,18 @@ def fingerprint(folder: str | Path) -> list[dict[str, Any]]:
 
     In parquet files, the last MiB holds the metadata of all columns.
     """
-    found = []
-    for path in filter(Path.is_file, sorted(Path(folder).expanduser().iterdir(), key=_order)):
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            content = hashlib.sha256(stream.read(_ENDS))
-            stream.seek(max(0, size - _ENDS))
-            content.update(stream.read(_ENDS))
-        found.append({"name": path.name, "bytes": size, "ends": content.hexdigest()})
-    return found
+    paths = filter(Path.is_file, sorted(Path(folder).expanduser().iterdir(), key=_order))
+    return [fingerprint_file(path) for path in paths]
+
+
+def fingerprint_file(path: Path) -> dict[str, Any]:
+    """Name, size and hash of the first and last MiB of a file."""
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        content = hashlib.sha256(stream.read(_ENDS))
+        stream.seek(max(0, size - _ENDS))
+        content.update(stream.read(_ENDS))
+    return {"name": path.name, "bytes": size, "ends": content.hexdigest()}
 
 
 class NpyVectors:
