@@ -69,8 +69,8 @@ def compare(index: Bm25Index, directory: Path) -> None:
     texts = queries()
     cores = os.cpu_count() or 1
 
-    def theirs(texts: Sequence[str], threads: int) -> np.ndarray:
-        words = bm25s.tokenize(texts, stopwords=None, return_ids=False, show_progress=False)
+    def theirs(texts: list[str], threads: int) -> np.ndarray:
+        words = bm25s.tokenize(texts, stopwords=[], return_ids=False, show_progress=False)
         found = numba.retrieve(
             words, k=K, n_threads=threads, backend_selection="numba", show_progress=False
         )
