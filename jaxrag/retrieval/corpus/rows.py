@@ -52,6 +52,7 @@ Row = Mapping[str, Any]
 MANIFEST = "manifest.json"
 _FORMAT = 1
 _READING = "readahead_buffer_size:0,max_parallelism:0"  # for random access
+_OPEN_FILES = 512  # of a split at once; systems often allow a process 1,024
 _ROWS_PER_FILE = 1 << 16
 _BYTES_PER_FILE = 1 << 26
 _ROWS_PER_CHUNK = 1024
@@ -191,6 +192,8 @@ def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dic
     def example(number: int) -> bytes:
         file = bisect.bisect_right(ends, number)
         if file not in readers:
+            if len(readers) >= _OPEN_FILES:
+                readers.pop(next(iter(readers))).close()
             readers[file] = ArrayRecordReader(str(paths[file]), _READING)
         # for single rows twenty times as fast as a reader's read([row]), which starts threads
         readers[file].seek(number - ends[file] + info.shard_lengths[file])

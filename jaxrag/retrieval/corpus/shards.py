@@ -79,7 +79,10 @@ class ShardWriter:
         self._record: Any = None  # the open list of finished files
 
     def __enter__(self) -> ShardWriter:
-        self._record = (self._directory / RECORD).open("a")
+        path = self._directory / RECORD
+        cut = path.is_file() and not path.read_bytes().endswith(b"\n")
+        self._record = path.open("a")
+        self._record.write("\n" if cut else "")
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -344,6 +344,29 @@ def test_a_second_builder_waits_for_the_first(tmp_path, caplog):
 
 
 @pytest.mark.usefixtures("small_files")
+def test_a_record_that_was_cut_short_goes_on_with_a_line_of_its_own(tmp_path):
+    partial = tmp_path / ".d.partial"
+    with pytest.raises(Stopped):
+        build(tmp_path / "d", 35, rows=stop_after(45))
+    os.truncate(partial / shards.RECORD, (partial / shards.RECORD).stat().st_size - 10)
+    assert len(shards.read_record(partial)) == 3
+    with pytest.raises(Stopped):
+        build(tmp_path / "d", 35, rows=stop_after(45))
+    assert len(shards.read_record(partial)) == 4
+
+
+@pytest.mark.usefixtures("small_files")
+def test_few_files_are_open_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_files, "_OPEN_FILES", 2)
+    build(tmp_path / "d", 47)
+    read = row_files.open_rows(tmp_path / "d", "some")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in (0, 40, 20, 1, 30, 46):
+        assert read([number])[0]["id"] == f"r{number}"
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2
+
+
+@pytest.mark.usefixtures("small_files")
 def test_threads_read_at_once(tmp_path):
     build(tmp_path / "d", 47)
     read = row_files.open_rows(tmp_path / "d", "some")
