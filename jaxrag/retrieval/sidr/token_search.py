@@ -76,9 +76,9 @@ class TokenSearch:
         found: dict[int, Ranking] = {}
         left = np.flatnonzero(largest >= _TINY)
         wanted = 2 * k + 32
-        while left.size and wanted <= max(_MOST, 2 * k):
+        while left.size and wanted <= max(_MOST, 3 * k):
             selected = self._best_blocks(_table(queries[left], largest[left]), wanted + 1)
-            selected = Selected(*(np.asarray(x)[: left.size] for x in selected))
+            selected = jax.tree.map(lambda x: np.asarray(x)[: left.size], selected)  # noqa: B023
             levels = (largest[left] / LEVELS * _ABOVE)[:, None]
             rankings, sure = self._resolve(padded[left], selected, levels, k)
             found |= {int(left[i]): rankings[i] for i in np.flatnonzero(sure)}
@@ -102,7 +102,7 @@ class TokenSearch:
 
         # XLA's own threads wait for each other after every step over a tile; files need not wait.
         with ThreadPoolExecutor(threads) as pool:
-            found = [Selected(*map(np.asarray, some)) for some in pool.map(best, starts)]
+            found = [jax.tree.map(np.asarray, some) for some in pool.map(best, starts)]
         return _merged(found, starts, self.span // BLOCK, wanted)
 
     def _resolve(
@@ -197,11 +197,11 @@ def _merged(found: Sequence[Any], starts: Sequence[int], blocks: int, wanted: in
         some._replace(blocks=np.where(some.blocks < 0, -1, some.blocks + start * blocks))
         for some, start in zip(found, starts, strict=True)
     )
-    merged = Selected(*(np.concatenate(x, axis=1) for x in zip(*numbered, strict=True)))
+    merged: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *numbered)
     best = np.argpartition(-merged.bounds, wanted - 1, axis=1)[:, :wanted]
-    merged = Selected(*(np.take_along_axis(x, best, axis=1) for x in merged))
-    order = np.argsort(-merged.bounds, axis=1, kind="stable")
-    return Selected(*(np.take_along_axis(x, order, axis=1) for x in merged))
+    order = np.argsort(-np.take_along_axis(merged.bounds, best, axis=1), axis=1, kind="stable")
+    best = np.take_along_axis(best, order, axis=1)
+    return jax.tree.map(lambda x: np.take_along_axis(x, best, axis=1), merged)
 
 
 def _part(file: TokenFile) -> Part:

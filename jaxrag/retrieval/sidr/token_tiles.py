@@ -201,7 +201,7 @@ class BestPassages:
         cuts = [0, *(np.flatnonzero(np.diff(file_of)) + 1), len(columns)]
         ids, rows = [], np.empty(len(columns), np.int64)
         for start, stop in pairwise(cuts):
-            file, some = self.files[file_of[start]], column[start:stop]
+            file, some = self.files[int(file_of[start])], column[start:stop]
             ids.append(file.tokens(some))
             rows[start:stop] = file.first + file.order[some].astype(np.int64)
         widest = max(some.shape[1] for some in ids)

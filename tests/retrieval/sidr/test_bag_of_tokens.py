@@ -153,6 +153,7 @@ def test_few_passages_are_scored_in_full(tmp_path, monkeypatch) -> None:
     queries = rng.gamma(2.0, 1.0, (1, V)).astype(np.float32)
     check(index, bags, queries, 10)
     assert 10 <= sum(scored) < 1000
+    check(index, bags, queries, 5000)  # more than blocks are looked into at first
 
 
 def test_a_query_does_not_depend_on_the_batch(tmp_path) -> None:
