@@ -401,10 +401,10 @@ def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object
 
 def _check_paths(given: Mapping[str, Any]) -> None:
     """Refuses settings that are paths of other file systems; web addresses are left."""
-    texts = {name: text for name, text in given.items() if isinstance(text, str)}
-    check_local(
-        {n: text for n, text in texts.items() if not text.startswith(("http://", "https://"))}
-    )
+    for name, value in given.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.startswith(("http://", "https://")):
+                check_local({name: text})
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
