@@ -196,6 +196,27 @@ def test_an_error_of_the_tokenizer_comes_through_and_ends_the_thread(monkeypatch
     assert threading.active_count() == before
 
 
+def test_the_next_texts_are_tokenized_while_the_device_computes(monkeypatch):
+    monkeypatch.setattr(buckets, "_LEAST_WINDOW", 16)
+    some, wanted = numbers(64)
+    network, ahead = Numbers(Batching(64, ONE)), threading.Event()
+    plain, windows = network.tokenizer, []
+
+    def tokenizer(texts, pairs, **options):
+        windows.append(len(texts))
+        if len(windows) == 3:
+            ahead.set()
+        return plain(texts, pairs, **options)
+
+    def compute(*arguments, **static):  # the first batch takes until a third window is read
+        assert ahead.wait(timeout=30)
+        return total(*arguments, **static)
+
+    network.tokenizer = tokenizer
+    np.testing.assert_array_equal(np.concatenate(network.run(some, compute)), wanted)
+    assert windows == [16] * 4
+
+
 class Memory:
     """A network function that fails as a device does whose memory holds so many rows."""
 
