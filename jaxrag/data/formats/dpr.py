@@ -7,8 +7,10 @@ https://github.com/facebookresearch/DPR.
 from __future__ import annotations
 
 import ast
+import functools
+import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jaxrag.core.hashing import digest
@@ -19,6 +21,8 @@ from jaxrag.data.dataset import GoldPassage
 from jaxrag.data.set_row import SetRow
 from jaxrag.text.answers import normalize
 from jaxrag.types import Passage, Question
+
+_log = logging.getLogger("jaxrag")
 
 CORPUS = "psgs_w100"
 """Name of the corpus of DPR's passages."""
@@ -102,16 +106,25 @@ def with_dpr_gold(rows: Iterator[SetRow], files: Iterable[Path]) -> Iterator[Set
     Raises:
       InputError: as `read_dpr_training`.
     """
+    stats = [(path, path.stat()) for path in files]
+    gold = _first_positives(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats))
+    for row in rows:
+        found = gold.get(_key(row.question.text))
+        yield row._replace(gold=(*row.gold, found)) if found else row
+
+
+@functools.lru_cache(maxsize=8)  # a build reads the rows of a split several times
+def _first_positives(files: tuple[tuple[Path, int, int], ...]) -> Mapping[str, GoldPassage]:
+    """The gold passage of each question; files come with their sizes and times."""
     gold: dict[str, GoldPassage] = {}
-    for path in files:
+    for path, size, _ in files:
+        _log.warning("reading gold passages of %s (%.0f MB)", path, size / 1e6)
         for element in read_elements(path):
             positive = element.records(_CONTEXTS[0], optional=True)
             if positive:
                 name = _passage(positive[0]).id
                 gold[_key(element.string("question"))] = GoldPassage(name, CORPUS)
-    for row in rows:
-        found = gold.get(_key(row.question.text))
-        yield row._replace(gold=(*row.gold, found)) if found else row
+    return gold
 
 
 def _key(question: str) -> str:
