@@ -86,10 +86,8 @@ class Published:
         """
         searched = Path(self.corpus).name if "/" in self.corpus else self.corpus
         source = find_source(Path(self.path), self.split, corpus=searched)
-        hashes = [digest_file_once(path, Path(cache) / "digests") for path in source.files]
-        key = [_FORMAT, source.form, self.split, *hashes]
-        name, passages = self._corpus(source, Path(cache), key)
-        key = short_hash(json.dumps([*key, name, passages.identity]))
+        name, passages = self._corpus(source, Path(cache))
+        key = _key(source.form, source.files, Path(cache), self.split, name, passages.identity)
 
         def labelled() -> Iterator[LabelledQuestion]:
             rows = (LabelledQuestion(row.question, row.gold) for row in _with_unique_ids(source))
@@ -100,15 +98,21 @@ class Published:
         dataset = read_dataset(label, root, passages, split=self.split, corpus=name)
         return with_kind(dataset, self.task, self.labels)
 
-    def _corpus(self, source: Source, cache: Path, key: list[object]) -> tuple[str, Passages]:
+    def _corpus(self, source: Source, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
         if "/" in self.corpus:
             return Path(self.corpus).name, Passages.open(self.corpus)
         if self.corpus:
             return self.corpus, open_corpus(self.corpus, cache)
-        return "", convert_corpus(
-            cache, short_hash(json.dumps(key)), source.files[0], lambda: _own_passages(source)
-        )
+        files = source.files if source.corpus is None else (source.corpus,)
+        key = _key(source.form, files, cache)
+        return "", convert_corpus(cache, key, files[0], lambda: _own_passages(source))
+
+
+def _key(form: str, files: Sequence[Path], cache: Path, *others: str) -> str:
+    """A hash of the files' content and of what else decides what is made of them."""
+    hashes = [digest_file_once(path, cache / "digests") for path in files]
+    return short_hash(json.dumps([_FORMAT, form, *others, *hashes]))
 
 
 class Source(NamedTuple):
@@ -118,13 +122,14 @@ class Source(NamedTuple):
       form: in words.
       files: all files that are read.
       rows: reads the questions.
-      passages: reads the corpus that is published with them; None if there is none but contexts.
+      corpus: the one of ``files`` that has a corpus, in BEIR's form; None if there are no passages
+        but contexts.
     """
 
     form: str
     files: tuple[Path, ...]
     rows: Callable[[], Iterator[SetRow]]
-    passages: Callable[[], Iterator[Passage]] | None = None
+    corpus: Path | None = None
 
 
 def find_source(path: Path, split: str, *, corpus: str = "") -> Source:
@@ -277,7 +282,7 @@ def _beir(folder: Path, split: str, corpus: str) -> Source:
         "BEIR's folder",
         (queries, judged, passages),
         lambda: read_beir_queries(queries, read_beir_judgements(judged, corpus=corpus), judged),
-        lambda: read_beir(passages),
+        passages,
     )
 
 
@@ -303,8 +308,8 @@ def _with_unique_ids(source: Source) -> Iterator[SetRow]:
 
 def _own_passages(source: Source) -> Iterator[Passage]:
     """The corpus of the files, or the contexts of the questions, each once."""
-    if source.passages is not None:
-        yield from source.passages()
+    if source.corpus is not None:
+        yield from read_beir(source.corpus)
         return
     seen: set[str] = set()
     for row in source.rows():

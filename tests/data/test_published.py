@@ -137,6 +137,17 @@ def test_a_folder_of_beir_with_grades(tmp_path):
     assert dataset.grades == {"q1": {"d1": 0, "d2": 2}}
 
 
+def test_the_splits_of_a_folder_of_beir_share_its_corpus(tmp_path):
+    folder = beir(tmp_path / "nfcorpus")
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td1\t1\n")
+    test, dev = (
+        Published(str(folder), split=split).load(tmp_path / "cache") for split in ("test", "dev")
+    )
+    assert test.passages.directory == dev.passages.directory
+    assert dev.gold == {"q2": ("d1",)}
+    assert dev.grades == {}
+
+
 def test_trec_queries_with_judgements_beside(tmp_path):
     cache = tmp_path / "cache"
     write_passages(cache / "corpora" / "msmarco", [Passage("7", "", "seven")])
