@@ -89,10 +89,11 @@ def _choice(line: InputLine, answer: Any, choices: tuple[str, ...]) -> str:
 
 
 def _paragraph(metadata: InputLine) -> Iterator[Passage]:
-    """The paragraph of a question of SQuAD (``text``) or BoolQ (``passage``)."""
-    for field in ("text", "passage"):
-        if field in metadata.fields:
-            yield context(metadata.string("title", optional=True), metadata.string(field))
+    """The paragraph of a question of SQuAD (``title`` and ``text``) or BoolQ (``passage``)."""
+    if {"title", "text"} <= metadata.fields.keys():
+        yield context(metadata.string("title"), metadata.string("text"))
+    elif "passage" in metadata.fields:
+        yield context(metadata.string("title", optional=True), metadata.string("passage"))
 
 
 def _multi_hop(

@@ -44,6 +44,7 @@ def test_flashrag_questions_options_and_verdicts(tmp_path):
             "golden_answers": ["1981"],
             "metadata": {"title": "B", "text": "In 1981.", "answer_start": 3},
         },
+        {"id": "5", "question": "what", "golden_answers": ["x"], "metadata": {"text": "other"}},
     )
     boolq, squad = context("", "No."), context("B", "In 1981.")
     assert list(read_flashrag(path)) == [
@@ -52,6 +53,7 @@ def test_flashrag_questions_options_and_verdicts(tmp_path):
         SetRow(Question("test_2", "q", ("y",), ("x", "y"))),
         SetRow(Question("3", "is it", ("no",), task="yes_no"), (GoldPassage(boolq.id),), (boolq,)),
         SetRow(Question("4", "when", ("1981",)), (GoldPassage(squad.id),), (squad,)),
+        SetRow(Question("5", "what", ("x",))),
     ]
     assert {row.question.task for row in read_flashrag(path, task="open")} == {"open"}
 
