@@ -28,7 +28,7 @@ import numpy as np
 
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
-from jaxrag.retrieval.dense.scann import ScannIndex
+from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.types import Passage, Ranking
 
 K = 10
@@ -55,8 +55,8 @@ class Numbered:
         return self.rows
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
-        """Passages whose ids are ``rows``."""
-        return [Passage(str(row), "", "") for row in rows]
+        """Passages whose ids and titles are ``rows``."""
+        return [Passage(str(row), str(row), "") for row in rows]
 
 
 class Given:
@@ -81,9 +81,14 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
+def spectrum() -> np.ndarray:
+    """Standard deviations of the principal components."""
+    return np.exp(np.interp(np.arange(DIMENSION), RANKS, np.log(SHARES)) / 2).astype(np.float32)
+
+
 def synthetic(rows: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    scale = np.exp(np.interp(np.arange(DIMENSION), RANKS, np.log(SHARES)) / 2)
+    scale = spectrum()
 
     def draw(count: int) -> np.ndarray:
         return unit(rng.standard_normal((count, DIMENSION), np.float32) * scale)

@@ -92,7 +92,7 @@ from jaxrag.methods.self_rag import self_rag
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
-from jaxrag.retrieval.dense.scann import Scann
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.runs.job import Job
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath

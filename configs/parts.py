@@ -30,7 +30,7 @@ from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact
-from jaxrag.retrieval.dense.scann import Scann
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run

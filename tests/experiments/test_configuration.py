@@ -27,7 +27,7 @@ from jaxrag.methods.pairs import AgreementGate
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact
-from jaxrag.retrieval.dense.scann import Scann
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import CrossEncoder, IndexSettings, QueryLikelihood
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web

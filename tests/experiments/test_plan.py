@@ -28,7 +28,7 @@ from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.retrieval.dense import encoder as encoder_module
 from jaxrag.retrieval.dense.encoder import Encoder
-from jaxrag.retrieval.dense.scann import Scann
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs.calls import bounds
 from jaxrag.runs.plan import Plan, plan

@@ -53,7 +53,10 @@ class FakeEncoder:
 
 
 class VectorEncoder:
-    """Gives vectors made before; a passage's text is its row, a query's text is "q" and a row."""
+    """Gives vectors made before; a passage's text is its row, a query's text is "q" and a row.
+
+    A query with the text of a passage has its vector.
+    """
 
     def __init__(self, vectors: np.ndarray, queries: np.ndarray | None = None) -> None:
         self.passage_vectors, self.query_vectors = vectors, queries
@@ -61,7 +64,14 @@ class VectorEncoder:
         self.identity = json.dumps({"vectors": hashlib.sha256(vectors.tobytes()).hexdigest()})
 
     def embed(self, texts):
-        return self.query_vectors[[int(text[1:]) for text in texts]]
+        return np.stack(
+            [
+                self.query_vectors[int(text[1:])]
+                if text.startswith("q")
+                else self.passage_vectors[int(text)]
+                for text in texts
+            ]
+        )
 
     def embed_passages(self, passages):
         return self.passage_vectors[[int(passage.text) for passage in passages]]

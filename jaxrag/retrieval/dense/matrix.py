@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from jaxrag.retrieval.corpus.builds import (
     WHOLE,
@@ -37,6 +37,7 @@ Metric = Literal["inner_product", "l2"]
 """How a passage is scored: <q, p>, or -|q - p|^2."""
 
 _CELLS = 1 << 18  # float64 numbers held at once: 2 MiB, what a cache holds
+_SPARE = 4  # candidates beyond k that float32 scores leave, for their rounding at the k-th place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,6 +265,79 @@ def rank(
         scores[part] = np.where(rows < 0, -np.inf, _scores(queries[part], vectors, metric))
     order = np.lexsort((candidates, -scores), axis=1)
     return RankedRows(*(np.take_along_axis(a, order, axis=1) for a in (candidates, scores)))
+
+
+def best_of(
+    matrix: Matrix,
+    queries: Float[np.ndarray, "q d"],
+    candidates: Int[np.ndarray, "q m"],
+    k: int,
+    *,
+    metric: Metric,
+) -> RankedRows:
+    """The ``k`` best of each query's candidates (rows of the matrix, -1 for none), as by `rank`.
+
+    For inner products, float32 scores leave out candidates that cannot be among the ``k`` best
+    whatever their rounding, so that few scores are computed in float64.
+    """
+    kept = k + _SPARE
+    if metric != "inner_product" or candidates.shape[1] <= 2 * kept:
+        return _first(rank(matrix, queries, candidates, metric=metric), k)
+    rows = np.empty((len(queries), kept), np.int64)
+    sure = np.empty(len(queries), bool)
+    step = max(1, _CELLS // (candidates.shape[1] * matrix.dimension))
+    for start in range(0, len(queries), step):
+        part = slice(start, start + step)
+        rows[part], sure[part] = _likely(matrix, queries[part], candidates[part], k, kept)
+    found = _first(rank(matrix, queries, rows, metric=metric), k)
+    if not sure.all():
+        full = rank(matrix, queries[~sure], candidates[~sure], metric=metric)
+        found.rows[~sure], found.scores[~sure] = _first(full, k)
+    return found
+
+
+def _first(ranked: RankedRows, k: int) -> RankedRows:
+    return RankedRows(ranked.rows[:, :k], ranked.scores[:, :k])
+
+
+def _likely(
+    matrix: Matrix,
+    queries: Float[np.ndarray, "q d"],
+    candidates: Int[np.ndarray, "q m"],
+    k: int,
+    kept: int,
+) -> tuple[Int[np.ndarray, "q kept"], Bool[np.ndarray, " q"]]:
+    """The ``kept`` best candidates by inner product in float32, and whether the k best are there.
+
+    They are if the next score is further below the k-th than both can be rounded: the error of a
+    float32 sum is at most (d + 2) 2^-24 times the product of the vectors' lengths.
+    """
+    vectors = _as_float32(matrix.stored(candidates.clip(0).ravel()))
+    vectors = vectors.reshape(*candidates.shape, -1)
+    scores = np.matmul(vectors, queries[:, :, None])[..., 0]
+    longest = np.sqrt(np.vecdot(vectors, vectors).max(axis=1))
+    scores[candidates < 0] = -np.inf
+    order = np.argsort(-scores, axis=1)[:, : kept + 1]
+    best = np.take_along_axis(scores, order, axis=1)
+    lengths = np.linalg.norm(queries, axis=1) * longest
+    error = 2 * 2.0**-24 * (matrix.dimension + 2) * lengths
+    sure = (best[:, kept] + error < best[:, k - 1]) | (best[:, kept] == -np.inf)
+    return np.take_along_axis(candidates, order[:, :kept], axis=1), sure
+
+
+def _as_float32(stored: np.ndarray) -> Float[np.ndarray, "n d"]:
+    """Finite vectors in float32.
+
+    NumPy converts float16 number by number. In whole arrays: the bits are moved to where float32
+    has them, and the exponents' other offset is a factor of 2^112.
+    """
+    if stored.dtype != np.float16:
+        return stored.astype(np.float32)
+    bits = np.left_shift(stored.view(np.int16), 13, dtype=np.int32)
+    bits &= np.int32(-0x70000001)
+    vectors = bits.view(np.float32)
+    vectors *= np.float32(2.0**112)
+    return vectors
 
 
 def _scores(

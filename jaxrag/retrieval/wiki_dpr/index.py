@@ -40,7 +40,8 @@ from jaxrag.retrieval.dense.matrix import (
     build_vectors,
     check_metric,
 )
-from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
+from jaxrag.retrieval.dense.scann.index import ScannIndex
+from jaxrag.retrieval.dense.scann.tree import ScannSettings
 from jaxrag.retrieval.retriever import Retriever, TextEncoder
 from jaxrag.retrieval.settings import Footprint, IndexStatus, refuse_parts
 from jaxrag.retrieval.wiki_dpr.sources import Published, fingerprint, open_published

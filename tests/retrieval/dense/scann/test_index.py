@@ -1,4 +1,7 @@
+import dataclasses
 import json
+import logging
+import pickle
 import shutil
 from pathlib import Path
 
@@ -9,7 +12,8 @@ pytest.importorskip("scann", reason="ScaNN runs on Linux on x86-64 only")
 
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
-from jaxrag.retrieval.dense.scann import ScannIndex, ScannSettings
+from jaxrag.retrieval.dense.scann.index import ScannIndex
+from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree
 from jaxrag.types import InputError
 from tests.retrieval.fakes import FakePassages, VectorEncoder, numbered
 
@@ -17,7 +21,9 @@ ROWS, DIMENSION = 5000, 64
 TREE = ScannSettings(leaves=141)  # by default there would be no tree for so few rows
 
 
-def clustered(rows: int, queries: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def clustered(
+    rows: int, queries: int, seed: int = 0, spread: float = 0.6
+) -> tuple[np.ndarray, np.ndarray]:
     """Unit vectors around 200 centres, and queries beside some of them."""
     rng = np.random.default_rng(seed)
 
@@ -25,7 +31,7 @@ def clustered(rows: int, queries: int, seed: int = 0) -> tuple[np.ndarray, np.nd
         return rng.standard_normal((count, DIMENSION), np.float32) / 8
 
     centres = noise(200)
-    vectors = centres[rng.integers(0, 200, rows)] + 0.6 * noise(rows)
+    vectors = centres[rng.integers(0, 200, rows)] + spread * noise(rows)
     asked = vectors[rng.integers(0, rows, queries)] + 0.4 * noise(queries)
     return tuple(v / np.linalg.norm(v, axis=1, keepdims=True) for v in (vectors, asked))
 
@@ -39,7 +45,7 @@ def recall(found, truth) -> float:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     directory = tmp_path_factory.mktemp("scann") / "i"
-    vectors, queries = clustered(ROWS, 300)
+    vectors, queries = clustered(ROWS, 300, spread=1.2)
     passages, encoder = numbered(ROWS), VectorEncoder(vectors, queries)
     build_matrix(passages, encoder, directory)
     return directory, encoder, passages
@@ -145,13 +151,13 @@ def test_relative_directory(tmp_path, monkeypatch) -> None:
 
 def test_an_intact_index_is_not_trained_again(source, scann) -> None:
     again = ScannIndex.build(*source, settings=TREE, leaves_to_search=50)
-    assert again.manifest == scann.manifest
+    assert again.content == scann.content
     assert again.identity == scann.identity
 
 
 def test_identity_depends_on_training_and_search_settings(source, scann) -> None:
     identity = json.loads(scann.identity)
-    assert identity["content"] == scann.manifest.content
+    assert identity["content"] == scann.content
     assert identity["scann"]["leaves"] == 141
     assert scann.identity != ScannIndex.open(*source, settings=TREE, leaves_to_search=3).identity
 
@@ -175,15 +181,44 @@ def test_refuses_a_missing_index(copy) -> None:
     *source, folder = copy
     with pytest.raises(InputError, match=r"holds no index.*build it first"):
         ScannIndex.open(*source, settings=ScannSettings(leaves=50))
-    (folder / "manifest.json").unlink()  # as if it had never been finished
+    (folder / "codes" / "manifest.json").unlink()  # as if it had never been finished
     with pytest.raises(InputError, match="holds no index"):
         ScannIndex.open(*source, settings=TREE)
-    ScannIndex.build(*source, settings=TREE)
 
 
-def test_a_damaged_index_is_refused_and_rebuilt(copy) -> None:
+def test_a_killed_build_goes_on(source, tmp_path, monkeypatch) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(source[0], directory, ignore=shutil.ignore_patterns("scann-*"))
+    settings, code = dataclasses.replace(TREE, shard_rows=1500), Tree.codes
+    coded = []
+
+    def killed(self, vectors, leaves):
+        if sum(coded) > 2000:
+            raise KeyboardInterrupt
+        coded.append(len(vectors))
+        return code(self, vectors, leaves)
+
+    monkeypatch.setattr(Tree, "codes", killed)
+    with pytest.raises(KeyboardInterrupt):
+        ScannIndex.build(directory, *source[1:], settings=settings)
+    monkeypatch.undo()
+    (folder,) = directory.glob("scann-*")
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/*-*.npy")}
+    tree = (folder / "tree" / "manifest.json").read_bytes()
+    assert len(before) == 4 + 1  # leaves of four shards, codes of the first
+    index = ScannIndex.build(directory, *source[1:], settings=settings)
+    assert len(index.searchers.shards) == 4
+    assert (folder / "tree" / "manifest.json").read_bytes() == tree
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+    again = tmp_path / "again"  # codes are those of an uninterrupted build with this tree
+    shutil.copytree(directory, again, ignore=shutil.ignore_patterns("codes", "leaves"))
+    assert ScannIndex.build(again, *source[1:], settings=settings).content == index.content
+
+
+@pytest.mark.parametrize("part", ["leaves", "codes"])
+def test_damaged_files_are_refused_and_rebuilt(copy, scann, part) -> None:
     *source, folder = copy
-    path = folder / "datapoint_to_token.npy"
+    path = folder / part / f"{part}-00000.npy"
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(InputError, match=r"damaged: .*hash.*build again"):
@@ -191,15 +226,42 @@ def test_a_damaged_index_is_refused_and_rebuilt(copy) -> None:
     path.write_bytes(data[:-5])
     with pytest.raises(InputError, match=r"damaged: .*bytes"):
         ScannIndex.open(*source, settings=TREE, verify=False)
-    ScannIndex.build(*source, settings=TREE)
-    ScannIndex.open(*source, settings=TREE)
+    assert ScannIndex.build(*source, settings=TREE).content == scann.content  # the same bytes
 
 
-def test_refuses_surplus_files_that_scann_would_unpickle(copy) -> None:
+def test_a_damaged_tree_is_trained_again_and_rows_are_coded_again(copy, scann) -> None:
     *source, folder = copy
-    (folder / "scann_docids.pkl").write_bytes(b"")
-    with pytest.raises(InputError, match=r"not the index's: \['scann_docids.pkl'\]"):
+    (folder / "tree" / "ah_codebook.pb").write_bytes(b"")
+    with pytest.raises(InputError, match="damaged"):
         ScannIndex.open(*source, settings=TREE)
+    index = ScannIndex.build(*source, settings=TREE)
+    assert index.content != scann.content
+    truth = ExactIndex.open(*source).search(source[1].query_vectors, 10)
+    assert recall(index.search(source[1].query_vectors, 10), truth) > 0.9
+
+
+def test_pickles_beside_the_index_are_not_loaded(copy, scann) -> None:
+    *source, folder = copy
+    for place in (folder, folder / "tree", folder / "codes"):
+        (place / "scann_docids.pkl").write_bytes(pickle.dumps(_Bomb()))
+    assert ScannIndex.open(*source, settings=TREE).content == scann.content
+
+
+class _Bomb:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('a pickle was loaded')",)
+
+
+def test_tells_of_an_index_of_the_earlier_layout(copy, caplog, monkeypatch) -> None:
+    *source, folder = copy
+    shutil.rmtree(folder)
+    earlier = folder.with_name("scann-0123abcd")
+    earlier.mkdir()
+    (earlier / "manifest.json").write_text("{}")
+    monkeypatch.setattr(logging.getLogger("jaxrag"), "propagate", True)
+    ScannIndex.build(*source, settings=TREE)
+    assert "scann-0123abcd was made by an earlier version" in caplog.text
+    assert earlier.exists()
 
 
 def test_refuses_an_index_of_a_matrix_that_has_changed(copy) -> None:
@@ -212,9 +274,62 @@ def test_refuses_an_index_of_a_matrix_that_has_changed(copy) -> None:
     for path in elsewhere.iterdir():
         shutil.copy(path, directory)
     with pytest.raises(InputError, match="holds no index"):
-        ScannIndex.open(directory, changed, passages)
+        ScannIndex.open(directory, changed, passages, settings=TREE)
     with pytest.raises(InputError, match="made from something else"):
-        ScannIndex.open(directory, encoder, passages)
+        ScannIndex.open(directory, encoder, passages, settings=TREE)
+
+
+def test_copies_of_a_passage_are_found_in_the_order_of_rows(tmp_path) -> None:
+    """More copies than candidates: neither ScaNN's choice among them nor the batch matters."""
+    vectors, queries = clustered(2000, 40)
+    copies = np.random.default_rng(3).choice(2000, 400, replace=False)
+    vectors[copies] = vectors[copies[0]]
+    queries[:20] = vectors[copies[0]] + queries[:20] / 4
+    source = tmp_path, VectorEncoder(vectors), numbered(2000)
+    build_matrix(source[2], source[1], tmp_path)
+    settings = ScannSettings(leaves=60, shard_rows=700)
+    index = ScannIndex.build(*source, settings=settings, leaves_to_search=60)
+    together = index.search(queries, 10)
+    assert together[:20] == ExactIndex.open(*source).search(queries, 10)[:20]
+    assert {*together[0].ids} <= {*copies.tolist()}
+    assert together == [ranking for query in queries for ranking in index.search(query[None], 10)]
+
+
+def test_default_leaves_reach_the_recall(source, scann) -> None:
+    truth = ExactIndex.open(*source).search(source[1].query_vectors, 10)
+    leaves = []
+    for target in (0.8, 0.95, 0.99):
+        index = ScannIndex.build(*source, settings=TREE, recall=target)
+        leaves.append(index.leaves_to_search)
+        # queries lie further from the passages than the passages' own, which stand for titles
+        assert recall(index.search(source[1].query_vectors, 10), truth) > target - 0.1
+        opened = ScannIndex.open(*source, settings=TREE, recall=target)
+        assert opened.leaves_to_search == index.leaves_to_search
+    assert leaves == sorted(leaves)
+    assert leaves[0] < leaves[2] < 141
+
+
+def test_recall_not_measured_or_damaged(copy, monkeypatch) -> None:
+    *source, folder = copy
+    (folder / "recall.json").unlink()
+    with pytest.raises(InputError, match="has not been measured"):
+        ScannIndex.open(*source, settings=TREE)
+    assert ScannIndex.open(*source, settings=TREE, leaves_to_search=9).leaves_to_search == 9
+    assert ScannIndex.build(*source, settings=TREE).leaves_to_search < 141
+    (folder / "recall.json").write_text("[]")
+    with pytest.raises(InputError, match=r"recall\.json is damaged"):
+        ScannIndex.open(*source, settings=TREE)
+
+
+def test_warns_of_a_recall_out_of_reach(tmp_path, caplog, monkeypatch) -> None:
+    vectors, _ = clustered(3000, 5, spread=3.0)
+    source = tmp_path, VectorEncoder(vectors), numbered(3000)
+    build_matrix(source[2], source[1], tmp_path)
+    monkeypatch.setattr(logging.getLogger("jaxrag"), "propagate", True)
+    settings = ScannSettings(leaves=50, reorder=1, block=16)
+    index = ScannIndex.build(*source, settings=settings, recall=1.0)
+    assert index.leaves_to_search == 50
+    assert "with all 50 leaves searched" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -230,6 +345,8 @@ def test_refuses_settings_out_of_range(source, settings, message) -> None:
         ScannIndex.build(*source, settings=settings)
     with pytest.raises(InputError, match="leaves_to_search"):
         ScannIndex.open(*source, settings=TREE, leaves_to_search=0)
+    with pytest.raises(InputError, match="recall must be"):
+        ScannIndex.open(*source, settings=TREE, recall=1.5)
 
 
 def test_refuses_an_empty_corpus(tmp_path) -> None:

@@ -1,0 +1,441 @@
+"""ScaNN: approximate search over a matrix, for corpora too large to score in full.
+
+Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Quantization": a
+tree of partitions selects some leaves, asymmetric hashing scores their rows, and the best are
+scored again with their vectors. Final scores are those of `jaxrag.retrieval.dense.matrix.rank`.
+
+Memory holds the codes (a byte for four dimensions); vectors are read from the matrix on disk.
+Training takes a sample of the rows, and rows are coded chunk by chunk.
+
+Training is not reproducible bit for bit: ScaNN 1.4.2 takes no seed for its first centres, and its
+threads race. So an index's identity contains the hash of its files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.models.checkpoint.files import short_name
+from jaxrag.retrieval.corpus import manifest as manifests
+from jaxrag.retrieval.corpus.builds import ShardedRows, build_arrays, build_folder
+from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest, state_of
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.exact import Exact, encoded_corpus
+from jaxrag.retrieval.dense.matrix import KIND as MATRIX
+from jaxrag.retrieval.dense.matrix import Matrix, Metric, best_of, open_matrix
+from jaxrag.retrieval.dense.scann import recall as recalls
+from jaxrag.retrieval.dense.scann.recall import Recall
+from jaxrag.retrieval.dense.scann.searchers import SPARE, Searchers
+from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree, brute_force, train
+from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
+from jaxrag.retrieval.settings import IndexStatus
+from jaxrag.types import InputError, Ranking
+
+TREE, LEAVES, CODES = "tree", "leaves", "codes"
+_log = logging.getLogger("jaxrag")
+_DEFAULTS = ScannSettings()
+_RECALL = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class ScannIndex:
+    """A ScaNN index beside the matrix that it was trained on.
+
+    Attributes:
+      content: hash of the index's files; "" if it has none, since every row is scored.
+      searchers: ScaNN's.
+      leaves_to_search: of the tree's leaves.
+    """
+
+    identity: str
+    matrix: Matrix
+    encoder: TextEncoder
+    passages: Passages
+    settings: ScannSettings
+    content: str
+    searchers: Searchers
+    leaves_to_search: int
+
+    @classmethod
+    def build(
+        cls,
+        directory: str | Path,
+        encoder: TextEncoder,
+        passages: Passages,
+        *,
+        settings: ScannSettings = _DEFAULTS,
+        leaves_to_search: int | None = None,
+        recall: float = _RECALL,
+        verify: bool | None = None,
+    ) -> ScannIndex:
+        """Builds an index of the matrix in ``directory``, unless one is there, and opens it.
+
+        The files go to a folder beside the matrix, one for each ``settings``: a tree trained on a
+        sample, then each row's leaf and code. What an interrupted build has finished is kept. Then
+        recall@10 is measured against exact search on 200 queries, see
+        `jaxrag.retrieval.dense.scann.recall`.
+
+        Args:
+          directory: of the matrix.
+          encoder: of the matrix.
+          passages: of the matrix.
+          settings: of the training.
+          leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
+          recall: recall@10 that the default number of leaves reaches.
+          verify: see `open_matrix`.
+
+        Raises:
+          InputError: see `open_matrix`; settings out of range; a full disk.
+        """
+        matrix = open_matrix(directory, passages, encoder, verify=verify)
+        settings = settings.resolved(len(matrix))
+        _check_search(leaves_to_search, recall)
+        if settings.leaves:
+            files = _Files.beside(matrix.directory, matrix.manifest, settings)
+            files.build(matrix, verify=verify)
+            if Recall.read(files.folder).leaves(recall) is None:
+                every = cls._open(matrix, encoder, passages, settings, settings.leaves, False)
+                _measure(every, files.folder, recall)
+        return cls.open(
+            directory,
+            encoder,
+            passages,
+            settings=settings,
+            leaves_to_search=leaves_to_search,
+            recall=recall,
+            verify=False,  # all were verified above
+        )
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | Path,
+        encoder: TextEncoder,
+        passages: Passages,
+        *,
+        settings: ScannSettings = _DEFAULTS,
+        leaves_to_search: int | None = None,
+        recall: float = _RECALL,
+        verify: bool | None = None,
+    ) -> ScannIndex:
+        """Opens an index that `build` made with the same settings.
+
+        Raises:
+          InputError: see `open_matrix`; no such index, or it is damaged or belongs to a matrix
+            that has changed; its recall has not been measured.
+        """
+        matrix = open_matrix(directory, passages, encoder, verify=verify)
+        settings = settings.resolved(len(matrix))
+        _check_search(leaves_to_search, recall)
+        leaves = min(leaves_to_search or len(matrix), settings.leaves or 1)
+        if settings.leaves and leaves_to_search is None:
+            files = _Files.beside(matrix.directory, matrix.manifest, settings)
+            files.manifest(TREE, verify=False)
+            leaves = _enough(Recall.read(files.folder), recall, settings.leaves, files.folder)
+        return cls._open(matrix, encoder, passages, settings, leaves, verify)
+
+    @classmethod
+    def _open(
+        cls,
+        matrix: Matrix,
+        encoder: TextEncoder,
+        passages: Passages,
+        settings: ScannSettings,
+        leaves: int,
+        verify: bool | None,
+    ) -> ScannIndex:
+        if settings.leaves:
+            files = _Files.beside(matrix.directory, matrix.manifest, settings)
+            content, searchers = files.searchers(verify=verify)
+        else:
+            content, searchers = "", _every_row(matrix, settings)
+        identity = {
+            "scann": dataclasses.asdict(settings),
+            "leaves_to_search": leaves,
+            "matrix": matrix.identity,
+            "content": content,
+            "version": importlib.metadata.version("scann"),
+        }
+        identity = canonical(identity)
+        return cls(identity, matrix, encoder, passages, settings, content, searchers, leaves)
+
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of queries, float32."""
+        return self.encoder.embed(texts)
+
+    def vectors(self, rows: Sequence[int]) -> Float[np.ndarray, "n d"]:
+        """Stored vectors of passages, float32."""
+        return self.matrix.stored(rows).astype(np.float32)
+
+    def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
+        """Approximately the ``k`` best passages of each query (at most all).
+
+        Raises:
+          InputError: queries of the wrong shape or not finite, or ``k`` below 1.
+        """
+        queries = check_queries(vectors, k, self.matrix.dimension)
+        blocks = self.searchers.blocks(queries)
+        alone = len(blocks) == 1
+        search = functools.partial(self._search, k=min(k, len(self.matrix)), alone=alone)
+        found = map(search, blocks) if alone else self.searchers.threads.map(search, blocks)
+        return [ranking for rankings in found for ranking in rankings]
+
+    def _search(self, queries: Float[np.ndarray, "q d"], k: int, alone: bool) -> list[Ranking]:
+        count = max(self.settings.reorder - SPARE, 2 * k)
+        rows = self.searchers.candidates(queries, count, self.leaves_to_search, alone=alone)
+        few = np.flatnonzero((rows >= 0).sum(axis=1) < k)
+        if few.size:  # the leaves held fewer than k rows
+            more = self.searchers.candidates(
+                queries[few], count, self.settings.leaves or 1, alone=alone
+            )
+            width = max(rows.shape[1], more.shape[1])
+            rows, more = (
+                np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=-1)
+                for a in (rows, more)
+            )
+            rows[few] = more
+        return best_of(self.matrix, queries, rows, k, metric=self.settings.metric).rankings(k)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """The files of an index: a tree, and the leaf and the code of every row.
+
+    Attributes:
+      folder: beside the matrix.
+      source: manifest settings: the matrix and the settings of the training.
+      rows: number of rows.
+      settings: of the training.
+    """
+
+    folder: Path
+    source: dict[str, Any]
+    rows: int
+    settings: ScannSettings
+
+    @classmethod
+    def beside(cls, directory: Path, matrix: Manifest, settings: ScannSettings) -> _Files:
+        """The files of the index of a matrix."""
+        source = {"matrix": matrix.content, "training": dataclasses.asdict(settings)}
+        folder = directory / f"scann-{digest(canonical(source))[:8]}"
+        return cls(folder, source, matrix.settings["passages"]["count"], settings)
+
+    def state(self, *, verify: bool | None = None) -> str:
+        """As `state_of`, of all files."""
+        parts = (TREE, LEAVES, CODES)
+        states = [state_of(self.folder / part, _kind(part), verify=verify) for part in parts]
+        return next((state for state in states if state != "built"), "built")
+
+    def manifest(self, part: str, *, verify: bool | None) -> Manifest:
+        """The manifest of some of the files; InputError as `open_manifest`."""
+        return manifests.open_manifest(
+            self.folder / part, _kind(part), self._source(part), verify=verify
+        )
+
+    def _source(self, part: str) -> dict[str, Any]:
+        if part == TREE:
+            return self.source
+        tree = read_manifest(self.folder / TREE, _kind(TREE)).content
+        layout = {"shard_rows": self.settings.shard_rows, "passages": {"count": self.rows}}
+        return self.source | {"tree": tree} | layout
+
+    def build(self, matrix: Matrix, *, verify: bool | None) -> None:
+        """Builds what is missing or damaged."""
+        if self.state(verify=verify) == "built":
+            return
+        _tell_of_earlier(self.folder)
+
+        def save(unfinished: Path) -> None:
+            for part in (LEAVES, CODES):  # of another tree
+                shutil.rmtree(self.folder / part, ignore_errors=True)
+            (self.folder / recalls.NAME).unlink(missing_ok=True)
+            train(matrix, self.settings, unfinished)
+
+        build_folder(self.folder / TREE, _kind(TREE), self.source, save)
+        tree = Tree.open(self.folder / TREE, self.settings)
+        self._rows(LEAVES, lambda rows: tree.leaves(matrix[rows.start : rows.stop]), 1, "int32")
+        leaves = ShardedRows.open(self.folder / LEAVES, self.manifest(LEAVES, verify=False))
+
+        def codes(rows: range) -> np.ndarray:
+            return tree.codes(matrix[rows.start : rows.stop], leaves.take(rows))
+
+        self._rows(CODES, codes, len(tree.code_centers), "uint8")
+
+    def _rows(self, part: str, make: Any, width: int, dtype: str) -> None:
+        build_arrays(
+            self.folder / part,
+            self._source(part),
+            make,
+            kind=_kind(part),
+            stem=part,
+            width=width,
+            dtype=dtype,
+            chunk_rows=None,
+            label=f"computing {part}",
+        )
+
+    def searchers(self, *, verify: bool | None) -> tuple[str, Searchers]:
+        """The hash of all files, and ScaNN's searchers of them.
+
+        Raises:
+          InputError: see `open_manifest`.
+        """
+        parts = {part: self.manifest(part, verify=verify) for part in (TREE, LEAVES, CODES)}
+        tree = Tree.open(self.folder / TREE, self.settings)
+        names = [[file.name for file in sorted(parts[part].files)] for part in (LEAVES, CODES)]
+        shards = tuple(
+            tree.searcher(self.folder / LEAVES / leaves, self.folder / CODES / codes)
+            for leaves, codes in zip(*names, strict=True)
+        )
+        size = self.settings.shard_rows
+        sizes = tuple(min(size, self.rows - start) for start in range(0, self.rows, size))
+        content = digest(*(manifest.content for manifest in parts.values()))
+        return content, Searchers(shards, sizes, self.settings.metric)
+
+
+def _kind(part: str) -> str:
+    return f"scann {part}"
+
+
+def _tell_of_earlier(folder: Path) -> None:
+    """Warns of indexes of an earlier layout, which are not used."""
+    for path in sorted(folder.parent.glob("scann-*/manifest.json")):
+        _log.warning(
+            "%s was made by an earlier version of jaxrag, which held all vectors in memory; it is "
+            "not used, and you can delete it",
+            path.parent,
+        )
+
+
+def _check_search(leaves_to_search: int | None, recall: float) -> None:
+    if leaves_to_search is not None and leaves_to_search < 1:
+        raise InputError(f"leaves_to_search must be at least 1, not {leaves_to_search}")
+    if not 0 < recall <= 1:
+        raise InputError(f"recall must be above 0 and at most 1, not {recall}")
+
+
+def _every_row(matrix: Matrix, settings: ScannSettings) -> Searchers:
+    """Searchers that score every row."""
+    size, rows = settings.shard_rows, len(matrix)
+    starts = range(0, rows, size)
+    shards = tuple(brute_force(matrix[s : s + size], settings.metric) for s in starts)
+    return Searchers(shards, tuple(min(size, rows - s) for s in starts), settings.metric)
+
+
+def _measure(index: ScannIndex, folder: Path, target: float) -> None:
+    """Measures an index's recall and keeps it in its folder."""
+
+    def search(queries: np.ndarray, leaves: int) -> list[tuple[int, ...]]:
+        few = dataclasses.replace(index, leaves_to_search=leaves)
+        return [ranking.ids for ranking in few.search(queries, recalls.NEIGHBOURS)]
+
+    settings = index.settings
+    found = recalls.measure(
+        index.matrix,
+        index.encoder,
+        index.passages,
+        search,
+        metric=settings.metric,
+        leaves=settings.leaves or 1,
+        target=target,
+        known=Recall.read(folder),
+    )
+    found.write(folder)
+    leaves = found.leaves(target)
+    if leaves is None:
+        best = max(found.of_leaves.values())
+        _log.warning(
+            "ScaNN's recall@10 reaches %.3f of %.3f with all %d leaves searched: set a larger "
+            "reorder or a smaller recall",
+            *(best, target, settings.leaves),
+        )
+    else:
+        _log.info(
+            "ScaNN finds %.3f of the 10 nearest passages of titles with %d of %d leaves",
+            *(found.of_leaves[leaves], leaves, settings.leaves),
+        )
+
+
+def _enough(recall: Recall, target: float, leaves: int, folder: Path) -> int:
+    """The number of leaves to search for a recall; all where none reaches it."""
+    if not recall.of_leaves:
+        raise InputError(
+            f"the recall of the index in {folder} has not been measured: build it again (its files "
+            "are kept), or set leaves_to_search"
+        )
+    return recall.leaves(target) or leaves
+
+
+def is_trained(directory: Path, manifest: Manifest, settings: ScannSettings) -> bool:
+    """Whether an undamaged index of the matrix in a directory is there."""
+    settings = settings.resolved(manifest.settings["passages"]["count"])
+    return not settings.leaves or _Files.beside(directory, manifest, settings).state() == "built"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scann:
+    """A ScaNN index, trained on first use.
+
+    Attributes:
+      encoder: encoder of queries and passages.
+      metric: similarity of query and passage.
+      leaves: number of partitions; 0 chooses by the corpus's size.
+      leaves_to_search: number of partitions searched for a query; 0 chooses by ``recall``.
+      recall: share of the 10 nearest passages that the default number of partitions finds, see
+        `jaxrag.retrieval.dense.scann.recall`.
+    """
+
+    encoder: BiEncoder = BiEncoder()
+    metric: Metric = "inner_product"
+    leaves: int = 0
+    leaves_to_search: int = 0
+    recall: float = _RECALL
+
+    gives_vectors = True
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Checkpoints of the encoder."""
+        return self.encoder.checkpoints
+
+    @property
+    def name(self) -> str:
+        """Encoder and kind of index, for tables."""
+        return f"{short_name(self.encoder.checkpoint)}, ScaNN"
+
+    def open(self, passages: Passages, cache: Path) -> Retriever:
+        """Opens the index, encoding the corpus and training on first use."""
+        directory, encoder = encoded_corpus(self.encoder, passages, cache)
+        return ScannIndex.build(
+            directory,
+            encoder,
+            passages,
+            settings=self._settings(),
+            leaves_to_search=self.leaves_to_search or None,
+            recall=self.recall,
+        )
+
+    def status(self, passages: Passages, cache: Path) -> IndexStatus:
+        """Whether the vectors are there and the index is trained on them."""
+        vectors = Exact(self.encoder).status(passages, cache)
+        directory = vectors.directory.absolute()
+        if vectors.state == "built" and not is_trained(
+            directory, read_manifest(directory, MATRIX), self._settings()
+        ):
+            return vectors._replace(state="its vectors are there; the run trains on them")
+        return vectors
+
+    def _settings(self) -> ScannSettings:
+        return ScannSettings(metric=self.metric, leaves=self.leaves or None)

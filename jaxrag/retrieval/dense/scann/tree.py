@@ -1,0 +1,242 @@
+"""The trained part of a ScaNN index: centers of the leaves and of the codes.
+
+ScaNN trains both on a sample of the rows. Rows are then assigned to leaves and coded chunk by chunk
+(`Tree.leaves`, `Tree.codes`), in the form that ScaNN reads, so that a corpus never is in memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxrag.functional.quantization import anisotropic_codes, anisotropic_weight, nearest_center
+from jaxrag.retrieval.dense.matrix import Matrix, Metric, check_metric
+from jaxrag.types import InputError
+
+_CONFIG, _LEAVES, _CODES = "scann_config.pb", "serialized_partitioner.pb", "ah_codebook.pb"
+_SMALL = 20_000  # up to so many rows, scoring all of them is fast
+_FEW = 16  # with fewer rows, ScaNN cannot train its codes
+_BATCH = 4096  # rows coded at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class ScannSettings:
+    """Settings of an index's training.
+
+    Attributes:
+      metric: how passages are scored, <q, p> or -|q - p|^2.
+      leaves: partitions of the tree; None: 2 sqrt(n), or 0 up to 20,000 rows. 0 scores all rows in
+        float32, held in memory, as does any number with fewer than 16 rows.
+      training_rows: number of rows that the tree and the codes are trained on, held in memory; None
+        is 64 a leaf, at least 250,000.
+      block: dimensions that share a code of 4 bits.
+      anisotropy: threshold T of the paper's loss; for inner products only.
+      reorder: number of the best by code that are scored by vector, unless k needs more.
+      shard_rows: rows of one file of codes, which is one searcher of ScaNN's. Results do not depend
+        on it, but for the order in which ScaNN finds equal codes.
+    """
+
+    metric: Metric = "inner_product"
+    leaves: int | None = None
+    training_rows: int | None = None
+    block: int = 2
+    anisotropy: float = 0.2
+    reorder: int = 64
+    shard_rows: int = 4_000_000
+
+    def resolved(self, rows: int) -> ScannSettings:
+        """The settings for a corpus of this size, without None; InputError for invalid ones."""
+        check_metric(self.metric)
+        numbers = (self.training_rows or 1, self.block, self.reorder, self.shard_rows)
+        if (self.leaves or 0) < 0 or min(numbers) < 1 or self.training_rows == 0:
+            raise InputError(f"leaves must be at least 0 and the other numbers at least 1: {self}")
+        leaves = self.leaves
+        if leaves is None:
+            leaves = 0 if rows <= _SMALL else round(2 * math.sqrt(rows))
+        leaves = 0 if rows < _FEW else min(leaves, rows)
+        training = min(self.training_rows or max(250_000, 64 * leaves), rows)
+        return dataclasses.replace(self, leaves=leaves, training_rows=max(training, leaves))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """A trained tree with the centers of its codes.
+
+    Attributes:
+      directory: of ScaNN's files.
+      settings: that it was trained with.
+      leaf_centers: of the leaves.
+      code_centers: 16 of each block of dimensions.
+    """
+
+    directory: Path
+    settings: ScannSettings
+    leaf_centers: Float[np.ndarray, "l d"]
+    code_centers: Float[np.ndarray, "m 16 s"]
+
+    @classmethod
+    def open(cls, directory: Path, settings: ScannSettings) -> Tree:
+        """Reads the files of `train`."""
+        from scann.partitioning import partitioner_pb2
+        from scann.proto import centers_pb2
+
+        partitioner = partitioner_pb2.SerializedPartitioner()
+        partitioner.ParseFromString((directory / _LEAVES).read_bytes())
+        leaves = [center.dimension for center in partitioner.kmeans.kmeans_tree.root.centers]
+        books = centers_pb2.CentersForAllSubspaces()
+        books.ParseFromString((directory / _CODES).read_bytes())
+        width = settings.block
+        codes = np.zeros((len(books.subspace_centers), 16, width), np.float32)
+        for book, block in zip(codes, books.subspace_centers, strict=True):
+            for center, feature in zip(book, block.center, strict=False):
+                values = feature.feature_value_float
+                center[: len(values)] = values
+            book[len(block.center) :] = np.inf  # a center that was not trained is not used
+        return cls(directory, settings, np.array(leaves, np.float32), codes)
+
+    def leaves(self, vectors: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "n 1"]:
+        """The leaf of each vector, that with the nearest center."""
+        found = _in_batches(_leaves, (vectors,), self._centers[0])
+        return found.astype(np.int32)[:, None]
+
+    def codes(
+        self, vectors: Float[np.ndarray, "n d"], leaves: Int[np.ndarray, "n 1"]
+    ) -> Int[np.ndarray, "n m"]:
+        """The codes of vectors in their leaves, uint8, each below 16."""
+        inner = self.settings.metric == "inner_product"
+        code = functools.partial(_codes, threshold=self.settings.anisotropy, residual=inner)
+        return _in_batches(code, (vectors, leaves[:, 0]), *self._centers).astype(np.uint8)
+
+    @functools.cached_property
+    def _centers(self) -> tuple[Array, Array]:
+        return jnp.asarray(self.leaf_centers), jnp.asarray(self.code_centers)
+
+    def searcher(self, leaves: Path, codes: Path) -> Any:
+        """ScaNN's searcher of the rows whose leaves and codes are in two files."""
+        assets = {
+            "AH_CENTERS": self.directory / _CODES,
+            "PARTITIONER": self.directory / _LEAVES,
+            "TOKENIZATION_NPY": leaves,
+            "AH_DATASET_NPY": codes,
+        }
+        text = "".join(
+            f'assets {{ asset_type: {kind} asset_path: "{path}" }}\n'
+            for kind, path in assets.items()
+        )
+        # ScaNN's own load_searcher would unpickle what lies beside the files
+        return library().scann_pybind.ScannNumpy(str(self.directory), text)
+
+
+def library() -> Any:
+    """ScaNN's Python interface, imported lazily."""
+    try:
+        from scann.scann_ops.py import scann_ops_pybind
+    except ImportError as error:
+        raise InputError(
+            f"ScaNN cannot be loaded here ({error}); it runs on Linux on x86-64 (pip install "
+            "scann). The exact index runs everywhere."
+        ) from error
+    return scann_ops_pybind
+
+
+def train(matrix: Matrix, settings: ScannSettings, directory: Path) -> None:
+    """Trains a tree on a sample of the rows and writes its files into a new directory.
+
+    Memory: about three times the sample in float32.
+    """
+    vectors = _sample(matrix, settings.training_rows or len(matrix))
+    rows, leaves = len(vectors), settings.leaves or 1
+    inner = settings.metric == "inner_product"
+    builder = library().builder(vectors, 10, "dot_product" if inner else "squared_l2")
+    builder = builder.set_n_training_threads(os.cpu_count() or 1)
+    norms = np.linalg.norm(vectors, axis=1)
+    builder = builder.tree(
+        leaves,
+        max(1, leaves // 10),
+        training_sample_size=rows,
+        min_partition_size=max(1, min(50, rows // leaves // 4)),
+        spherical=bool(np.abs(norms - 1).max() < 1e-2),
+    )
+    builder = builder.score_ah(
+        settings.block,
+        anisotropic_quantization_threshold=settings.anisotropy if inner else math.nan,
+        training_sample_size=rows,
+    )
+    searcher = builder.build()
+    directory.mkdir()
+    searcher.serialize(str(directory), relative_path=True)
+    for path in directory.iterdir():
+        if path.name not in (_CONFIG, _LEAVES, _CODES):
+            path.unlink()
+
+
+def brute_force(vectors: Float[np.ndarray, "n d"], metric: Metric) -> Any:
+    """ScaNN's searcher that scores every row in float32."""
+    distance = "dot_product" if metric == "inner_product" else "squared_l2"
+    builder = library().builder(vectors.astype(np.float32), 10, distance)
+    return builder.score_brute_force().build().searcher
+
+
+def _sample(matrix: Matrix, rows: int) -> Float[np.ndarray, "n d"]:
+    """Rows drawn by a fixed seed, in their order; float32."""
+    if rows >= len(matrix):
+        return matrix[:].astype(np.float32)
+    drawn = np.sort(np.random.default_rng(0).choice(len(matrix), rows, replace=False))
+    vectors = np.empty((rows, matrix.dimension), np.float32)
+    for part in np.array_split(np.arange(rows), -(-rows // _BATCH)):
+        vectors[part] = matrix.stored(drawn[part])
+    return vectors
+
+
+def _in_batches(function: Any, arrays: tuple[np.ndarray, ...], *centers: Array) -> np.ndarray:
+    """A function of rows, applied to padded batches of one size: results do not depend on it."""
+    found = []
+    for start in range(0, len(arrays[0]), _BATCH):
+        batch = [array[start : start + _BATCH] for array in arrays]
+        rows = len(batch[0])
+        padded = [np.pad(b, [(0, _BATCH - rows)] + [(0, 0)] * (b.ndim - 1)) for b in batch]
+        found.append(np.asarray(function(*padded, *centers))[:rows])
+    return np.concatenate(found)
+
+
+@jax.jit
+def _leaves(vectors: Float[Array, "n d"], centers: Float[Array, "l d"]) -> Int[Array, " n"]:
+    return nearest_center(vectors.astype(jnp.float32), centers)
+
+
+@functools.partial(jax.jit, static_argnames=("threshold", "residual"))
+def _codes(
+    vectors: Float[Array, "n d"],
+    leaves: Int[Array, " n"],
+    leaf_centers: Float[Array, "l d"],
+    code_centers: Float[Array, "m c s"],
+    *,
+    threshold: float,
+    residual: bool,
+) -> Int[Array, "n m"]:
+    """Codes of the vectors' differences from their leaves' centers, or of the vectors."""
+    vectors = vectors.astype(jnp.float32)
+    squares = jnp.sum(vectors**2, axis=1)
+    directions = vectors / jnp.where(squares > 0, jnp.sqrt(squares), 1)[:, None]
+    if residual:
+        targets, weights = (
+            vectors - leaf_centers[leaves],
+            anisotropic_weight(squares, vectors.shape[1], threshold),
+        )
+    else:
+        targets, weights = vectors, jnp.zeros_like(squares)
+    blocks, _, width = code_centers.shape
+    tail = ((0, 0), (0, blocks * width - vectors.shape[1]))
+    targets, directions = (
+        jnp.pad(array, tail).reshape(-1, blocks, width) for array in (targets, directions)
+    )
+    return anisotropic_codes(targets, directions, weights, code_centers)
