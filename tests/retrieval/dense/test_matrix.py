@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jaxrag.retrieval.corpus import builds
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest
-from jaxrag.retrieval.dense.matrix import build_matrix, open_matrix, rank
+from jaxrag.retrieval.dense.matrix import best_of, build_matrix, open_matrix, rank
 from jaxrag.types import InputError, Ranking
 from tests.retrieval.fakes import FakeEncoder, FakePassages, VectorEncoder, numbered
 
@@ -364,3 +364,26 @@ def test_a_score_depends_on_nothing_but_its_query_and_row(tmp_path, metric) -> N
         alone = rank(matrix, query[None], rows[i : i + 1, ::-1], metric=metric)
         assert np.array_equal(alone.rows[0], together.rows[i])
         assert alone.scores[0].tobytes() == together.scores[i].tobytes()
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "l2"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 3e4])
+def test_best_of_is_the_first_of_rank(tmp_path, metric, dtype, scale) -> None:
+    """Near-ties at the k-th place, duplicates, missing candidates and tiny numbers included."""
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((300, 24)).astype(np.float32)
+    vectors[100:140] = vectors[7]
+    vectors[140:180] = vectors[8] * (1 + 1e-4 * rng.standard_normal((40, 1)))
+    vectors[180:200] *= 1e-6  # subnormal in float16
+    source = numbered(300), VectorEncoder(vectors)
+    matrix = build_matrix(*source, tmp_path, dtype=dtype)
+    queries = np.concatenate([rng.standard_normal((20, 24)), vectors[[7, 8]]]) * scale
+    queries = queries.astype(np.float32)
+    candidates = np.stack([rng.permutation(300)[:90] for _ in queries])
+    candidates[:5, 80:] = -1
+    candidates[5, 3:] = -1
+    for k in (1, 10, 40):
+        full = rank(matrix, queries, candidates, metric=metric)
+        best = best_of(matrix, queries, candidates, k, metric=metric)
+        assert best.rankings(k) == full.rankings(k)

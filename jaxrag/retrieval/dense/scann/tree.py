@@ -34,10 +34,10 @@ class ScannSettings:
 
     Attributes:
       metric: how passages are scored, <q, p> or -|q - p|^2.
-      leaves: partitions of the tree; None: 2 sqrt(n), or 0 up to 20,000 rows. 0 scores all rows in
+      leaves: partitions of the tree; None: 4 sqrt(n), or 0 up to 20,000 rows. 0 scores all rows in
         float32, held in memory, as does any number with fewer than 16 rows.
       training_rows: number of rows that the tree and the codes are trained on, held in memory; None
-        is 64 a leaf, at least 250,000.
+        is 32 a leaf, at least 250,000.
       block: dimensions that share a code of 4 bits.
       anisotropy: threshold T of the paper's loss; for inner products only.
       reorder: number of the best by code that are scored by vector, unless k needs more.
@@ -61,9 +61,9 @@ class ScannSettings:
             raise InputError(f"leaves must be at least 0 and the other numbers at least 1: {self}")
         leaves = self.leaves
         if leaves is None:
-            leaves = 0 if rows <= _SMALL else round(2 * math.sqrt(rows))
+            leaves = 0 if rows <= _SMALL else round(4 * math.sqrt(rows))
         leaves = 0 if rows < _FEW else min(leaves, rows)
-        training = min(self.training_rows or max(250_000, 64 * leaves), rows)
+        training = min(self.training_rows or max(250_000, 32 * leaves), rows)
         return dataclasses.replace(self, leaves=leaves, training_rows=max(training, leaves))
 
 

@@ -117,7 +117,7 @@ def test_tiny_corpora(tmp_path, count, settings) -> None:
 def test_settings_fit_the_corpus() -> None:
     assert ScannSettings().resolved(20_000).leaves == 0
     large = ScannSettings().resolved(1_000_000)
-    assert (large.leaves, large.training_rows) == (2000, 250_000)  # 2 sqrt(10^6)
+    assert (large.leaves, large.training_rows) == (4000, 250_000)  # 4 sqrt(10^6)
     assert ScannSettings(leaves=50).resolved(30) == ScannSettings(leaves=30, training_rows=30)
     assert ScannSettings(leaves=50).resolved(15).leaves == 0
 
