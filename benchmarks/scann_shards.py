@@ -31,8 +31,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.search import DIMENSION, Numbered, recall, spectrum, unit
+from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
-from jaxrag.retrieval.dense.scann import recall as recalls
 from jaxrag.retrieval.dense.scann.index import ScannIndex
 from jaxrag.retrieval.dense.scann.tree import ScannSettings
 from jaxrag.types import Passage, Ranking
@@ -119,7 +119,7 @@ class Nameless:
 def generate(rows: int, directory: str) -> None:
     """Writes the matrix, and queries with their true neighbours."""
     encoder, corpus = Synthetic(rows), Numbered(rows)
-    matrix = build_matrix(
+    build_matrix(
         corpus,  # pyright: ignore[reportArgumentType]
         encoder,
         directory,
@@ -128,7 +128,8 @@ def generate(rows: int, directory: str) -> None:
     )
     drawn = np.random.default_rng(7).choice(rows, BATCH, replace=False)
     queries = encoder.embed([str(row) for row in drawn])
-    truth = recalls.exact(matrix, queries, K, metric="inner_product")
+    exact = ExactIndex.open(directory, encoder, corpus, memory=1 << 30)  # pyright: ignore[reportArgumentType]
+    truth = [ranking.ids for ranking in exact.search(queries, K)]
     np.savez(f"{directory}.queries.npz", queries=queries, truth=truth)
 
 

@@ -12,7 +12,7 @@ from jaxrag.retrieval.dense.encoder import BiEncoder, TwoTowers
 from jaxrag.retrieval.dense.exact import Exact, ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
-from jaxrag.retrieval.dense.scann import Scann
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import BERT, random_tensors

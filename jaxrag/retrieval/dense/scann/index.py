@@ -28,11 +28,11 @@ from jaxtyping import Float
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.corpus import manifest as manifests
-from jaxrag.retrieval.corpus.builds import ShardedRows, build_arrays, build_folder
+from jaxrag.retrieval.corpus.builds import BuildPart, ShardedRows, build_arrays, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
-from jaxrag.retrieval.dense.exact import Exact, encoded_corpus
+from jaxrag.retrieval.dense.exact import Exact, ExactIndex, encode_corpus, encoded_corpus
 from jaxrag.retrieval.dense.matrix import KIND as MATRIX
 from jaxrag.retrieval.dense.matrix import Matrix, Metric, best_of, open_matrix
 from jaxrag.retrieval.dense.scann import recall as recalls
@@ -40,13 +40,14 @@ from jaxrag.retrieval.dense.scann.recall import Recall
 from jaxrag.retrieval.dense.scann.searchers import SPARE, Searchers
 from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree, brute_force, train
 from jaxrag.retrieval.retriever import Retriever, TextEncoder, check_queries
-from jaxrag.retrieval.settings import IndexStatus
+from jaxrag.retrieval.settings import Footprint, IndexStatus
 from jaxrag.types import InputError, Ranking
 
 TREE, LEAVES, CODES = "tree", "leaves", "codes"
 _log = logging.getLogger("jaxrag")
 _DEFAULTS = ScannSettings()
 _RECALL = 0.95
+_EXACT_MEMORY = 1 << 30  # bytes of vectors on the devices while recall is measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,22 +337,22 @@ def _every_row(matrix: Matrix, settings: ScannSettings) -> Searchers:
 
 def _measure(index: ScannIndex, folder: Path, target: float) -> None:
     """Measures an index's recall and keeps it in its folder."""
+    _log.info("measuring ScaNN's recall against exact search")
+    exact = ExactIndex.open(
+        index.matrix.directory,
+        index.encoder,
+        index.passages,
+        metric=index.settings.metric,
+        memory=_EXACT_MEMORY,
+        verify=False,
+    )
 
     def search(queries: np.ndarray, leaves: int) -> list[tuple[int, ...]]:
         few = dataclasses.replace(index, leaves_to_search=leaves)
         return [ranking.ids for ranking in few.search(queries, recalls.NEIGHBOURS)]
 
-    settings = index.settings
-    found = recalls.measure(
-        index.matrix,
-        index.encoder,
-        index.passages,
-        search,
-        metric=settings.metric,
-        leaves=settings.leaves or 1,
-        target=target,
-        known=Recall.read(folder),
-    )
+    settings, known = index.settings, Recall.read(folder)
+    found = recalls.measure(exact, search, leaves=settings.leaves or 1, target=target, known=known)
     found.write(folder)
     leaves = found.leaves(target)
     if leaves is None:
@@ -376,6 +377,23 @@ def _enough(recall: Recall, target: float, leaves: int, folder: Path) -> int:
             "are kept), or set leaves_to_search"
         )
     return recall.leaves(target) or leaves
+
+
+def scann_footprint(rows: int, dimension: int, settings: ScannSettings) -> Footprint:
+    """Vectors in float16 on disk, and codes: on disk a byte each, in memory half a byte.
+
+    While an index is opened, memory also holds the codes of a shard as on disk.
+    """
+    settings = settings.resolved(rows)
+    if not settings.leaves:
+        return Footprint(disk=2 * rows * dimension, memory=4 * rows * dimension)
+    codes = -(-dimension // settings.block)
+    held = rows * codes // 2 + min(rows, settings.shard_rows) * codes
+    return Footprint(
+        disk=rows * (2 * dimension + codes + 4),
+        memory=held + settings.leaves * dimension * 8,
+        note="each search reads some vectors from disk",
+    )
 
 
 def is_trained(directory: Path, manifest: Manifest, settings: ScannSettings) -> bool:
@@ -426,6 +444,17 @@ class Scann:
             leaves_to_search=self.leaves_to_search or None,
             recall=self.recall,
         )
+
+    def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
+        """Encodes the corpus, or one process's part of it, and trains once it is whole."""
+        if part.whole and not part.merged:
+            self.open(passages, cache)
+        else:
+            encode_corpus(self.encoder, passages, cache, part)
+
+    def footprint(self, passages: Passages) -> Footprint:
+        """What the index takes, see `scann_footprint`."""
+        return scann_footprint(len(passages), self.encoder.describe().dimension, self._settings())
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are there and the index is trained on them."""

@@ -14,23 +14,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
 from jaxrag.core.durable_files import write_text
-from jaxrag.core.progress import progress
-from jaxrag.functional import topk
-from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.dense.matrix import Matrix, Metric
-from jaxrag.retrieval.retriever import TextEncoder
+from jaxrag.retrieval.retriever import Retriever
 from jaxrag.types import InputError, Passage
 
 QUERIES, NEIGHBOURS = 200, 10
 NAME = "recall.json"
 _WORDS = 8  # of a passage without a title
-_CHUNK = 1 << 24  # numbers of the matrix in float32 at once: 64 MiB
 
 Search = Callable[[Float[np.ndarray, "q d"], int], list[tuple[int, ...]]]
 """The best rows of each query with so many leaves searched."""
@@ -65,23 +58,23 @@ class Recall(NamedTuple):
 
 
 def measure(
-    matrix: Matrix,
-    encoder: TextEncoder,
-    passages: Passages,
-    search: Search,
-    *,
-    metric: Metric,
-    leaves: int,
-    target: float,
-    known: Recall,
+    exact: Retriever, search: Search, *, leaves: int, target: float, known: Recall
 ) -> Recall:
     """Measures recall until the fewest leaves that reach ``target`` are known.
 
     The number of leaves is doubled until it reaches the target, then halved in between.
+
+    Args:
+      exact: exact index of the same passages.
+      search: the index.
+      leaves: of the index.
+      target: recall to reach.
+      known: from earlier measurements.
     """
+    passages = exact.passages
     drawn = np.random.default_rng(0).choice(len(passages), min(QUERIES, len(passages)), False)
-    queries = encoder.embed([_query(passage) for passage in passages.get(np.sort(drawn).tolist())])
-    truth = [{*rows} for rows in exact(matrix, queries, NEIGHBOURS, metric=metric).tolist()]
+    queries = exact.embed([_query(passage) for passage in passages.get(np.sort(drawn).tolist())])
+    truth = [{*ranking.ids} for ranking in exact.search(queries, NEIGHBOURS)]
     recall = dict(known.of_leaves)
 
     def reaches(number: int) -> bool:
@@ -102,37 +95,3 @@ def measure(
 
 def _query(passage: Passage) -> str:
     return passage.title or " ".join(passage.text.split()[:_WORDS])
-
-
-def exact(
-    matrix: Matrix, queries: Float[np.ndarray, "q d"], k: int, *, metric: Metric
-) -> Int[np.ndarray, "q k"]:
-    """The ``k`` best rows of each query in float32, chunk by chunk of the rows."""
-    k, step = min(k, len(matrix)), max(1, _CHUNK // matrix.dimension)
-    best = None
-    with progress(len(matrix), "exact search, to measure recall") as advance:
-        for start in range(0, len(matrix), step):
-            rows = matrix[start : start + step]
-            padded = np.pad(rows, ((0, step - len(rows)), (0, 0)))
-            found = _chunk(padded, queries, len(rows), k=min(k, step), l2=metric == "l2")
-            scores, where = np.asarray(found.scores), np.asarray(found.rows) + start
-            if best is not None:
-                scores, where = (
-                    np.hstack(pair) for pair in zip(best, (scores, where), strict=True)
-                )
-            order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-            best = [np.take_along_axis(a, order, axis=1) for a in (scores, where)]
-            advance(len(rows))
-    assert best is not None
-    return best[1]
-
-
-@jax.jit(static_argnames=("k", "l2"))
-def _chunk(
-    rows: Float[Array, "n d"], queries: Float[Array, "q d"], count: int, *, k: int, l2: bool
-) -> topk.TopK:
-    """The best of the first ``count`` rows."""
-    rows = rows.astype(jnp.float32)
-    scores = queries @ rows.T - (0.5 * jnp.sum(rows**2, axis=1) if l2 else 0.0)
-    scores = jnp.where(jnp.arange(len(rows)) < count, scores, -jnp.inf)
-    return jax.lax.map(lambda row: topk.topk(row, k), scores)
