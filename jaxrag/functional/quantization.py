@@ -22,6 +22,26 @@ def nearest_center(vectors: Float[Array, "n d"], centers: Float[Array, "c d"]) -
     return jnp.argmax(vectors @ centers.T - 0.5 * jnp.sum(centers**2, axis=1), axis=1)
 
 
+@jax.jit
+def center_sums(
+    vectors: Float[Array, "n d"], weights: Float[Array, " n"], centers: Float[Array, "c d"]
+) -> tuple[Float[Array, "c d"], Float[Array, " c"]]:
+    """Weighted sum and total weight of the vectors nearest to each center: a step of k-means."""
+    nearest = nearest_center(vectors, centers)
+    sums = jax.ops.segment_sum(vectors * weights[:, None], nearest, len(centers))
+    return sums, jax.ops.segment_sum(weights, nearest, len(centers))
+
+
+@jax.jit
+def block_sums(
+    targets: Float[Array, "n m s"], weights: Float[Array, " n"], centers: Float[Array, "m c s"]
+) -> tuple[Float[Array, "m c s"], Float[Array, "m c"]]:
+    """`center_sums` of every block."""
+    nearest = anisotropic_codes(targets, targets, jnp.zeros_like(weights), centers, sweeps=0)
+    member = jax.nn.one_hot(nearest, centers.shape[1]) * weights[:, None, None]
+    return jnp.einsum("nmc,nms->mcs", member, targets), member.sum(axis=0)
+
+
 def anisotropic_weight(
     squared_norms: Float[Array, " n"], dimension: int, threshold: float
 ) -> Float[Array, " n"]:

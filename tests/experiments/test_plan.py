@@ -128,7 +128,7 @@ def test_plans_distinguish_unfinished_from_built_indexes(
     assert state(run) == "built"
     assert run.index is not None
     other: Any = run.index
-    scann = dataclasses.replace(run, index=Scann(other.encoder))
+    scann = dataclasses.replace(run, index=Scann(other.encoder, leaves=4))
     assert state(scann) == "its vectors are there; the run trains on them"
     scann.index.open(plan_data(scann).passages, tmp_path / "cache")  # type: ignore[union-attr]
     assert state(scann) == "built"

@@ -7,8 +7,8 @@ scored again with their vectors. Final scores are those of `jaxrag.retrieval.den
 Memory holds the codes (a byte for four dimensions); vectors are read from the matrix on disk.
 Training takes a sample of the rows, and rows are coded chunk by chunk.
 
-Training is not reproducible bit for bit: ScaNN 1.4.2 takes no seed for its first centres, and its
-threads race. So an index's identity contains the hash of its files.
+Training and codes depend on nothing but the matrix and the settings, as far as the machine's
+float32 arithmetic does; an index's identity contains the hash of its files.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Searchers:
         """The ``count`` or more rows with the best scores by code; -1 where leaves hold fewer.
 
         ScaNN's scores depend on the batch in their last bits, and of equal ones it finds any. So
-        `SPARE` more are searched, and the list ends where the scores fall most. Where they
+        `SPARE` more are searched, and the list ends where the scores first fall most. Where they
         fall nowhere, as among copies of a passage, more are searched.
 
         ``alone``: whether no other block is searched, so that shards are searched in parallel.
@@ -119,7 +119,8 @@ def _last(scores: Float[np.ndarray, "q m"], count: int) -> Int[np.ndarray, " q"]
     ended = window[:, -1] == -np.inf
     window = np.where(ended[:, None], 0, window)
     falls = window[:, :-1] - window[:, 1:]
-    largest, where = falls.max(axis=1), falls.argmax(axis=1)
-    scale = np.maximum(np.abs(scores[:, 0]), np.abs(window[:, -1]))
-    last = np.where(largest > _ROUNDING * scale, count + where, 0)
+    rounding = _ROUNDING * np.maximum(np.abs(scores[:, 0]), np.abs(window[:, -1]))
+    largest = falls.max(axis=1)
+    where = (falls >= (largest - rounding)[:, None]).argmax(axis=1)  # codes make equal falls
+    last = np.where(largest > 2 * rounding, count + where, 0)
     return np.where(ended, scores.shape[1], last)

@@ -1,7 +1,8 @@
 """The trained part of a ScaNN index: centers of the leaves and of the codes.
 
-ScaNN trains both on a sample of the rows. Rows are then assigned to leaves and coded chunk by chunk
-(`Tree.leaves`, `Tree.codes`), in the form that ScaNN reads, so that a corpus never is in memory.
+Both are trained on a sample of the rows (`jaxrag.retrieval.dense.scann.training`). Rows are then
+assigned to leaves and coded chunk by chunk (`Tree.leaves`, `Tree.codes`). All is written as ScaNN
+1.4.2 writes it, which searches it; so a corpus never is in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ from jaxtyping import Array, Float, Int
 
 from jaxrag.functional.quantization import anisotropic_codes, anisotropic_weight, nearest_center
 from jaxrag.retrieval.dense.matrix import Matrix, Metric, check_metric
+from jaxrag.retrieval.dense.scann.training import BATCH, sample, train_codes, train_leaves
 from jaxrag.types import InputError
 
 _CONFIG, _LEAVES, _CODES = "scann_config.pb", "serialized_partitioner.pb", "ah_codebook.pb"
 _SMALL = 20_000  # up to so many rows, scoring all of them is fast
 _FEW = 16  # with fewer rows, ScaNN cannot train its codes
-_BATCH = 4096  # rows coded at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Tree:
 
     @classmethod
     def open(cls, directory: Path, settings: ScannSettings) -> Tree:
-        """Reads the files of `train`."""
+        """Reads the files of `write_tree`."""
         from scann.partitioning import partitioner_pb2
         from scann.proto import centers_pb2
 
@@ -94,14 +94,11 @@ class Tree:
         leaves = [center.dimension for center in partitioner.kmeans.kmeans_tree.root.centers]
         books = centers_pb2.CentersForAllSubspaces()
         books.ParseFromString((directory / _CODES).read_bytes())
-        width = settings.block
-        codes = np.zeros((len(books.subspace_centers), 16, width), np.float32)
-        for book, block in zip(codes, books.subspace_centers, strict=True):
-            for center, feature in zip(book, block.center, strict=False):
-                values = feature.feature_value_float
-                center[: len(values)] = values
-            book[len(block.center) :] = np.inf  # a center that was not trained is not used
-        return cls(directory, settings, np.array(leaves, np.float32), codes)
+        codes = [[c.feature_value_float for c in book.center] for book in books.subspace_centers]
+        width = len(codes[0][0])
+        for center in codes[-1]:  # the last block may have fewer dimensions
+            center.extend([0.0] * (width - len(center)))
+        return cls(directory, settings, np.array(leaves, np.float32), np.array(codes, np.float32))
 
     def leaves(self, vectors: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "n 1"]:
         """The leaf of each vector, that with the nearest center."""
@@ -151,32 +148,53 @@ def library() -> Any:
 def train(matrix: Matrix, settings: ScannSettings, directory: Path) -> None:
     """Trains a tree on a sample of the rows and writes its files into a new directory.
 
-    Memory: about three times the sample in float32.
+    Memory: the sample in float32, twice.
     """
-    vectors = _sample(matrix, settings.training_rows or len(matrix))
-    rows, leaves = len(vectors), settings.leaves or 1
-    inner = settings.metric == "inner_product"
-    builder = library().builder(vectors, 10, "dot_product" if inner else "squared_l2")
-    builder = builder.set_n_training_threads(os.cpu_count() or 1)
-    norms = np.linalg.norm(vectors, axis=1)
-    builder = builder.tree(
-        leaves,
-        max(1, leaves // 10),
-        training_sample_size=rows,
-        min_partition_size=max(1, min(50, rows // leaves // 4)),
-        spherical=bool(np.abs(norms - 1).max() < 1e-2),
-    )
-    builder = builder.score_ah(
-        settings.block,
-        anisotropic_quantization_threshold=settings.anisotropy if inner else math.nan,
-        training_sample_size=rows,
-    )
-    searcher = builder.build()
+    vectors = sample(matrix, settings.training_rows or len(matrix))
+    spherical = bool(np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-2)
+    leaves = train_leaves(vectors, settings.leaves or 1, spherical=spherical)
+    if settings.metric == "inner_product":
+        nearest = _in_batches(_leaves, (vectors,), jnp.asarray(leaves))
+        vectors -= leaves[nearest]
+    codes = train_codes(_blocks(vectors, settings.block))
+    write_tree(directory, settings, leaves, codes, spherical=spherical)
+
+
+def write_tree(
+    directory: Path,
+    settings: ScannSettings,
+    leaf_centers: Float[np.ndarray, "l d"],
+    code_centers: Float[np.ndarray, "m c s"],
+    *,
+    spherical: bool,
+) -> None:
+    """Writes a tree into a new directory in ScaNN's form."""
+    from google.protobuf import text_format
+    from scann.partitioning import partitioner_pb2
+    from scann.proto import centers_pb2, scann_pb2
+
+    inner, dimension = settings.metric == "inner_product", leaf_centers.shape[1]
+    builder = library().builder(leaf_centers, 10, "dot_product" if inner else "squared_l2")
+    builder = builder.tree(len(leaf_centers), 1, spherical=spherical)
+    threshold = settings.anisotropy if inner else math.nan
+    builder = builder.score_ah(settings.block, anisotropic_quantization_threshold=threshold)
+    config = text_format.Parse(builder.create_config(), scann_pb2.ScannConfig())
+    partitioner = partitioner_pb2.SerializedPartitioner(n_tokens=len(leaf_centers))
+    root = partitioner.kmeans.kmeans_tree.root
+    root.leaf_id, root.learned_spilling_threshold = -1, math.nan
+    for number, center in enumerate(leaf_centers):
+        root.centers.add().dimension.extend(center.tolist())
+        root.children.add(leaf_id=number, learned_spilling_threshold=math.nan)
+    partitioner.kmeans.kmeans_tree.learned_spilling_type = 0
+    books = centers_pb2.CentersForAllSubspaces(quantization_scheme=0)
+    for number, block in enumerate(code_centers):
+        book = books.subspace_centers.add()
+        width = min(settings.block, dimension - number * settings.block)
+        for center in block[:, :width].tolist():
+            book.center.add(feature_type=2).feature_value_float.extend(center)
     directory.mkdir()
-    searcher.serialize(str(directory), relative_path=True)
-    for path in directory.iterdir():
-        if path.name not in (_CONFIG, _LEAVES, _CODES):
-            path.unlink()
+    for name, message in ((_CONFIG, config), (_LEAVES, partitioner), (_CODES, books)):
+        (directory / name).write_bytes(message.SerializeToString(deterministic=True))
 
 
 def brute_force(vectors: Float[np.ndarray, "n d"], metric: Metric) -> Any:
@@ -186,24 +204,19 @@ def brute_force(vectors: Float[np.ndarray, "n d"], metric: Metric) -> Any:
     return builder.score_brute_force().build().searcher
 
 
-def _sample(matrix: Matrix, rows: int) -> Float[np.ndarray, "n d"]:
-    """Rows drawn by a fixed seed, in their order; float32."""
-    if rows >= len(matrix):
-        return matrix[:].astype(np.float32)
-    drawn = np.sort(np.random.default_rng(0).choice(len(matrix), rows, replace=False))
-    vectors = np.empty((rows, matrix.dimension), np.float32)
-    for part in np.array_split(np.arange(rows), -(-rows // _BATCH)):
-        vectors[part] = matrix.stored(drawn[part])
-    return vectors
+def _blocks(vectors: Float[np.ndarray, "n d"], width: int) -> Float[np.ndarray, "n m s"]:
+    """The vectors cut into blocks of dimensions, with zeros after the last."""
+    short = -vectors.shape[1] % width
+    return np.pad(vectors, ((0, 0), (0, short))).reshape(len(vectors), -1, width)
 
 
 def _in_batches(function: Any, arrays: tuple[np.ndarray, ...], *centers: Array) -> np.ndarray:
     """A function of rows, applied to padded batches of one size: results do not depend on it."""
     found = []
-    for start in range(0, len(arrays[0]), _BATCH):
-        batch = [array[start : start + _BATCH] for array in arrays]
+    for start in range(0, len(arrays[0]), BATCH):
+        batch = [array[start : start + BATCH] for array in arrays]
         rows = len(batch[0])
-        padded = [np.pad(b, [(0, _BATCH - rows)] + [(0, 0)] * (b.ndim - 1)) for b in batch]
+        padded = [np.pad(b, [(0, BATCH - rows)] + [(0, 0)] * (b.ndim - 1)) for b in batch]
         found.append(np.asarray(function(*padded, *centers))[:rows])
     return np.concatenate(found)
 

@@ -109,11 +109,12 @@ def test_where_the_list_ends() -> None:
             [9, 8, 7, 6, 5, 4.9],  # four
             [9, 8, 7, 6, 6, 6],  # nowhere
             [9, 8, 7, 6, 6, 6 - 1e-5],  # rounding
+            [9, 8, 7, 6, 5, 4 - 1e-6],  # equal falls but for rounding: the first
             [9, 8, 7, 6, 6, none],  # there are no others
             [none] * 6,
         ]
     )
-    assert searchers._last(scores, 4).tolist() == [5, 4, 0, 0, 6, 6]
+    assert searchers._last(scores, 4).tolist() == [5, 4, 0, 0, 4, 6, 6]
 
 
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 100, 1000])
