@@ -28,7 +28,14 @@ from jaxtyping import Float
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.checkpoint.files import short_name
 from jaxrag.retrieval.corpus import manifest as manifests
-from jaxrag.retrieval.corpus.builds import BuildPart, ShardedRows, build_arrays, build_folder
+from jaxrag.retrieval.corpus.builds import (
+    WHOLE,
+    BuildPart,
+    ShardedRows,
+    build_arrays,
+    build_folder,
+    by_chunks,
+)
 from jaxrag.retrieval.corpus.manifest import Manifest, read_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
@@ -278,7 +285,7 @@ class _Files:
         build_arrays(
             self.folder / part,
             self._source(part),
-            make,
+            by_chunks(make, None),
             kind=_kind(part),
             stem=part,
             width=width,
@@ -447,14 +454,14 @@ class Scann:
 
     def build(self, passages: Passages, cache: Path, part: BuildPart) -> None:
         """Encodes the corpus, or one process's part of it, and trains once it is whole."""
-        if part.whole and not part.merged:
+        if part == WHOLE:
             self.open(passages, cache)
         else:
             encode_corpus(self.encoder, passages, cache, part)
 
     def footprint(self, passages: Passages) -> Footprint:
         """What the index takes, see `scann_footprint`."""
-        return scann_footprint(len(passages), self.encoder.describe().dimension, self._settings())
+        return scann_footprint(len(passages), self.encoder.dimension, self._settings())
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the vectors are there and the index is trained on them."""
