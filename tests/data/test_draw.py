@@ -16,7 +16,11 @@ def write_folder(
 ) -> Folder:
     path.mkdir()
     rows = [
-        {"id": f"{path.name}{i}", "question": f"is it {i}", "answers": [answers[i % len(answers)]]}
+        {
+            "id": f"{path.name}{i}",
+            "question": f"is it {path.name} {i}",
+            "answers": [answers[i % len(answers)]],
+        }
         for i in range(count)
     ]
     corpus = [{"id": f"p{i}", "title": "t", "text": f"text {i}"} for i in range(3)]

@@ -13,6 +13,14 @@ import numpy as np
 from jaxrag.core.checks import check_choices
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.data.leakage import (
+    Leakage,
+    QuestionSet,
+    check_evaluation,
+    evaluated_sets,
+    without_leaks,
+    write_trained_on,
+)
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.methods.r3 import r3, sidr_training, training
 from jaxrag.methods.r3.contrastive import Evaluate
@@ -55,6 +63,8 @@ class TrainSidr:
       evaluation_limit: how many of each.
       depth: passages retrieved for negatives.
       distant: see `jaxrag.methods.r3.sidr_training.mine`.
+      leakage: what happens to training questions that are among the evaluated ones, or in the split
+        that papers evaluate, see `jaxrag.data.leakage`.
       cache: directory of data sets and indexes.
     """
 
@@ -66,9 +76,11 @@ class TrainSidr:
     evaluation_limit: int = 200
     depth: int = 100
     distant: int = 1
+    leakage: Leakage = "refuse"
     cache: str = "runs/cache"
 
     def __post_init__(self) -> None:
+        check_choices(self, leakage=Leakage)
         if not self.data:
             raise InputError("data is empty: give SiDR training questions.")
 
@@ -76,16 +88,25 @@ class TrainSidr:
         """Trains a SiDR, or resumes its training; the path is that of the checkpoint.
 
         Raises:
-          InputError: data or settings do not fit, ``workdir`` is another job's, or the loss is NaN.
+          InputError: data or settings do not fit, evaluated questions are trained on, ``workdir``
+            is another job's, or the loss is NaN.
         """
         cache = Path(self.cache)
-        datasets = [load_data(settings, cache) for settings in self.data]
+        evaluation = [load_data(settings, cache) for settings in self.evaluation_data]
+        evaluated = evaluated_sets(evaluation, self.data, cache)
+        for dataset in evaluation:
+            _check_start(self.start, dataset, self.leakage)
+        datasets = [
+            _without_leaks(load_data(settings, cache), evaluated, self.leakage)
+            for settings in self.data
+        ]
         encoder = self.start.encoder()
         record = {"training": describe_job(self), "encoder": encoder.identity}
         record["data"] = [dataset.identity for dataset in datasets]
         with job_directory(workdir, record) as directory:
+            examples = self._examples(datasets)
             params = sidr_training.train(
-                self._examples(datasets),
+                examples,
                 datasets[0].passages,
                 encoder,
                 self.training,
@@ -94,7 +115,11 @@ class TrainSidr:
             )
             if jax.process_index() == 0:
                 source = self.start.located()
-                write_towers(directory / RETRIEVER, encoder.module, params, begun_with=source)
+                path = write_towers(
+                    directory / RETRIEVER, encoder.module, params, begun_with=source
+                )
+                texts = (example.question for example in examples)
+                write_trained_on(path, texts, begun_with=self.start.checkpoint)
         return trained(directory / RETRIEVER)
 
     def _examples(self, datasets: Sequence[Dataset]) -> list[sidr_training.SidrExample]:
@@ -136,6 +161,25 @@ class TrainSidr:
         return evaluate
 
 
+def _without_leaks(dataset: Dataset, evaluated: list[QuestionSet], leakage: Leakage) -> Dataset:
+    """The data set without questions that are evaluated, too; InputError if they are refused."""
+    kept = without_leaks(
+        dataset.questions,
+        (question.text for question in dataset.questions),
+        evaluated,
+        name=dataset.name,
+        leakage=leakage,
+    )
+    return dataset._replace(questions=tuple(kept))
+
+
+def _check_start(start: Sidr, evaluation_data: Dataset, leakage: Leakage) -> None:
+    """Refuses an initial checkpoint that was trained on evaluated questions."""
+    checkpoints = {"config.start.checkpoint": start.checkpoint}
+    questions, name = evaluation_data.questions, evaluation_data.name
+    check_evaluation(questions, checkpoints, name=name, leakage=leakage)
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainR3:
     """Trains R3.
@@ -151,6 +195,7 @@ class TrainR3:
         "reindexed", by passage vectors that are recomputed every ``reindex_every`` steps.
       depth: passages of a pool.
       limit, evaluation_limit: how many questions, from the first; 0 is all.
+      leakage: as in `TrainSidr`.
       cache: directory of data sets, indexes and the store.
     """
 
@@ -165,12 +210,13 @@ class TrainR3:
     depth: int = 100
     limit: int = 0
     evaluation_limit: int = 0
+    leakage: Leakage = "refuse"
     cache: str = "runs/cache"
 
     def __post_init__(self) -> None:
         if self.start.search != "late":
             raise InputError(f"start.search is {self.start.search!r}; R3 needs 'late'.")
-        check_choices(self, search=TrainingSearch)
+        check_choices(self, search=TrainingSearch, leakage=Leakage)
         if self.depth < 2 or self.reindex_every < 1:
             raise InputError(
                 f"depth is {self.depth} and reindex_every {self.reindex_every}: a pool needs at "
@@ -181,12 +227,14 @@ class TrainR3:
         """Trains a retriever, or resumes its training; the path is that of the checkpoint.
 
         Raises:
-          InputError: data or settings do not fit, no question can be trained on, ``workdir`` is
-            another job's, or the loss is NaN.
+          InputError: data or settings do not fit, no question can be trained on, evaluated
+            questions are trained on, ``workdir`` is another job's, or the loss is NaN.
         """
         cache = Path(self.cache)
-        dataset = load_data(self.data, cache)
         evaluation_data = load_data(self.evaluation_data, cache)
+        _check_start(self.start, evaluation_data, self.leakage)
+        evaluated = evaluated_sets((evaluation_data,), (self.data,), cache)
+        dataset = _without_leaks(load_data(self.data, cache), evaluated, self.leakage)
         model = load_model(self.model, cache)
         llm = LanguageModelTool(model)
         environment = Environment(Tools(llm=llm), self.method.reader, self.method.closed_tokens)
@@ -212,14 +260,20 @@ class TrainR3:
             finally:
                 store.close()
             source = self.start.located()
-            write_towers(directory / RETRIEVER, index.encoder.module, params, begun_with=source)
+            path = directory / RETRIEVER
+            write_towers(path, index.encoder.module, params, begun_with=source)
+            texts = (question.text for question in self._questions(dataset))
+            write_trained_on(path, texts, begun_with=self.start.checkpoint)
         return trained(directory / RETRIEVER)
+
+    def _questions(self, dataset: Dataset) -> Sequence[Question]:
+        return dataset.questions[: self.limit or None]
 
     def _pools(
         self, dataset: Dataset, index: SidrIndex, environment: Environment, store: Store, path: Path
     ) -> list[PooledQuestion]:
         """The offline stage, over passages that the untrained retriever finds."""
-        questions = dataset.questions[: self.limit or None]
+        questions = self._questions(dataset)
         depth = min(self.depth, len(dataset.passages))
         deep = index.with_encoder(index.encoder, m=depth)
         rankings = deep.search_texts([question.text for question in questions], depth)

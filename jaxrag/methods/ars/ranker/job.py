@@ -28,6 +28,7 @@ from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import digest_file
+from jaxrag.data.leakage import Leakage, question_set, without_leaks
 from jaxrag.methods.ars.ranker import evaluation, scorer, training
 from jaxrag.methods.ars.ranker.data import (
     FIELDS,
@@ -66,6 +67,8 @@ class TrainRanker:
         "gold" passages.
       held_out: share of the questions that are evaluated instead of trained on.
       split_seed: draws these questions.
+      leakage: what happens to training questions whose text is that of a held-out one, see
+        `jaxrag.data.leakage`.
       pooling: input of the head, see `jaxrag.models.bert.rewrite_ranker.RankerNetwork`.
       max_length: most tokens of question and rewrite together.
       head_seed: of the new head's weights.
@@ -78,13 +81,14 @@ class TrainRanker:
     label: Label = "model"
     held_out: float = 0.2
     split_seed: int = 0
+    leakage: Leakage = "refuse"
     pooling: Pooling = "cls"
     max_length: int = 128
     head_seed: int = 0
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        check_choices(self, label=Label)
+        check_choices(self, label=Label, leakage=Leakage)
         if not 0 < self.held_out < 1:
             raise InputError(f"held_out is {self.held_out}; a share above 0 and below 1 is needed.")
         if self.head_seed < 0:
@@ -139,6 +143,13 @@ def _split(job: TrainRanker, file: Path) -> tuple[list[RankingExample], list[Lab
     """Examples to train on, and held-out questions with labels of all kinds."""
     labelled = {one[job.label]: one for one in read_labels(file, label=job.label)}
     train, held = split([*labelled], job.held_out, seed=job.split_seed)
+    train = without_leaks(
+        train,
+        (one.question for one in train),
+        [question_set("its held-out part", (one.question for one in held))],
+        name=str(file),
+        leakage=job.leakage,
+    )
     for name, some in (("to train on", train), ("held out", held)):
         check_varied(some, f"{file}, the questions {name}")
     return train, [labelled[one] for one in held]

@@ -17,8 +17,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from jaxrag.core.checks import check_choices
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.data.leakage import Leakage, evaluated_sets, without_leaks, write_trained_on
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import check_seeds, evaluation_of, over_seeds
 from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
@@ -53,6 +55,8 @@ class TrainRrr:
       max_source, max_target: most tokens of its input and output.
       evaluation_limit: how many of the held-out questions, from the first; 0 is all.
       dtype: "float32" or "bfloat16"; "" is the first on CPUs, the second on accelerators.
+      leakage: what happens to training questions that are evaluated, too, see
+        `jaxrag.data.leakage`.
       seeds: number of trainings, with consecutive seeds from ``training.seed``. Each of several has
         a directory of its own; curves and table are over all.
     """
@@ -66,9 +70,11 @@ class TrainRrr:
     max_target: int = 50
     evaluation_limit: int = 0
     dtype: str = ""
+    leakage: Leakage = "refuse"
     seeds: int = 1
 
     def __post_init__(self) -> None:
+        check_choices(self, leakage=Leakage)
         _ = self.rewriter  # refuses another method, or a writer without training
         if self.evaluation_limit < 0:
             raise InputError(
@@ -127,6 +133,12 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
             f"data is {dataset.name} and evaluation_data is {evaluation_data.name}: they have "
             "different passages. Give both the same corpus."
         )
+    evaluated = evaluated_sets((evaluation_data,), (run.data,), cache)
+    texts = (question.text for question in dataset.questions)
+    kept = without_leaks(
+        dataset.questions, texts, evaluated, name=dataset.name, leakage=job.leakage
+    )
+    dataset = dataset._replace(questions=tuple(kept))
     model, index = load_model(run.model, cache), open_index(run, cache)
     student = load_student(
         job.checkpoint,
@@ -144,7 +156,10 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
             params = _train(job, dataset, evaluation_data, student, tools, store, directory)
         finally:
             store.close()
-        return write_student(directory / OPTIMIZER, student, params)
+        path = write_student(directory / OPTIMIZER, student, params)
+        trained_on = (question.text for question in usable(dataset, job.worth, run.limit))
+        write_trained_on(path, trained_on, begun_with=job.checkpoint)
+        return path
 
 
 def _train(

@@ -1,0 +1,196 @@
+"""Questions that are both trained on and evaluated: found by normalised text, refused or left out.
+
+Two questions are the same if their texts are, after lower case and without punctuation, articles
+and repeated blanks (`jaxrag.text.answers.normalize`). Of each text 8 bytes are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from jaxrag.core.durable_files import atomic_write
+from jaxrag.data.benchmark import Benchmark, named_set, set_directory
+from jaxrag.data.dataset import Dataset, DataSettings, read_questions, split_sizes
+from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.text.answers import normalize
+from jaxrag.types import InputError, Question
+
+Leakage = Literal["refuse", "drop", "keep"]
+"""What happens to training questions that are evaluated, too: an error, they are left out of the
+training, or they are trained on knowingly. The setting is recorded."""
+
+TRAINED_ON = "trained_on.npy"
+"""In the directory of a checkpoint: hashes of the questions that it was trained on."""
+
+_SHOWN = 5
+_log = logging.getLogger("jaxrag")
+
+T = TypeVar("T")
+
+
+class QuestionSet(NamedTuple):
+    """Questions as far as it matters here.
+
+    Attributes:
+      name: for messages, such as "nq test".
+      hashes: of the questions' normalised texts, unsigned 64-bit integers in ascending order.
+    """
+
+    name: str
+    hashes: np.ndarray
+
+
+def question_set(name: str, texts: Iterable[str]) -> QuestionSet:
+    """The set of some questions' texts, which are read once."""
+    return QuestionSet(name, np.unique(np.fromiter(map(_hash, texts), np.uint64)))
+
+
+def evaluated_sets(
+    evaluated: Iterable[Dataset], training: Iterable[DataSettings] = (), cache: Path | None = None
+) -> list[QuestionSet]:
+    """All questions that a training must not see.
+
+    Args:
+      evaluated: the data that the job evaluates.
+      training: settings of its training data: of each built published set among them, the split
+        that papers evaluate counts as well.
+      cache: where published sets are built.
+    """
+    found = [question_set(one.name, (q.text for q in one.questions)) for one in evaluated]
+    for settings in training:
+        if isinstance(settings, Benchmark) and cache is not None:
+            found += _published(settings, cache)
+    return found
+
+
+def _published(settings: Benchmark, cache: Path) -> list[QuestionSet]:
+    split, directory = named_set(settings.name).EVALUATED, set_directory(settings.name, cache)
+    count = split_sizes(directory).get(split) if is_complete(directory) else None
+    if count is None:
+        return []
+    texts = (one.question.text for one in read_questions(directory, split, range(count)))
+    return [question_set(f"{settings.name} {split}, which papers evaluate", texts)]
+
+
+def without_leaks(
+    training: Sequence[T],
+    texts: Iterable[str],
+    evaluated: Iterable[QuestionSet],
+    *,
+    name: str,
+    leakage: Leakage,
+    field: str = "config.leakage",
+) -> list[T]:
+    """The training examples to use, of those whose questions may be evaluated, too.
+
+    Args:
+      training: the examples.
+      texts: the question of each.
+      evaluated: see `evaluated_sets`.
+      name: of the training data, for messages.
+      leakage: what to do.
+      field: the setting with that name, for the error.
+
+    Raises:
+      InputError: some questions are evaluated, too, and ``leakage`` is "refuse"; or none is left.
+    """
+    texts = list(texts)
+    hashes = np.fromiter(map(_hash, texts), np.uint64, len(texts))
+    leaked = np.zeros(len(texts), bool)
+    for one in evaluated:
+        shared = np.isin(hashes, one.hashes)
+        if shared.any() and leakage == "refuse":
+            raise InputError(_message(name, texts, shared, one.name, field))
+        if shared.any():
+            action = "left out of the training" if leakage == "drop" else "trained on knowingly"
+            count = f"{shared.sum():,} of {len(texts):,} questions of {name}"
+            _log.warning("%s are questions of %s, too: %s", count, one.name, action)
+        leaked |= shared
+    if leakage == "keep":
+        return list(training)
+    kept = [one for one, shared in zip(training, leaked, strict=True) if not shared]
+    if training and not kept:
+        raise InputError(f"All questions of {name} are evaluated, too: none is left to train on.")
+    return kept
+
+
+def _message(
+    name: str, texts: Sequence[str], shared: np.ndarray, evaluated: str, field: str
+) -> str:
+    first = "".join(f"\n  {texts[row]}" for row in np.flatnonzero(shared)[:_SHOWN])
+    return (
+        f"{shared.sum():,} of {len(texts):,} training questions of {name} are questions of "
+        f"{evaluated}, too, by normalised text:{first}\nTrain on another split, leave them out "
+        f"with --{field}=drop, or train on them knowingly with --{field}=keep."
+    )
+
+
+def check_evaluation(
+    questions: Sequence[Question],
+    checkpoints: Mapping[str, str],
+    *,
+    name: str,
+    leakage: Leakage,
+    field: str = "config.leakage",
+) -> None:
+    """Checks that checkpoints were not trained on the questions that are evaluated with them.
+
+    Args:
+      questions: those to evaluate.
+      checkpoints: directories by the setting that names them; those without a record of what they
+        were trained on are not checked.
+      name: of the evaluated data.
+      leakage: "keep" evaluates all the same, "drop" is refused, too: evaluated data stay whole.
+      field: the setting with that name, for the error.
+
+    Raises:
+      InputError: a checkpoint was trained on some of them.
+    """
+    for setting, directory in checkpoints.items():
+        file = Path(directory).expanduser() / TRAINED_ON
+        if not directory or not file.is_file():
+            continue
+        hashes = np.fromiter((_hash(q.text) for q in questions), np.uint64, len(questions))
+        seen = np.isin(hashes, np.load(file, allow_pickle=False))
+        if not seen.any():
+            continue
+        first = "".join(f"\n  {questions[row].text}" for row in np.flatnonzero(seen)[:_SHOWN])
+        message = (
+            f"{setting} {directory} was trained on {seen.sum():,} of the {len(questions):,} "
+            f"questions of {name} that are evaluated, by normalised text:{first}"
+        )
+        if leakage != "keep":
+            raise InputError(
+                f"{message}\nUse a checkpoint that was trained on other questions, or evaluate it "
+                f"knowingly with --{field}=keep."
+            )
+        _log.warning("%s", message)
+
+
+def write_trained_on(checkpoint: Path, texts: Iterable[str], *, begun_with: str = "") -> None:
+    """Records the questions that a checkpoint was trained on, in its directory.
+
+    Args:
+      checkpoint: the directory.
+      texts: of the questions.
+      begun_with: directory of the checkpoint that training started from, whose questions are
+        counted as well if it has a record.
+    """
+    hashes = question_set("", texts).hashes
+    before = Path(begun_with).expanduser() / TRAINED_ON
+    if begun_with and before.is_file():
+        hashes = np.union1d(hashes, np.load(before, allow_pickle=False))
+    with atomic_write(checkpoint / TRAINED_ON) as stream:
+        np.save(stream, hashes, allow_pickle=False)
+
+
+def _hash(text: str) -> int:
+    normal = normalize(text) or text
+    found = hashlib.blake2b(normal.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(found.digest(), "little")
