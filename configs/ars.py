@@ -35,8 +35,9 @@ Tables of questions to train on and, for rewards, to evaluate:
 
 DATA: ``tiny``, ``factbook``, ``boolq``, ``strategyqa``, ``hotpotqa_distractor``, ``medmcqa``,
 ``arc_challenge``: 100 drawn test questions of each, 300 others to train on; see `configs.data`.
-``paper-boolq`` and so on: Qwen2.5-32B-Instruct and nomic-embed-text from the hub, 1,600 questions
-to train on and 400 to evaluate where there are as many; not run by us yet.
+``paper-boolq``, ``paper-strategyqa``, ``paper-hotpotqa``, ``paper-medmcqa``: Qwen2.5-32B-Instruct
+and nomic-embed-text from the hub, 1,600 questions to train on and 400 to evaluate, drawn from the
+published sets and searched in their own contexts; not run by us yet.
 
 Trainings:
 

@@ -12,8 +12,10 @@ Values of DATA in METHOD@DATA:
   27,218 Wikipedia passages of the folder ``wiki_pool``, but for ``boolq``, ``strategyqa`` and
   ``hotpotqa_distractor``, which are searched in their own passages.
 
-``paper-NAME``: the same questions, as many as in the paper or as available, with the paper's
-settings and models.
+``paper-NAME``: the published set in the split and size of the paper, over the corpus that the paper
+searched, with the paper's settings and models. ``python -m experiments.data NAME`` builds set and
+corpus (docs/data.md); ``--dry-run`` tells what is missing. ``paper-factbook`` has the paper's
+settings on the factbook. Any published set serves any config: ``--config.data=webq``.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.draw import Draw
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
+from jaxrag.data.sets import SETS
 
 ROOT = os.environ.get("JAXRAG_DATA", "../shared/data")
 
@@ -45,24 +49,45 @@ class Drawn(NamedTuple):
     split: bool = True
 
 
-class Source(NamedTuple):
-    """Questions of a data set; None for a number or draw: the paper's config does not use the set.
+class Published(NamedTuple):
+    """How the papers use a published set; `Benchmark` gives split and corpus that they evaluate.
 
     Attributes:
-      test: questions to evaluate.
+      name: of the set.
+      train: the split to train on; "" if papers evaluate the only one.
+      dev: the split that is evaluated in a training; "" is the one that papers evaluate.
+      pairs, r3: whether PAIRS and DTR, or R3, evaluate it.
+      errr: the draw of ERRR, which evaluates the first questions of the set.
+      ars: whether ARS-RAG evaluates 400 questions of it.
+    """
+
+    name: str
+    train: str = "train"
+    dev: str = ""
+    pairs: bool = False
+    r3: bool = False
+    errr: Drawn | None = None
+    ars: bool = False
+
+
+class Source(NamedTuple):
+    """Questions of a data set; None for a number or draw: the small configs do not use the set so.
+
+    Attributes:
+      test: questions to evaluate; None where there is only the published set.
       train: the split of questions to train on, if there is one.
       first: PAIRS, DTR and R3 evaluate this many questions, the first ones; 0 is all.
       errr: the draw of ERRR and of methods that retrieve in turns.
-      errr_paper: the draw of ERRR with the paper's sizes; None uses ``errr``.
       ars: the draw of ARS-RAG.
+      paper: the published set.
     """
 
-    test: DataSettings
+    test: DataSettings | None = None
     train: Any = None
     first: int | None = None
     errr: Drawn | None = None
-    errr_paper: Drawn | None = None
     ars: Drawn | None = None
+    paper: Published | None = None
 
 
 def _own(name: str, **settings: Any) -> Folder:
@@ -92,30 +117,58 @@ SOURCES = {
         _wiki("hotpotqa", "train"),
         0,
         errr=Drawn(300, 200, split=False),
-        errr_paper=Drawn(100, 500),
+        paper=Published("hotpotqa", pairs=True, r3=True, errr=Drawn(2000, 7405)),
     ),
-    "squad": Source(_wiki("squad"), first=0),
-    "nq": Source(_wiki("nq"), _wiki("nq", "train"), 0),
+    "squad": Source(_wiki("squad"), first=0, paper=Published("squad", pairs=True)),
+    "nq": Source(
+        _wiki("nq"),
+        _wiki("nq", "train"),
+        0,
+        paper=Published("nq", dev="dev", pairs=True, r3=True),
+    ),
+    "triviaqa": Source(paper=Published("triviaqa", dev="dev", pairs=True, r3=True)),
+    "webq": Source(paper=Published("webq", pairs=True)),
+    "2wiki": Source(paper=Published("2wiki", pairs=True)),
+    "pubhealth": Source(paper=Published("pubhealth", dev="dev", r3=True)),
+    "msmarco": Source(paper=Published("msmarco")),
     "popqa": Source(
-        _wiki("popqa"), errr=Drawn(700, 200, only_gold=True), errr_paper=Drawn(900, 997)
+        _wiki("popqa"),
+        errr=Drawn(700, 200, only_gold=True),
+        paper=Published("popqa", train="", errr=Drawn(900, 997)),
     ),
     "ambigqa": Source(
         _wiki("ambigqa"),
         _wiki("ambigqa", "train"),
         errr=Drawn(1000, 200),
-        errr_paper=Drawn(2000, 1000),
+        paper=Published("ambigqa", errr=Drawn(2000, 1000)),
     ),
-    "boolq": Source(_own("boolq", task="yes_no"), ars=Drawn(300, 100, only_gold=True)),
-    "strategyqa": Source(_own("strategyqa", task="yes_no"), ars=Drawn(300, 100, only_gold=True)),
-    "hotpotqa_distractor": Source(_own("hotpotqa"), ars=Drawn(300, 100)),
-    "medmcqa": Source(_wiki("medmcqa"), ars=Drawn(300, 100)),
+    "boolq": Source(
+        _own("boolq", task="yes_no"),
+        ars=Drawn(300, 100, only_gold=True),
+        paper=Published("boolq", ars=True),
+    ),
+    "strategyqa": Source(
+        _own("strategyqa", task="yes_no"),
+        ars=Drawn(300, 100, only_gold=True),
+        paper=Published("strategyqa", train="", ars=True),
+    ),
+    "hotpotqa_distractor": Source(
+        _own("hotpotqa"), ars=Drawn(300, 100), paper=Published("hotpotqa", ars=True)
+    ),
+    "medmcqa": Source(_wiki("medmcqa"), ars=Drawn(300, 100), paper=Published("medmcqa", ars=True)),
     "arc_challenge": Source(
-        _wiki("arc_challenge"), _wiki("arc_challenge", "train"), ars=Drawn(300, 100)
+        _wiki("arc_challenge"),
+        _wiki("arc_challenge", "train"),
+        ars=Drawn(300, 100),
+        paper=Published("arc_challenge", dev="dev", r3=True),
     ),
 }
 
 ARS_PAPER = (1600, 400)
 """ARS-RAG's questions to train on and to evaluate, of every data set."""
+
+ERRR_CORPUS = "psgs_w100"
+"""The corpus of ERRR with an index of its own, for every set."""
 
 
 class Questions(NamedTuple):
@@ -126,6 +179,7 @@ class Questions(NamedTuple):
 
 
 def _draw(source: Source, drawn: Drawn) -> Questions:
+    assert source.test is not None
     sizes = {"train": drawn.train, "test": drawn.test, "only_gold": drawn.only_gold}
     if source.train is None or not drawn.split:
         return Questions(Draw(source.test, part="test", **sizes))
@@ -133,36 +187,84 @@ def _draw(source: Source, drawn: Drawn) -> Questions:
 
 
 def _first_questions() -> dict[str, Questions]:
-    found = {
+    """The small questions of PAIRS, DTR and R3."""
+    return {
         name: Questions(source.test, source.first)
         for name, source in SOURCES.items()
-        if source.first is not None
+        if source.first is not None and source.test is not None
     }
-    papers = {f"paper-{name}": found[name] for name in ("hotpotqa", "squad", "nq")}
-    return found | papers
+
+
+def _whole(use: str) -> dict[str, Questions]:
+    """The published sets that a paper evaluates whole."""
+    return {
+        f"paper-{source.paper.name}": Questions(Benchmark(source.paper.name))
+        for source in SOURCES.values()
+        if source.paper is not None and getattr(source.paper, use)
+    }
 
 
 def _errr_questions() -> dict[str, Questions]:
     found = {}
     for name, source in SOURCES.items():
-        if source.errr is not None:
-            found[name] = _draw(source, source.errr)
-            found[f"paper-{name}"] = _draw(source, source.errr_paper or source.errr)
+        if source.errr is None:
+            continue
+        found[name] = _draw(source, source.errr)
+        if source.paper is None:
+            found[f"paper-{name}"] = found[name]
+        elif source.paper.errr is not None:
+            found[f"paper-{name}"] = _errr_paper(source.paper, source.paper.errr)
     return found
+
+
+def _errr_paper(published: Published, drawn: Drawn) -> Questions:
+    """The first questions of a set; training questions are others at random."""
+    size = SETS[published.name].SPLITS[SETS[published.name].EVALUATED]
+    first = 0 if drawn.test == size else drawn.test
+    test = Benchmark(published.name, corpus=ERRR_CORPUS, first=first)
+    train = Benchmark(published.name, published.train, corpus=ERRR_CORPUS)
+    sizes = {"train": drawn.train, "test": drawn.test}
+    return Questions(Draw(train, test, part="test", leakage="drop", **sizes))
 
 
 def _ars_questions() -> dict[str, Questions]:
     found = {}
     for name, source in SOURCES.items():
-        if source.ars is not None:
-            train, test = ARS_PAPER
-            found[name] = _draw(source, source.ars)
-            found[f"paper-{name}"] = _draw(source, source.ars._replace(train=train, test=test))
+        if source.ars is None:
+            continue
+        found[name] = _draw(source, source.ars)
+        train, test = ARS_PAPER
+        if source.paper is None:
+            drawn = source.ars._replace(train=train, test=test)
+            found[f"paper-{name}"] = _draw(source, drawn)
+        elif source.paper.ars:
+            found[f"paper-{source.paper.name}"] = _ars_paper(source.paper.name, source.paper.train)
     return found
 
 
-PAIRS: Mapping[str, Questions] = _first_questions()
-"""Of PAIRS, DTR and R3."""
+def _ars_paper(name: str, split: str) -> Questions:
+    """Questions at random, which are searched in the set's own contexts."""
+    train, test = ARS_PAPER
+    evaluated = Benchmark(name, corpus="contexts")
+    source = Benchmark(name, split, corpus="contexts") if split else evaluated
+    other = evaluated if split else None
+    drawn = Draw(source, other, part="test", train=train, test=test, leakage="drop")
+    return Questions(drawn)
 
+
+PAIRS: Mapping[str, Questions] = _first_questions() | _whole("pairs")
+"""Of PAIRS and DTR."""
+
+R3: Mapping[str, Questions] = _first_questions() | _whole("r3")
 ERRR: Mapping[str, Questions] = _errr_questions()
 ARS: Mapping[str, Questions] = _ars_questions()
+
+
+def training_of(name: str) -> tuple[DataSettings, DataSettings]:
+    """Questions of a published set to train on, and those to evaluate in the training."""
+    used = next(
+        source.paper
+        for source in SOURCES.values()
+        if source.paper is not None and source.paper.name == name and source.paper.train
+    )
+    return Benchmark(name, used.train), Benchmark(name, used.dev)

@@ -15,8 +15,9 @@ Methods:
 - the baselines of the table, as in `configs.baselines`: ``no_retrieval``, ``standard_rag``,
   ``hyde``, ``q2d``, ``cot``, ``llm_judge``; and ``pairs``, ``rerank`` and ``dpr_ais`` of PAIRS.
 
-Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``,
-and ``paper-`` before the last three; see `configs.data`.
+Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``;
+the papers' sets: ``paper-nq``, ``paper-triviaqa``, ``paper-webq``, ``paper-squad``,
+``paper-hotpotqa``, ``paper-2wiki``; see `configs.data`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ Jobs on the training questions of the same data:
 - ``train_rrr_hit``, ``train_rrr_qa``: PPO from a distilled T5, ``--config.checkpoint=DIRECTORY``;
   ``train_rrr_hit_decoder``, ``train_rrr_qa_decoder``: from a decoder. "hit" rewards 1 if the
   passages to read include a gold passage, else -1, without running the reader; "qa" rewards EM + F1
-  of the reader's answer, plus 1 if the passages read contain an answer, else -1. With
+  of the reader's answer, plus 1 if the passages read contain an answer, else -1; ``paper-`` counts
+  an answer in the passages as a hit. With
   ``--config.seeds=3`` there are three trainings, each in a directory of its own.
 - ``query_recall``: recall of the questions, the teacher's and the student's queries,
   ``--config.written=DIRECTORY`` of the student's training.
@@ -50,8 +51,9 @@ SmolLM2's tokenizer, for 2 CPU cores and some hundred pairs; ``paper``, T5-large
 - ``train_adaptive_rag``: a T5 learns the labels of Adaptive-RAG's classifier.
 
 DATA: ``tiny``, ``factbook``, ``factbook_known``, ``popqa``, ``ambigqa``, ``hotpotqa``; see
-`configs.data`. ``paper-popqa`` and so on: GPT-3.5-Turbo behind its server, DPR by its distance, 5
-passages, as many questions as the paper has or there are; not run by us.
+`configs.data`. ``paper-popqa`` (the first 997), ``paper-ambigqa`` (the first 1,000 of dev) and
+``paper-hotpotqa`` (all of dev): GPT-3.5-Turbo behind its server, DPR by its distance, 5 passages of
+psgs_w100, other questions to train on; not run by us.
 
 Each data set has demonstrations of its own, ``--config.method.reader.prompts=errr_small_popqa`` or,
 for models that follow instructions, ``errr_popqa``; ``errr`` and ``errr_small`` have general ones.
@@ -266,6 +268,8 @@ def _train_rrr(variant: Variant) -> TrainRrr:
         training = dataclasses.replace(training, steps=2, rollouts=4, batch=2, evaluate_every=1)
     run = dataclasses.replace(evaluated, data=train, label="")
     worth = REWARDS[reward]
+    if variant.paper:  # no gold passages of these sets are known in psgs_w100
+        worth = dataclasses.replace(worth, gold=False)
     return TrainRrr(run, evaluated.data, training=training, worth=worth, **lengths)
 
 

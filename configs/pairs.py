@@ -17,8 +17,9 @@ Methods:
 - the baselines of the table, as in `configs.baselines`: ``no_retrieval``, ``standard_rag``,
   ``rerank``, ``hyde``, ``q2d``, ``cot``.
 
-Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``,
-and ``paper-`` before the last three; see `configs.data`.
+Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``;
+the papers' sets: ``paper-nq``, ``paper-triviaqa``, ``paper-webq``, ``paper-squad``,
+``paper-hotpotqa``, ``paper-2wiki``; see `configs.data`.
 """
 
 from __future__ import annotations

@@ -150,7 +150,10 @@ PAIRS = Setup(
         "reranker": CrossEncoder("hub:BAAI/bge-reranker-base"),
     },
 )
-"""PAIRS, DTR and R3."""
+"""PAIRS and DTR."""
+
+R3 = PAIRS._replace(questions=data.R3)
+"""R3: the same models, on R3's sets."""
 
 ARS = Setup(
     data.ARS,

@@ -20,23 +20,29 @@ Methods:
   ``bm25``, ``contriever``, ``contriever_ms``, ``e5``, ``dpr``.
 
 Data of these: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``,
-``squad``, ``nq``, and ``paper-`` before the last three; see `configs.data`.
+``squad``, ``nq``; the sets of the paper: ``paper-nq``, ``paper-triviaqa``, ``paper-hotpotqa``,
+``paper-pubhealth``, ``paper-arc_challenge``; see `configs.data`.
+
+Training questions that are evaluated, too, by normalised text, are an error; the paper's trainings
+leave them out (``--config.leakage=drop``).
 
 Jobs:
 
 - ``train_sidr``: SiDR from all-MiniLM-L6-v2, on questions with gold or distant positives and
-  negatives of BM25. ``tiny``: 6 steps; ``wiki``: test questions of nq with gold passages, training
-  questions of nq with distant ones and training questions of hotpotqa, evaluated on hotpotqa and
-  squad, none of whose questions is trained on; ``paper-wiki``: the same from BERT-base with the
-  settings of the released code.
+  negatives of BM25. ``tiny``: 6 steps; ``wiki``: training questions of nq with distant positives
+  and of hotpotqa with gold passages, evaluated on hotpotqa and squad, none of whose questions is
+  trained on; ``paper-nq``, ``paper-msmarco``: the training split of the set, from BERT-base with
+  the settings of the released code, evaluated on its dev split.
 - ``train_r3``: SiDR trained by its passages' effect on the language model's answers. ``tiny``: 4
   steps; ``quickstart``: 100 questions about 40 countries, evaluated on those of 40 others;
   ``hotpotqa``: the 100 training questions of that folder, which the small model hardly reads;
-  ``paper-nq``: the paper's settings, from a trained SiDR, ``--config.start.checkpoint=DIRECTORY``,
-  with Llama-3-8B. The paper's ablations are settings: ``--config.training.phases=offline`` or
-  "online", ``--config.training.update.objective=kl``, ``--config.search=beta`` or "reindexed",
+  ``paper-nq`` and the other sets of the paper: its settings on the training split, from a trained
+  SiDR, ``--config.start.checkpoint=DIRECTORY``, with Llama-3-8B. The paper's ablations are
+  settings: ``--config.training.phases=offline`` or "online",
+  ``--config.training.update.objective=kl``, ``--config.search=beta`` or "reindexed",
   ``--config.training.rules.sampling=B`` or "C", ``--config.model.checkpoint`` another model.
-- ``recall``: retrievers by the gold passages that they find. ``tiny``: BM25 and the untrained SiDR;
+- ``recall``: retrievers by the gold passages that they find (`configs.retrieval` compares them on
+  any data). ``tiny``: BM25 and the untrained SiDR;
   ``wiki``: with all-MiniLM-L6-v2 on hotpotqa and squad. ``recall_trained@DIRECTORY``: ``wiki`` with
   the four searches of the SiDR trained there.
 """
@@ -47,8 +53,8 @@ import dataclasses
 from typing import Any
 
 from configs.baselines import RETRIEVERS, SINGLE_SEARCH, entries
-from configs.data import SOURCES
-from configs.parts import PAIRS, SMALL, Entry, K, Variant, job_of
+from configs.data import SOURCES, training_of
+from configs.parts import R3, SMALL, Entry, K, Variant, job_of
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.r3 import r3
 from jaxrag.methods.r3.jobs import TrainR3, TrainSidr
@@ -67,6 +73,7 @@ START = Sidr(query_length=32, passage_length=128, shared=True, scale=0.25)
 
 _TINY, _HOTPOTQA, _NQ = SOURCES["tiny"], SOURCES["hotpotqa"], SOURCES["nq"]
 _EVALUATED = (_HOTPOTQA.test, SOURCES["squad"].test)
+_PAPER_SETS = tuple(name for name in R3.questions if name.startswith("paper-"))
 _TEMPERATURE = 25
 
 
@@ -82,10 +89,12 @@ def _train_sidr(variant: Variant) -> TrainSidr:
             save_every=3,
         )
         return TrainSidr(START, data, Bm25(), training, (_TINY.test,), evaluation_limit=8)
-    data = (_NQ.train, _HOTPOTQA.train)
     if variant.paper:
         start = Sidr("hub:google-bert/bert-base-uncased")
-        return TrainSidr(start, data, Bm25(), SidrTraining(evaluate_every=100), _EVALUATED)
+        train, dev = training_of(variant.data)
+        training = SidrTraining(evaluate_every=100)
+        return TrainSidr(start, (train,), Bm25(), training, (dev,), leakage="drop")
+    data = (_NQ.train, _HOTPOTQA.train)
     training = SidrTraining(
         epochs=1,
         batch=32,
@@ -98,10 +107,11 @@ def _train_sidr(variant: Variant) -> TrainSidr:
 
 
 def _train_r3(variant: Variant) -> TrainR3:
-    test, train, *_ = SOURCES[variant.data]
     if variant.paper:
+        train, dev = training_of(variant.data)
         training = R3Training(evaluate_every=100)
-        return TrainR3(Sidr(""), train, test, LLAMA, r3.Config(), training)
+        return TrainR3(Sidr(""), train, dev, LLAMA, r3.Config(), training, leakage="drop")
+    test, train, *_ = SOURCES[variant.data]
     method = r3.Config(reader=SMALL)
     update = Update(learning_rate=5e-5, temperature=_TEMPERATURE)
     if variant.name == "tiny":
@@ -134,16 +144,24 @@ def _recall(variant: Variant) -> RetrieverComparison:
 
 
 METHODS = {
-    "r3": PAIRS.entry(
+    "r3": R3.entry(
         r3.Config(OnePath(n=K), Top(k=K), SMALL),
         r3.Config(),
         {"index": START},
         {"index": Sidr(""), "model": LLAMA},
     ),
-    **entries({name: SINGLE_SEARCH[name] for name in ("no_retrieval", "standard_rag")}, PAIRS),
-    **entries(RETRIEVERS, PAIRS),
-    "train_sidr": Entry(_train_sidr, ("tiny", "wiki", "paper-wiki")),
-    "train_r3": Entry(_train_r3, ("tiny", "quickstart", "hotpotqa", "paper-nq")),
+    **entries({name: SINGLE_SEARCH[name] for name in ("no_retrieval", "standard_rag")}, R3),
+    **entries(RETRIEVERS, R3),
+    "train_sidr": Entry(_train_sidr, ("tiny", "wiki", "paper-nq", "paper-msmarco")),
+    "train_r3": Entry(
+        _train_r3,
+        (
+            "tiny",
+            "quickstart",
+            "hotpotqa",
+            *(name for name in R3.questions if name[:6] == "paper-"),
+        ),
+    ),
     "recall": Entry(_recall, ("tiny", "wiki")),
     "recall_trained": Entry(_recall),
 }

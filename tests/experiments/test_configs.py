@@ -2,12 +2,15 @@
 
 import dataclasses
 import importlib
+import json
+from importlib import resources
 from typing import Any
 
 import pytest
 
 from configs import data, errr
 from jaxrag.data.draw import Draw
+from jaxrag.data.sets import SETS
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
@@ -18,7 +21,7 @@ from jaxrag.types import InputError
 
 CONFIGS: dict[str, Any] = {
     name: importlib.import_module(f"configs.{name}")
-    for name in ("pairs", "dtr", "r3", "errr", "ars", "baselines")
+    for name in ("pairs", "dtr", "r3", "errr", "ars", "baselines", "retrieval")
 }
 METHODS = [(name, method) for name, config in CONFIGS.items() for method in config.METHODS]
 
@@ -70,14 +73,61 @@ def test_questions_to_train_on_are_drawn_apart_from_those_evaluated(config: str)
             assert same == evaluated
 
 
+def parts_of(settings: Any) -> set[Any]:
+    """The sources of some questions."""
+    if isinstance(settings, Draw):
+        return {settings.source, settings.test_source} - {None}
+    return {settings}
+
+
 def test_a_data_set_has_one_source_in_all_configs() -> None:
     for name, source in data.SOURCES.items():
         assert source.train is None or source.train != source.test
-        for questions in (data.PAIRS, data.ERRR, data.ARS):
+        for questions in (data.PAIRS, data.R3, data.ERRR, data.ARS):
             if name in questions:
-                found = questions[name].data
-                used = (found.source, found.test_source) if isinstance(found, Draw) else (found,)
-                assert set(used) <= {source.test, source.train, None}
+                assert parts_of(questions[name].data) <= {source.test, source.train}
+
+
+@pytest.mark.parametrize("paper", ["pairs", "r3", "errr", "ars"])
+def test_papers_evaluate_the_published_sets_in_their_size(paper: str) -> None:
+    """The sizes that the papers print, see `jaxrag.evaluation.paper_numbers`; R3 prints none."""
+    table: Any = json.loads(
+        resources.files("jaxrag.evaluation").joinpath("paper_numbers.json").read_text()
+    )
+    printed = {"r3": {"nq": 3610, "triviaqa": 11_313, "hotpotqa": 7405, "pubhealth": 987,
+                      "arc_challenge": 1172}}  # fmt: skip
+    printed |= {"errr": table["papers"]["errr_dense"]["questions"] | {"hotpotqa": 7405}}
+    sizes = printed.get(paper) or table["papers"][paper]["questions"]
+    ours = {"pairs": data.PAIRS, "r3": data.R3, "errr": data.ERRR, "ars": data.ARS}[paper]
+    for name, count in sizes.items():
+        questions = ours[f"paper-{name}"]
+        found = questions.data
+        evaluated: Any = found
+        if isinstance(found, Draw):
+            evaluated = found.test_source or found.source
+            assert found.test == count and found.leakage == "drop"
+            if paper == "errr":
+                assert evaluated.first in (count, 0) and evaluated.corpus == "psgs_w100"
+        published = SETS[evaluated.name]
+        split = evaluated.split or published.EVALUATED
+        assert published.SPLITS[split] >= count and split == published.EVALUATED
+        if not isinstance(found, Draw):
+            assert published.SPLITS[split] == count and questions.limit == 0
+            assert evaluated.corpus == "" and evaluated.first == 0
+    known = {f"paper-{name}" for name in sizes} | {"paper-tiny", "paper-factbook"}
+    assert {name for name in ours if name.startswith("paper-")} <= known | {"paper-factbook_known"}
+
+
+def test_trainings_of_the_paper_never_see_the_evaluated_split() -> None:
+    for method in ("train_sidr", "train_r3"):
+        for name in CONFIGS["r3"].METHODS[method].names:
+            if name.startswith("paper-"):
+                job = get("r3", f"{method}@{name}")
+                (train,) = job.data if isinstance(job.data, tuple) else (job.data,)
+                assert train.split != SETS[train.name].EVALUATED and job.leakage == "drop"
+    small = get("r3", "train_sidr@wiki")
+    assert {one.split for one in small.data} == {"train"}
+    assert not {*small.data} & {*small.evaluation_data}
 
 
 @pytest.mark.parametrize("name", data.ERRR)
@@ -132,7 +182,7 @@ def test_engine_suffixes_of_variants() -> None:
         ("baselines", "bm26@tiny", "Nearest: bm25"),
         ("errr", "ircot@x", "no data 'x' in 'ircot@x'.*there are tiny, .*paper-popqa"),
         ("errr", "train_optimizer@tinny", "there are tiny, small, paper. Nearest: tiny"),
-        ("ars", "rag@hotpotqa", "Nearest: hotpotqa_distractor"),
+        ("ars", "rag@hotpotqa", "Nearest: paper-hotpotqa"),
         ("dtr", "dtr@tiny+llama", r"no engine 'llama'.*there are vllm, server"),
         ("errr", "dragin@factbook+vllm", "dragin inspects the model.*leave .vllm out"),
         ("errr", "rag@paper-popqa+vllm", "its model is gpt-3.5-turbo, server, not a checkpoint"),

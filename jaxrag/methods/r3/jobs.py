@@ -144,16 +144,17 @@ class TrainSidr:
     def _evaluation(self) -> Evaluate:
         """Recall@1, 5 and 20 and IR accuracy of each question, by data set."""
         cache = Path(self.cache)
-        sets: list[tuple[Dataset, Any]] = [
-            (load_data(settings, cache), open_index_over(self.start, settings, cache))
-            for settings in self.evaluation_data
+        datasets = [load_data(settings, cache) for settings in self.evaluation_data]
+        known = [comparison.known(dataset, self.evaluation_limit) for dataset in datasets]
+        indexes = [
+            open_index_over(self.start, settings, cache) for settings in self.evaluation_data
         ]
 
         def evaluate(encoder: SidrEncoder, step: int) -> Evaluation:
             found: dict[str, Any] = {}
-            for dataset, index in sets:
-                current = index.with_encoder(encoder)
-                questions = comparison.known(dataset, self.evaluation_limit)
+            for dataset, questions, index in zip(datasets, known, indexes, strict=True):
+                current: Any = index
+                current = current.with_encoder(encoder)
                 columns = comparison.scores(current, dataset, questions, (1, 5, 20))
                 found |= {f"{dataset.name} {name}": values for name, values in columns.items()}
             return found

@@ -47,7 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def job_of(small: Run, **changes: Any) -> TrainSidr:
     training = SidrTraining(
-        steps=1, batch=8, microbatch=8, update=Update(learning_rate=1e-3), save_every=1
+        steps=1, batch=8, microbatch=1, update=Update(learning_rate=1e-3), save_every=1
     )
     assert isinstance(small.index, Sidr)
     start = dataclasses.replace(small.index, search="beta")
