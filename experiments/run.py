@@ -32,6 +32,7 @@ from rich.console import Console
 
 from experiments.configuration import parse, script, settings
 from jaxrag.core.progress import size_text
+from jaxrag.data.unbuilt import unbuilt
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.plan import ModelPlan, Plan, plan
 from jaxrag.runs.run import Run
@@ -93,8 +94,15 @@ def join(distributed: str, *, patience: int = 300) -> None:
 
 
 def print_plan(job: Job, workdir: str) -> None:
-    """Prints the plan of a run or of a table's run; of other jobs, the settings."""
-    if isinstance(job, Run):
+    """Prints the plan of a run or of a table's run; of other jobs, the settings.
+
+    Where the data of a run are not built, it prints the commands that build them instead.
+    """
+    run = job.run if isinstance(job, TableJob) else job
+    if isinstance(run, Run) and (missing := unbuilt(run.data, Path(run.cache))):
+        lines = [("method", run.name), ("data", "not built yet, so there is no more of a plan")]
+        lines += [(one.name, f"{one.size}; build it: {one.command}") for one in missing]
+    elif isinstance(job, Run):
         lines = _plan_lines(plan(job, workdir or None), workdir)
     elif isinstance(job, TableJob):
         place = str(Path(workdir) / RUN) if workdir else ""

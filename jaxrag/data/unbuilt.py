@@ -1,0 +1,59 @@
+"""What of the data of some settings is not built yet, with commands and sizes, for plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxrag.data.benchmark import Benchmark, named_set, set_directory
+from jaxrag.data.corpora import CORPORA, corpus_directory
+from jaxrag.data.dataset import DataSettings
+from jaxrag.data.draw import Draw
+from jaxrag.data.set_row import OWN
+from jaxrag.retrieval.corpus.rows import is_complete
+
+_VECTOR = 768 * 2  # bytes of a passage's vector, float16, in an index of the usual encoders
+
+
+class Unbuilt(NamedTuple):
+    """A set or corpus that is missing: its name, what it takes, and the command that builds it."""
+
+    name: str
+    size: str
+    command: str
+
+
+def unbuilt(settings: DataSettings, cache: Path) -> list[Unbuilt]:
+    """Published sets and corpora of some settings that are not built under ``cache``."""
+    if isinstance(settings, Draw):
+        sources = (settings.source, settings.test_source)
+        found = [one for source in sources if source is not None for one in unbuilt(source, cache)]
+        return list(dict.fromkeys(found))
+    if not isinstance(settings, Benchmark):
+        return []
+    published, found = named_set(settings.name), []
+    if not is_complete(set_directory(settings.name, cache)):
+        sizes = ", ".join(f"{split} {count:,}" for split, count in published.SPLITS.items())
+        found.append(
+            Unbuilt(f"set {settings.name}", f"questions: {sizes}", _command(settings.name, cache))
+        )
+    corpus = settings.corpus or published.CORPUS
+    own = corpus in (OWN, published.contexts_name())  # built with the set
+    if not own and "/" not in corpus and not is_complete(corpus_directory(corpus, cache)):
+        found.append(Unbuilt(f"corpus {corpus}", _size(corpus), _command(corpus, cache)))
+    return found
+
+
+def _command(name: str, cache: Path) -> str:
+    return f"python -m experiments.data {name} --workdir={cache}"
+
+
+def _size(name: str) -> str:
+    if name not in CORPORA:
+        return "of unknown size"
+    corpus = CORPORA[name]
+    vectors = corpus.passages * _VECTOR / 1e9
+    return (
+        f"{corpus.passages:,} passages, about {corpus.gigabytes:g} GB on disk; vectors of 768 "
+        f"components, float16, take {vectors:.1f} GB on disk and, searched exactly, in memory"
+    )
