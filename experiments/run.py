@@ -32,7 +32,7 @@ from rich.console import Console
 
 from experiments.configuration import parse, script, settings
 from jaxrag.core.progress import size_text
-from jaxrag.data.unbuilt import unbuilt
+from jaxrag.data.origins import unbuilt
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.plan import ModelPlan, Plan, plan
 from jaxrag.runs.run import Run

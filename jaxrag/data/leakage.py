@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
@@ -62,7 +62,10 @@ def evaluated_sets(
         that papers evaluate counts as well.
       cache: where published sets are built.
     """
-    found = [question_set(one.name, (q.text for q in one.questions)) for one in evaluated]
+    found = [
+        question_set(f"the evaluated data {one.name}", (q.text for q in one.questions))
+        for one in evaluated
+    ]
     for settings in training:
         if isinstance(settings, Benchmark) and cache is not None:
             found += _published(settings, cache)
@@ -133,7 +136,7 @@ def _message(
 
 def check_evaluation(
     questions: Sequence[Question],
-    checkpoints: Mapping[str, str],
+    checkpoints: Sequence[tuple[str, str]],
     *,
     name: str,
     leakage: Leakage,
@@ -143,8 +146,8 @@ def check_evaluation(
 
     Args:
       questions: those to evaluate.
-      checkpoints: directories by the setting that names them; those without a record of what they
-        were trained on are not checked.
+      checkpoints: pairs of a setting and the directory that it names; directories without a record
+        of what they were trained on are not checked.
       name: of the evaluated data.
       leakage: "keep" evaluates all the same, "drop" is refused, too: evaluated data stay whole.
       field: the setting with that name, for the error.
@@ -152,7 +155,7 @@ def check_evaluation(
     Raises:
       InputError: a checkpoint was trained on some of them.
     """
-    for setting, directory in checkpoints.items():
+    for setting, directory in checkpoints:
         file = Path(directory).expanduser() / TRAINED_ON
         if not directory or not file.is_file():
             continue

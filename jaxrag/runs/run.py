@@ -23,6 +23,7 @@ from jaxrag.core.progress import progress, run_log
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, check_evaluation
+from jaxrag.data.origins import origins
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.inspection import InspectableModel
 from jaxrag.engines.prompts import encoder_of
@@ -182,20 +183,20 @@ def load_questions(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]
     return dataset, questions
 
 
-def _checkpoints(run: Run) -> dict[str, str]:
-    """Checkpoints of the retriever, and of the helpers that are language models, by setting."""
-    needs, found = run.method.needs, {}
+def _checkpoints(run: Run) -> list[tuple[str, str]]:
+    """Checkpoints of the retriever, and of the helpers that are language models, with settings."""
+    needs, found = run.method.needs, []
     if needs.search and run.index is not None:
-        found |= {f"config.index ({spec})": spec for spec in run.index.checkpoints}
+        found += [("config.index", spec) for spec in run.index.checkpoints]
     for field, helper in needs.helpers.items():
         if isinstance(helper, ModelHelper):
-            found[f"config.method.{field}.checkpoint"] = helper.model.checkpoint
+            found.append((f"config.method.{field}.checkpoint", helper.model.checkpoint))
     return found
 
 
 def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -> dict[str, Any]:
     """Contents of config.json as far as they are known without models and index."""
-    needs = run.method.needs
+    needs, published = run.method.needs, origins(run.data)
     return {
         "method": {**_described_method(run.method), "name": run.name},
         "dataset": {
@@ -204,6 +205,7 @@ def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -
             "questions": len(questions),
             "passages": len(dataset.passages),
             **describe(run.data),
+            **({"published": published} if published else {}),
         },
         "language_model": {"name": run.model.name},
         "retriever": {"name": run.index.name} if needs.search and run.index else None,

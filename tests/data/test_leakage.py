@@ -100,7 +100,7 @@ def test_checkpoints_remember_what_they_were_trained_on(
     questions = [Question("q", "who is it", ()), Question("r", "is it", ())]
 
     def check(directory: Path | str, how: leakage.Leakage = "refuse") -> None:
-        named = {"config.index": str(directory)}
+        named = [("config.index", str(directory))]
         leakage.check_evaluation(questions, named, name="nq", leakage=how)
 
     for how in ("refuse", "drop"):

@@ -176,7 +176,7 @@ def _without_leaks(dataset: Dataset, evaluated: list[QuestionSet], leakage: Leak
 
 def _check_start(start: Sidr, evaluation_data: Dataset, leakage: Leakage) -> None:
     """Refuses an initial checkpoint that was trained on evaluated questions."""
-    checkpoints = {"config.start.checkpoint": start.checkpoint}
+    checkpoints = [("config.start.checkpoint", start.checkpoint)]
     questions, name = evaluation_data.questions, evaluation_data.name
     check_evaluation(questions, checkpoints, name=name, leakage=leakage)
 

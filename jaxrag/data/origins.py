@@ -1,4 +1,4 @@
-"""What of the data of some settings is not built yet, with commands and sizes, for plans."""
+"""Published sets and corpora of some settings: for records, and what is not built, for plans."""
 
 from __future__ import annotations
 
@@ -23,20 +23,49 @@ class Unbuilt(NamedTuple):
     command: str
 
 
-def unbuilt(settings: DataSettings, cache: Path) -> list[Unbuilt]:
-    """Published sets and corpora of some settings that are not built under ``cache``."""
+def origins(settings: DataSettings) -> list[dict[str, str | int]]:
+    """What the published sets among the settings are: for a run's record, so that tables match.
+
+    Each has the set's name, its split, how many questions that has, the corpus that is searched,
+    licence and address of the set.
+    """
+    found = []
+    for one in _benchmarks(settings):
+        published = named_set(one.name)
+        split = one.split or published.EVALUATED
+        found.append(
+            {
+                "set": one.name,
+                "split": split,
+                "split_questions": published.SPLITS[split],
+                "corpus": one.corpus or published.CORPUS,
+                "licence": published.LICENCE,
+                "source": published.SOURCE,
+            }
+        )
+    return found
+
+
+def _benchmarks(settings: DataSettings) -> list[Benchmark]:
+    """The published sets among the settings, each once."""
     if isinstance(settings, Draw):
         sources = (settings.source, settings.test_source)
-        found = [one for source in sources if source is not None for one in unbuilt(source, cache)]
+        found = [one for source in sources if source is not None for one in _benchmarks(source)]
         return list(dict.fromkeys(found))
-    if not isinstance(settings, Benchmark):
-        return []
+    return [settings] if isinstance(settings, Benchmark) else []
+
+
+def unbuilt(settings: DataSettings, cache: Path) -> list[Unbuilt]:
+    """Published sets and corpora of some settings that are not built under ``cache``."""
+    return list(dict.fromkeys(m for one in _benchmarks(settings) for m in _unbuilt(one, cache)))
+
+
+def _unbuilt(settings: Benchmark, cache: Path) -> list[Unbuilt]:
     published, found = named_set(settings.name), []
     if not is_complete(set_directory(settings.name, cache)):
         sizes = ", ".join(f"{split} {count:,}" for split, count in published.SPLITS.items())
-        found.append(
-            Unbuilt(f"set {settings.name}", f"questions: {sizes}", _command(settings.name, cache))
-        )
+        command = _command(settings.name, cache)
+        found.append(Unbuilt(f"set {settings.name}", f"questions: {sizes}", command))
     corpus = settings.corpus or published.CORPUS
     own = corpus in (OWN, published.contexts_name())  # built with the set
     if not own and "/" not in corpus and not is_complete(corpus_directory(corpus, cache)):

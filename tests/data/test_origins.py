@@ -1,15 +1,20 @@
-"""What is not built yet, as a dry run tells it."""
+"""What published data settings name, and what of it is not built yet, as a dry run tells it."""
 
 from pathlib import Path
 from typing import Any
 
 from experiments import run as script
 from jaxrag.data.benchmark import Benchmark, set_directory
+from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import LabelledQuestion, write_questions
 from jaxrag.data.draw import Draw
 from jaxrag.data.folder import Folder
-from jaxrag.data.unbuilt import unbuilt
-from jaxrag.types import Question
+from jaxrag.data.origins import origins, unbuilt
+from jaxrag.engines.local.engine import Local
+from jaxrag.methods.baselines import few_shot
+from jaxrag.retrieval.corpus.passages import write_passages
+from jaxrag.runs.run import Run, load_questions, settings_record
+from jaxrag.types import Passage, Question
 
 
 def test_sets_and_corpora_with_their_commands(tmp_path: Path) -> None:
@@ -43,3 +48,26 @@ def test_a_dry_run_tells_it(tmp_path: Path, capsys: Any, monkeypatch: Any) -> No
         said = capsys.readouterr().out
         assert "not built yet" in said and "about 11 GB on disk" in said
         assert f"python -m experiments.data psgs_w100 --workdir={tmp_path}" in said
+
+
+def test_a_record_names_sets_splits_sizes_and_corpora() -> None:
+    (found,) = origins(Benchmark("nq"))
+    licence = found.pop("licence")
+    assert isinstance(licence, str) and licence.startswith("CC BY-SA 3.0")
+    assert str(found.pop("source")).startswith("https://")
+    assert found == {"set": "nq", "split": "test", "split_questions": 3610, "corpus": "psgs_w100"}
+    drawn = origins(Draw(Benchmark("boolq", "train"), Benchmark("boolq")))
+    assert [one["split"] for one in drawn] == ["train", "dev"]
+    assert origins(Folder("x")) == []
+
+
+def test_the_record_of_a_run_has_them(tmp_path: Path) -> None:
+    passages = write_passages(corpus_directory("psgs_w100", tmp_path), [Passage("1", "", "text")])
+    rows = [LabelledQuestion(Question("q", "who is it", ("a",)))]
+    write_questions(set_directory("nq", tmp_path), {"test": rows})
+    run = Run(few_shot.Config(), Benchmark("nq"), Local(), cache=str(tmp_path))
+    dataset, questions = load_questions(run, tmp_path)
+    assert dataset.passages.identity == passages.identity
+    record = settings_record(run, dataset, questions)["dataset"]
+    assert record["published"][0]["split"] == "test" and record["name"] == "nq"
+    assert record["questions"] == record["passages"] == 1
