@@ -44,7 +44,7 @@ from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError
 
 _VECTOR = 768 * 2  # bytes of a passage's vector, float16, in an index of the usual encoders
-_BUILD = 20  # bytes of memory for each passage while its ids are sorted
+_BUILD = 24  # bytes of memory for each passage while its ids are sorted
 _WIDTH = 110
 
 
