@@ -84,8 +84,8 @@ class LockedError(InputError):
     """Another process works in the directory."""
 
 
-LOCKS = ".lock*"
-"""Pattern of the lock files in a directory."""
+LOCKS, PART_LOCKS = ".lock*", ".lock-*"
+"""Patterns of the lock files in a directory, and of those of `shared_directory`."""
 
 
 @contextlib.contextmanager
@@ -111,7 +111,7 @@ def shared_directory(directory: Path, number: int, count: int) -> Iterator[None]
       InputError: the path is a file.
     """
     _make_directory(directory)
-    others = set(directory.glob(".lock-*")) - set(directory.glob(f".lock-*-of-{count}"))
+    others = set(directory.glob(PART_LOCKS)) - set(directory.glob(f".lock-*-of-{count}"))
     with (
         _lock(directory / ".lock", directory, fcntl.LOCK_SH),
         _lock(directory / f".lock-{number}-of-{count}", directory, fcntl.LOCK_EX),

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import fnmatch
 import io
-import logging
 import os
 import shutil
 import time
@@ -24,6 +23,7 @@ import numpy as np
 from jaxrag.core.background import in_background
 from jaxrag.core.durable_files import (
     LOCKS,
+    PART_LOCKS,
     LockedError,
     exclusive_directory,
     explain_full_disk,
@@ -32,7 +32,7 @@ from jaxrag.core.durable_files import (
     sync,
 )
 from jaxrag.core.hashing import digest_bytes
-from jaxrag.core.progress import progress
+from jaxrag.core.progress import progress, tell
 from jaxrag.retrieval.corpus.manifest import (
     NAME,
     File,
@@ -56,7 +56,6 @@ Advance = Callable[[int], None]
 Stream = Callable[[Sequence[range]], Iterator[np.ndarray]]
 """Computes the given rows, in their order, as blocks of any number of rows [n width]."""
 
-_log = logging.getLogger("jaxrag")
 _SECONDS = 5.0  # rows reach the disk as often, and chunks double while one takes less
 _READ = 1024  # passages read at a time
 _QUEUED = 2  # blocks that are computed ahead
@@ -378,11 +377,10 @@ class _Files:
                     _copy(source / file.name, self.directory / file.name)
                     self.record(file)
         if sources and (missing := self.missing()):
-            names = ", ".join(_name(self.stem, shard) for shard in missing[:8])
             raise InputError(
                 f"{self.directory} has {self.count - len(missing)} of {self.count} files after the "
-                f"merge; missing: {names}{', ...' * (len(missing) > 8)}. Merge the directory that "
-                "has them, or build them with the same command without --merge."
+                f"merge; missing: {self._listed(missing)}. Merge the directory that has them, or "
+                "build them with the same command without --merge."
             )
 
     def build(self, shards: Sequence[int], write: _WriteAll, seconds: float) -> None:
@@ -393,7 +391,9 @@ class _Files:
         missing = sum(len(rows) for _, rows in files)
         done = sum(len(self.rows(_number(file.name))) for file in self.manifest.files)
         _check_space(self.directory, missing * self.row_bytes)
-        _log.info("building %d of %d files in %s", len(shards), self.count, self.directory)
+        if known := len(self.manifest.files) + len(self.others):
+            listed = self._listed(shards)
+            tell(f"{self.directory}: {known} of {self.count} files are there; building {listed}")
         with (
             explain_full_disk(self.directory),
             progress(done + missing, self.label, done=done) as advance,
@@ -401,6 +401,10 @@ class _Files:
         ):
             for file in written:
                 self.record(file)
+
+    def _listed(self, shards: Sequence[int]) -> str:
+        names = ", ".join(_name(self.stem, shard) for shard in shards[:8])
+        return f"{names}, ... ({len(shards)})" if len(shards) > 8 else names
 
     def record(self, file: File) -> None:
         """Records a finished file in the manifest, after which its journal is not needed."""
@@ -437,6 +441,8 @@ class _Files:
     def _remove_parts(self) -> None:
         for name in part_manifests(self.directory, self.kind):
             (self.directory / name).unlink()
+        for lock in self.directory.glob(PART_LOCKS):  # nobody holds one beside the whole's
+            lock.unlink()
 
 
 def _is_aside(name: str) -> bool:
