@@ -101,9 +101,10 @@ def write_rows(
     """
     directory = Path(directory).absolute()
     refuse_occupied(directory)
-    with explain_full_disk(directory), _unfinished(directory) as partial:
+    with explain_full_disk(directory), _unfinished(directory) as (partial, lock):
         workers = default_workers() if workers is None else workers
-        files, identity = _write_splits(partial, splits, kind=kind, fields=fields, workers=workers)
+        with ShardWriter(partial, workers, lock) as writer:
+            files, identity = _write_splits(writer, splits, kind=kind, fields=fields)
         _write_info(partial, files, kind=kind, fields=fields)
         if finish is not None:
             finish(partial)
@@ -232,29 +233,26 @@ class _Chunk(NamedTuple):
 
 
 def _write_splits(
-    directory: Path,
+    writer: ShardWriter,
     splits: Mapping[str, Iterable[Row]],
     *,
     kind: str,
     fields: Mapping[str, type],
-    workers: int,
 ) -> tuple[dict[str, list[ShardFile]], str]:
     """Writes the files of all splits; returns them by split, and the content hash."""
     content, names = hashlib.sha256(), {}
-    with ShardWriter(directory, workers) as writer:
-        for split, rows in splits.items():
-            content.update(f"{json.dumps(split)}\n".encode())
-            names[split] = []
-            chunks = _chunks(rows, sorted(fields.items()), kind)
-            for number, of_file in itertools.groupby(chunks, key=lambda chunk: chunk.file):
-                names[split].append(_file_name(kind, split, number))
-                _add_file(writer, names[split][-1], of_file, content)
-            if not names[split]:
-                raise InputError(f"no {kind} to write: {split!r} is empty")
-        written = {file.name: file for file in writer.finish()}
-    return {
-        split: [written[name] for name in names[split]] for split in splits
-    }, content.hexdigest()
+    for split, rows in splits.items():
+        content.update(f"{json.dumps(split)}\n".encode())
+        names[split] = []
+        chunks = _chunks(rows, sorted(fields.items()), kind)
+        for number, of_file in itertools.groupby(chunks, key=lambda chunk: chunk.file):
+            names[split].append(_file_name(kind, split, number))
+            _add_file(writer, names[split][-1], of_file, content)
+        if not names[split]:
+            raise InputError(f"no {kind} to write: {split!r} is empty")
+    written = {file.name: file for file in writer.finish()}
+    files = {split: [written[name] for name in names[split]] for split in splits}
+    return files, content.hexdigest()
 
 
 def _add_file(writer: ShardWriter, name: str, chunks: Iterable[_Chunk], content: Any) -> None:
@@ -390,16 +388,17 @@ def _file_sizes(directory: Path) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _unfinished(directory: Path) -> Iterator[Path]:
-    """The locked directory beside the final one; removed afterwards if no full file is in it.
+def _unfinished(directory: Path) -> Iterator[tuple[Path, int]]:
+    """The directory beside the final one, and a handle that locks it.
 
-    It may have files of a build that was killed.
+    It may have files of a build that was killed. It is removed afterwards unless it was renamed or
+    has a full file.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished_directory(directory)
     lock = _lock(partial)
     try:
-        yield partial
+        yield partial, lock
     finally:
         if partial.exists() and os.path.samestat(partial.stat(), os.fstat(lock)):
             files = read_record(partial)

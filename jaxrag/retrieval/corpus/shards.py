@@ -68,10 +68,12 @@ class ShardWriter:
       directory: where to write.
       workers: files written at once, each held in memory until it is written; 0 writes in this
         process. A build of a single file also stays in this process.
+      lock: the handle that locks the directory. Writing processes keep it open: should this process
+        be killed, the directory stays locked until they have ended, too.
     """
 
-    def __init__(self, directory: Path, workers: int) -> None:
-        self._directory, self._workers = directory, workers
+    def __init__(self, directory: Path, workers: int, lock: int) -> None:
+        self._directory, self._workers, self._lock = directory, workers, lock
         self._earlier = {file.name: file for file in read_record(directory)}
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._pending: list[concurrent.futures.Future[ShardFile]] = []
@@ -149,11 +151,10 @@ class ShardWriter:
         ):
             return earlier
         new = path.with_name(f"{name}{_NEW}")
-        new.unlink(missing_ok=True)  # a process of a killed build may still write to it
         if here:
             size = _write(new, (line for chunk in lines for line in chunk.splitlines()), rows)
         else:
-            size = _write_elsewhere(new, lines, rows)
+            size = _write_elsewhere(new, lines, rows, self._lock)
         sync(new)
         new.replace(path)
         return ShardFile(name, rows, size, path.stat().st_size, digest_file(path), content)
@@ -186,8 +187,8 @@ def _write(path: Path, lines: Iterable[bytes], rows: int) -> int:
     return size
 
 
-def _write_elsewhere(path: Path, lines: Sequence[bytes], rows: int) -> int:
-    """As `_write`, in another process."""
+def _write_elsewhere(path: Path, lines: Sequence[bytes], rows: int, lock: int) -> int:
+    """As `_write`, in another process, which keeps ``lock`` open."""
     paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -195,6 +196,7 @@ def _write_elsewhere(path: Path, lines: Sequence[bytes], rows: int) -> int:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
+            pass_fds=(lock,),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
         with process:

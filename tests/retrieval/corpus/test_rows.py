@@ -273,6 +273,31 @@ def test_killed_many_times_the_bytes_are_the_same_and_no_file_is_written_twice(t
     assert all((tmp_path / "d" / name).stat().st_ino == inodes[name] for name in inodes)
 
 
+@pytest.mark.usefixtures("small_files")
+def test_the_next_build_waits_for_writers_that_a_killed_one_left(
+    tmp_path, in_writers, monkeypatch, caplog
+):
+    build(tmp_path / "whole", 25)
+    started = tmp_path / "started"
+    in_writers(
+        "import pathlib, sys, time\n"
+        "if 'jaxrag.retrieval.corpus.shards' in sys.orig_argv:\n"
+        f"    pathlib.Path({str(started)!r}).touch()\n"
+        "    time.sleep(1.5)\n"
+    )
+    builder = multiprocessing.get_context("spawn").Process(
+        target=_build_slowly, args=(tmp_path / "d", 83, 0.01)
+    )
+    builder.start()
+    wait_until(started.exists)
+    builder.kill()
+    builder.join()
+    monkeypatch.delenv("PYTHONPATH")
+    build(tmp_path / "d", 25)
+    assert "waiting for it" in caplog.text
+    assert content(tmp_path / "d") == content(tmp_path / "whole")
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not holds():
