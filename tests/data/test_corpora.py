@@ -209,6 +209,7 @@ def test_parts_that_make_no_sense_are_refused(wrong):
 CORPUS = [Passage(f"p{i}", "", "t") for i in range(40)]
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(
     small=st.integers(1, 30), more=st.integers(0, 10), seed=st.integers(0, 5), order=st.randoms()
 )

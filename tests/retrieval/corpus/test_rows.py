@@ -58,6 +58,7 @@ def small_files(monkeypatch):
     monkeypatch.setattr(row_files, "_ROWS_PER_CHUNK", 4)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(TEXT, TEXT, st.lists(TEXT, max_size=3))
 def test_lines_are_canonical_json(name, title, aliases):
     one = {"title": title, "id": name, "aliases": aliases}
