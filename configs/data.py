@@ -74,7 +74,7 @@ class Source(NamedTuple):
     """Questions of a data set; None for a number or draw: the small configs do not use the set so.
 
     Attributes:
-      test: questions to evaluate; None where there is only the published set.
+      test: `DataSettings` of questions to evaluate; None where there is only the published set.
       train: the split of questions to train on, if there is one.
       first: PAIRS, DTR and R3 evaluate this many questions, the first ones; 0 is all.
       errr: the draw of ERRR and of methods that retrieve in turns.
@@ -82,7 +82,7 @@ class Source(NamedTuple):
       paper: the published set.
     """
 
-    test: DataSettings | None = None
+    test: Any = None
     train: Any = None
     first: int | None = None
     errr: Drawn | None = None
@@ -179,8 +179,7 @@ class Questions(NamedTuple):
 
 
 def _draw(source: Source, drawn: Drawn) -> Questions:
-    assert source.test is not None
-    sizes = {"train": drawn.train, "test": drawn.test, "only_gold": drawn.only_gold}
+    sizes: Any = {"train": drawn.train, "test": drawn.test, "only_gold": drawn.only_gold}
     if source.train is None or not drawn.split:
         return Questions(Draw(source.test, part="test", **sizes))
     return Questions(Draw(source.train, source.test, part="test", **sizes))
@@ -223,7 +222,7 @@ def _errr_paper(published: Published, drawn: Drawn) -> Questions:
     first = 0 if drawn.test == size else drawn.test
     test = Benchmark(published.name, corpus=ERRR_CORPUS, first=first)
     train = Benchmark(published.name, published.train, corpus=ERRR_CORPUS)
-    sizes = {"train": drawn.train, "test": drawn.test}
+    sizes: Any = {"train": drawn.train, "test": drawn.test}
     return Questions(Draw(train, test, part="test", leakage="drop", **sizes))
 
 

@@ -67,12 +67,13 @@ def class_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
         if option.get("gold") is not None and (names := _class_names(trace)):
             for name in names:
                 right.setdefault(name, [])
-            right[names[option["gold"]]].append(float(option["said"] == option["gold"]))
+            gold: str = names[option["gold"]]
+            right[gold].append(float(option["said"] == option["gold"]))
     return {name: interval(np.array(values)) for name, values in right.items() if values}
 
 
 def _class_names(trace: Mapping[str, Any]) -> Sequence[str]:
-    own = {"fact_checking": VERDICTS, "yes_no": YES_NO}
+    own: dict[str, Sequence[str]] = {"fact_checking": VERDICTS, "yes_no": YES_NO}
     return trace["option"].get("labels") or own.get(trace.get("task", ""), ())
 
 

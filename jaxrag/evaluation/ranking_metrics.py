@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence, Set
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def reciprocal_rank(ranked: Sequence[Hashable], relevant: Set[Hashable], *, k: i
 
 
 def ndcg(
-    ranked: Sequence[Hashable], grades: Mapping[Hashable, int], *, k: int, gain: Gain = "linear"
+    ranked: Sequence[Hashable], grades: Mapping[Any, int], *, k: int, gain: Gain = "linear"
 ) -> float:
     """Normalised discounted cumulative gain of the first ``k`` (Järvelin and Kekäläinen 2002).
 
