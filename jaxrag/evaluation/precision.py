@@ -67,8 +67,7 @@ def class_accuracy(records: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
         if option.get("gold") is not None and (names := _class_names(trace)):
             for name in names:
                 right.setdefault(name, [])
-            gold: str = names[option["gold"]]
-            right[gold].append(float(option["said"] == option["gold"]))
+            right[names[int(option["gold"])]].append(float(option["said"] == option["gold"]))
     return {name: interval(np.array(values)) for name, values in right.items() if values}
 
 

@@ -21,6 +21,7 @@ from tests.experiments.small_run import write_small_run
 from tests.scripted import ScriptedModel, settings_of
 from tests.words import WORDS_AND_BREAKS, WordTokenizer
 
+FEW_SHOT: Any = baselines.get_config("few_shot@tiny")
 TOKENIZER = WordTokenizer(WORDS_AND_BREAKS, chat_template="")
 LABELS = ("yes", "no", "not known")
 CONFIGS: dict[str, Any] = {
@@ -50,7 +51,7 @@ def number_of(shown: str) -> int:
     return int(re.findall(r"is \w+ \w+ (\d+)", shown)[-1])
 
 
-def knows(shown: str, settings: Any) -> str:
+def knows(shown: str, settings: Any) -> Any:
     """Right but for question 2, which it answers with no; writes rewrites of a question."""
     if "Rewrites:" in shown:
         return " it\n2. that\n3. this\n4. those\n5. these\n"
@@ -100,7 +101,7 @@ def test_labels_run_end_to_end(name: str, by: str, small: Run, tmp_path: Path) -
 
 
 def test_a_real_model_chooses_among_the_labels(small: Run, tmp_path: Path) -> None:
-    method = dataclasses.replace(baselines.get_config("few_shot@tiny").method, by="calibrated")
+    method = dataclasses.replace(FEW_SHOT.method, by="calibrated")
     run = dataclasses.replace(small, method=method, index=None)
     execute(run, tmp_path / "run")
     for record in read_run(tmp_path / "run").records:
@@ -110,7 +111,7 @@ def test_a_real_model_chooses_among_the_labels(small: Run, tmp_path: Path) -> No
 def test_settings_of_labels_reach_the_record(small: Run, tmp_path: Path) -> None:
     run = dataclasses.replace(
         small,
-        method=baselines.get_config("few_shot@tiny").method,
+        method=FEW_SHOT.method,
         model=settings_of(lambda: ScriptedModel(knows, prefers)),
     )
     execute(run, tmp_path / "run")

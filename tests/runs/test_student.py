@@ -258,3 +258,14 @@ def test_invalid_settings() -> None:
     ):
         with pytest.raises(InputError, match=told):
             job.TrainQueryOptimizer(**more)  # type: ignore[arg-type]
+
+
+def test_training_inputs_that_are_held_out_are_refused(tmp_path: Path) -> None:
+    some = lines()
+    some[5]["input"] = f"Find {some[0]['input'].removeprefix('find ')}?"
+    settings = made(tmp_path, lines=some)
+    with pytest.raises(InputError, match=r"(?s)1 of 8 training questions of .*its held-out pairs"):
+        settings.execute(tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    with pytest.raises(InputError, match="leakage is 'no'"):
+        made(tmp_path, leakage="no")

@@ -18,7 +18,7 @@ from jaxrag.methods.r3.settings import SidrTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.loading import load_data
-from jaxrag.runs.run import Run, execute
+from jaxrag.runs.run import execute
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
@@ -29,7 +29,7 @@ from tests.retrieval.sidr import small_sidr
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """40 questions, each with a gold passage; the last 8 training questions are others' texts."""
     here = tmp_path_factory.mktemp("leakage")
     run = load(str(write_small_run(here, questions=40)))
@@ -56,7 +56,7 @@ def on_one_device(monkeypatch: Any) -> None:
     monkeypatch.setattr(TrainSidr, "_evaluation", lambda self: None)
 
 
-def job_of(small: Run, **changes: Any) -> TrainSidr:
+def job_of(small: Any, **changes: Any) -> TrainSidr:
     training = SidrTraining(
         steps=1, batch=8, microbatch=4, update=Update(learning_rate=1e-3), save_every=1
     )
@@ -68,7 +68,7 @@ def job_of(small: Run, **changes: Any) -> TrainSidr:
 
 
 def test_evaluated_questions_are_not_trained_on(
-    small: Run, tmp_path: Path, monkeypatch: Any
+    small: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     job = job_of(small)
     with pytest.raises(InputError, match=r"1 of 40 training questions of data are questions of"):
@@ -84,7 +84,7 @@ def test_evaluated_questions_are_not_trained_on(
 
 
 def test_what_a_checkpoint_has_seen_is_not_evaluated_with_it(
-    small: Run, tmp_path: Path, monkeypatch: Any
+    small: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     on_one_device(monkeypatch)
     first = job_of(small, leakage="keep").execute(tmp_path / "first").path
@@ -113,7 +113,7 @@ def test_what_a_checkpoint_has_seen_is_not_evaluated_with_it(
         )
 
 
-def test_settings_are_checked(small: Run) -> None:
+def test_settings_are_checked(small: Any) -> None:
     wrong: Any = "no"
     for make in (job_of, dataclasses.replace):
         with pytest.raises(InputError, match=r"leakage is 'no'; allowed: refuse, drop, keep"):

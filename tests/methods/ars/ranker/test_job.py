@@ -234,3 +234,17 @@ def test_invalid_jobs_are_refused(tmp_path: Path) -> None:
     for change in wrong:
         with pytest.raises(InputError, match=next(iter(change))):
             dataclasses.replace(settings, **change)
+
+
+def test_training_questions_that_are_held_out_are_refused_or_dropped(tmp_path: Path) -> None:
+    settings = made(tmp_path)
+    write(tmp_path / "labels", [line | {"question": "the same"} for line in lines()])
+    with pytest.raises(InputError, match=r"(?s)9 of 9 training questions of .*its held-out part"):
+        settings.execute(tmp_path / "work")
+    file = write(tmp_path / "labels", [*lines(), lines()[3] | {"question_id": "again"}])
+    train, held = job._split(dataclasses.replace(settings, leakage="drop"), file)
+    texts = {one.question for one in train}
+    assert not texts & {one["model"].question for one in held} and len(train) in (9, 10)
+    kept, _ = job._split(dataclasses.replace(settings, leakage="keep"), file)
+    assert len(kept) >= len(train)
+    assert not (tmp_path / "work").exists()
