@@ -30,7 +30,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Float, Int
 
-from jaxrag.core.background import in_background
+from jaxrag.core.background import check_stopped, in_background
 from jaxrag.models.device_memory import is_out_of_memory
 from jaxrag.models.sharding import automatic_mesh, local_mesh
 from jaxrag.types import InputError
@@ -354,6 +354,7 @@ def _results(
     waiting, running = collections.deque[TokenBatch](), collections.deque[tuple[Any, Any]]()
     source, more = iter(made), True
     while more or waiting or running:
+        check_stopped()
         if more and not waiting:
             if (batch := next(source, None)) is None:
                 more = False

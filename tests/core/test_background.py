@@ -5,7 +5,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from jaxrag.core.background import in_background
+from jaxrag.core.background import check_stopped, in_background
 
 
 @hypothesis.settings(deadline=None, max_examples=30)
@@ -60,3 +60,22 @@ def test_closing_it_ends_the_thread_and_closes_the_source():
     assert threading.active_count() == before + 1
     source.close()
     assert threading.active_count() == before and closed == [True]
+
+
+def test_a_long_item_is_given_up_where_it_looks():
+    ended = []
+
+    def items():
+        yield 0
+        try:
+            while True:
+                check_stopped()
+                time.sleep(0.001)
+        finally:
+            ended.append(True)
+
+    source = in_background(items(), ahead=2)
+    assert next(source) == 0
+    source.close()
+    assert ended == [True]
+    check_stopped()  # nothing to stop in this thread
