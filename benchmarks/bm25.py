@@ -96,8 +96,8 @@ def compare(index: Bm25Index, directory: Path) -> None:
         )
 
 
-def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+def run(count: int) -> None:
+    """Builds the index of ``count`` passages and compares searches."""
     passages = Drawn(count)
     before, start = peak(), time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
@@ -117,4 +117,4 @@ def postings(index: Bm25Index) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run(int(sys.argv[1]) if len(sys.argv) > 1 else 200_000)

@@ -1,4 +1,4 @@
-"""Search speed against faiss: exact against IndexFlatIP, ScaNN against IVF-PQ fast scan.
+"""Search speed: exact against faiss's IndexFlatIP, ScaNN against IVF-PQ, BM25 against bm25s.
 
     python -m benchmarks.search [rows]
 
@@ -213,6 +213,9 @@ def main() -> None:
         scann = ScannIndex.build(directory, encoder, corpus)  # pyright: ignore[reportArgumentType]
         print(f"ScaNN built in {time.perf_counter() - start:.1f} s", flush=True)
         compare_scann(faiss, scann, stored, queries, truth)
+    from benchmarks import bm25  # which imports this module
+
+    bm25.run(2 * rows)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class TopK(NamedTuple):
     rows: Int[Array, "*q k"]
 
 
-class Candidates(NamedTuple):
+class BoundedTopK(NamedTuple):
     """Rows that a search found, and what it may have missed.
 
     Attributes:
@@ -145,13 +145,13 @@ def candidates(
     chunk: int | None = None,
     block: int | None = None,
     first_pass: DTypeLike = jnp.float32,
-) -> Candidates:
+) -> BoundedTopK:
     """`search` in two passes, the first of which may be in a lower precision.
 
     The first pass scores all rows with one matrix product per chunk and keeps only the largest
     score of each block of rows. The second scores the rows of the ``k`` best blocks again in
     float32, and finds the ``k`` best rows among them. If both passes rounded alike these would be
-    the k best of all (see `topk`); `Candidates.bound` tells how far off they can be.
+    the k best of all (see `topk`); `BoundedTopK.bound` tells how far off they can be.
 
     Args:
       block: rows of a block; None: 16, or more where that is needed to keep the first pass's
@@ -161,7 +161,7 @@ def candidates(
     (n, d), q = matrix.shape, queries.shape[0]
     block = block or _block_size(n, q)
     if n < 2 * k * block:
-        return Candidates(_scored_at_once(matrix, queries, bias, offset, k, chunk), _unbounded(q))
+        return BoundedTopK(_scored_at_once(matrix, queries, bias, offset, k, chunk), _unbounded(q))
     chunk = chunk or _chunk_rows(n, d, q, converted=matrix.dtype != first_pass)
     maxima = _block_maxima(matrix, queries.astype(first_pass), bias, block, chunk)
     blocks = best_rows(maxima, k)
@@ -181,7 +181,7 @@ def candidates(
     at_once = max(1, _TILE // (k * block * d))
     opened = (queries.astype(jnp.float32), jnp.sort(blocks.rows, axis=1))
     best = lax.map(open_blocks, opened, batch_size=min(at_once, max(q, 1)))
-    return Candidates(best, blocks.scores[:, -1])
+    return BoundedTopK(best, blocks.scores[:, -1])
 
 
 def best_rows(scores: Float[Array, "n q"], k: int, *, block: int = 32) -> TopK:
@@ -216,7 +216,7 @@ def sharded_search(
     offset: int | Int[Array, ""] = 0,
     chunk: int | None = None,
     first_pass: DTypeLike = jnp.float32,
-) -> Candidates:
+) -> BoundedTopK:
     """`candidates` of a matrix whose rows are sharded over a mesh axis.
 
     Each device finds its ``k`` best; the k * devices results are merged on all devices. Results are
@@ -228,13 +228,13 @@ def sharded_search(
         queries: Float[Array, "q d"],
         bias: Float[Array, " m"] | None,
         offset: Int[Array, ""],
-    ) -> Candidates:
+    ) -> BoundedTopK:
         first = lax.axis_index(axis) * matrix.shape[0] + offset
         found = candidates(
             matrix, queries, k=k, bias=bias, offset=first, chunk=chunk, first_pass=first_pass
         )
         bound = lax.pmax(found.bound, axis)
-        return Candidates(merge_devices(found.best, axis, k=k), bound)
+        return BoundedTopK(merge_devices(found.best, axis, k=k), bound)
 
     # check_vma cannot infer that the merged result is replicated.
     specs = (P(axis), P(), P(axis), P())
@@ -243,10 +243,10 @@ def sharded_search(
 
 
 @partial(jax.jit, static_argnames="k")
-def merge_candidates(first: Candidates, second: Candidates, *, k: int) -> Candidates:
+def merge_candidates(first: BoundedTopK, second: BoundedTopK, *, k: int) -> BoundedTopK:
     """The ``k`` best of two searches of the same queries, ``first`` of lower rows."""
     best = jax.vmap(partial(merge_topk, k=k))(first.best, second.best)
-    return Candidates(best, jnp.maximum(first.bound, second.bound))
+    return BoundedTopK(best, jnp.maximum(first.bound, second.bound))
 
 
 def _chunk_rows(n: int, d: int, q: int, *, converted: bool) -> int:

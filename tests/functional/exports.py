@@ -40,7 +40,7 @@ def select_passages(score: ais.Score):
 
 
 def merge_candidates():
-    found = topk.Candidates(topk.TopK(f32(4, 10), jax.ShapeDtypeStruct((4, 10), np.int32)), f32(4))
+    found = topk.BoundedTopK(topk.TopK(f32(4, 10), jax.ShapeDtypeStruct((4, 10), np.int32)), f32(4))
     return topk.merge_candidates, (found, found), {"k": 10}
 
 

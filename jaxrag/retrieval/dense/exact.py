@@ -151,7 +151,7 @@ class ExactIndex:
         starts = range(0, len(queries), _BLOCKS[-1])
         blocks = [queries[start : start + _BLOCKS[-1]] for start in starts]
         padded = [jnp.asarray(_padded(block)) for block in blocks]
-        found: list[topk.Candidates] = []
+        found: list[topk.BoundedTopK] = []
         for slab in self.rows:
             new = [self._search_slab(slab, block, wanted) for block in padded]
             pairs = zip(found, new, strict=True)
@@ -163,7 +163,7 @@ class ExactIndex:
 
     def _search_slab(
         self, slab: Slab, queries: Float[Array, "q d"], wanted: int
-    ) -> topk.Candidates:
+    ) -> topk.BoundedTopK:
         chunk = None if self.first_pass == np.float32 else max(_CHUNK // len(queries), 1)
         return topk.sharded_search(
             slab.vectors,
