@@ -201,7 +201,24 @@ def best_rows(scores: Float[Array, "n q"], k: int, *, block: int = 32) -> TopK:
 @jax.jit
 def l2_bias(matrix: Float[Array, "n d"]) -> Float[Array, " n"]:
     """-|x|^2 / 2 of every row: as ``bias`` of `search` it orders rows by Euclidean distance."""
-    return -0.5 * jnp.sum(jnp.square(matrix.astype(jnp.float32)), axis=-1)
+    n, d = matrix.shape
+    chunk = min(max(1, 2 * _TILE // d), n)  # so that no whole copy in float32 is made
+
+    def square(step: Array, found: Float[Array, " n"]) -> Float[Array, " n"]:
+        start = jnp.minimum(step * chunk, n - chunk)  # the last chunk overlaps the one before
+        rows = lax.dynamic_slice_in_dim(matrix, start, chunk).astype(jnp.float32)
+        return lax.dynamic_update_slice_in_dim(found, -0.5 * jnp.square(rows).sum(-1), start, 0)
+
+    return lax.fori_loop(0, -(-n // max(chunk, 1)), square, jnp.zeros(n))
+
+
+@partial(jax.jit, static_argnames=("mesh", "axis"))
+def sharded_l2_bias(matrix: Float[Array, "n d"], *, mesh: Mesh, axis: str) -> Float[Array, " n"]:
+    """`l2_bias` of a matrix whose rows are sharded over a mesh axis; sharded alike."""
+    sharded = jax.shard_map(
+        l2_bias, mesh=mesh, in_specs=P(axis), out_specs=P(axis), check_vma=False
+    )
+    return sharded(matrix)
 
 
 @partial(jax.jit, static_argnames=("k", "mesh", "axis", "chunk", "first_pass"))

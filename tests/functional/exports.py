@@ -39,12 +39,19 @@ def select_passages(score: ais.Score):
     return ais.select_passages, arrays, {**masked, "score": score}
 
 
+def sharded_l2_bias():
+    mesh = AbstractMesh((8,), ("data",))
+    matrix = f32(800, 16, sharding=NamedSharding(mesh, P("data")))
+    return topk.sharded_l2_bias, (matrix,), {"mesh": mesh, "axis": "data"}
+
+
 def merge_candidates():
     found = topk.BoundedTopK(topk.TopK(f32(4, 10), jax.ShapeDtypeStruct((4, 10), np.int32)), f32(4))
     return topk.merge_candidates, (found, found), {"k": 10}
 
 
 CASES = {
+    "jaxrag.functional.topk.sharded_l2_bias": sharded_l2_bias,
     "jaxrag.functional.topk.merge_candidates": merge_candidates,
     "jaxrag.functional.topk.search": search_over_chunks,
     "jaxrag.functional.topk.l2_bias": lambda: (topk.l2_bias, (f32(1000, 16),), {}),

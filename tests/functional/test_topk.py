@@ -196,6 +196,20 @@ def test_blocks_lose_no_result_of_many_scores(k: int) -> None:
     same(jax.vmap(partial(topk.topk, k=k))(jnp.array(scores)), ranked(scores, k))
 
 
+@pytest.mark.parametrize("tile", [1, 24, 1 << 20])
+def test_l2_bias_in_chunks_and_over_devices(mesh: Mesh, monkeypatch, tile: int) -> None:
+    """Chunks of 1, 12 (the last overlaps) and all rows: -|x|^2 / 2, exact in whole numbers."""
+    matrix = np.random.default_rng(0).integers(-3, 4, (203, 4)).astype(np.float16)
+    monkeypatch.setattr(topk, "_TILE", tile)
+    jax.clear_caches()
+    expected = -0.5 * (matrix.astype(float) ** 2).sum(1)
+    np.testing.assert_array_equal(topk.l2_bias(jnp.array(matrix)), expected)
+    sharded, _ = over_devices(matrix, mesh)
+    found = topk.sharded_l2_bias(sharded, mesh=mesh, axis="data")
+    assert len(found.sharding.device_set) == 8
+    np.testing.assert_array_equal(np.asarray(found)[:203], expected)
+
+
 def test_empty_inputs() -> None:
     nothing = topk.search(jnp.zeros((0, D)), jnp.ones((2, D)), k=3)
     assert nothing.rows.tolist() == [[-1] * 3] * 2

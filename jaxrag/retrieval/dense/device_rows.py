@@ -8,6 +8,7 @@ as the slower of reading and scoring it.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from jaxrag.retrieval.dense.matrix import Matrix
 AXIS = "rows"
 _LARGEST_SLAB = 1 << 30
 _SLABS = 3  # in memory at once: searched, ready, and its copy on the host
+_PIECE = 1 << 16  # rows read at a time
 _GB = 10**9
 _HOST_SHARE, _FREE_SHARE = 0.5, 0.8
 
@@ -115,7 +117,7 @@ class DeviceRows:
         count = min(self.slab, len(self.matrix) - first)
         vectors = self._sharded(first, count)
         if first not in self._half_norms:
-            half_norms = np.asarray(topk.l2_bias(vectors))
+            half_norms = np.asarray(topk.sharded_l2_bias(vectors, mesh=self.mesh, axis=AXIS))
             self.longest = max(self.longest, float((-2 * half_norms.min()) ** 0.5))
             self._half_norms[first] = half_norms if self.distances else half_norms[:0]
         if count == self.slab and not self.distances:
@@ -128,13 +130,24 @@ class DeviceRows:
     def _sharded(self, first: int, count: int) -> Float[Array, "n d"]:
         def rows(index: Any) -> np.ndarray:
             start, stop, _ = index[0].indices(self.slab)
-            own = self.matrix[first + min(start, count) : first + min(stop, count)]
-            own = np.asarray(own, self.dtype)
-            missing = stop - start - len(own)
-            return np.pad(own, ((0, missing), (0, 0))) if missing else own
+            found = _aligned((stop - start, self.matrix.dimension), self.dtype)
+            real = max(min(stop, count) - start, 0)
+            for at in range(0, real, _PIECE):
+                part = slice(at, min(at + _PIECE, real))
+                found[part] = self.matrix[first + start + part.start : first + start + part.stop]
+            found[real:] = 0
+            return found
 
         shape = (self.slab, self.matrix.dimension)
         return jax.make_array_from_callback(shape, NamedSharding(self.mesh, P(AXIS)), rows)
+
+
+def _aligned(shape: tuple[int, int], dtype: str) -> np.ndarray:
+    """An array that a CPU device takes over without copying it: at a multiple of 64 bytes."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def device_budget(mesh: Mesh) -> int:
