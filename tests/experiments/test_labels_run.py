@@ -51,7 +51,7 @@ def number_of(shown: str) -> int:
     return int(re.findall(r"is \w+ \w+ (\d+)", shown)[-1])
 
 
-def knows(shown: str, settings: Any) -> Any:
+def knows(shown: Any, settings: Any) -> Any:
     """Right but for question 2, which it answers with no; writes rewrites of a question."""
     if "Rewrites:" in shown:
         return " it\n2. that\n3. this\n4. those\n5. these\n"
@@ -67,6 +67,9 @@ def prefers(shown: str, label: str) -> list[float]:
     return [-1.0, -0.1 if right else -5.0][-len(label.split()) :]
 
 
+REPLY: Any = knows
+
+
 @pytest.mark.parametrize("by", ["text", "calibrated"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_labels_run_end_to_end(name: str, by: str, small: Run, tmp_path: Path) -> None:
@@ -77,7 +80,7 @@ def test_labels_run_end_to_end(name: str, by: str, small: Run, tmp_path: Path) -
     run = dataclasses.replace(
         small,
         method=method,
-        model=settings_of(lambda: ScriptedModel(knows, prefers, tokenizer=TOKENIZER)),
+        model=settings_of(lambda: ScriptedModel(REPLY, prefers, tokenizer=TOKENIZER)),
         index=Bm25() if run.index else None,
         reranker=None,
         store="memory",
@@ -112,7 +115,7 @@ def test_settings_of_labels_reach_the_record(small: Run, tmp_path: Path) -> None
     run = dataclasses.replace(
         small,
         method=FEW_SHOT.method,
-        model=settings_of(lambda: ScriptedModel(knows, prefers)),
+        model=settings_of(lambda: ScriptedModel(REPLY, prefers)),
     )
     execute(run, tmp_path / "run")
     recorded = read_run(tmp_path / "run").config["dataset"]

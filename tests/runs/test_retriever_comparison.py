@@ -181,11 +181,12 @@ def test_questions_that_cannot_be_measured_are_refused(tmp_path: Path, monkeypat
     assert [q.id for q in comparison.judged_or_answered(dataset, answers=True)] == ["answered"]
     with pytest.raises(InputError, match=r"graded has known relevant passages, so retrievers"):
         comparison.judged_or_answered(dataset, answers=False)
-    for settings, said in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"cutoff": 0}, "cutoff is 0"),
         ({"gain": "log"}, "gain is 'log'; allowed: linear, exponential"),
         ({"relevant_from": 0}, "relevant_from 0"),
-    ):
+    )
+    for settings, said in wrong:
         with pytest.raises(InputError, match=said):
             RetrieverComparison((Bm25(),), (data,), **settings)
 
