@@ -86,9 +86,7 @@ class Tree:
     @classmethod
     def open(cls, directory: Path, settings: ScannSettings) -> Tree:
         """Reads the files of `write_tree`."""
-        from scann.partitioning import partitioner_pb2
-        from scann.proto import centers_pb2
-
+        partitioner_pb2, centers_pb2, _ = _messages()
         partitioner = partitioner_pb2.SerializedPartitioner()
         partitioner.ParseFromString((directory / _LEAVES).read_bytes())
         leaves = [center.dimension for center in partitioner.kmeans.kmeans_tree.root.centers]
@@ -145,6 +143,14 @@ def library() -> Any:
     return scann_ops_pybind
 
 
+def _messages() -> tuple[Any, Any, Any]:
+    """The modules of ScaNN's messages: of leaves, of codes and of settings."""
+    from scann.partitioning import partitioner_pb2
+    from scann.proto import centers_pb2, scann_pb2
+
+    return partitioner_pb2, centers_pb2, scann_pb2
+
+
 def train(matrix: Matrix, settings: ScannSettings, directory: Path) -> None:
     """Trains a tree on a sample of the rows and writes its files into a new directory.
 
@@ -170,9 +176,8 @@ def write_tree(
 ) -> None:
     """Writes a tree into a new directory in ScaNN's form."""
     from google.protobuf import text_format
-    from scann.partitioning import partitioner_pb2
-    from scann.proto import centers_pb2, scann_pb2
 
+    partitioner_pb2, centers_pb2, scann_pb2 = _messages()
     inner, dimension = settings.metric == "inner_product", leaf_centers.shape[1]
     builder = library().builder(leaf_centers, 10, "dot_product" if inner else "squared_l2")
     builder = builder.tree(len(leaf_centers), 1, spherical=spherical)
