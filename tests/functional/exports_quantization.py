@@ -10,15 +10,15 @@ ROWS, LEAVES, BLOCKS, CODES, WIDTH = 64, 12, 10, 16, 2
 DIMENSION = BLOCKS * WIDTH
 
 
-def array(*shape: int, dtype: jnp.dtype = jnp.dtype("float32")) -> jax.ShapeDtypeStruct:
+def array(*shape: int, dtype: type = jnp.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
 WEIGHTS = array(ROWS)
 VECTORS, CENTERS = array(ROWS, DIMENSION), array(LEAVES, DIMENSION)
 TARGETS, BOOK = array(ROWS, BLOCKS, WIDTH), array(BLOCKS, CODES, WIDTH)
-STORED = array(ROWS, DIMENSION, dtype=jnp.dtype("float16"))
-OF_LEAF = array(ROWS, dtype=jnp.dtype("int32"))
+STORED = array(ROWS, DIMENSION, dtype=jnp.float16)
+OF_LEAF = array(ROWS, dtype=jnp.int32)
 
 CASES = {
     "jaxrag.functional.quantization.nearest_center": lambda: (
