@@ -174,7 +174,8 @@ def candidates(
         scores = _inner_products(vectors.reshape(-1, d).astype(jnp.float32), query[None])[:, 0]
         if bias is not None:
             scores += bias[rows.ravel()]
-        own = (rows >= blocks[:, None] * block).ravel()
+        # -1 stands for no block, where fewer than k have a row that is not excluded
+        own = ((blocks[:, None] >= 0) & (rows >= blocks[:, None] * block)).ravel()
         scores = jnp.where(own, _without_minus_zero(scores), -jnp.inf)
         return _best(scores, rows.ravel() + offset, k)
 
@@ -193,7 +194,9 @@ def best_rows(scores: Float[Array, "n q"], k: int, *, block: int = 32) -> TopK:
     if n < 2 * k * block:
         return jax.vmap(lambda column: _best(column, jnp.arange(n), k))(scores.T)
     blocks = jnp.sort(best_rows(_maxima(scores, block), k, block=block).rows, axis=1)
-    rows = (blocks[:, :, None] * block + jnp.arange(block)).reshape(q, -1)
+    # -1 stands for no block; row n is filled with -inf, where negative rows count from the end
+    first = jnp.where(blocks < 0, n, blocks * block)
+    rows = (first[:, :, None] + jnp.arange(block)).reshape(q, -1)
     found = scores.at[rows, jnp.arange(q)[:, None]].get(mode="fill", fill_value=-jnp.inf)
     return jax.vmap(partial(_best, k=k))(found, rows)
 

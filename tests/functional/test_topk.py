@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from jax.sharding import Mesh, NamedSharding
@@ -80,6 +80,13 @@ def test_best_rows_of_columns(scores, sizes) -> None:
     same(BEST_ROWS(jnp.array(scores), k, block=block), ranked(scores.T, k))
 
 
+def test_best_rows_where_only_the_last_is_not_excluded() -> None:
+    scores = jnp.full((N, 1), -jnp.inf).at[-1].set(3.0)
+    found = BEST_ROWS(scores, 5, block=3)
+    assert found.rows.tolist() == [[N - 1, -1, -1, -1, -1]]
+    assert found.scores[0, 0] == 3 and np.isneginf(found.scores[0, 1:]).all()
+
+
 @FEW
 @given(
     WHOLE((N, D)),
@@ -87,6 +94,7 @@ def test_best_rows_of_columns(scores, sizes) -> None:
     hnp.arrays(np.bool_, N),
     st.sampled_from([(1, 100, jnp.float32), (2, 8, jnp.bfloat16), (5, 1, jnp.float32)]),
 )
+@example(np.zeros((N, D)), np.zeros((Q, D)), np.arange(N) == N - 1, (2, 8, jnp.bfloat16))
 def test_blocks_of_rows_lose_no_result(matrix, queries, kept, sizes) -> None:
     """Blocks of 3 rows, the last of 1; small whole numbers are exact in bfloat16 too."""
     k, chunk, first_pass = sizes
