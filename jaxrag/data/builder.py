@@ -22,6 +22,7 @@ import tensorflow_datasets as tfds
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.dataset import FIELDS, LabelledQuestion, stored_row
 from jaxrag.data.downloads import Known, archive_of, extract_member, find_file
+from jaxrag.data.formats.dpr import with_dpr_gold
 from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.set_row import OWN, SetRow
 from jaxrag.types import InputError
@@ -45,7 +46,8 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
         another name is a member of it; "" if there is none that programs can use. A name that
         other sets use too has a folder in front.
       NEEDS: by split, alternatives of file names to read it from, the preferred first.
-      OPTIONAL: by split, names of files that are read if they are there.
+      OPTIONAL: by split, names of DPR's training files, whose gold passages are added if they are
+        there.
       EXTRA: splits that are downloaded only if they are named, since their files are large.
       FLASHRAG: by split, FlashRAG's file of the set ("nq/test.jsonl"), the last alternative.
       TFDS: name of TFDS's builder of the set, which records sizes and hashes of files; "" if none.
@@ -104,13 +106,18 @@ class BenchmarkBuilder(tfds.core.GeneratorBasedBuilder, abc.ABC, skip_registrati
     def rows(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
         """The questions of a split in their order, from whichever files `choose_files` chose.
 
+        Gold passages of DPR's training files are added where those are there.
+
         Raises:
           InputError: as `read`.
         """
         path = files.get(cls.FLASHRAG.get(split, ""))
         if path is not None and _is_flashrag(path):
-            return cls.read_flashrag(path, split)
-        return cls.read(files, split)
+            found = cls.read_flashrag(path, split)
+        else:
+            found = cls.read(files, split)
+        gold = [files[name] for name in cls.OPTIONAL.get(split, ()) if name in files]
+        return with_dpr_gold(found, gold) if gold else found
 
     @classmethod
     def addresses(cls) -> dict[str, str]:

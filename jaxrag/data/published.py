@@ -1,6 +1,6 @@
 """Questions read from files in published forms: FlashRAG, KILT, BEIR, DPR, HotpotQA, TREC.
 
-The form is told by the fields of the first record, not by the file's name. A file in no known form
+The fields of the first record decide the form, not the file's name. A file in no known form
 is refused with the fields that it has and those that each form needs; a record in another form than
 the first is an error that names it.
 """

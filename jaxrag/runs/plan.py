@@ -106,7 +106,7 @@ class IndexPlan:
         if self.rate is not None:
             took = duration_text(self.passages / self.rate.rate)
             parts.append(f"built in {took} here ({self.rate.rate:,.1f} passages/s, measured)")
-        elif self.state.startswith(("not built", "unfinished")):
+        elif self.footprint.disk and self.state.startswith(("not built", "unfinished")):
             parts.append("hours not measured: experiments.index --estimate does")
         return ", ".join(parts)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.builder import BenchmarkBuilder
-from jaxrag.data.formats.dpr import read_dpr_table, with_dpr_gold
+from jaxrag.data.formats.dpr import read_dpr_table
 from jaxrag.data.set_row import SetRow
 from jaxrag.types import Question
 
@@ -58,12 +58,6 @@ class NaturalQuestions(BenchmarkBuilder, skip_registration=True):
         "Supervised Open Domain Question Answering, ACL 2019"
     )
     SOURCE = "https://github.com/google-research-datasets/natural-questions/tree/master/nq_open"
-
-    @classmethod
-    def rows(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions, with the gold passages of DPR's file if it is there."""
-        gold = [files[name] for name in cls.OPTIONAL.get(split, ()) if name in files]
-        return with_dpr_gold(super().rows(files, split), gold)
 
     @classmethod
     def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:

@@ -11,7 +11,7 @@ from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine
 from jaxrag.data.builder import BenchmarkBuilder
 from jaxrag.data.dataset import GoldPassage
-from jaxrag.data.formats.dpr import read_dpr_table, with_dpr_gold
+from jaxrag.data.formats.dpr import read_dpr_table
 from jaxrag.data.set_row import SetRow, context
 from jaxrag.types import Question
 
@@ -54,12 +54,6 @@ class Squad(BenchmarkBuilder, skip_registration=True):
         "Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text, EMNLP 2016"
     )
     SOURCE = "https://rajpurkar.github.io/SQuAD-explorer/"
-
-    @classmethod
-    def rows(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions, with the gold passages of DPR's files if they are there."""
-        gold = [files[name] for name in cls.OPTIONAL.get(split, ()) if name in files]
-        return with_dpr_gold(super().rows(files, split), gold)
 
     @classmethod
     def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine
 from jaxrag.data.builder import BenchmarkBuilder
-from jaxrag.data.formats.dpr import read_dpr_table, with_dpr_gold
+from jaxrag.data.formats.dpr import read_dpr_table
 from jaxrag.data.set_row import SetRow
 from jaxrag.types import Question
 
@@ -70,12 +70,6 @@ class TriviaQA(BenchmarkBuilder, skip_registration=True):
     LICENCE = "no claim to the questions (University of Washington); DPR's files CC BY-NC 4.0"
     CITATION = "Joshi et al., TriviaQA, ACL 2017"
     SOURCE = "http://nlp.cs.washington.edu/triviaqa/"
-
-    @classmethod
-    def rows(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions, with the gold passages of DPR's file if it is there."""
-        gold = [files[name] for name in cls.OPTIONAL.get(split, ()) if name in files]
-        return with_dpr_gold(super().rows(files, split), gold)
 
     @classmethod
     def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:

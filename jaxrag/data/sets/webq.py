@@ -10,7 +10,7 @@ from typing import ClassVar
 from jaxrag.core.json_stream import read_elements
 from jaxrag.core.jsonl_input import InputLine
 from jaxrag.data.builder import BenchmarkBuilder
-from jaxrag.data.formats.dpr import read_dpr_table, with_dpr_gold
+from jaxrag.data.formats.dpr import read_dpr_table
 from jaxrag.data.set_row import SetRow
 from jaxrag.types import Question
 
@@ -53,12 +53,6 @@ class WebQuestions(BenchmarkBuilder, skip_registration=True):
     LICENCE = "CC BY 4.0; DPR's files CC BY-NC 4.0"
     CITATION = "Berant et al., Semantic Parsing on Freebase from Question-Answer Pairs, EMNLP 2013"
     SOURCE = "https://worksheets.codalab.org/worksheets/0xba659fe363cb46e7a505c5b6a774dc8a"
-
-    @classmethod
-    def rows(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
-        """The questions, with the gold passages of DPR's files if they are there."""
-        gold = [files[name] for name in cls.OPTIONAL.get(split, ()) if name in files]
-        return with_dpr_gold(super().rows(files, split), gold)
 
     @classmethod
     def read(cls, files: Mapping[str, Path], split: str) -> Iterator[SetRow]:
