@@ -259,3 +259,13 @@ def test_invalid_input_is_refused(tmp_path) -> None:
         ExactIndex.open(tmp_path, exact.encoder, FakePassages(3, identity="other"))
     with pytest.raises(InputError, match="holds no index"):
         ExactIndex.open(tmp_path / "nothing", exact.encoder, exact.passages)
+
+
+def test_a_row_that_rounds_to_the_same_in_bfloat16_is_found(tmp_path) -> None:
+    """1 + 2^-9 is 1 in bfloat16, and the 61 blocks searched first end before row 4,000."""
+    vectors = np.ones((5000, 1), np.float32)
+    vectors[0] += 2.0**-10  # 1 in bfloat16, too, and better than the rest
+    vectors[4000] += 2.0**-9
+    exact = index(tmp_path, vectors, first_pass=jnp.bfloat16)
+    (found,) = exact.search(np.ones((1, 1), np.float32), 1)
+    assert found.ids == (4000,) and found.scores == (1 + 2.0**-9,)
