@@ -261,11 +261,9 @@ def test_invalid_input_is_refused(tmp_path) -> None:
         ExactIndex.open(tmp_path / "nothing", exact.encoder, exact.passages)
 
 
-def test_a_row_that_rounds_to_the_same_in_bfloat16_is_found(tmp_path) -> None:
-    """1 + 2^-9 is 1 in bfloat16, and the 61 blocks searched first end before row 4,000."""
-    vectors = np.ones((5000, 1), np.float32)
-    vectors[0] += 2.0**-10  # 1 in bfloat16, too, and better than the rest
-    vectors[4000] += 2.0**-9
-    exact = index(tmp_path, vectors, first_pass=jnp.bfloat16)
-    (found,) = exact.search(np.ones((1, 1), np.float32), 1)
-    assert found.ids == (4000,) and found.scores == (1 + 2.0**-9,)
+@pytest.mark.parametrize("bound, sure", [(1.0, False), (0.9, True)])
+def test_rows_within_the_rounding_of_the_first_pass_are_searched_for(tmp_path, bound, sure) -> None:
+    """2^-8 = 0.0039 may be lost in bfloat16: 1 + 0.0039 > 1 + 2^-10, 0.9 + 0.0039 is not."""
+    exact = index(tmp_path, np.ones((20, 1), np.float32), first_pass=jnp.bfloat16)
+    kth, last, rest = (np.array([score]) for score in (1 + 2.0**-10, 0.5, bound))
+    assert exact._sure(np.ones((1, 1), np.float32), kth, last, rest).tolist() == [sure]
