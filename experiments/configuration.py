@@ -387,16 +387,29 @@ def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object
     Raises:
       InputError: a flag or its value is wrong.
     """
+    rest, values = parse_named(argv, define)
+    if rest:
+        raise InputError(f"unexpected arguments {rest}: write settings as --NAME=VALUE")
+    return values
+
+
+def parse_named(
+    argv: Sequence[str], define: Callable[[flags.FlagValues], object]
+) -> tuple[list[str], Any]:
+    """The names, which may stand before and behind flags, and the values of a script's flags.
+
+    Raises:
+      InputError: a flag or its value is wrong.
+    """
     values = flags.FlagValues()
+    values.set_gnu_getopt()
     define(values)
     try:
-        rest = values(argv)
+        names = values(argv)[1:]
     except flags.Error as error:
         raise InputError(f"{error}") from error
-    if rest[1:]:
-        raise InputError(f"unexpected arguments {rest[1:]}: write settings as --NAME=VALUE")
     _check_paths(values.flag_values_dict())
-    return values
+    return names, values
 
 
 def _check_paths(given: Mapping[str, Any]) -> None:

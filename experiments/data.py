@@ -33,7 +33,7 @@ from absl import flags
 from rich.console import Console
 from rich.table import Table
 
-from experiments.configuration import script
+from experiments.configuration import parse_named, script
 from jaxrag.data.benchmark import gold_of, set_directory
 from jaxrag.data.builder import OWN, BenchmarkBuilder
 from jaxrag.data.building import BuiltSet, build_set, has_files, published_files
@@ -99,13 +99,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], flags.FlagValues]:
     Raises:
       InputError: a flag or a name is unknown, or there is neither a name nor ``--list``.
     """
-    values = flags.FlagValues()
-    values.set_gnu_getopt()  # names may stand before and behind flags
-    _define(values)
-    try:
-        names = values(argv)[1:]
-    except flags.Error as error:
-        raise InputError(f"{error}") from error
+    names, values = parse_named(argv, _define)
     if not names and not values.list:
         raise InputError("name a set or a corpus: python -m experiments.data NAME, or --list")
     contexts = {one.contexts_name(): name for name, one in SETS.items()}

@@ -63,7 +63,7 @@ def check_script(name: str, arguments: list[str]) -> None:
         if name == "sweep":
             for text in values["values"].value:
                 with_value(job, values.key, text)
-    elif name == "data":
+    elif name in ("data", "reproduce"):
         script.read_command(argv)
     elif name == "status":
         assert arguments and not any(one.startswith("-") for one in arguments)

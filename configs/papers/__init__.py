@@ -1,0 +1,10 @@
+"""The tables and figures of the five papers, as `jaxrag.reproduction` makes them.
+
+A file a paper: which configs make the rows of its tables, which figures are drawn from which runs,
+and what is left out, with the reason.
+"""
+
+from configs.papers import dtr
+from jaxrag.reproduction.tables import Declarations
+
+ALL = Declarations.of(dtr.DECLARED)

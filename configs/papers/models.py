@@ -1,0 +1,74 @@
+"""Models and retrievers by the names that the papers print, and what stands for them at smaller
+scales."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from configs.data import SOURCES
+from configs.parts import BGE, K
+from jaxrag.engines.local.engine import Local
+from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.reproduction.tables import Scale, Setting
+from jaxrag.retrieval.dense.published_encoders import e5
+from jaxrag.retrieval.dense.scann.index import Scann
+from jaxrag.runs.run import Run
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
+
+GENERATORS = {
+    "Qwen2.5-7B-Instruct": "hub:Qwen/Qwen2.5-7B-Instruct",
+    "Qwen2.5-32B-Instruct": "hub:Qwen/Qwen2.5-32B-Instruct",
+    "Qwen2.5-72B-Instruct": "hub:Qwen/Qwen2.5-72B-Instruct",
+}
+"""Checkpoints."""
+
+INDEXES: dict[str, Any] = {"bge-large-en-v1.5": Scann(BGE), "e5": Scann(e5())}
+
+
+def model(generator: str) -> Local:
+    """A generator by its printed name."""
+    return Local(GENERATORS[generator])
+
+
+def with_models(run: Run, row: PrintedRow, setting: Setting) -> Run:
+    """The run with the row's generator and retriever; unchanged at smaller scales."""
+    if not setting.paper:
+        return run
+    changes: dict[str, Any] = {}
+    if row.generator:
+        changes["model"] = model(row.generator)
+    if row.retriever and run.index is not None:
+        changes["index"] = INDEXES[row.retriever]
+    return dataclasses.replace(run, **changes)
+
+
+def passages(row: PrintedRow, setting: Setting) -> int:
+    """Number of passages that the generator reads: as printed; a small model reads a third."""
+    printed = row.passages or 0
+    return printed if setting.paper else max(K, -(-printed // 3))
+
+
+def with_method(run: Run, **changes: Any) -> Run:
+    """The run with changed settings of its method."""
+    method: Any = run.method
+    return dataclasses.replace(run, method=dataclasses.replace(method, **changes))
+
+
+def reading(run: Run, k: int) -> Run:
+    """The run with another number of passages that the generator reads."""
+    method: Any = run.method
+    changes: dict[str, Any] = {"select": dataclasses.replace(method.select, k=k)}
+    if isinstance(method.select, Top) and isinstance(method.candidates, OnePath):
+        changes["candidates"] = dataclasses.replace(method.candidates, n=k)
+    return with_method(run, **changes)
+
+
+def questions(scale: Scale, dataset: str) -> str:
+    """DATA of a data set in the configs of PAIRS, DTR and R3: a folder of its own, or factbook."""
+    if scale != "small":
+        return "tiny" if scale == "tiny" else f"paper-{dataset}"
+    source = SOURCES.get(dataset)
+    own = source is not None and source.test is not None and source.first is not None
+    return dataset if own else "factbook"

@@ -1,0 +1,152 @@
+"""Reproduces tables and figures of the papers.
+
+    python -m experiments.reproduce dtr/table2 --scale=tiny --workdir runs/reproduce
+    python -m experiments.reproduce --list
+
+Executes every run of a table and all that these need (trainings, labels, rewards), each in a
+directory of its own below ``--workdir``, which other tables share. The same command goes on after
+an interruption. The table is written to ``WORKDIR/SCALE/ID.md``, ``.html`` and ``.json``: our value
+with its interval, the printed value, and at paper scale whether they agree. A figure is written as
+SVG files, with its numbers as ``.json``.
+
+``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
+of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
+``--only=hotpotqa,dtr`` makes a part of the table; ``--limit=500`` answers the first 500 questions
+of each run.
+
+``--list`` prints all tables and figures of the five papers.
+
+Exit code 0: done; 1: some questions failed, and the same command tries them again; 2: wrong input.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from rich.console import Console
+
+from configs.papers import ALL
+from experiments.configuration import parse_named, script
+from jaxrag.core.durable_files import write_text
+from jaxrag.evaluation.printed import printed_tables
+from jaxrag.evaluation.records import describe_environment
+from jaxrag.reproduction import page
+from jaxrag.reproduction.cells import as_json, table_cells
+from jaxrag.reproduction.listing import listing, result_file
+from jaxrag.reproduction.tables import SCALES, Figure, Scale, Table
+from jaxrag.reproduction.work import Work, add_figure, add_table
+from jaxrag.types import InputError
+
+_WIDTH = 120
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("workdir", "runs/reproduce", "parent of all results", flag_values=values)
+    flags.DEFINE_enum("scale", "small", SCALES, "of data and models", flag_values=values)
+    flags.DEFINE_list("only", [], "methods and data sets", flag_values=values)
+    flags.DEFINE_integer("limit", 0, "questions of a run; 0 is all", flag_values=values)
+    flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Reproduces the named tables and figures, or lists all."""
+    names, values = read_command(argv)
+    console, errors = Console(width=max(Console().width, _WIDTH)), 0
+    if values.list:
+        console.print(listing(ALL, Path(values.workdir)).terminal())
+    for name in names:
+        if name in ALL.tables:
+            errors += _make_table(name, ALL.tables[name], values, console)
+        if name in ALL.figures:
+            errors += _make_figure(name, ALL.figures[name], values)
+    return 1 if errors else 0
+
+
+def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
+    """The tables and figures to make, and the flags.
+
+    Raises:
+      InputError: a flag or a name is unknown, or there is neither a name nor ``--list``.
+    """
+    names, values = parse_named(argv, _define)
+    known = [*ALL.tables, *ALL.figures]
+    for name in names:
+        if name in ALL.left_out:
+            raise InputError(f"{name} is not made: {ALL.left_out[name]}.")
+        if name not in known:
+            near, *_ = difflib.get_close_matches(name, known, 1, 0)
+            raise InputError(f"no table or figure {name!r} (--list prints all). Nearest: {near}.")
+    if not names and not values.list:
+        raise InputError("name a table or a figure, such as dtr/table2, or give --list.")
+    return names, values
+
+
+def _work(values: Any) -> Work:
+    return Work(Path(values.workdir) / values.scale / "runs", limit=values.limit)
+
+
+def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
+    """Makes a table, writes and prints it; the number of questions that failed."""
+    scale: Scale = values.scale
+    printed, work = printed_tables()[name], _work(values)
+    results = add_table(work, table, printed, scale, values.only)
+    errors = work.execute([path for one in results.values() for path in one.directories.values()])
+    cells = table_cells(table, printed, scale, results, whole=not values.limit)
+    record, facts = _record(name, scale), _facts()
+    record["cells"] = as_json(cells, printed)
+    text = page.markdown(cells, table, printed, scale, facts)
+    html = page.html(cells, table, printed, scale, facts)
+    written = {
+        "json": json.dumps(record, indent=1, allow_nan=False) + "\n",
+        "md": text,
+        "html": html,
+    }
+    for ending, content in written.items():
+        write_text(result_file(Path(values.workdir), scale, name, ending), content)
+    for grid in page.grids(cells, printed):
+        console.print(grid.terminal())
+    print(page.summary(cells))
+    print(f"wrote {result_file(Path(values.workdir), scale, name, 'html')}, .md and .json")
+    return errors
+
+
+def _make_figure(name: str, figure: Figure, values: Any) -> int:
+    """Makes a figure and writes it; the number of questions that failed."""
+    scale: Scale = values.scale
+    work = _work(values)
+    results = add_figure(work, figure, scale)
+    errors = work.execute([path for one in results.values() for path in one.directories.values()])
+    record = _record(name, scale)
+    for picture in figure.draw(results):
+        file = result_file(Path(values.workdir), scale, picture.name, "svg")
+        write_text(file, picture.svg)
+        record[picture.name] = picture.numbers
+        print(f"wrote {file}")
+    file = result_file(Path(values.workdir), scale, name, "json")
+    write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
+    return errors
+
+
+def _record(name: str, scale: Scale) -> dict[str, Any]:
+    date = datetime.date.today().isoformat()
+    return {"name": name, "scale": scale, "date": date, "environment": describe_environment()}
+
+
+def _facts() -> dict[str, str]:
+    environment = describe_environment()
+    devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
+    return {
+        "Date": datetime.date.today().isoformat(),
+        "Devices": devices,
+        "jaxrag": str(environment["jaxrag"]),
+    }
+
+
+if __name__ == "__main__":
+    script(main)

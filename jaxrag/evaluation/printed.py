@@ -1,0 +1,123 @@
+"""Every number that the five papers print: 1,772 values of tables and figures.
+
+``papers/{pairs,dtr,r3,errr,ars}.json`` hold the rows of each table as printed: method, generator,
+retriever, number of passages, and the values by data set and metric, in the table's own units
+(ERRR prints fractions, the others percent).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any, NamedTuple
+
+PAPERS = ("pairs", "dtr", "r3", "errr", "ars")
+AVERAGE = "average"
+"""The name of a column of means over data sets."""
+
+
+class PrintedRow(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+      method: an identifier, such as "dtr_u0.001"; ``label`` is what the paper prints.
+      generator, retriever: the models; None where the row uses none, or the paper does not say.
+      passages: number that the generator reads; None where it is not stated.
+      values: by data set and metric; None for an empty cell. `AVERAGE` is a column of means, and
+        "" stands for no data set.
+      other: further settings that tell rows apart: "block" of the table, "shots", ...
+      questions: number of questions by data set, where the row states one.
+      doubts: by "DATASET METRIC", or "" for the whole row: why a value is not certain.
+    """
+
+    method: str
+    label: str
+    generator: str | None
+    retriever: str | None
+    passages: int | None
+    values: Mapping[str, Mapping[str, float | None]]
+    other: Mapping[str, Any]
+    questions: Mapping[str, int]
+    doubts: Mapping[str, str]
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets without the column of means."""
+        return tuple(name for name in self.values if name != AVERAGE)
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(map(len, self.values.values()))
+
+
+class PrintedTable(NamedTuple):
+    """A table, or the values of a figure.
+
+    Attributes:
+      id: such as "dtr/table2".
+      paper, name: such as "DTR" and "Table 2".
+      caption: what it compares, in our words.
+      units: by metric: "percent", "fraction", "points", "count", ...
+    """
+
+    id: str
+    paper: str
+    name: str
+    caption: str
+    units: Mapping[str, str]
+    rows: tuple[PrintedRow, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(row.count for row in self.rows)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets of all rows, without the column of means."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.datasets))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of all rows."""
+        found = (metric for row in self.rows for cells in row.values.values() for metric in cells)
+        return tuple(dict.fromkeys(found))
+
+
+@functools.cache
+def printed_tables() -> Mapping[str, PrintedTable]:
+    """All tables by id, in the papers' order."""
+    found = {}
+    for paper in PAPERS:
+        file = resources.files("jaxrag.evaluation").joinpath("papers", f"{paper}.json")
+        content = json.loads(file.read_text("utf-8"))
+        for table in content["tables"]:
+            name = f"{paper}/{table['name'].lower().replace(' ', '')}"
+            rows = tuple(_row(row) for row in table["rows"])
+            found[name] = PrintedTable(
+                name, content["paper"], table["name"], table["caption"], table["units"], rows
+            )
+    return found
+
+
+def _row(row: Mapping[str, Any]) -> PrintedRow:
+    doubts = dict(row.get("doubts", {})) | ({"": row["doubt"]} if "doubt" in row else {})
+    return PrintedRow(
+        row["method"],
+        row["label"],
+        row["generator"],
+        row["retriever"],
+        row["passages"],
+        row["values"],
+        row.get("other", {}),
+        row.get("questions", {}),
+        doubts,
+    )
+
+
+def in_percent(value: float, unit: str) -> float:
+    """A printed share in percent; other units are left as they are."""
+    return 100 * value if unit == "fraction" else value

@@ -1,0 +1,75 @@
+"""The list of all tables and figures, with their state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxrag.evaluation.printed import PAPERS, PrintedRow, PrintedTable, printed_tables
+from jaxrag.evaluation.report.tables import Grid
+from jaxrag.reproduction.tables import SCALES, Declarations, Scale
+
+
+def result_file(workdir: Path, scale: Scale, name: str, ending: str) -> Path:
+    """File of a reproduced table or figure."""
+    return workdir / scale / f"{name.replace('/', '-')}.{ending}"
+
+
+def listing(declared: Declarations, workdir: Path) -> Grid:
+    """All tables and figures: number of printed values, and whether and when they were made."""
+    lines, total = [], 0
+    for name in all_names(declared):
+        printed = printed_tables().get(name)
+        count = printed.count if printed else 0
+        total += count
+        state = _state(name, declared, workdir)
+        lines.append((name, f"{count:,}" if count else "", _subject(name, declared), state))
+    lines.append(("all", f"{total:,}", "", ""))
+    return Grid(("table or figure", "values", "subject", "state"), lines)
+
+
+def all_names(declared: Declarations) -> list[str]:
+    """Ids of all tables and figures, printed or declared: by paper, tables first, by number."""
+
+    def order(name: str) -> tuple[int, bool, int]:
+        paper, _, rest = name.partition("/")
+        digits = "".join(filter(str.isdigit, rest))
+        return PAPERS.index(paper), not rest.startswith("table"), int(digits or 0)
+
+    names = {*printed_tables(), *declared.tables, *declared.figures, *declared.left_out}
+    return sorted(names, key=order)
+
+
+def _subject(name: str, declared: Declarations) -> str:
+    if name in declared.figures:
+        return declared.figures[name].title
+    printed = printed_tables().get(name)
+    return printed.caption if printed else ""
+
+
+def _state(name: str, declared: Declarations, workdir: Path) -> str:
+    """Why it is not made; or what of it, and when it was measured at which scale."""
+    if name in declared.left_out:
+        return f"not made: {declared.left_out[name]}"
+    parts = []
+    for scale in SCALES:
+        file = result_file(workdir, scale, name, "json")
+        if file.is_file():
+            parts.append(f"{scale} on {json.loads(file.read_text('utf-8'))['date']}")
+    text = f"measured at {', '.join(parts)}" if parts else "runnable at tiny, small and paper"
+    table = declared.tables.get(name)
+    if table is None:
+        return text if name in declared.figures else "not declared"
+    reasons = (table.reason(row, metric) for row, metric in values_of(printed_tables()[name]))
+    missing = [reason for reason in reasons if reason]
+    if missing:
+        text += f"; {len(missing)} values are not: {'; '.join(dict.fromkeys(missing))}"
+    return text
+
+
+def values_of(printed: PrintedTable) -> Iterator[tuple[PrintedRow, str]]:
+    """Row and metric of every printed value."""
+    for row in printed.rows:
+        for cells in row.values.values():
+            yield from ((row, metric) for metric in cells)

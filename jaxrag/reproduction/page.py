@@ -1,0 +1,139 @@
+"""A reproduced table for the terminal, as Markdown and as an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
+from jaxrag.evaluation.report.document import document
+from jaxrag.evaluation.report.tables import Grid
+from jaxrag.reproduction.cells import Cell
+from jaxrag.reproduction.tables import Scale, Table
+
+NOTE = (
+    "Each cell: our value [95 % bootstrap interval over questions]; below it the printed value, "
+    "with ours minus it. At paper scale it agrees if it lies in our interval. At other scales "
+    "models and data are others, so no agreement is judged, and values of data that stand for "
+    "other sets have no printed value. Averages are over the columns shown."
+)
+
+
+def grids(cells: Sequence[Cell], printed: PrintedTable) -> list[Grid]:
+    """A grid a metric, with a row for each printed row that has it."""
+    return [_grid(metric, cells, printed) for metric in printed.metrics]
+
+
+def _grid(metric: str, cells: Sequence[Cell], printed: PrintedTable) -> Grid:
+    own = [cell for cell in cells if cell.metric == metric]
+    columns = dict.fromkeys(cell.column for cell in own)
+    order = [c for c in columns if c.data != AVERAGE] + [c for c in columns if c.data == AVERAGE]
+    lines = []
+    for number in dict.fromkeys(cell.row for cell in own):
+        known = {cell.column: cell for cell in own if cell.row == number}
+        texts = (cell_text(known[c]) if c in known else "" for c in order)
+        lines.append((row_label(printed.rows[number], printed), *texts))
+    unit = printed.units[metric]
+    heading = f"{metric.replace('_', ' ')}{'' if unit in metric else f', {unit}'}"
+    return Grid((heading, *(column.heading for column in order)), lines)
+
+
+def row_label(row: PrintedRow, printed: PrintedTable) -> str:
+    """A row's label, with what tells it from others of the same label."""
+    parts = [row.label]
+    same = [one for one in printed.rows if one.label == row.label]
+    if len({one.generator for one in same}) > 1 and row.generator:
+        parts.append(row.generator)
+    if len({one.retriever for one in same}) > 1 and row.retriever:
+        parts.append(row.retriever)
+    if len({one.passages for one in same}) > 1 and row.passages is not None:
+        parts.append(f"{row.passages} passage{'s' * (row.passages != 1)}")
+    for name, value in row.other.items():
+        if len({one.other.get(name) for one in same}) > 1:
+            parts.append(f"{name.replace('_', ' ')} {value}")
+    return ", ".join(parts)
+
+
+def cell_text(cell: Cell) -> str:
+    """Our value with its interval, the printed one, and whether they agree."""
+    found, digits = cell.interval, _digits(cell)
+    if found is None:
+        ours = "not measured"
+    else:
+        ours = f"{found.mean:.{digits}f}"
+        if found.low != found.high:
+            ours += f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    if cell.printed is None:
+        return ours
+    text = f"{ours}\nprinted {cell.printed:g}"
+    if found is not None:
+        text += f" ({found.mean - cell.printed:+.{digits}f})"
+    if cell.agrees is not None:
+        text += " agrees" if cell.agrees else " differs"
+    return text + (" (?)" if cell.doubt else "")
+
+
+def _digits(cell: Cell) -> int:
+    return {"percent": 1, "points": 1, "fraction": 3}.get(cell.unit, 2)
+
+
+def left_out(table: Table, printed: PrintedTable) -> list[str]:
+    """The rows and metrics that are not reproduced, with the reason."""
+    reasons: dict[str, list[str]] = {}
+    for row in printed.rows:
+        if reason := table.left_out.get(row.method):
+            reasons.setdefault(reason, []).append(row_label(row, printed))
+    for metric, reason in table.unmeasured.items():
+        reasons.setdefault(reason, []).append(metric.replace("_", " "))
+    return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
+
+
+def summary(cells: Sequence[Cell]) -> str:
+    """How many values were measured, and how many agree."""
+    measured = [cell for cell in cells if cell.interval is not None]
+    judged = [cell for cell in measured if cell.agrees is not None]
+    text = f"{len(measured)} of {len(cells)} values measured"
+    if judged:
+        text += f"; {sum(bool(c.agrees) for c in judged)} of {len(judged)} agree with the paper"
+    sizes = sorted({cell.interval.n for cell in measured if cell.interval})
+    if sizes:
+        n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+        text += f"; n = {n} questions"
+    return f"{text}."
+
+
+def markdown(
+    cells: Sequence[Cell],
+    table: Table,
+    printed: PrintedTable,
+    scale: Scale,
+    facts: Mapping[str, str],
+) -> str:
+    """The page as Markdown."""
+    parts = [f"## {printed.paper}, {printed.name}: {printed.caption} (scale {scale})", ""]
+    parts += [f"{summary(cells)} {'; '.join(f'{k}: {v}' for k, v in facts.items())}", ""]
+    parts += [f"{grid.markdown()}" for grid in grids(cells, printed)]
+    parts += [f"Not reproduced: {text}." for text in left_out(table, printed)]
+    return "\n".join([*parts, "", NOTE, ""])
+
+
+def html(
+    cells: Sequence[Cell],
+    table: Table,
+    printed: PrintedTable,
+    scale: Scale,
+    facts: Mapping[str, str],
+) -> str:
+    """The page as HTML."""
+    sections = "".join(f"<section>{grid.html()}</section>" for grid in grids(cells, printed))
+    for text in left_out(table, printed):
+        sections += f"<p class='note'>{escape(f'Not reproduced: {text}.')}</p>"
+    return document(
+        title=f"{printed.paper}, {printed.name}",
+        lede=f"{printed.caption.capitalize()}. Scale: {scale}. {summary(cells)}",
+        facts=list(facts.items()),
+        sections=sections,
+        reading=(NOTE,),
+        markdown=markdown(cells, table, printed, scale, facts),
+        configs="",
+    )

@@ -1,0 +1,164 @@
+"""What it takes to reproduce a table or a figure of a paper, as a declaration.
+
+A `Table` says how each printed row is made: by a `Line`, whose jobs are made for every data set of
+the row at one of three scales. The printed rows themselves (`jaxrag.evaluation.printed`) give the
+columns, the metrics and the numbers to compare with. The declarations are in ``configs/papers``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from jaxrag.evaluation.printed import PrintedRow, PrintedTable
+from jaxrag.reproduction.measures import Measure, Results
+from jaxrag.runs.job import Job
+
+Scale = Literal["tiny", "small", "paper"]
+"""``tiny``: 3 countries of the factbook, for tests; ``small``: models for a laptop on folders of
+questions or the factbook; ``paper``: the paper's data, models and settings."""
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+class Setting(NamedTuple):
+    """Where a job of a row runs.
+
+    Attributes:
+      scale: of the reproduction.
+      dataset: the paper's data set.
+      data: the questions that stand for it at this scale: DATA of METHOD@DATA in the configs.
+      directory: the directory of another job whose results this one needs, such as a training. It
+        is executed first.
+    """
+
+    scale: Scale
+    dataset: str
+    data: str
+    directory: Callable[[Job], Path]
+
+    @property
+    def paper(self) -> bool:
+        """Whether settings, models and data are the paper's."""
+        return self.scale == "paper"
+
+
+Maker = Callable[[PrintedRow, Setting], Job]
+"""Makes the job of a printed row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """How a printed row is made.
+
+    Attributes:
+      job: makes the job that the row shows, usually a run.
+      measures: by printed metric, where it is not the usual one of `measures.USUAL`.
+      others: makes further jobs that the measures read, by name.
+    """
+
+    job: Maker
+    measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
+    others: Mapping[str, Maker] = dataclasses.field(default_factory=dict)
+
+
+class Delta(NamedTuple):
+    """A printed difference between two rows.
+
+    Attributes:
+      metric: the metric of both rows.
+      baseline: the row that is subtracted, from the row itself and all rows of the table.
+    """
+
+    metric: str
+    baseline: Callable[[PrintedRow, Sequence[PrintedRow]], PrintedRow]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """How a table is made.
+
+    Attributes:
+      data: the questions that stand for a data set at a scale.
+      lines: by the printed rows' method.
+      left_out: methods that are not run, with the reason.
+      measures: by printed metric, for all lines.
+      deltas: printed differences by metric.
+      unmeasured: metrics that are not measured, with the reason.
+    """
+
+    data: Callable[[Scale, str], str]
+    lines: Mapping[str, Line]
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
+    deltas: Mapping[str, Delta] = dataclasses.field(default_factory=dict)
+    unmeasured: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def columns(self, printed: PrintedTable, scale: Scale) -> dict[str, tuple[str, ...]]:
+        """The questions of each column, and the printed data sets that they stand for."""
+        found: dict[str, tuple[str, ...]] = {}
+        for dataset in printed.datasets:
+            data = self.data(scale, dataset)
+            found[data] = (*found.get(data, ()), dataset)
+        return found
+
+    def reason(self, row: PrintedRow, metric: str) -> str:
+        """Why a value of a row cannot be reproduced; "" if it can."""
+        return self.left_out.get(row.method, "") or self.unmeasured.get(metric, "")
+
+
+class Picture(NamedTuple):
+    """A drawn figure.
+
+    Attributes:
+      name: of the file, without ending.
+      svg: the picture.
+      numbers: what it shows, as plain JSON.
+    """
+
+    name: str
+    svg: str
+    numbers: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """How a figure without printed values is made.
+
+    Attributes:
+      title: what it shows.
+      datasets: of the paper.
+      data: as in `Table`.
+      jobs: makes the jobs that it reads, by name; the printed row that they get has no values.
+      draw: the pictures, from the results of all data sets.
+    """
+
+    title: str
+    datasets: tuple[str, ...]
+    data: Callable[[Scale, str], str]
+    jobs: Mapping[str, Callable[[Setting], Job]]
+    draw: Callable[[Mapping[str, Results]], Sequence[Picture]]
+
+
+class Declarations(NamedTuple):
+    """All that is declared, by id, such as "dtr/table2".
+
+    Attributes:
+      tables: printed tables, and figures with printed values.
+      figures: figures that are drawn.
+      left_out: tables and figures that are not made, with the reason.
+    """
+
+    tables: Mapping[str, Table]
+    figures: Mapping[str, Figure]
+    left_out: Mapping[str, str]
+
+    @classmethod
+    def of(cls, *parts: Declarations) -> Declarations:
+        """The declarations of several papers."""
+        return cls(
+            {name: one for part in parts for name, one in part.tables.items()},
+            {name: one for part in parts for name, one in part.figures.items()},
+            {name: one for part in parts for name, one in part.left_out.items()},
+        )

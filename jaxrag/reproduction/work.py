@@ -1,0 +1,226 @@
+"""The jobs behind tables and figures, each executed once in a directory of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrag.core.durable_files import write_text
+from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.progress import tell
+from jaxrag.evaluation.printed import PrintedRow, PrintedTable
+from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.tables import Figure, Scale, Setting, Table
+from jaxrag.runs.job import Job
+from jaxrag.runs.loading import describe_job
+from jaxrag.runs.run import Run
+from jaxrag.types import InputError
+
+DONE = "done.json"
+"""Written into the directory of a job when it has ended without errors."""
+
+
+class Work:
+    """Jobs by directory, in an order in which each comes after those that it needs.
+
+    The name of a directory is a hash of the job's settings, so tables share runs and trainings, and
+    a job of a changed setting is another job.
+
+    Attributes:
+      jobs: by directory.
+      needs: by directory, the directories of the jobs that a job needs.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        limit: int = 0,
+        engine: Callable[[Job], Job] = lambda job: job,
+    ):
+        """Starts without jobs.
+
+        Args:
+          root: parent of the directories.
+          limit: number of questions of every run, from the first; 0 is all.
+          engine: changes the engine of a job's language model.
+        """
+        self.root, self.limit = Path(root), limit
+        self.jobs: dict[Path, Job] = {}
+        self.needs: dict[Path, tuple[Path, ...]] = {}
+        self._engine = engine
+
+    def add(self, make: Callable[[Callable[[Job], Path]], Job]) -> Path:
+        """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
+
+        Returns:
+          The job's directory.
+        """
+        needed: list[Path] = []
+
+        def directory(job: Job) -> Path:
+            needed.append(self._place(job, ()))
+            return needed[-1]
+
+        job = make(directory)
+        if isinstance(job, Run) and self.limit:
+            least = min(self.limit, job.limit or self.limit)
+            job = dataclasses.replace(job, limit=least)
+        return self._place(job, tuple(needed))
+
+    def _place(self, job: Job, needed: tuple[Path, ...]) -> Path:
+        job = self._engine(job)
+        path = self.root / f"{_name(job)}-{self._digest(job)}"
+        self.jobs.setdefault(path, job)
+        self.needs[path] = tuple(dict.fromkeys((*self.needs.get(path, ()), *needed)))
+        return path
+
+    def _digest(self, job: Job) -> str:
+        """A hash of a job's settings, in which directories count without their parent."""
+        text = canonical({"is": type(job).__name__, **describe_job(job)})
+        return digest(text.replace(json.dumps(f"{self.root}/")[1:-1], ""))[:10]
+
+    def with_needs(self, wanted: Collection[Path]) -> list[Path]:
+        """Directories with those that they need, in an order to execute."""
+        found: set[Path] = set()
+        left = list(wanted)
+        while left:
+            path = left.pop()
+            if path not in found:
+                found.add(path)
+                left += self.needs[path]
+        return [path for path in self.jobs if path in found]
+
+    def finished(self, path: Path) -> bool:
+        """Whether a job has ended without errors."""
+        return (path / DONE).is_file()
+
+    def execute(self, wanted: Collection[Path]) -> int:
+        """Executes jobs that are not finished, those first that others need.
+
+        Returns:
+          Number of questions that failed.
+
+        Raises:
+          InputError: a job cannot be done; the message names its directory. The same call goes on
+            after the jobs that are finished.
+        """
+        order = self.with_needs(wanted)
+        todo = [path for path in order if not self.finished(path)]
+        if len(todo) < len(order):
+            tell(f"{len(order) - len(todo)} of {len(order)} jobs are finished already")
+        errors = 0
+        for number, path in enumerate(todo, 1):
+            tell(f"job {number} of {len(todo)}: {path.name}")
+            try:
+                outcome = self.jobs[path].execute(path)
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from error
+            errors += outcome.errors
+            if not outcome.errors:
+                record = {"path": str(outcome.path.relative_to(path))}
+                write_text(path / DONE, json.dumps(record) + "\n")
+        return errors
+
+
+def _name(job: Any) -> str:
+    """A readable name of a job: its method or kind, and its data."""
+    data = getattr(getattr(job, "run", job), "data", None)
+    parts = [getattr(job, "name", "") or type(job).__name__, getattr(data, "name", "")]
+    text = "-".join(part for part in parts if part)
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
+
+
+def add_row(
+    work: Work, table: Table, row: PrintedRow, scale: Scale, dataset: str, data: str
+) -> Results:
+    """Adds the jobs of a printed row on one data set.
+
+    Returns:
+      Where their results will be.
+    """
+    line = table.lines[row.method]
+    made = {}
+    for name, make in {JOB: line.job, **line.others}.items():
+        made[name] = work.add(
+            lambda directory, make=make: make(row, Setting(scale, dataset, data, directory))
+        )
+    return Results(made)
+
+
+def add_table(
+    work: Work, table: Table, printed: PrintedTable, scale: Scale, only: Collection[str] = ()
+) -> dict[tuple[int, str], Results]:
+    """Adds the jobs of a table.
+
+    Args:
+      work: takes the jobs.
+      table: the declaration.
+      printed: the printed table.
+      scale: of data and models.
+      only: methods and data sets that are wanted; a method stands for all that begin with it.
+
+    Returns:
+      Results by the row's number and the questions of the column.
+
+    Raises:
+      InputError: the table has none of the names in ``only``.
+    """
+    methods, datasets = chosen(printed, only)
+    found = {}
+    for data, names in table.columns(printed, scale).items():
+        for number, row in enumerate(printed.rows):
+            own = [name for name in names if name in row.values and name in datasets]
+            if own and row.method in methods and not table.left_out.get(row.method):
+                found[number, data] = add_row(work, table, row, scale, own[0], data)
+    return found
+
+
+def chosen(printed: PrintedTable, only: Collection[str]) -> tuple[list[str], list[str]]:
+    """The methods and the data sets of a table that ``only`` names; all without a name of a kind.
+
+    Raises:
+      InputError: a name is neither.
+    """
+    methods = list(dict.fromkeys(row.method for row in printed.rows))
+    datasets = list(printed.datasets)
+    by_kind: Mapping[str, set[str]] = {"methods": set(), "datasets": set()}
+    for name in only:
+        if name in datasets:
+            by_kind["datasets"].add(name)
+        elif found := {m for m in methods if m == name or m.startswith(f"{name}_")}:
+            by_kind["methods"] |= found
+        else:
+            raise InputError(
+                f"{printed.id} has no {name!r}: its methods are {', '.join(methods)}, its data "
+                f"sets {', '.join(datasets)}."
+            )
+    return (
+        [m for m in methods if m in by_kind["methods"] or not by_kind["methods"]],
+        [d for d in datasets if d in by_kind["datasets"] or not by_kind["datasets"]],
+    )
+
+
+def add_figure(work: Work, figure: Figure, scale: Scale) -> dict[str, Results]:
+    """Adds the jobs of a figure; their results by data set.
+
+    Data sets with the same questions at this scale are one, under the first one's name.
+    """
+    found, seen = {}, set()
+    for dataset in figure.datasets:
+        data = figure.data(scale, dataset)
+        if data in seen:
+            continue
+        seen.add(data)
+        found[dataset] = Results(
+            {
+                name: work.add(
+                    lambda directory, make=make: make(Setting(scale, dataset, data, directory))  # noqa: B023
+                )
+                for name, make in figure.jobs.items()
+            }
+        )
+    return found

@@ -1,0 +1,125 @@
+"""Cells of reproduced tables from small runs whose scores are known."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from jaxrag.evaluation.printed import PrintedRow, PrintedTable
+from jaxrag.evaluation.records import RunDirectory
+from jaxrag.evaluation.significance import Interval
+from jaxrag.reproduction import page
+from jaxrag.reproduction.cells import Cell, Column, mean_interval, table_cells
+from jaxrag.reproduction.measures import JOB, Measured, Results
+from jaxrag.reproduction.tables import Delta, Line, Scale, Table
+from jaxrag.runs.job import Outcome
+from tests.evaluation.fabricate import ENVIRONMENT
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """A job that is never executed."""
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        raise NotImplementedError
+
+
+def write(path: Path, right: list[int]) -> Results:
+    """A run whose answers are right where the list has 1."""
+    records = [
+        {
+            "question_id": f"q{i}",
+            "question": f"Question {i}?",
+            "gold_answers": ["Lima"],
+            "gold_passages": [],
+            "prediction": "Lima" if hit else "Quito",
+            "trace": {},
+            "cost": {},
+        }
+        for i, hit in enumerate(right)
+    ]
+    config = {"method": {"name": "m"}, "dataset": {"name": "d"}}
+    with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
+        directory.append(records)
+        directory.finish([str(r["question_id"]) for r in records])
+    return Results({JOB: path})
+
+
+def printed_row(method: str, values: dict[str, dict[str, float | None]]) -> PrintedRow:
+    return PrintedRow(method, method.title(), "big", "bge", 3, values, {}, {}, {})
+
+
+PRINTED = PrintedTable(
+    "dtr/table0",
+    "DTR",
+    "Table 0",
+    "a test",
+    {"EM": "percent", "gain": "points"},
+    (
+        printed_row("base", {"nq": {"EM": 30.0}, "webq": {"EM": 50.0}, "average": {"EM": 40.0}}),
+        printed_row("ours", {"nq": {"EM": 55.0, "gain": 25.0}}),
+    ),
+)
+
+
+def data(scale: Scale, dataset: str) -> str:
+    return f"paper-{dataset}" if scale == "paper" else "factbook"
+
+
+TABLE = Table(
+    data,
+    {name: Line(lambda row, setting: Nothing()) for name in ("base", "ours")},
+    deltas={"gain": Delta("EM", lambda row, rows: rows[0])},
+)
+
+
+def cells_at(scale: Scale, results: dict[tuple[int, str], Results]) -> dict[tuple, Cell]:
+    cells = table_cells(TABLE, PRINTED, scale, results)
+    return {(cell.row, cell.column.data, cell.metric): cell for cell in cells}
+
+
+def test_at_paper_scale(tmp_path: Path) -> None:
+    results = {
+        (0, "paper-nq"): write(tmp_path / "a", [1, 0, 0, 0]),
+        (0, "paper-webq"): write(tmp_path / "b", [1, 1, 1, 0]),
+        (1, "paper-nq"): write(tmp_path / "c", [1, 1, 0, 0]),
+    }
+    cells = cells_at("paper", results)
+    nq = cells[0, "paper-nq", "EM"]
+    assert nq.interval is not None and nq.interval[0] == 25 and nq.interval.n == 4
+    assert nq.printed == 30.0 and nq.agrees is True
+    # of questions 0..3, ours is right on 0 and 1, the baseline on 0: (0 + 1 + 0 + 0) / 4
+    gain = cells[1, "paper-nq", "gain"]
+    assert gain.interval is not None and gain.interval[0] == 25 and gain.printed == 25.0
+    mean = cells[0, "average", "EM"]
+    assert mean.interval is not None and mean.interval[0] == 50  # (25 + 75) / 2
+    assert mean.interval.n == 8 and mean.printed == 40.0
+
+
+def test_stand_ins_have_no_printed_values(tmp_path: Path) -> None:
+    results = {(0, "factbook"): write(tmp_path / "a", [1, 0])}
+    cells = cells_at("small", results)
+    one = cells[0, "factbook", "EM"]
+    assert one.column == Column("factbook", ("nq", "webq"))
+    assert one.column.heading == "factbook (for nq, webq)"
+    assert one.printed is None and one.agrees is None
+    assert cells[1, "factbook", "EM"].interval is None  # no run of that row
+    grid = page.grids(list(cells.values()), PRINTED)[0]
+    assert grid.rows[1][1] == "not measured"
+
+
+def test_a_printed_value_outside_of_our_interval_differs() -> None:
+    column = Column("paper-nq", ("nq",))
+    ours = Measured(Interval(0.2, 0.1, 0.3, 9))
+    cell = Cell(0, column, "EM", "percent", 30.5, ours, "", True)
+    assert cell.agrees is False and cell._replace(printed=30.0).agrees is True
+    assert page.cell_text(cell) == "20.0 [10.0, 30.0]\nprinted 30.5 (-10.5) differs"
+    assert page.cell_text(cell._replace(comparable=False)).endswith("(-10.5)")
+
+
+def test_interval_of_a_mean_of_means() -> None:
+    # half-widths 0.3 and 0.4: sqrt(0.09 + 0.16) / 2 = 0.25
+    found = mean_interval([Interval(0.5, 0.2, 0.8, 10), Interval(0.7, 0.3, 1.1, 20)])
+    assert found == pytest.approx((0.6, 0.35, 0.85, 30))
+    assert not math.isnan(mean_interval([Interval(1, 1, 1, 3)]).low)

@@ -1,0 +1,46 @@
+"""The declared tables of the papers fit the printed ones, and make their jobs at every scale."""
+
+from pathlib import Path
+
+import pytest
+
+from configs.papers import ALL
+from jaxrag.evaluation.printed import printed_tables
+from jaxrag.reproduction.cells import MEAN_OF_ALL
+from jaxrag.reproduction.listing import values_of
+from jaxrag.reproduction.measures import USUAL
+from jaxrag.reproduction.tables import SCALES, Scale
+from jaxrag.reproduction.work import Work, add_figure, add_table
+from jaxrag.runs.job import Job
+
+
+@pytest.mark.parametrize("name", ALL.tables)
+def test_every_printed_value_has_a_measure_or_a_reason(name: str) -> None:
+    table, printed = ALL.tables[name], printed_tables()[name]
+    for row, metric in values_of(printed):
+        if table.reason(row, metric) or metric == MEAN_OF_ALL:
+            continue
+        own = table.lines[row.method].measures
+        assert metric in {**USUAL, **table.measures, **table.deltas, **own}, (row.method, metric)
+
+
+@pytest.mark.parametrize("name", ALL.tables)
+def test_every_row_has_a_line_or_a_reason(name: str) -> None:
+    table, methods = ALL.tables[name], {row.method for row in printed_tables()[name].rows}
+    assert methods <= {*table.lines, *table.left_out}
+    assert not set(table.lines) & set(table.left_out)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", [*ALL.tables, *ALL.figures])
+def test_jobs_are_made(name: str, scale: Scale, tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    if name in ALL.tables:
+        table = ALL.tables[name]
+        found = list(add_table(work, table, printed_tables()[name], scale).values())
+    else:
+        found = list(add_figure(work, ALL.figures[name], scale).values())
+    assert found
+    for results in found:
+        assert all(path in work.jobs for path in results.directories.values())
+    assert all(isinstance(job, Job) for job in work.jobs.values())

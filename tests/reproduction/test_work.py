@@ -1,0 +1,74 @@
+"""Jobs of tables: shared, in order, resumed."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from jaxrag.evaluation.printed import printed_tables
+from jaxrag.reproduction.work import Work, chosen
+from jaxrag.runs.job import Outcome
+from jaxrag.types import InputError
+
+EXECUTED: list[str] = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """A job that notes its execution."""
+
+    name: str
+    source: str = ""
+    errors: int = 0
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        EXECUTED.append(self.name)
+        Path(workdir).mkdir(parents=True, exist_ok=True)
+        return Outcome((), Path(workdir) / "result", self.errors)
+
+
+def test_a_job_comes_after_those_that_it_needs_and_is_executed_once(tmp_path: Path) -> None:
+    EXECUTED.clear()
+    work = Work(tmp_path)
+    first = work.add(lambda made: Count("run", str(made(Count("training")))))
+    second = work.add(lambda made: Count("other", str(made(Count("training")))))
+    assert work.execute([second, first]) == 0
+    assert EXECUTED == ["training", "run", "other"]
+    again = Work(tmp_path)
+    assert again.add(lambda made: Count("run", str(made(Count("training"))))) == first
+    assert again.execute([first]) == 0 and len(EXECUTED) == 3
+
+
+def test_only_what_is_wanted_is_executed(tmp_path: Path) -> None:
+    EXECUTED.clear()
+    work = Work(tmp_path)
+    work.add(lambda made: Count("run", str(made(Count("training")))))
+    alone = work.add(lambda made: Count("alone"))
+    work.execute([alone])
+    assert EXECUTED == ["alone"]
+
+
+def test_a_job_with_errors_is_executed_again(tmp_path: Path) -> None:
+    EXECUTED.clear()
+    work = Work(tmp_path)
+    path = work.add(lambda made: Count("run", errors=2))
+    assert work.execute([path]) == 2 and work.execute([path]) == 2
+    assert EXECUTED == ["run", "run"]
+
+
+def test_names_of_directories_do_not_depend_on_the_parent(tmp_path: Path) -> None:
+    names = []
+    for root in (tmp_path / "a", tmp_path / "b"):
+        work = Work(root)
+        names.append(work.add(lambda made: Count("run", f"{made(Count('training'))}/x")).name)
+    assert names[0] == names[1]
+    assert Work(tmp_path).add(lambda made: Count("run", "elsewhere")).name != names[0]
+
+
+def test_only() -> None:
+    table = printed_tables()["dtr/table2"]
+    methods, datasets = chosen(table, ("nq", "dtr"))
+    assert methods == ["dtr_u0.001", "dtr_u0.005", "dtr_u0.01"] and datasets == ["nq"]
+    assert len(chosen(table, ())[0]) == 10
+    with pytest.raises(InputError, match="has no 'dtrr': its methods are no_retrieval"):
+        chosen(table, ("dtrr",))
