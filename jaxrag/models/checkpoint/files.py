@@ -1,7 +1,8 @@
 """Finds, reads, checks and writes checkpoints.
 
-A checkpoint is a Hugging Face directory (config.json and safetensors, single or sharded) or a GGUF
-file, read with the same config keys and tensor names. Pickled weights are never read.
+A checkpoint is a Hugging Face directory or a GGUF file, read with the same config keys and tensor
+names. A directory has config.json and safetensors, or archives of torch (pytorch_model.bin), both
+single or sharded. Nothing is unpickled: see `jaxrag.models.checkpoint.torch_archive`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ from safetensors.numpy import save_file
 
 from jaxrag.core.checks import check_local
 from jaxrag.models.checkpoint.gguf import config_from_gguf, readers_from_gguf
+from jaxrag.models.checkpoint.torch_archive import readers_from_torch
 from jaxrag.types import InputError
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_TORCH, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+_WEIGHTS = (_SINGLE, _INDEX, _TORCH, _TORCH_INDEX)  # in the order of preference
 _HUB_FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
+_TORCH_FILES = "pytorch_model*.bin"
 _WINDOW, _WINDOWS = 1 << 20, 1024
 
 
@@ -94,7 +99,7 @@ def _in_package(name: str) -> Path:
     checkpoints = sorted(root.rglob("*.gguf")) + sorted(
         config.parent
         for config in root.rglob("config.json")
-        if (config.parent / _SINGLE).exists() or (config.parent / _INDEX).exists()
+        if any((config.parent / name).exists() for name in _WEIGHTS)
     )
     if len(checkpoints) != 1:
         listed = ", ".join(map(str, checkpoints)) or "none"
@@ -103,14 +108,20 @@ def _in_package(name: str) -> Path:
 
 
 def _from_hub(name: str, weights: bool) -> Path:
+    """Downloads a model; archives of torch only if there are no safetensors."""
+    path = _download(name, _HUB_FILES if weights else _HUB_FILES[1:])
+    if weights and not any(path.glob(_HUB_FILES[0])):
+        path = _download(name, (*_HUB_FILES, _TORCH_FILES))
+    return path
+
+
+def _download(name: str, patterns: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
     repository, _, revision = name.partition("@")
     try:
         path = snapshot_download(
-            repository,
-            revision=revision or None,
-            allow_patterns=list(_HUB_FILES if weights else _HUB_FILES[1:]),
+            repository, revision=revision or None, allow_patterns=list(patterns)
         )
     except (OSError, ValueError) as error:  # base classes of the hub's errors
         raise InputError(f"Cannot download {name!r} from the Hugging Face hub: {error}") from error
@@ -157,17 +168,28 @@ def read_tensors(path: Path) -> Tensors:
     path = Path(path)
     if path.is_file():
         return Tensors(readers_from_gguf(path))
-    if (path / _SINGLE).exists():
-        return Tensors(_open_safetensors(path / _SINGLE))
-    if not (path / _INDEX).exists():
-        raise InputError(f"{path} holds neither {_SINGLE} nor {_INDEX}.")
-    weight_map = read_json(path / _INDEX).get("weight_map")
+    found = next((path / name for name in _WEIGHTS if (path / name).exists()), None)
+    if found is None:
+        raise InputError(f"{path} holds neither {', '.join(_WEIGHTS[:-1])} nor {_WEIGHTS[-1]}.")
+    return Tensors(_open_sharded(found) if found.suffix == ".json" else _open(found))
+
+
+def _open_sharded(index: Path) -> dict[str, Callable[[], np.ndarray]]:
+    """The tensors of all files that an index names."""
+    weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise InputError(f"{path / _INDEX} lacks the field 'weight_map'.")
-    shards = {file: _open_safetensors(path / file) for file in sorted(set(weight_map.values()))}
+        raise InputError(f"{index} lacks the field 'weight_map'.")
+    for file in weight_map.values():
+        if not isinstance(file, str) or Path(file).name != file:
+            raise InputError(f"{index} names {file!r}; files must lie beside it.")
+    shards = {file: _open(index.parent / file) for file in sorted(set(weight_map.values()))}
     if lacking := [name for name, file in weight_map.items() if name not in shards[file]]:
-        raise InputError(f"{path / _INDEX} names tensors that its files lack: {lacking[:5]}")
-    return Tensors({name: shards[file][name] for name, file in weight_map.items()})
+        raise InputError(f"{index} names tensors that its files lack: {lacking[:5]}")
+    return {name: shards[file][name] for name, file in weight_map.items()}
+
+
+def _open(path: Path) -> dict[str, Callable[[], np.ndarray]]:
+    return readers_from_torch(path) if path.suffix == ".bin" else _open_safetensors(path)
 
 
 def _open_safetensors(path: Path) -> dict[str, Callable[[], np.ndarray]]:
@@ -223,6 +245,7 @@ def check_parameters(
 def fingerprint(path: Path) -> str:
     """SHA-256 hex digest of a checkpoint's weights, config and tokenizer.
 
+    Archives of torch count only where there are no safetensors, which are read instead of them.
     Files up to 1 GiB are hashed completely; of larger ones the length and evenly spaced windows of
     1 MiB, 1 GiB in all, so that a 70B model takes seconds. A change between the windows is not
     detected.
@@ -230,6 +253,8 @@ def fingerprint(path: Path) -> str:
     path = Path(path)
     suffixes = {suffix[1:] for suffix in _HUB_FILES}
     files = [path] if path.is_file() else [f for f in path.iterdir() if f.suffix in suffixes]
+    if path.is_dir() and not any((path / name).exists() for name in (_SINGLE, _INDEX)):
+        files += path.glob(_TORCH_FILES)
     if not files:
         raise InputError(f"{path} holds no checkpoint.")
     whole = hashlib.sha256()

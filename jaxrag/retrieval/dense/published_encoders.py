@@ -2,9 +2,7 @@
 
 Usage: ``Exact(contriever())``, ``Scann(e5())``, ``Exact(dpr(), metric="l2")``. The
 metric of all three is the inner product; E5's vectors have unit length, so that this is their
-cosine. Weights are read from safetensors only: for a model that the hub has as pickles, name a
-revision that has safetensors ("hub:ORG/NAME@REVISION"), or a directory that ``save_pretrained``
-wrote.
+cosine.
 """
 
 from __future__ import annotations

@@ -130,6 +130,22 @@ def test_hub_errors_are_input_errors(monkeypatch):
     assert asked == [("org/name", "v1")]
 
 
+def test_archives_of_torch_are_downloaded_only_without_safetensors(tmp_path, monkeypatch):
+    asked = []
+
+    def download(repository, *, revision, allow_patterns):
+        asked.append([pattern for pattern in allow_patterns if "json" not in pattern][-1])
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert locate("hub:org/name") == tmp_path
+    assert asked == ["*.model", "pytorch_model*.bin"]
+    (tmp_path / "model.safetensors").touch()
+    locate("hub:org/name")
+    locate("hub:org/name", weights=False)
+    assert asked[2:] == ["*.model", "*.model"]
+
+
 def test_json_errors_name_file_and_line(tmp_path):
     file = tmp_path / "config.json"
     with pytest.raises(InputError, match=r"config\.json is missing"):
