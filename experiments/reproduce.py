@@ -14,17 +14,19 @@ of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models
 ``--only=hotpotqa,dtr`` makes a part of the table; ``--limit=500`` answers the first 500 questions
 of each run.
 
-``--list`` prints all tables and figures of the five papers.
+``--list`` prints all tables and figures of the five papers. ``--claims=docs/claims.md`` writes the
+page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``.
 
 Exit code 0: done; 1: some questions failed, and the same command tries them again; 2: wrong input.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +34,17 @@ from absl import flags
 from rich.console import Console
 
 from configs.papers import ALL
+from configs.papers.claims import CLAIMS
 from experiments.configuration import parse_named, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.printed import printed_tables
 from jaxrag.evaluation.records import describe_environment
-from jaxrag.reproduction import page
+from jaxrag.evaluation.summary import name_of
+from jaxrag.reproduction import claims, page
 from jaxrag.reproduction.cells import as_json, table_cells
+from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.listing import listing, result_file
+from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.tables import SCALES, Figure, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.types import InputError
@@ -51,6 +57,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("scale", "small", SCALES, "of data and models", flag_values=values)
     flags.DEFINE_list("only", [], "methods and data sets", flag_values=values)
     flags.DEFINE_integer("limit", 0, "questions of a run; 0 is all", flag_values=values)
+    flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
     flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
 
 
@@ -65,6 +72,9 @@ def main(argv: Sequence[str]) -> int:
             errors += _make_table(name, ALL.tables[name], values, console)
         if name in ALL.figures:
             errors += _make_figure(name, ALL.figures[name], values)
+    if values.claims:
+        write_text(Path(values.claims), claims_page(CLAIMS, Path(values.workdir)))
+        print(f"wrote {values.claims}")
     return 1 if errors else 0
 
 
@@ -72,7 +82,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     """The tables and figures to make, and the flags.
 
     Raises:
-      InputError: a flag or a name is unknown, or there is neither a name nor ``--list``.
+      InputError: a flag or a name is unknown, or there is nothing to do.
     """
     names, values = parse_named(argv, _define)
     known = [*ALL.tables, *ALL.figures]
@@ -82,8 +92,10 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
         if name not in known:
             near, *_ = difflib.get_close_matches(name, known, 1, 0)
             raise InputError(f"no table or figure {name!r} (--list prints all). Nearest: {near}.")
-    if not names and not values.list:
-        raise InputError("name a table or a figure, such as dtr/table2, or give --list.")
+    if not names and not values.list and not values.claims:
+        raise InputError(
+            "name a table or a figure, such as dtr/table2, or give --list or --claims."
+        )
     return names, values
 
 
@@ -98,8 +110,14 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     results = add_table(work, table, printed, scale, values.only)
     errors = work.execute([path for one in results.values() for path in one.directories.values()])
     cells = table_cells(table, printed, scale, results, whole=not values.limit)
-    record, facts = _record(name, scale), _facts()
+    record, facts = _record(name, values), _facts()
+    record["models"] = _models(results.values())
     record["cells"] = as_json(cells, printed)
+    record["claims"] = [
+        claims.as_json(claim, claims.compare(claim, printed, cells))
+        for claim in CLAIMS
+        if claim.table == name
+    ]
     text = page.markdown(cells, table, printed, scale, facts)
     html = page.html(cells, table, printed, scale, facts)
     written = {
@@ -122,7 +140,7 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     work = _work(values)
     results = add_figure(work, figure, scale)
     errors = work.execute([path for one in results.values() for path in one.directories.values()])
-    record = _record(name, scale)
+    record = _record(name, values)
     for picture in figure.draw(results):
         file = result_file(Path(values.workdir), scale, picture.name, "svg")
         write_text(file, picture.svg)
@@ -133,9 +151,25 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     return errors
 
 
-def _record(name: str, scale: Scale) -> dict[str, Any]:
-    date = datetime.date.today().isoformat()
-    return {"name": name, "scale": scale, "date": date, "environment": describe_environment()}
+def _record(name: str, values: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "scale": values.scale,
+        "limit": values.limit,
+        "only": values.only,
+        "date": datetime.date.today().isoformat(),
+        "environment": describe_environment(),
+    }
+
+
+def _models(results: Iterable[Results]) -> list[str]:
+    """Names of the language models of some runs."""
+    found = set()
+    for one in results:
+        for job in one.directories:
+            with contextlib.suppress(InputError):  # not a run
+                found.add(name_of(one.run(job).config, "language_model"))
+    return sorted(found - {"unnamed"})
 
 
 def _facts() -> dict[str, str]:

@@ -173,3 +173,21 @@ def mcnemar_exact(wins: int, losses: int) -> float:
         tail += term
         term = term * (n - k) // (k + 1)
     return min(1.0, 2 * tail / 2**n)
+
+
+def needed_questions(
+    spread: float, effect: float, *, power: float = 0.8, level: float = LEVEL
+) -> int:
+    """Number of questions with which a paired difference would be found significant.
+
+    n = ((z_level + z_power) * spread / effect)^2, two-sided, for normally distributed means.
+
+    Args:
+      spread: standard deviation of a question's difference.
+      effect: the true mean difference, in the same unit.
+      power: probability that the interval then excludes zero.
+      level: of the interval.
+    """
+    normal = NormalDist()
+    z = normal.inv_cdf((1 + level) / 2) + normal.inv_cdf(power)
+    return math.ceil((z * spread / effect) ** 2)

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from configs.papers import ALL
+from configs.papers.claims import CLAIMS
 from jaxrag.evaluation.printed import printed_tables
 from jaxrag.reproduction.cells import MEAN_OF_ALL
+from jaxrag.reproduction.claims import Claim, printed_effects, rows_of
 from jaxrag.reproduction.listing import values_of
 from jaxrag.reproduction.measures import USUAL
 from jaxrag.reproduction.tables import SCALES, Scale
@@ -44,3 +46,25 @@ def test_jobs_are_made(name: str, scale: Scale, tmp_path: Path) -> None:
     for results in found:
         assert all(path in work.jobs for path in results.directories.values())
     assert all(isinstance(job, Job) for job in work.jobs.values())
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_claims_are_tied_to_printed_rows(claim: Claim) -> None:
+    printed = printed_tables()[claim.table]
+    assert claim.metric in printed.metrics
+    for where in (claim.ours, *claim.theirs):
+        assert rows_of(where, printed, claim.metric)
+    if claim.id != "ars/lambda-0.03":
+        assert printed_effects(claim, printed)
+
+
+def test_claims_have_ids_of_their_own() -> None:
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) > 50
+
+
+def test_printed_effects_of_a_claim() -> None:
+    claim = next(one for one in CLAIMS if one.id == "pairs/webq")
+    # PAIRS 23.08, DPR-AIS 22.00
+    assert printed_effects(claim, printed_tables()[claim.table]) == [pytest.approx(1.08)]
+    fewer = next(one for one in CLAIMS if one.id == "dtr/dual-path-7b")
+    assert len(printed_effects(fewer, printed_tables()[fewer.table])) == 5

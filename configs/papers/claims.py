@@ -1,0 +1,368 @@
+"""Claims of the five papers, tied to cells of their tables.
+
+The texts are ours; the sources are sections and tables of the papers. Where a paper's own table
+contradicts its claim, docs/claims.md shows that beside the verdict.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from jaxrag.reproduction.claims import Claim, Where
+
+Q7, Q72 = "Qwen2.5-7B-Instruct", "Qwen2.5-72B-Instruct"
+LLAMA = "Llama3-8B"
+
+
+def _rows(*methods: str, **others: Any) -> list[Where]:
+    return [{"method": method, **others} for method in methods]
+
+
+def _pairs() -> Iterator[Claim]:
+    ours = {"method": "pairs"}
+    earlier = _rows("no_retrieval", "standard_rag", "hyde", "q2d", "cot")
+    for metric in ("EM", "F1"):
+        yield Claim(
+            f"pairs/best-average-{metric.lower()}",
+            f"PAIRS has a higher average {metric} than every earlier method without a reranker.",
+            "PAIRS, main results, Table 2",
+            "pairs/table2",
+            ours,
+            earlier,
+            metric,
+            over="average",
+        )
+    yield Claim(
+        "pairs/fewer-retrievals",
+        "PAIRS retrieves for about three quarters of the questions (tested: fewer than 80 %).",
+        "PAIRS, abstract, Table 2",
+        "pairs/table2",
+        ours,
+        (),
+        "retriever_activation_ratio",
+        over="average",
+        lower=True,
+        bound=80.0,
+    )
+    yield Claim(
+        "pairs/webq",
+        "On WebQuestions PAIRS is better than DPR-AIS, which always retrieves.",
+        "PAIRS, main results, Table 2",
+        "pairs/table2",
+        ours,
+        _rows("dpr_ais"),
+        datasets=("webq",),
+    )
+    yield Claim(
+        "pairs/dpr-ais-average",
+        "DPR-AIS has the highest average EM of the methods without a reranker.",
+        "PAIRS, main results, Table 2",
+        "pairs/table2",
+        {"method": "dpr_ais"},
+        [*earlier, ours],
+        over="average",
+    )
+    yield Claim(
+        "pairs/rerank",
+        "DPR-AIS with a reranker has a higher average EM than reranking alone.",
+        "PAIRS, main results, Table 2",
+        "pairs/table2",
+        {"method": "dpr_ais_rerank"},
+        _rows("rerank"),
+        over="average",
+    )
+    yield Claim(
+        "pairs/both-paths",
+        "DPR-AIS is better than with either search path alone, on every data set.",
+        "PAIRS, ablation, Table 3",
+        "pairs/table3",
+        {"method": "dpr_ais"},
+        _rows("dpr_ais_wo_dpr_q", "dpr_ais_wo_dpr_p"),
+    )
+    yield Claim(
+        "pairs/selection",
+        "DPR-AIS is better than fixed mixtures of both paths, on every data set.",
+        "PAIRS, ablation, Table 3",
+        "pairs/table3",
+        {"method": "dpr_ais"},
+        _rows("dpr_ais_wo_ais_2q1p", "dpr_ais_wo_ais_1q2p"),
+    )
+    yield Claim(
+        "pairs/dynamic",
+        "A weight that depends on the angle of question and pseudo-context is better than AIS.",
+        "PAIRS, dynamic weighting, Table 4",
+        "pairs/table4",
+        {"method": "dpr_ais_dynamic"},
+        _rows("dpr_ais"),
+    )
+    yield Claim(
+        "pairs/numbers",
+        "Retrieval for accepted answers that hold a number raises the average EM.",
+        "PAIRS, numeric answers, Table 5",
+        "pairs/table5",
+        {"method": "pairs_exclude_num"},
+        _rows("pairs"),
+        over="average",
+    )
+    yield Claim(
+        "pairs/five-passages",
+        "With five passages, PAIRS has a higher average EM than Standard RAG.",
+        "PAIRS, appendix, Table 7",
+        "pairs/table7",
+        ours,
+        _rows("standard_rag"),
+        over="average",
+    )
+
+
+def _dtr() -> Iterator[Claim]:
+    thresholds = ("dtr_u0.001", "dtr_u0.005", "dtr_u0.01")
+    for generator, size in ((Q7, "7b"), (Q72, "72b")):
+        for method in thresholds:
+            yield Claim(
+                f"dtr/beats-rag-{size}-{method[4:]}",
+                f"DTR (u = {method[5:]}, {size.upper()}) beats Standard RAG in EM on each set.",
+                "DTR, main results, Table 2",
+                "dtr/table2",
+                {"method": method, "generator": generator},
+                _rows("standard_rag", generator=generator),
+            )
+        yield Claim(
+            f"dtr/best-average-{size}",
+            f"DTR (u = 0.001, {size.upper()}) has a higher average EM than every baseline.",
+            "DTR, main results, Table 2",
+            "dtr/table2",
+            {"method": "dtr_u0.001", "generator": generator},
+            _rows("no_retrieval", "standard_rag", "llm_judge_7b", "llm_judge_72b", "hyde", "q2d",
+                  "cot", generator=generator),
+            over="average",
+        )  # fmt: skip
+        yield Claim(
+            f"dtr/dual-path-{size}",
+            f"Without the second search path, DTR ({size.upper()}) is worse on every data set.",
+            "DTR, ablation, Table 3",
+            "dtr/table3",
+            {"method": "dtr_u0.001", "generator": generator},
+            _rows("dtr_wo_dpr", generator=generator),
+        )
+        yield Claim(
+            f"dtr/trigger-{size}",
+            f"The gate does not cost EM on average ({size.upper()}; tested: better than without).",
+            "DTR, ablation, Table 3",
+            "dtr/table3",
+            {"method": "dtr_u0.001", "generator": generator},
+            _rows("dtr_wo_ugt", generator=generator),
+            over="average",
+        )
+    yield Claim(
+        "dtr/selection",
+        "DTR has a higher average EM than with fixed mixtures of both paths.",
+        "DTR, ablation, Table 3",
+        "dtr/table3",
+        {"method": "dtr_u0.001", "generator": Q7},
+        _rows("dtr_wo_ais_1q2p", "dtr_wo_ais_2q1p", generator=Q7),
+        over="average",
+    )
+    yield Claim(
+        "dtr/fewer-retrievals",
+        "A larger threshold retrieves for fewer questions.",
+        "DTR, main results, Table 2",
+        "dtr/table2",
+        {"method": "dtr_u0.01", "generator": Q7},
+        _rows("dtr_u0.001", "dtr_u0.005", generator=Q7),
+        "trigger_ratio",
+        lower=True,
+    )
+    for retriever in ("bge-large-en-v1.5", "e5"):
+        yield Claim(
+            f"dtr/recall-{retriever.partition('-')[0]}",
+            f"Dual-path retrieval finds more gold passages than the baselines ({retriever}).",
+            "DTR, retrieval accuracy, Table 4",
+            "dtr/table4",
+            {"method": "dpr_ais", "retriever": retriever},
+            _rows("standard_rag", "hyde", "q2d", "cot", retriever=retriever),
+            "recall@3",
+        )
+    for table, text in (("dtr/table6", "five passages"), ("dtr/table7", "e5 as the retriever")):
+        yield Claim(
+            f"dtr/{table[-6:]}-average",
+            f"With {text}, DTR has a higher average EM than Standard RAG.",
+            f"DTR, appendix F, Table {table[-1]}",
+            table,
+            {"method": "dtr_u0.001"},
+            _rows("standard_rag"),
+            over="average",
+        )
+
+
+def _r3() -> Iterator[Claim]:
+    start = {"generator": LLAMA, "block": "standard_rag"}
+    for passages in (1, 10):
+        yield Claim(
+            f"r3/gain-{passages}",
+            f"R3 is better than the SiDR it starts from on each set ({passages} in context).",
+            "R3, main results, Table 1",
+            "r3/table1",
+            {"method": "r3", "generator": LLAMA, "passages": passages},
+            _rows("standard_rag_sidr", **start, passages=passages),
+            "accuracy",
+        )
+    yield Claim(
+        "r3/best-retriever",
+        "R3 is better on average than Contriever and E5 as they come.",
+        "R3, main results, Table 1",
+        "r3/table1",
+        {"method": "r3", "generator": LLAMA, "passages": 1},
+        _rows("standard_rag_contriever_ms", "standard_rag_e5", generator=LLAMA, passages=1),
+        "accuracy",
+        over="average",
+    )
+    for generator in ("Llama3-8B-Instruct", "Phi-3-mini-4k-instruct", "Mistral-7B-Instruct-v0.3"):
+        yield Claim(
+            f"r3/transfer-{generator.partition('-')[0].lower()}",
+            f"A retriever tuned with Llama3-8B improves {generator}, too, on average.",
+            "R3, transfer, Table 1",
+            "r3/table1",
+            {"method": "r3", "generator": generator, "passages": 1},
+            _rows("standard_rag_sidr", generator=generator, passages=1, block="transfer"),
+            "accuracy",
+            over="average",
+        )
+    yield Claim(
+        "r3/upper-bound",
+        "Some retriever finds a passage that leads to the answer far more often than the best one.",
+        "R3, preliminary study, Table 4",
+        "r3/table4",
+        {"method": "any_retriever_upper_bound"},
+        _rows("sidr_nq", "e5", "contriever_ms"),
+        "accuracy",
+        datasets=("nq",),
+    )
+    yield Claim(
+        "r3/sampling",
+        "The most relevant negative with a random positive is the best way to draw a pair.",
+        "R3, appendix E, Table 5",
+        "r3/table5",
+        {"method": "r3_sampling_a"},
+        _rows("r3_sampling_b", "r3_sampling_c"),
+        "accuracy",
+    )
+    for passages in (1, 10):
+        yield Claim(
+            f"r3/answer-probability-{passages}",
+            f"Passages ranked by the answer's probability are better ({passages} in context).",
+            "R3, appendix, Table 6",
+            "r3/table6",
+            {"method": "sidr_ms_rank_by_answer_probability", "passages": passages},
+            _rows("sidr_ms_rank_by_relevance", passages=passages),
+            "accuracy",
+        )
+    yield Claim(
+        "r3/ir-may-fall",
+        "Tuning for RAG may lower the share of first passages that hold the answer.",
+        "R3, main results, Table 8",
+        "r3/table8",
+        {"method": "r3_from_sidr_nq"},
+        _rows("standard_rag_sidr_nq"),
+        "ir_accuracy@1",
+        lower=True,
+    )
+    yield Claim(
+        "r3/progress",
+        "Accuracy grows along the on-policy phase (tested: end against start).",
+        "R3, transfer, Table 7",
+        "r3/table7",
+        {"method": "r3", "generator": LLAMA, "progress_percent": 100},
+        _rows("r3", generator=LLAMA, progress_percent=0),
+        "accuracy",
+    )
+
+
+def _errr() -> Iterator[Claim]:
+    for table, text in (("errr/table2", "web search"), ("errr/table3", "a dense index")):
+        yield Claim(
+            f"errr/frozen-{table[-6:]}",
+            f"With {text}, frozen ERRR has a higher EM than direct answers and both RRR.",
+            f"ERRR, results, Table {table[-1]}",
+            table,
+            {"method": "frozen_errr"},
+            _rows("no_retrieval", "frozen_rrr", "trainable_rrr"),
+        )
+        yield Claim(
+            f"errr/trainable-{table[-6:]}",
+            f"With {text}, the distilled optimizer is better than its teacher on each set.",
+            f"ERRR, results, Table {table[-1]}",
+            table,
+            {"method": "trainable_errr"},
+            _rows("frozen_errr"),
+        )
+    yield Claim(
+        "errr/react",
+        "With web search, frozen ERRR has a higher EM than RAG and ReAct.",
+        "ERRR, results, Table 2",
+        "errr/table2",
+        {"method": "frozen_errr"},
+        _rows("standard_rag", "react"),
+    )
+    for metric, text in (("cost_usd", "cheaper"), ("latency_s", "faster")):
+        yield Claim(
+            f"errr/{text}",
+            f"Trainable ERRR is {text} than frozen ERRR, ReAct and Self-RAG.",
+            "ERRR, cost and latency, Table 4",
+            "errr/table4",
+            {"method": "trainable_errr"},
+            _rows("frozen_errr", "react", "self_rag"),
+            metric,
+            lower=True,
+        )
+
+
+def _ars() -> Iterator[Claim]:
+    baselines = ("no_retrieval", "cot_prompting", "flare", "self_rag", "rafe", "cor", "fairrag",
+                 "rankrag")  # fmt: skip
+    for generator in ("Gemma2:9B", "Qwen2.5:32B", "Llama3.3:70B"):
+        yield Claim(
+            f"ars/best-{generator.partition(':')[0].lower()}",
+            f"ARS-RAG has a higher average accuracy than every baseline ({generator}).",
+            "ARS-RAG, main results, Table 1",
+            "ars/table1",
+            {"method": "ars_rag", "generator": generator},
+            _rows(*baselines, generator=generator),
+            "accuracy",
+            over="average",
+        )
+    for better, worse, text in (
+        ("standard_rag", "no_retrieval", "RAG is better than the model alone."),
+        ("rewriter_10", "standard_rag", "Ten rewrites are better than the question."),
+        ("rewriter_ranker_top5", "rewriter_10", "The ranker's five best are better than all ten."),
+        ("rewriter_bandit", "rewriter_10", "The bandit's number is better than all ten."),
+        ("ars_rag", "rewriter_ranker_top5", "ARS-RAG is better than the ranker's five best."),
+        ("ars_rag", "rewriter_bandit", "ARS-RAG is better than the bandit without the ranker."),
+    ):
+        yield Claim(
+            f"ars/{better.replace('_', '-')}-over-{worse.replace('_', '-')}",
+            text,
+            "ARS-RAG, ablation, Table 2",
+            "ars/table2",
+            {"method": better},
+            _rows(worse),
+            "accuracy",
+            over="average",
+        )
+    penalties = (0, 0.01, 0.02, 0.03, 0.04)
+    for low, high in itertools.pairwise(penalties):
+        yield Claim(
+            f"ars/lambda-{high:g}",
+            f"A penalty of {high:g} keeps fewer rewrites than {low:g}.",
+            "ARS-RAG, appendix C, Table 3",
+            "ars/table3",
+            {"method": "ars_rag_penalty", "penalty_lambda": high},
+            _rows("ars_rag_penalty", penalty_lambda=low),
+            "mean_k",
+            lower=True,
+        )
+
+
+CLAIMS: tuple[Claim, ...] = (*_pairs(), *_dtr(), *_r3(), *_errr(), *_ars())

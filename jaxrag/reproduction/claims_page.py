@@ -1,0 +1,121 @@
+"""The page of all claims: what the paper says and prints, and our verdict at each scale."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
+from jaxrag.reproduction.claims import Claim, printed_effects
+from jaxrag.reproduction.listing import result_file
+from jaxrag.reproduction.tables import SCALES, Scale
+
+Found = tuple[dict[str, Any], dict[str, Any]]
+"""A claim's verdict, and the record of its table."""
+
+_HEAD = """# Claims of the papers, and verdicts
+
+Made by `python -m experiments.reproduce --claims=docs/claims.md` from the tables that were
+reproduced; each verdict is tied to cells of the named table.
+
+- replicated: for every comparison of the claim, the 95 % interval of the difference (paired over
+  questions) is above zero;
+- contradicted: for at least one it is below zero;
+- undecided: otherwise. The number of questions (of each data set) is what would decide the last of
+  its comparisons, at the difference that the paper prints and with a power of 80 %.
+
+"In the paper": the printed differences, better is positive, and for how many of the comparisons
+the paper's own table agrees with its claim. At the scales tiny and small other, much smaller models
+answer questions that partly stand for other sets: a verdict there is on the method with such
+models, not on the paper.
+"""
+
+
+def claims_page(claims: Sequence[Claim], workdir: Path) -> str:
+    """The page as Markdown, from the results in a working directory."""
+    results: dict[Scale, dict[str, Found]] = {}
+    for scale in SCALES:
+        if found := _records(claims, workdir, scale):
+            results[scale] = found
+    shown = list(results)
+    parts = [_HEAD]
+    for paper in PAPERS:
+        own = [claim for claim in claims if claim.id.startswith(f"{paper}/")]
+        if own:
+            parts.append(_section(own, results, shown))
+    parts += [_measured_with(scale, results[scale]) for scale in shown]
+    return "\n".join(parts)
+
+
+def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, Found]:
+    """What was found, by claim."""
+    found = {}
+    for table in dict.fromkeys(claim.table for claim in claims):
+        file = result_file(workdir, scale, table, "json")
+        if not file.is_file():
+            continue
+        record = json.loads(file.read_text("utf-8"))
+        for one in record.get("claims", ()):
+            found[one["id"]] = one, record
+    return found
+
+
+def _section(
+    claims: Sequence[Claim],
+    results: Mapping[Scale, Mapping[str, Found]],
+    shown: Sequence[Scale],
+) -> str:
+    tables = printed_tables()
+    lines = [f"## {tables[claims[0].table].paper}", ""]
+    lines.append(f"| {' | '.join(['claim', 'in the paper', *shown])} |")
+    lines.append("|" + " --- |" * (2 + len(shown)))
+    for claim in claims:
+        cells = [f"{claim.text} ({claim.source}, {claim.metric.replace('_', ' ')})"]
+        cells.append(_printed(claim, tables[claim.table]))
+        for scale in shown:
+            known = results[scale].get(claim.id)
+            cells.append(_verdict(known[0]) if known else "not measured")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _printed(claim: Claim, printed: PrintedTable) -> str:
+    effects = printed_effects(claim, printed)
+    if not effects:
+        return "nothing printed"
+    digits = 3 if printed.units[claim.metric] == "fraction" else 2
+    low, high = min(effects), max(effects)
+    text = f"{low:+.{digits}f}" if low == high else f"{low:+.{digits}f} to {high:+.{digits}f}"
+    holds = sum(effect > 0 for effect in effects)
+    return f"{text}; holds for {holds} of {len(effects)}"
+
+
+def _verdict(found: Mapping[str, Any]) -> str:
+    """A verdict in a cell: of one comparison with its interval, of more with their counts."""
+    comparisons = [one for one in found["comparisons"] if one["ours"] is not None]
+    if not comparisons:
+        return "not measured"
+    digits = 3 if comparisons[0]["unit"] == "fraction" else 2
+    needed = max((one["needed"] or 0 for one in comparisons), default=0)
+    decide = f"; {needed:,} questions would decide" if needed else ""
+    if len(comparisons) == 1:
+        ours = comparisons[0]["ours"]
+        mean, low, high = (f"{ours[name]:+.{digits}f}" for name in ("mean", "low", "high"))
+        text = f"{mean} [{low}, {high}], n = {ours['n']:,}"
+    else:
+        counts = Counter(one["verdict"] for one in comparisons)
+        text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return f"**{found['verdict']}**: {text}{decide}"
+
+
+def _measured_with(scale: Scale, results: Mapping[str, Found]) -> str:
+    records = {record["name"]: record for _, record in results.values()}
+    lines = [f"Scale {scale}:", ""]
+    for name, record in records.items():
+        models = ", ".join(record.get("models", ())) or "no model"
+        limit = f", first {record['limit']:,} questions" if record.get("limit") else ""
+        lines.append(f"- {name}: {models}{limit}, {record['date']}")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,126 @@
+"""Verdicts on claims, from cells whose values are known."""
+
+import math
+
+import pytest
+
+from jaxrag.evaluation.printed import PrintedTable
+from jaxrag.evaluation.significance import Interval, needed_questions
+from jaxrag.reproduction.cells import Cell, Column
+from jaxrag.reproduction.claims import Claim, Comparison, compare, overall, rows_of
+from jaxrag.reproduction.measures import Measured
+from tests.reproduction.test_cells import printed_row
+
+PRINTED = PrintedTable(
+    "dtr/table0",
+    "DTR",
+    "Table 0",
+    "a test",
+    {"EM": "percent", "trigger": "percent"},
+    (
+        printed_row("base", {"nq": {"EM": 30.0, "trigger": 100.0}, "webq": {"EM": 50.0}}),
+        printed_row("ours", {"nq": {"EM": 40.0, "trigger": 75.0}, "webq": {"EM": 52.0}}),
+    ),
+)
+NQ, WEBQ = Column("paper-nq", ("nq",)), Column("paper-webq", ("webq",))
+
+
+def cell(row: int, column: Column, values: list[float], metric: str = "EM") -> Cell:
+    mean = sum(values) / len(values)
+    by_question = {f"q{i}": value for i, value in enumerate(values)}
+    ours = Measured(Interval(mean, mean - 0.1, mean + 0.1, len(values)), by_question)
+    return Cell(row, column, metric, "percent", 30.0, ours, "", True)
+
+
+def claim(**changes: object) -> Claim:
+    settings = {"ours": {"method": "ours"}, "theirs": [{"method": "base"}], **changes}
+    return Claim("dtr/a", "A claim.", "section 1", "dtr/table0", **settings)  # type: ignore[arg-type]
+
+
+def test_a_difference_on_every_question_is_replicated() -> None:
+    cells = [cell(0, NQ, [0.0] * 50), cell(1, NQ, [1.0] * 50)]
+    (one,) = compare(claim(datasets=("nq",)), PRINTED, cells)
+    assert one.printed == 10.0 and one.ours == Interval(100.0, 100.0, 100.0, 50)
+    assert one.verdict == "replicated" and one.needed is None
+    (other,) = compare(
+        claim(datasets=("nq",)), PRINTED, [cell(0, NQ, [1] * 9), cell(1, NQ, [0] * 9)]
+    )
+    assert other.verdict == "contradicted"
+
+
+def test_an_undecided_claim_tells_how_many_questions_decide_it() -> None:
+    # differences 1, -1, 0, 0: mean 0, sample standard deviation sqrt(2 / 3)
+    cells = [cell(0, NQ, [0, 1, 1, 0]), cell(1, NQ, [1, 0, 1, 0])]
+    (one,) = compare(claim(datasets=("nq",)), PRINTED, cells)
+    assert one.verdict == "undecided"
+    # (1.95996 + 0.84162)^2 = 7.8489; times (2 / 3) / 0.1^2 = 523.3
+    assert one.needed == 524
+
+
+def test_questions_are_paired_by_their_ids() -> None:
+    mine = cell(1, NQ, [1.0, 0.0])
+    theirs = cell(0, NQ, [0.0, 1.0])
+    swapped = theirs._replace(
+        ours=Measured(theirs.ours.interval, {"q1": 0.0, "q0": 1.0})  # type: ignore[union-attr]
+    )
+    (one,) = compare(claim(datasets=("nq",)), PRINTED, [mine, swapped])
+    assert one.ours is not None and one.ours[:3] == (0.0, 0.0, 0.0)  # the same on both questions
+
+
+def test_lower_and_shares() -> None:
+    cells = [cell(0, NQ, [1.0] * 9, "trigger"), cell(1, NQ, [0.0, *[1.0] * 8], "trigger")]
+    (one,) = compare(claim(metric="trigger", lower=True), PRINTED, cells)
+    assert one.printed == 25.0 and one.ours is not None
+    assert one.ours.mean == pytest.approx(100 / 9)
+    (share,) = compare(claim(metric="trigger", factor=0.5), PRINTED, cells)
+    assert share.printed == 25.0  # 75 - 0.5 * 100
+    assert share.ours is not None and share.ours.mean == pytest.approx(100 * (8 / 9 - 0.5))
+
+
+def test_each_and_average() -> None:
+    cells = [
+        cell(0, NQ, [0.0] * 20), cell(1, NQ, [1.0] * 20),
+        cell(0, WEBQ, [0.5] * 20), cell(1, WEBQ, [0.25] * 20),
+    ]  # fmt: skip
+    each = compare(claim(), PRINTED, cells)
+    assert [one.verdict for one in each] == ["replicated", "contradicted"]
+    assert overall(each) == "contradicted"
+    (mean,) = compare(claim(over="average"), PRINTED, cells)
+    # (100 - 25) / 2 points; the paper's (10 + 2) / 2
+    assert mean.ours is not None and mean.ours.mean == 37.5 and mean.printed == 6.0
+
+
+def test_values_without_questions_are_compared_as_independent() -> None:
+    ours = cell(1, NQ, [1.0])._replace(ours=Measured(Interval(0.5, 0.2, 0.9, 10)))
+    theirs = cell(0, NQ, [1.0])._replace(ours=Measured(Interval(0.4, 0.3, 0.8, 10)))
+    (one,) = compare(claim(datasets=("nq",)), PRINTED, [ours, theirs])
+    # down: hypot(0.3, 0.4) = 0.5; up: hypot(0.4, 0.1) = 0.41231
+    assert one.ours is not None and one.needed is None
+    assert one.ours[:3] == pytest.approx((10.0, -40.0, 51.231), abs=1e-3)
+
+
+def test_a_bound() -> None:
+    # our trigger ratio is 50 % with an interval of 10 points: 30 points below 80 %
+    cells = [cell(1, NQ, [0.0, 1.0], "trigger")]
+    bounded = claim(theirs=(), metric="trigger", lower=True, bound=80.0)
+    (one,) = compare(bounded, PRINTED, cells)
+    assert one.ours is not None and one.ours[:3] == pytest.approx((30.0, 20.0, 40.0))
+    assert one.printed == 5.0 and one.subject == "nq, against 80"
+
+
+def test_what_is_missing_is_not_measured() -> None:
+    found = compare(claim(), PRINTED, [cell(1, NQ, [1.0])])
+    assert [one.verdict for one in found] == ["not measured"]
+    assert overall([]) == "not measured"
+    done = Comparison("nq", "percent", 1.0, Interval(1, 0.5, 2, 9), None)
+    assert overall([done]) == "replicated"
+    assert overall([done, done._replace(ours=Interval(1, -1, 2, 9))]) == "undecided"
+    with pytest.raises(KeyError, match="has no row"):
+        rows_of({"method": "other"}, PRINTED, "EM")
+
+
+def test_needed_questions() -> None:
+    # a textbook case: effect of half a standard deviation, 80 % power: 7.8489 / 0.25 = 31.4
+    assert needed_questions(1.0, 0.5) == 32
+    assert needed_questions(1.0, -0.5) == 32 and needed_questions(2.0, 1.0) == 32
+    assert not math.isnan(needed_questions(1.0, 0.5, power=0.9))
