@@ -17,8 +17,8 @@ Qwen2.5-7B-Instruct, bge-large-en-v1.5 and bge-reranker-base for ``paper-hotpotq
 - ``llm_judge``: the model judges whether to retrieve.
 - ``dpr_ais``: dual paths and AIS for every question (PAIRS and DTR without their gates).
 - ``bm25``: needs ``pip install 'jaxrag[bm25]'``. ``contriever``, ``contriever_ms``, ``e5``,
-  ``dpr``: retrievers of R3's Table 1 from the hub (`jaxrag.retrieval.dense.published_encoders`;
-  some have weights there as pickles only, which are not read). All read as ``standard_rag`` does.
+  ``dpr``: retrievers of R3's Table 1 from the hub (`jaxrag.retrieval.dense.published_encoders`).
+  All read as ``standard_rag`` does.
   DPR by distance is ``--config.index.metric=l2``; ten passages, as in half of R3's columns, are
   ``--config.method.candidates.n=10 --config.method.select.k=10``.
 

@@ -1,4 +1,4 @@
-"""Loads checkpoints of BERT and XLM-RoBERTa, and of the networks built on them."""
+"""Loads checkpoints of BERT, XLM-RoBERTa and NomicBert, and of the networks built on them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.models.bert.network import BertClassifier, BertConfig, BertEncoder
+from jaxrag.models.bert.nomic import MODEL_TYPE, NomicConfig, NomicEncoder, read_nomic_config
 from jaxrag.models.checkpoint.files import check_parameters, integer, read_config, read_tensors
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.models.parameters import shapes, unflatten
@@ -38,7 +39,7 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
     kind = config.get("model_type")
     if kind not in _FAMILIES:
         raise InputError(
-            f"{source}: model_type is {kind!r}; an encoder is one of {', '.join(_FAMILIES)}."
+            f"{source}: model_type is {kind!r}; a BERT is one of {', '.join(_FAMILIES)}."
         )
     defaults = {
         "layer_norm_eps": 1e-12,
@@ -75,13 +76,36 @@ def read_bert_config(config: Mapping[str, Any], *, source: object) -> BertConfig
     return result
 
 
-def load_encoder(path: Path, *, dtype: jnp.dtype) -> tuple[BertEncoder, dict[str, Any]]:
+def read_encoder_config(path: Path) -> BertConfig | NomicConfig:
+    """The config of the encoder at ``path``, of whichever model type.
+
+    Raises:
+      InputError: for a type that is not supported, a missing field or an unsupported setting.
+    """
+    config = read_config(path)
+    kind = config.get("model_type")
+    if kind == MODEL_TYPE:
+        return read_nomic_config(config, source=path)
+    if kind not in _FAMILIES:
+        raise InputError(
+            f"{path}: model_type is {kind!r}; an encoder is one of {', '.join(_FAMILIES)}, "
+            f"{MODEL_TYPE}."
+        )
+    return read_bert_config(config, source=path)
+
+
+def load_encoder(
+    path: Path, *, dtype: jnp.dtype
+) -> tuple[BertEncoder | NomicEncoder, dict[str, Any]]:
     """An encoder and its parameters; the checkpoint's heads are ignored.
 
     Raises:
       InputError: the checkpoint is of another model type, incomplete, or does not fit its config.
     """
-    config = read_bert_config(read_config(path), source=path)
+    config = read_encoder_config(path)
+    if isinstance(config, NomicConfig):
+        nomic = NomicEncoder(config, dtype)
+        return nomic, parameters(nomic, _without_body(read_tensors(path)), path, ignore=HEADS)
     tensors = modern_names(read_tensors(path), config.family)
     module = BertEncoder(config, dtype)
     return module, parameters(module, tensors, path, ignore=(BUFFERS, *HEADS))
@@ -117,6 +141,11 @@ def modern_names(
     return {new: tensors[old] for new, old in names.items()}
 
 
+def _without_body(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """NomicBert's tensors without the prefix that its masked language model has."""
+    return {name.removeprefix("bert."): tensors[name] for name in tensors}
+
+
 def parameters(
     module: Any,
     tensors: Mapping[str, np.ndarray],
@@ -132,10 +161,14 @@ def parameters(
     """
     arrays = check_parameters(tensors, parameter_shapes(module), source=path, ignore=ignore)
     params = {
-        name: jnp.asarray(array, jnp.float32 if "norm" in name.lower() else module.dtype)
+        name: jnp.asarray(array, jnp.float32 if _is_norm(name) else module.dtype)
         for name, array in arrays.items()
     }
     return unflatten(params, jax.eval_shape(lambda: initialise(module)))
+
+
+def _is_norm(name: str) -> bool:
+    return "norm" in name.lower() or name.startswith("emb_ln.")
 
 
 def parameter_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:

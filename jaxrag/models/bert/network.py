@@ -88,19 +88,29 @@ class BertSelfAttention(nn.Module):
             y = Linear(self.config.hidden_size, name=name)(x)
             return y.reshape(*y.shape[:2], heads, -1)
 
-        query, key, value = project("query"), project("key"), project("value")
-        query = query * query.shape[-1] ** -0.5
-        # With keys before queries and the division after the sum, a CPU's reductions run along
-        # contiguous vectors, which makes attention twice as fast; accelerators do not care.
-        sums = jnp.float32
-        logits = jnp.einsum("bkhf,bqhf->bhkq", key, query, preferred_element_type=sums)
-        # finite, so that a row of padding alone does not become NaN
-        logits = jnp.where(where[:, None, :, None], logits, jnp.finfo(jnp.float32).min)
-        weights = jnp.exp(logits - logits.max(axis=2, keepdims=True))
-        rounded = weights.astype(x.dtype)
-        summed = jnp.einsum("bkhf,bhkq->bhfq", value, rounded, preferred_element_type=sums)
-        mean = summed / weights.sum(axis=2)[:, :, None, :]
-        return mean.transpose(0, 3, 1, 2).reshape(x.shape).astype(x.dtype)
+        return attend(project("query"), project("key"), project("value"), where=where)
+
+
+def attend(
+    query: Float[Array, "b t h f"],
+    key: Float[Array, "b t h f"],
+    value: Float[Array, "b t h f"],
+    *,
+    where: Bool[Array, "b t"],
+) -> Float[Array, "b t h*f"]:
+    """Scaled dot-product attention of every token to the tokens that ``where`` marks."""
+    query = query * query.shape[-1] ** -0.5
+    # With keys before queries and the division after the sum, a CPU's reductions run along
+    # contiguous vectors, which makes attention twice as fast; accelerators do not care.
+    sums = jnp.float32
+    logits = jnp.einsum("bkhf,bqhf->bhkq", key, query, preferred_element_type=sums)
+    # finite, so that a row of padding alone does not become NaN
+    logits = jnp.where(where[:, None, :, None], logits, jnp.finfo(jnp.float32).min)
+    weights = jnp.exp(logits - logits.max(axis=2, keepdims=True))
+    rounded = weights.astype(value.dtype)
+    summed = jnp.einsum("bkhf,bhkq->bhfq", value, rounded, preferred_element_type=sums)
+    mean = summed / weights.sum(axis=2)[:, :, None, :]
+    return mean.transpose(0, 3, 1, 2).reshape(*value.shape[:2], -1).astype(value.dtype)
 
 
 class BertResidual(nn.Module):

@@ -52,6 +52,7 @@ _NUMBERS = {
     "BININT2": "<H",
     "BINFLOAT": ">d",
 }
+_OPCODES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 _MOST_AXES = 16
 _STATE_DICT = "state_dict"
 
@@ -276,9 +277,9 @@ def _opcodes(data: bytes) -> Iterator[tuple[str, Any]]:
     while data[at : at + 1] != b".":
         if at >= len(data):
             raise ValueError("it does not end")
-        if (opcode := pickletools.code2op.get(chr(data[at]))) is None:
+        if (name := _OPCODES.get(data[at])) is None:
             raise ValueError(f"byte {at} is not an opcode")
-        name, at, argument = opcode.name, at + 1, None
+        at, argument = at + 1, None
         if (form := _NUMBERS.get(name)) is not None:
             argument = struct.unpack(form, _part(data, at, struct.calcsize(form)))[0]
             at += struct.calcsize(form)

@@ -16,9 +16,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from jaxrag.core.hashing import canonical
-from jaxrag.models.bert.checkpoint import load_encoder, read_bert_config
+from jaxrag.models.bert.checkpoint import load_encoder, read_encoder_config
 from jaxrag.models.bert.network import BertEncoder, cls_pool, mean_pool
-from jaxrag.models.checkpoint.files import fingerprint, locate, read_config
+from jaxrag.models.bert.nomic import NomicEncoder
+from jaxrag.models.checkpoint.files import fingerprint, locate
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 Pooling = Literal["mean", "cls"]
+_EPSILON = 1e-5  # added to the variance of a vector by Nomic's code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,10 @@ class EncoderSettings:
         as DPR's (a passage without title goes alone); of a pair too long, the longer part is cut.
       max_length: tokens, special ones included, that a text is cut to; None: as many as the network
         has positions.
+      layer_norm: whether the pooled vector is standardised: its mean subtracted, divided by its
+        standard deviation. Nomic's models need that before ``matryoshka``.
+      matryoshka: first entries of the vector that are kept, for models trained for it
+        (Kusupati et al. 2022, "Matryoshka"); 0 keeps all.
       normalise: whether vectors get unit length.
       dtype: "float32" or "bfloat16"; None: float32 on CPU, bfloat16 elsewhere.
     """
@@ -54,6 +60,8 @@ class EncoderSettings:
     embed_title: bool = True
     title_pair: bool = False
     max_length: int | None = None
+    layer_norm: bool = False
+    matryoshka: int = 0
     normalise: bool = True
     dtype: str | None = None
 
@@ -76,14 +84,21 @@ def describe(path: Path, settings: EncoderSettings) -> Description:
         raise InputError(f"pooling is {settings.pooling!r}; allowed are 'mean' and 'cls'.")
     if settings.title_pair and not settings.embed_title:
         raise InputError("title_pair says how titles are embedded, but embed_title is off.")
-    config = read_bert_config(read_config(path), source=path)
+    config = read_encoder_config(path)
+    if not 0 <= settings.matryoshka <= config.hidden_size:
+        raise InputError(
+            f"matryoshka is {settings.matryoshka}; vectors of {path} have {config.hidden_size} "
+            "numbers, and 0 keeps them all."
+        )
     least = 5 if settings.title_pair else 3  # special tokens, and some of a text
     length = buckets.check_length(settings.max_length, least, config.max_tokens, source=path)
     identity: dict[str, Any] = dataclasses.asdict(settings) | {"max_length": length}
     identity |= {"weights": fingerprint(path), "dtype": compute_dtype(settings.dtype).name}
-    if not settings.title_pair:  # so that indexes from before this setting stay valid
-        del identity["title_pair"]
-    return Description(canonical({"encoder": identity}), config.hidden_size, length)
+    for name in ("title_pair", "layer_norm", "matryoshka"):
+        if not identity[name]:  # so that indexes from before these settings stay valid
+            del identity[name]
+    dimension = settings.matryoshka or config.hidden_size
+    return Description(canonical({"encoder": identity}), dimension, length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +111,7 @@ class Encoder:
 
     identity: str
     settings: EncoderSettings
-    module: BertEncoder
+    module: BertEncoder | NomicEncoder
     params: dict[str, Any]
     tokenizer: PreTrainedTokenizerFast
     max_length: int
@@ -138,7 +153,7 @@ class Encoder:
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return self.module.config.hidden_size
+        return self.settings.matryoshka or self.module.config.hidden_size
 
     def embed(self, texts: Iterable[str]) -> Float[np.ndarray, "q d"]:
         """Vectors of queries."""
@@ -170,23 +185,34 @@ class Encoder:
             module=self.module,
             pooling=self.settings.pooling,
             normalise=self.settings.normalise,
+            layer_norm=self.settings.layer_norm,
+            matryoshka=self.settings.matryoshka,
         )
 
 
-@functools.partial(jax.jit, static_argnames=("module", "pooling", "normalise"))
+@functools.partial(
+    jax.jit, static_argnames=("module", "pooling", "normalise", "layer_norm", "matryoshka")
+)
 def embed_tokens(
     params: dict[str, Any],
     ids: Int[Array, "b t"],
     lengths: Int[Array, " b"],
     *,
-    module: BertEncoder,
+    module: BertEncoder | NomicEncoder,
     pooling: Pooling,
     normalise: bool,
+    layer_norm: bool = False,
+    matryoshka: int = 0,
 ) -> Float[Array, "b d"]:
     """Pooled hidden states of right-padded texts, float32."""
     where = jnp.arange(ids.shape[1]) < lengths[:, None]
-    hidden: Any = module.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
+    network: Any = module
+    hidden = network.apply({"params": params}, ids, jnp.zeros_like(ids), where=where)
     vectors = mean_pool(hidden, where=where) if pooling == "mean" else cls_pool(hidden)
+    if layer_norm:
+        vectors -= vectors.mean(axis=1, keepdims=True)
+        vectors *= jax.lax.rsqrt(jnp.square(vectors).mean(axis=1, keepdims=True) + _EPSILON)
+    vectors = vectors[:, : matryoshka or None]
     if not normalise:
         return vectors
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -249,6 +275,8 @@ class BiEncoder:
     embed_title: bool = True
     title_pair: bool = False
     max_length: int = 256
+    layer_norm: bool = False
+    matryoshka: int = 0
     normalise: bool = True
     dtype: DType = ""
 
@@ -272,8 +300,7 @@ class BiEncoder:
     @property
     def dimension(self) -> int:
         """Length of a vector, by the checkpoint's configuration alone."""
-        path = locate(self.checkpoint)
-        return read_bert_config(read_config(path), source=path).hidden_size
+        return self.matryoshka or read_encoder_config(locate(self.checkpoint)).hidden_size
 
     def _settings(self) -> EncoderSettings:
         names = (field.name for field in dataclasses.fields(EncoderSettings))

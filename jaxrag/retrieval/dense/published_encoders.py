@@ -1,13 +1,57 @@
-"""Settings of well-known retrievers' encoders, as their authors use them; R3's dense baselines.
+"""Settings of well-known retrievers' encoders, as their authors use them.
 
-Usage: ``Exact(contriever())``, ``Scann(e5())``, ``Exact(dpr(), metric="l2")``. The
-metric of all three is the inner product; E5's vectors have unit length, so that this is their
-cosine.
+Usage: ``Exact(contriever())``, ``Scann(e5())``, ``Exact(dpr(), metric="l2")``. The metric of all is
+the inner product; vectors of unit length make it their cosine. docs/encoders.md has a table.
 """
 
 from __future__ import annotations
 
 from jaxrag.retrieval.dense.encoder import BiEncoder
+
+INSTRUCTION = "Represent this sentence for searching relevant passages: "
+"""Put before queries by bge (version 1.5) and by mxbai-embed-large."""
+
+
+def bge(checkpoint: str = "hub:BAAI/bge-large-en-v1.5", *, instruction: bool = True) -> BiEncoder:
+    """bge (Xiao et al. 2023): the first token's state, unit length.
+
+    ``instruction`` puts `INSTRUCTION` before queries, as the model's authors advise for short
+    queries and long passages; PAIRS and DTR do not.
+    """
+    prefix = INSTRUCTION if instruction else ""
+    return BiEncoder(checkpoint, pooling="cls", query_prefix=prefix, max_length=512)
+
+
+def mxbai(
+    checkpoint: str = "hub:mixedbread-ai/mxbai-embed-large-v1", *, matryoshka: int = 0
+) -> BiEncoder:
+    """mxbai-embed-large (2024): as bge; of its vectors, the first entries may suffice."""
+    return BiEncoder(
+        checkpoint,
+        pooling="cls",
+        query_prefix=INSTRUCTION,
+        max_length=512,
+        matryoshka=matryoshka,
+    )
+
+
+def nomic(
+    checkpoint: str = "hub:nomic-ai/nomic-embed-text-v1.5", *, matryoshka: int = 0
+) -> BiEncoder:
+    """nomic-embed-text (Nussbaum et al. 2024): a task before the text, mean of the states.
+
+    Vectors get unit length. ``matryoshka``, for version 1.5: 768, 512, 256, 128 or 64 first entries
+    of the standardised vector. Texts may have 2,048 tokens.
+    """
+    return BiEncoder(
+        checkpoint,
+        pooling="mean",
+        query_prefix="search_query: ",
+        passage_prefix="search_document: ",
+        max_length=2048,
+        layer_norm=bool(matryoshka),
+        matryoshka=matryoshka,
+    )
 
 
 def contriever(checkpoint: str = "hub:facebook/contriever-msmarco") -> BiEncoder:

@@ -11,10 +11,18 @@ from jaxrag.models.checkpoint.files import read_config, read_tensors, write_chec
 from jaxrag.retrieval.dense.encoder import BiEncoder, TwoTowers
 from jaxrag.retrieval.dense.exact import Exact, ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
-from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
+from jaxrag.retrieval.dense.published_encoders import (
+    INSTRUCTION,
+    bge,
+    contriever,
+    dpr,
+    e5,
+    mxbai,
+    nomic,
+)
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.types import InputError, Passage
-from tests.models.bert import small_bert
+from tests.models.bert import small_bert, small_nomic
 from tests.models.bert.small_bert import BERT, random_tensors
 from tests.retrieval.fakes import FakePassages
 
@@ -85,6 +93,46 @@ def test_prefixes_of_e5_and_none_of_contriever(plain):
     states = state(plain, "", ["[CLS]", "rome", "is", "a", "[SEP]"])
     found = loaded["contriever"].embed_passages([Passage("1", "Rome", "is a")])
     np.testing.assert_allclose(found[0], states.mean(axis=0), atol=1e-5)
+
+
+def test_bge_and_mxbai_read_the_first_token_and_an_instruction(plain):
+    bare = BiEncoder(plain, pooling="cls", max_length=64).load()
+    (query,) = bare.embed([INSTRUCTION + "the cat"])
+    (plain_query,) = bare.embed(["the cat"])
+    for made in (bge(plain), mxbai(plain)):
+        loaded = dataclasses.replace(made, max_length=64).load()
+        np.testing.assert_array_equal(loaded.embed(["the cat"])[0], query)
+    papers = dataclasses.replace(bge(plain, instruction=False), max_length=64).load()
+    np.testing.assert_array_equal(papers.embed(["the cat"])[0], plain_query)
+    assert np.abs(query - plain_query).max() > 1e-3
+
+
+def test_nomic_names_the_task_and_may_keep_the_first_entries(tmp_path):
+    path = write_checkpoint(
+        tmp_path, small_nomic.CONFIG, small_nomic.random_tensors(small_nomic.CONFIG)
+    )
+    small_bert.tokenizer(BERT).save_pretrained(path)
+    whole = dataclasses.replace(nomic(str(path)), max_length=64)
+    raw = BiEncoder(str(path), max_length=64, normalise=False, embed_title=False).load()
+    (states,) = raw.embed(["search_query: the cat"])
+    np.testing.assert_allclose(
+        whole.load().embed(["the cat"])[0], states / np.linalg.norm(states), atol=1e-6
+    )
+    (passage,) = raw.embed(["search_document: Rome is a capital"])
+    found = whole.load().embed_passages([Passage("1", "Rome", "is a capital")])[0]
+    np.testing.assert_allclose(found, passage / np.linalg.norm(passage), atol=1e-6)
+
+    first = dataclasses.replace(nomic(str(path), matryoshka=8), max_length=64)
+    standard = (states - states.mean()) / np.sqrt(states.var() + 1e-5)
+    loaded = first.load()
+    np.testing.assert_allclose(
+        loaded.embed(["the cat"])[0], standard[:8] / np.linalg.norm(standard[:8]), atol=1e-5
+    )
+    assert loaded.dimension == first.dimension == first.describe().dimension == 8
+    assert whole.dimension == 24 and nomic(str(path)).max_length == 2048
+    assert first.describe().identity == loaded.identity != whole.describe().identity
+    with pytest.raises(InputError, match=r"matryoshka is 25; vectors of .* have 24 numbers"):
+        dataclasses.replace(first, matryoshka=25).load()
 
 
 def test_two_towers_search_by_both_metrics(towers, tmp_path):

@@ -1,0 +1,166 @@
+"""NomicBert, the encoder of nomic-embed-text: BERT with rotary positions and a gated feed-forward.
+
+Nussbaum et al. (2024), "Nomic Embed". Differences from BERT: rotary positions instead of learned
+ones, SwiGLU instead of GELU, no biases of matrices, and one matrix for query, key and value. Norms
+are LayerNorms after the residual sums, as in BERT. Modules are named as in the published
+checkpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxrag.models.bert.network import attend
+from jaxrag.models.checkpoint.files import integer
+from jaxrag.models.layers import Embedding, LayerNorm, Linear
+from jaxrag.models.precision import matmul_precision
+from jaxrag.types import InputError
+
+MODEL_TYPE = "nomic_bert"
+
+# Fields of config.json whose other values would change the network; absent ones have these values.
+_FIXED: dict[str, Any] = {
+    "activation_function": "swiglu",
+    "prenorm": False,
+    "parallel_block": False,
+    "causal": False,
+    "use_rms_norm": False,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+}
+_NAMES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "n_embd",
+    "intermediate_size": "n_inner",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+    "type_vocab_size": "type_vocab_size",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class NomicConfig:
+    """Architecture of a NomicBert.
+
+    Attributes:
+      max_tokens: the longest input: the length of the training, beyond which the published code
+        stretches the rotation, which is not done here.
+      rotary_base: the longest wavelength of the rotation is about 2 pi times that, in tokens.
+      attention_bias, up_bias, down_bias: whether the matrices of attention, the first two and the
+        last one of the feed-forward have biases.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    max_position_embeddings: int
+    type_vocab_size: int
+    layer_norm_eps: float
+    max_tokens: int
+    rotary_base: float
+    attention_bias: bool
+    up_bias: bool
+    down_bias: bool
+    pad_token_id: int = 0
+
+
+def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConfig:
+    """The config of a NomicBert from its published config.json.
+
+    Raises:
+      InputError: naming ``source``; for a missing field or an unsupported setting.
+    """
+    for name, value in _FIXED.items():
+        if (found := config.get(name, value)) != value:
+            raise InputError(f"{source}: {name} is {found!r}; only {value!r} is supported.")
+    sizes = {name: integer(config, field, source) for name, field in _NAMES.items()}
+    positions = sizes["max_position_embeddings"]
+    trained = integer(config, "max_trained_positions", source, positions)
+    base = config.get("rotary_emb_base", 10_000)
+    if not isinstance(base, int | float) or base <= 1:
+        raise InputError(f"{source}: rotary_emb_base is {base!r}; a number above 1 is needed.")
+    if sizes["hidden_size"] % (2 * sizes["num_attention_heads"]):
+        raise InputError(
+            f"{source}: n_embd {sizes['hidden_size']} is not an even multiple of n_head "
+            f"{sizes['num_attention_heads']}."
+        )
+    return NomicConfig(
+        **sizes,
+        layer_norm_eps=float(config.get("layer_norm_epsilon", 1e-12)),
+        max_tokens=min(positions, trained),
+        rotary_base=float(base),
+        attention_bias=bool(config.get("qkv_proj_bias", True)),
+        up_bias=bool(config.get("mlp_fc1_bias", True)),
+        down_bias=bool(config.get("mlp_fc2_bias", True)),
+    )
+
+
+def rotate(x: Float[Array, "b t h f"], *, base: float) -> Float[Array, "b t h f"]:
+    """Rotary positions (Su et al. 2021): entries i and i + f/2 turned by t base^(-2i/f) radians."""
+    t, half = x.shape[1], x.shape[-1] // 2
+    frequency = base ** -(jnp.arange(half, dtype=jnp.float32) / half)
+    angle = jnp.arange(t, dtype=jnp.float32)[:, None] * frequency
+    cos, sin = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return turned.astype(x.dtype)
+
+
+class NomicLayer(nn.Module):
+    """Attention, then a gated feed-forward, both with post-normalisation."""
+
+    config: NomicConfig
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
+    ) -> Float[Array, "b t d"]:
+        c = self.config
+        projected = Linear(3 * c.hidden_size, c.attention_bias, name="attn.Wqkv")(x)
+        parts = projected.reshape(*x.shape[:2], 3, c.num_attention_heads, -1)
+        query, key, value = (parts[:, :, i] for i in range(3))
+        query, key = (rotate(part, base=c.rotary_base) for part in (query, key))
+        y = attend(query, key, value, where=where)
+        y = Linear(c.hidden_size, c.attention_bias, name="attn.out_proj")(y)
+        x = LayerNorm(c.layer_norm_eps, name="norm1")(x + y)
+        up = Linear(c.intermediate_size, c.up_bias, name="mlp.fc11")(x)
+        gate = Linear(c.intermediate_size, c.up_bias, name="mlp.fc12")(x)
+        y = Linear(c.hidden_size, c.down_bias, name="mlp.fc2")(up * jax.nn.silu(gate))
+        return LayerNorm(c.layer_norm_eps, name="norm2")(x + y)
+
+
+class NomicEncoder(nn.Module):
+    """Hidden states of the last layer."""
+
+    config: NomicConfig
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, ids: Int[Array, "b t"], segments: Int[Array, "b t"], *, where: Bool[Array, "b t"]
+    ) -> Float[Array, "b t d"]:
+        c = self.config
+
+        def embed(name: str, rows: int, ids: Int[Array, "b t"]) -> Float[Array, "b t d"]:
+            table = Embedding(rows, c.hidden_size, name=f"embeddings.{name}_embeddings")
+            return table(ids).astype(self.dtype)
+
+        with matmul_precision(self.dtype):
+            x = embed("word", c.vocab_size, ids) + embed("token_type", c.type_vocab_size, segments)
+            x = LayerNorm(c.layer_norm_eps, name="emb_ln")(x)
+            for i in range(c.num_hidden_layers):
+                x = NomicLayer(c, name=f"encoder.layers.{i}")(x, where=where)
+            return x
