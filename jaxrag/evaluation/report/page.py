@@ -22,7 +22,8 @@ from jaxtyping import Float
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
-from jaxrag.evaluation.paper_numbers import PaperNumber, printed
+from jaxrag.evaluation.printed import in_percent
+from jaxrag.evaluation.printed_matches import METRICS, Match, matches
 from jaxrag.evaluation.records import RunRecords, read_passages, read_run
 from jaxrag.evaluation.report import explanations, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
@@ -280,44 +281,38 @@ def _problems(row: Row) -> str:
 
 def papers_table(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     """The papers' numbers and ours, with settings that differ; empty without printed ones."""
-    lines = []
-    for run, row in zip(runs, rows, strict=True):
-        for number in printed(row.dataset, row.method):
-            lines.append(_paper_line(run, row, number))
+    lines = [
+        _paper_line(row, match)
+        for run, row in zip(runs, rows, strict=True)
+        for match in matches(run.config)
+    ]
     if not lines:
         return ""
     return (
         "<h3>Numbers in the papers</h3><p class='note'>The same method and data set in the "
-        "papers. Settings differ as listed, so these are not targets.</p>"
-        "<div class='wide'><table><thead><tr><th>method</th><th>our EM %</th><th>EM % printed</th>"
-        "<th>our F1 %</th><th>F1 % printed</th><th>our trigger %</th><th>trigger % printed</th>"
-        "<th class='long'>printed in, with</th></tr></thead>"
+        "papers: of each table the row whose settings are nearest. Where settings differ, they are "
+        "not targets.</p>"
+        "<div class='wide'><table><thead><tr><th>method</th><th>ours % (printed)</th>"
+        "<th class='long'>printed in; settings that differ</th></tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
-def _paper_line(run: RunRecords, row: Row, number: PaperNumber) -> str:
-    def ours(name: str) -> str:
-        return tables.number(name, row.means[name].mean)
-
-    def theirs(value: float | None) -> str:
-        return "–" if value is None else f"{value:.1f}"
-
-    model = name_of(run.config, "language_model")
-    retriever = f", {number.retriever}, {number.passages} passages" if number.retriever else ""
-    questions = "entire test set" if number.questions is None else f"{number.questions:,}"
-    precise = f"; precision {theirs(number.precision)}, of an unstated kind"
-    setting = (
-        f"{number.paper} {number.table} ({number.method}): {number.generator} (ours: {model})"
-        f"{retriever}; {questions} (ours: {row.answered:,})"
-        f"{'' if number.precision is None else precise}"
-    )
+def _paper_line(row: Row, match: Match) -> str:
+    values = match.row.values[match.dataset]
+    shown = []
+    for metric, value in values.items():
+        if metric in METRICS and value is not None:
+            ours = tables.number(METRICS[metric], row.means[METRICS[metric]].mean)
+            printed = in_percent(value, match.table.units[metric])
+            shown.append(f"{metric.replace('_', ' ')} <b>{ours}</b> ({printed:.1f})")
+    differs = "; ".join(match.differs) or "no setting differs"
+    setting = f"{match.table.paper} {match.table.name}, {match.row.label}: {differs}"
+    if match.dataset in match.row.questions:
+        setting += f"; {match.row.questions[match.dataset]:,} questions (ours: {row.answered:,})"
     return (
         f'<tr><td><span class="method">{_breakable(row.label)}</span></td>'
-        f"<td><b>{ours('exact_match')}</b></td><td>{theirs(number.exact_match)}</td>"
-        f"<td><b>{ours('f1')}</b></td><td>{theirs(number.f1)}</td>"
-        f"<td><b>{ours('trigger')}</b></td><td>{theirs(number.trigger)}</td>"
-        f"<td class='long'>{escape(setting)}</td></tr>"
+        f"<td>{'; '.join(shown)}</td><td class='long'>{escape(setting)}</td></tr>"
     )
 
 
