@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
 from jaxrag.models.bert.network import BertConfig, BertEncoder
+from jaxrag.models.bert.released_sidr import is_released, read_released, released_first
 from jaxrag.models.checkpoint.files import (
     fingerprint,
     read_config,
@@ -201,21 +202,35 @@ def load_sidr(
       InputError: it is not a BERT checkpoint, is incomplete, or does not fit its config.
     """
     whole = read_config(path)
+    tensors = modern_names(read_tensors(path), "bert", body="bert.")
+    if "norm.weight" not in tensors and _KEY not in whole:
+        size = int(whole.get("hidden_size", 0))
+        tensors["norm.weight"] = np.full(size, scale, np.float32)
+        tensors["norm.bias"] = np.zeros(size, np.float32)
+    settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **whole.get(_KEY, {})}
+    first = int(settings["first"]) if first is None else first
+    return _made(path, whole, tensors, dtype=dtype, first=first, masked=bool(settings["masked"]))
+
+
+def _made(
+    path: Path,
+    whole: dict[str, Any],
+    tensors: dict[str, np.ndarray],
+    *,
+    dtype: jnp.dtype,
+    first: int,
+    masked: bool = True,
+) -> tuple[SidrNetwork, dict[str, Any]]:
+    """A network and its parameters, checked against its config."""
     config = read_bert_config(whole, source=path)
     if config.family != "bert":
         raise InputError(f"{path}: SiDR is built on BERT, this is {config.family!r}.")
-    settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **whole.get(_KEY, {})}
-    first = int(settings["first"]) if first is None else first
     if not 0 <= first < config.vocab_size:
         raise InputError(
             f"{path}: first is {first}, but the vocabulary has {config.vocab_size} tokens; give "
             "the id of the first token after the special and unused ones."
         )
-    tensors = modern_names(read_tensors(path), config.family, body="bert.")
-    if "norm.weight" not in tensors and _KEY not in whole:
-        tensors["norm.weight"] = np.full(config.hidden_size, scale, np.float32)
-        tensors["norm.bias"] = np.zeros(config.hidden_size, np.float32)
-    module = SidrNetwork(config, dtype, first, bool(settings["masked"]))
+    module = SidrNetwork(config, dtype, first, masked)
     ignore = (BUFFERS, *HEADS, *(rf"bert\.{head}" for head in HEADS))
     return module, parameters(module, tensors, path, ignore=ignore)
 
@@ -231,7 +246,8 @@ def load_towers(
     """The network and float32 parameters of both towers, for questions and passages.
 
     Args:
-      path: written by `write_towers`; or another checkpoint, from which both towers begin.
+      path: written by `write_towers`; one of SiDR's authors
+        (`jaxrag.models.bert.released_sidr`); or another checkpoint, from which both towers begin.
       dtype: of computation.
       shared: whether another checkpoint becomes one tower for both.
       first, scale: as in `load_sidr`.
@@ -240,6 +256,14 @@ def load_towers(
       InputError: as `load_sidr`; also for two towers with different settings.
     """
     float32 = jnp.dtype("float32")
+    if is_released(path):
+        given = read_released(path, first=SidrNetwork.first if first is None else first)
+        made = {
+            side: _made(path, given.config, tensors, dtype=float32, first=given.first)
+            for side, tensors in given.towers.items()
+        }
+        module = next(iter(made.values()))[0]
+        return module.clone(dtype=dtype), {side: params for side, (_, params) in made.items()}
     if not has_towers(path):
         module, params = load_sidr(path, dtype=float32, first=first, scale=scale)
         towers: Towers = {"query": params, "passage": params}
@@ -255,7 +279,7 @@ def load_towers(
 
 def is_trained(path: Path) -> bool:
     """Whether a checkpoint is a SiDR, not a plain BERT from which training begins."""
-    return has_towers(path) or _KEY in read_config(path)
+    return has_towers(path) or _KEY in read_config(path) or is_released(path)
 
 
 def has_towers(path: Path) -> bool:
@@ -265,7 +289,9 @@ def has_towers(path: Path) -> bool:
 
 def first_token(path: Path) -> int:
     """`SidrNetwork.first` of the checkpoint at ``path``, read without its weights."""
-    return int(read_config(tokenizer_path(path)).get(_KEY, {}).get("first", SidrNetwork.first))
+    config = read_config(tokenizer_path(path))
+    default = released_first(config, SidrNetwork.first)
+    return int(config.get(_KEY, {}).get("first", default))
 
 
 def tokenizer_path(path: Path) -> Path:
@@ -295,7 +321,11 @@ def write_towers(directory: Path, module: SidrNetwork, params: Towers, *, begun_
       InputError: it cannot be written, such as on a full disk.
     """
     source = tokenizer_path(begun_with)
-    config = {**read_config(source), _KEY: {"first": module.first, "masked": module.masked}}
+    if is_released(source):
+        config = read_released(source, first=module.first).config
+    else:
+        config = read_config(source)
+    config |= {_KEY: {"first": module.first, "masked": module.masked}}
     tokenizer = load_tokenizer(source)
     with replace_directory(directory) as partial:
         for side, tree in params.items():
