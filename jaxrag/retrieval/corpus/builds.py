@@ -132,10 +132,13 @@ class ShardedRows:
         """The given rows [n width], in the given order; InputError if one is out of range."""
         wanted = check_rows(rows, len(self), self.directory)
         found = np.empty((wanted.size, self.files[0].shape[1]), self.files[0].dtype)
+        if len(self.files) == 1:
+            return np.take(self.files[0], wanted, axis=0, out=found, mode="clip")
         file_of, offset = np.divmod(wanted, len(self.files[0]))
-        for number in np.unique(file_of):
-            where = file_of == number
-            found[where] = self.files[number][offset[where]]
+        order = np.argsort(file_of, kind="stable")
+        numbers, starts = np.unique(file_of[order], return_index=True)
+        for number, where in zip(numbers, np.split(order, starts)[1:], strict=True):
+            found[where] = self.files[number].take(offset[where], axis=0, mode="clip")
         return found
 
     def span(self, start: int, stop: int) -> np.ndarray:
@@ -146,10 +149,12 @@ class ShardedRows:
         return np.concatenate([self.files[0][:0], *parts])
 
 
-def check_rows(rows: Sequence[int] | np.ndarray, count: int, directory: Path) -> np.ndarray:
-    """The rows as int64; InputError if one is out of range."""
+def check_rows(
+    rows: Sequence[int] | np.ndarray, count: int, directory: Path, *, none: bool = False
+) -> np.ndarray:
+    """The rows as int64; InputError if one is out of range. ``none`` allows -1."""
     wanted = np.asarray(rows, np.int64)
-    if wanted.size and not 0 <= wanted.min() <= wanted.max() < count:
+    if wanted.size and not -none <= wanted.min() <= wanted.max() < count:
         raise InputError(
             f"rows {wanted.min()} to {wanted.max()} were requested, but {directory} holds rows 0 "
             f"to {count - 1}"

@@ -8,9 +8,11 @@ nothing but its query.
 from __future__ import annotations
 
 import dataclasses
+import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -22,6 +24,7 @@ from jaxrag.retrieval.corpus.builds import (
     Stream,
     build_arrays,
     by_chunks,
+    check_rows,
     encoded_rows,
 )
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, source_of
@@ -36,17 +39,33 @@ StoredType = Literal["float16", "float32"]
 Metric = Literal["inner_product", "l2"]
 """How a passage is scored: <q, p>, or -|q - p|^2."""
 
-_CELLS = 1 << 18  # float64 numbers held at once: 2 MiB, what a cache holds
-_SPARE = 4  # candidates beyond k that float32 scores leave, for their rounding at the k-th place
+_CELLS = 1 << 17  # numbers of candidates' vectors computed at once: 1 MiB in float64, in a cache
+_READ = 1 << 22  # numbers read from disk at once, so that a file of the matrix is visited once
+_SPARE = 1  # candidates beyond k that float32 scores leave, for their rounding at the k-th place
+
+_kept = threading.local()  # arrays of `_scratch`
+
+
+class Held(NamedTuple):
+    """Vectors in memory, float32, and the length of the longest."""
+
+    vectors: Float[np.ndarray, "n d"]
+    longest: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Matrix:
-    """The vectors of a corpus, row by row, as memory maps of its shards."""
+    """The vectors of a corpus, row by row, as memory maps of its shards.
+
+    Attributes:
+      held: the vectors once more in memory, from where candidates are scored faster; None if they
+        are read from the memory maps.
+    """
 
     directory: Path
     manifest: Manifest
     rows: ShardedRows
+    held: Held | None = None
 
     def __len__(self) -> int:
         return self.manifest.settings["passages"]["count"]
@@ -82,6 +101,48 @@ class Matrix:
     def stored(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """Vectors of the given rows [n d] in the stored precision, in the given order."""
         return self.rows.take(rows)
+
+    def in_memory(self, limit: int) -> Matrix:
+        """The matrix with its vectors held in float32 if they take at most ``limit`` bytes."""
+        if 4 * len(self) * self.dimension > limit:
+            return self
+        vectors = np.empty(self.shape, np.float32)
+        longest = 0.0
+        step = max(1, _READ // self.dimension)
+        for start in range(0, len(self), step):
+            part = vectors[start : start + step]
+            _to_float32(self[start : start + step], part)
+            longest = max(longest, math.sqrt(np.vecdot(part, part).max()))
+        return dataclasses.replace(self, held=Held(vectors, longest))
+
+    def of_candidates(
+        self, candidates: Int[np.ndarray, "q m"]
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "b m d"]]]:
+        """Vectors of candidates in float32, those of a few queries at a time.
+
+        Yields:
+          Queries and the vectors of their candidates, which are overwritten by the next ones; row
+          0 stands for -1.
+
+        Raises:
+          InputError: a row out of range.
+        """
+        count, width = candidates.shape
+        rows = check_rows(candidates, len(self), self.directory, none=True).clip(0)
+        step = max(1, _CELLS // max(width * self.dimension, 1))
+        read = step if self.held else max(step, _READ // max(width * self.dimension, 1))
+        buffer = _scratch(np.float32, min(step, count), width, self.dimension)
+        for first in range(0, count, read):
+            block = rows[first : first + read]
+            stored = None if self.held else self.stored(block.ravel()).reshape(*block.shape, -1)
+            for start in range(0, len(block), step):
+                part = slice(start, min(start + step, len(block)))
+                vectors = buffer[: part.stop - start]
+                if self.held:
+                    np.take(self.held.vectors, block[part], axis=0, out=vectors, mode="clip")
+                elif stored is not None:
+                    _to_float32(stored[part], vectors)
+                yield slice(first + start, first + part.stop), vectors
 
 
 def open_matrix(
@@ -256,13 +317,11 @@ def rank(
     Scores are computed in float64 and rounded to float32; equal scores are in the order of rows.
     """
     scores = np.empty(candidates.shape, np.float32)
-    step = max(1, _CELLS // max(candidates.shape[1] * matrix.dimension, 1))
-    for start in range(0, len(candidates), step):
-        part = slice(start, start + step)
-        rows = candidates[part]
-        vectors = matrix.stored(rows.clip(0).ravel()).astype(np.float64)
-        vectors = vectors.reshape(*rows.shape, matrix.dimension)
-        scores[part] = np.where(rows < 0, -np.inf, _scores(queries[part], vectors, metric))
+    for part, vectors in matrix.of_candidates(candidates):
+        wide = _scratch(np.float64, *vectors.shape)
+        np.copyto(wide, vectors)
+        scores[part] = _scores(queries[part], wide, metric)
+    scores[candidates < 0] = -np.inf
     order = np.lexsort((candidates, -scores), axis=1)
     return RankedRows(*(np.take_along_axis(a, order, axis=1) for a in (candidates, scores)))
 
@@ -283,12 +342,7 @@ def best_of(
     kept = k + _SPARE
     if metric != "inner_product" or candidates.shape[1] <= 2 * kept:
         return _first(rank(matrix, queries, candidates, metric=metric), k)
-    rows = np.empty((len(queries), kept), np.int64)
-    sure = np.empty(len(queries), bool)
-    step = max(1, _CELLS // (candidates.shape[1] * matrix.dimension))
-    for start in range(0, len(queries), step):
-        part = slice(start, start + step)
-        rows[part], sure[part] = _likely(matrix, queries[part], candidates[part], k, kept)
+    rows, sure = _likely(matrix, queries, candidates, k, kept)
     found = _first(rank(matrix, queries, rows, metric=metric), k)
     if not sure.all():
         full = rank(matrix, queries[~sure], candidates[~sure], metric=metric)
@@ -312,10 +366,12 @@ def _likely(
     They are if the next score is further below the k-th than both can be rounded: the error of a
     float32 sum is at most (d + 2) 2^-24 times the product of the vectors' lengths.
     """
-    vectors = _as_float32(matrix.stored(candidates.clip(0).ravel()))
-    vectors = vectors.reshape(*candidates.shape, -1)
-    scores = np.matmul(vectors, queries[:, :, None])[..., 0]
-    longest = np.sqrt(np.vecdot(vectors, vectors).max(axis=1))
+    scores = np.empty(candidates.shape, np.float32)
+    longest = np.full(len(queries), matrix.held.longest if matrix.held else 0, np.float32)
+    for part, vectors in matrix.of_candidates(candidates):
+        np.matmul(vectors, queries[part][:, :, None], out=scores[part][..., None])
+        if not matrix.held:
+            longest[part] = np.sqrt(np.vecdot(vectors, vectors).max(axis=1))
     scores[candidates < 0] = -np.inf
     order = np.argsort(-scores, axis=1)[:, : kept + 1]
     best = np.take_along_axis(scores, order, axis=1)
@@ -325,27 +381,43 @@ def _likely(
     return np.take_along_axis(candidates, order[:, :kept], axis=1), sure
 
 
-def _as_float32(stored: np.ndarray) -> Float[np.ndarray, "n d"]:
-    """Finite vectors in float32.
+def _scratch(dtype: type[np.floating], *shape: int) -> np.ndarray:
+    """An uninitialized array in memory that the thread keeps: new memory would cost page faults.
+
+    The next call with the same type in the same thread gives the same memory.
+    """
+    size = math.prod(shape)
+    kept = getattr(_kept, dtype.__name__, None)
+    if kept is None or kept.size < size:
+        kept = np.empty(size, dtype)
+        if size <= 2 * _CELLS:
+            setattr(_kept, dtype.__name__, kept)
+    return kept[:size].reshape(shape)
+
+
+def _to_float32(stored: np.ndarray, out: Float[np.ndarray, ...]) -> None:
+    """Writes finite vectors in float32.
 
     NumPy converts float16 number by number. In whole arrays: the bits are moved to where float32
     has them, and the exponents' other offset is a factor of 2^112.
     """
     if stored.dtype != np.float16:
-        return stored.astype(np.float32)
-    bits = np.left_shift(stored.view(np.int16), 13, dtype=np.int32)
-    bits &= np.int32(-0x70000001)
-    vectors = bits.view(np.float32)
-    vectors *= np.float32(2.0**112)
-    return vectors
+        np.copyto(out, stored)
+        return
+    bits = out.view(np.int32)
+    np.copyto(bits, stored.view(np.int16))
+    np.left_shift(bits, 13, out=bits)
+    np.bitwise_and(bits, np.int32(-0x70000001), out=bits)
+    np.multiply(out, np.float32(2.0**112), out=out)
 
 
 def _scores(
     queries: Float[np.ndarray, "q d"], vectors: Float[np.ndarray, "q m d"], metric: Metric
 ) -> Float[np.ndarray, "q m"]:
-    # einsum without optimize sums each score by itself; a BLAS product would mix the rows.
-    wide = queries.astype(np.float64)
+    """Scores in float64; overwrites the vectors, float64 too."""
+    # vecdot sums each score by itself; a BLAS product of matrices would mix the rows.
+    wide = queries.astype(np.float64)[:, None]
     if metric == "inner_product":
-        return np.einsum("qmd,qd->qm", vectors, wide)
-    differences = vectors - wide[:, None]
-    return -np.einsum("qmd,qmd->qm", differences, differences)
+        return np.vecdot(vectors, wide)
+    vectors -= wide
+    return -np.vecdot(vectors, vectors)

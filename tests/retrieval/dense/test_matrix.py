@@ -387,3 +387,25 @@ def test_best_of_is_the_first_of_rank(tmp_path, metric, dtype, scale) -> None:
         full = rank(matrix, queries, candidates, metric=metric)
         best = best_of(matrix, queries, candidates, k, metric=metric)
         assert best.rankings(k) == full.rankings(k)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_vectors_in_memory(tmp_path, dtype) -> None:
+    """The longest has length 5 (3, 4); candidates' vectors are the stored ones, -1 gives row 0."""
+    vectors = np.array([[3, 4], [0, 1], [0.5, -0.0], [6e-8, -3e-6], [2, -1]], np.float32)
+    matrix = build_matrix(numbered(5), VectorEncoder(vectors), tmp_path, dtype=dtype, shard_rows=2)
+    assert matrix.in_memory(4 * 5 * 2 - 1).held is None
+    held = matrix.in_memory(4 * 5 * 2)
+    assert held.held is not None
+    assert held.held.longest == 5
+    assert held.held.vectors.dtype == np.float32
+    stored = vectors.astype(dtype).astype(np.float32)
+    assert held.held.vectors.tobytes() == stored.tobytes()  # subnormal numbers and -0 too
+    candidates = np.array([[4, 0, 3], [-1, 2, 2]])
+    for source in (matrix, held):
+        ((queries, found),) = source.of_candidates(candidates)
+        assert queries == slice(0, 2)
+        assert np.array_equal(found, stored[candidates.clip(0)])
+        for wrong in (5, -2):
+            with pytest.raises(InputError, match=r"rows .* were requested"):
+                next(source.of_candidates(np.array([[wrong]])))

@@ -4,8 +4,9 @@ Guo et al. (2020), "Accelerating Large-Scale Inference with Anisotropic Vector Q
 tree of partitions selects some leaves, asymmetric hashing scores their rows, and the best are
 scored again with their vectors. Final scores are those of `jaxrag.retrieval.dense.matrix.rank`.
 
-Memory holds the codes (a byte for four dimensions); vectors are read from the matrix on disk.
-Training takes a sample of the rows, and rows are coded chunk by chunk.
+Memory holds the codes (a byte for four dimensions) and, where they take at most 2 GiB, the vectors
+in float32; otherwise vectors of candidates are read from the matrix on disk. Training takes a
+sample of the rows, and rows are coded chunk by chunk.
 
 Training and codes depend on nothing but the matrix and the settings, as far as the machine's
 float32 arithmetic does; an index's identity contains the hash of its files.
@@ -54,6 +55,7 @@ TREE, LEAVES, CODES = "tree", "leaves", "codes"
 _log = logging.getLogger("jaxrag")
 _DEFAULTS = ScannSettings()
 _RECALL = 0.95
+_HELD = 2 << 30  # bytes of vectors that are held in memory by default
 _EXACT_MEMORY = 1 << 30  # bytes of vectors on the devices while recall is measured
 
 
@@ -86,6 +88,7 @@ class ScannIndex:
         settings: ScannSettings = _DEFAULTS,
         leaves_to_search: int | None = None,
         recall: float = _RECALL,
+        memory: int = _HELD,
         verify: bool | None = None,
     ) -> ScannIndex:
         """Builds an index of the matrix in ``directory``, unless one is there, and opens it.
@@ -102,6 +105,8 @@ class ScannIndex:
           settings: of the training.
           leaves_to_search: trades speed for recall; None: the fewest that reach ``recall``.
           recall: recall@10 that the default number of leaves reaches.
+          memory: vectors are held in float32 if they take at most so many bytes, and are read from
+            disk otherwise, which is slower; results are the same.
           verify: see `open_matrix`.
 
         Raises:
@@ -114,7 +119,8 @@ class ScannIndex:
             files = _Files.beside(matrix.directory, matrix.manifest, settings)
             files.build(matrix, verify=verify)
             if Recall.read(files.folder).leaves(recall) is None:
-                every = cls._open(matrix, encoder, passages, settings, settings.leaves, False)
+                held = matrix.in_memory(memory)
+                every = cls._open(held, encoder, passages, settings, settings.leaves, False)
                 _measure(every, files.folder, recall)
         return cls.open(
             directory,
@@ -123,6 +129,7 @@ class ScannIndex:
             settings=settings,
             leaves_to_search=leaves_to_search,
             recall=recall,
+            memory=memory,
             verify=False,  # all were verified above
         )
 
@@ -136,6 +143,7 @@ class ScannIndex:
         settings: ScannSettings = _DEFAULTS,
         leaves_to_search: int | None = None,
         recall: float = _RECALL,
+        memory: int = _HELD,
         verify: bool | None = None,
     ) -> ScannIndex:
         """Opens an index that `build` made with the same settings.
@@ -152,7 +160,8 @@ class ScannIndex:
             files = _Files.beside(matrix.directory, matrix.manifest, settings)
             files.manifest(TREE, verify=False)
             leaves = _enough(Recall.read(files.folder), recall, settings.leaves, files.folder)
-        return cls._open(matrix, encoder, passages, settings, leaves, verify)
+        held = matrix.in_memory(memory)
+        return cls._open(held, encoder, passages, settings, leaves, verify)
 
     @classmethod
     def _open(
@@ -389,17 +398,20 @@ def _enough(recall: Recall, target: float, leaves: int, folder: Path) -> int:
 def scann_footprint(rows: int, dimension: int, settings: ScannSettings) -> Footprint:
     """Vectors in float16 on disk, and codes: on disk a byte each, in memory half a byte.
 
-    While an index is opened, memory also holds the codes of a shard as on disk.
+    Memory also holds vectors in float32 up to 2 GiB and, while an index is opened, the codes of a
+    shard as on disk.
     """
     settings = settings.resolved(rows)
+    vectors = 4 * rows * dimension
+    held = vectors if vectors <= _HELD else 0
     if not settings.leaves:
-        return Footprint(disk=2 * rows * dimension, memory=4 * rows * dimension)
+        return Footprint(disk=2 * rows * dimension, memory=vectors + held)
     codes = -(-dimension // settings.block)
-    held = rows * codes // 2 + min(rows, settings.shard_rows) * codes
+    coded = rows * codes // 2 + min(rows, settings.shard_rows) * codes
     return Footprint(
         disk=rows * (2 * dimension + codes + 4),
-        memory=held + settings.leaves * dimension * 8,
-        note="each search reads some vectors from disk",
+        memory=held + coded + settings.leaves * dimension * 8,
+        note="" if held else "each search reads some vectors from disk",
     )
 
 

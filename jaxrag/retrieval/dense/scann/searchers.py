@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from jaxrag.retrieval.dense.matrix import Metric
 from jaxrag.retrieval.retriever import RankedRows
 
-SPARE = 8  # candidates among which the cut is chosen
+SPARE = 4  # candidates among which the cut is chosen
 _ROUNDING = 2.0**-16  # of the largest score: more than ScaNN's float32 scores differ by batch
 _MOST = 256  # queries that a searcher gets at once
 
@@ -98,11 +98,11 @@ class Searchers:
             rows, distances = (np.asarray(part)[None] for part in found)
         else:
             rows, distances = searcher.search_batched(queries, size, size, leaves, False, 0)
-        none = np.isnan(distances)
-        rows = np.where(none, -1, rows.astype(np.int64) + sum(self.rows[:shard]))
-        scores = np.where(
-            none, -np.inf, distances if self.metric == "inner_product" else -distances
-        )
+        rows = np.add(rows, sum(self.rows[:shard]), dtype=np.int64)
+        scores = distances if self.metric == "inner_product" else -distances
+        missing = np.isnan(distances)
+        if missing.any():
+            rows, scores = np.where(missing, -1, rows), np.where(missing, -np.inf, scores)
         short = ((0, 0), (0, wanted - rows.shape[1]))
         if short[1][1]:
             rows = np.pad(rows, short, constant_values=-1)

@@ -13,7 +13,7 @@ pytest.importorskip("scann", reason="ScaNN runs on Linux on x86-64 only")
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
 from jaxrag.retrieval.dense.scann import recall as recalls
-from jaxrag.retrieval.dense.scann.index import ScannIndex
+from jaxrag.retrieval.dense.scann.index import ScannIndex, scann_footprint
 from jaxrag.retrieval.dense.scann.recall import Recall
 from jaxrag.retrieval.dense.scann.tree import ScannSettings, Tree
 from jaxrag.types import InputError
@@ -349,3 +349,28 @@ def test_refuses_settings_out_of_range(source, settings, message) -> None:
 def test_refuses_an_empty_corpus(tmp_path) -> None:
     with pytest.raises(InputError, match="empty"):
         build_matrix(FakePassages(0, []), VectorEncoder(np.empty((0, 3), np.float32)), tmp_path)
+
+
+@pytest.mark.parametrize("k", [1, 10, 60])
+def test_vectors_in_memory_give_the_same_results(source, scann, k) -> None:
+    queries = source[1].query_vectors
+    size = 4 * ROWS * DIMENSION
+    assert scann.matrix.held is not None
+    small = ScannIndex.open(*source, settings=TREE, leaves_to_search=50, memory=size - 1)
+    exactly = ScannIndex.open(*source, settings=TREE, leaves_to_search=50, memory=size)
+    assert small.matrix.held is None
+    assert exactly.matrix.held is not None
+    assert small.identity == scann.identity
+    assert small.search(queries, k) == scann.search(queries, k) == exactly.search(queries, k)
+
+
+def test_memory_counts_vectors_up_to_2_gib() -> None:
+    # 1,398,101 x 384 x 4 bytes are 1 KiB below 2 GiB; codes: 1.5 bytes (held and read) x 192 a row
+    rows = 1_398_101
+    leaves = ScannSettings().resolved(rows).leaves
+    codes = rows * 192 // 2 + rows * 192 + leaves * 384 * 8
+    held, read = (scann_footprint(n, 384, ScannSettings()) for n in (rows, rows + 1))
+    assert held.memory == 4 * rows * 384 + codes
+    assert not held.note
+    assert read.memory < 600_000_000
+    assert "from disk" in read.note
