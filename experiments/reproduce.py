@@ -14,6 +14,14 @@ of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models
 ``--only=hotpotqa,dtr`` makes a part of the table; ``--limit=500`` answers the first 500 questions
 of each run.
 
+Several hosts: each makes its part with ``--slice=0/4`` to ``--slice=3/4`` in a ``--workdir`` of its
+own; then one host copies the others' results, ``--merge=DIRECTORY`` of each, and writes the table.
+(The stores of model results are merged by ``jaxrag store merge``.)
+
+``--engine=vllm`` runs the language models by vLLM, ``--engine=server`` asks OpenAI-compatible
+servers, ``--server=http://HOST:PORT/v1`` or, for several models, ``--server=NAME=URL`` of each. A
+server that stops ends the command; with the server back, the same command goes on.
+
 ``--list`` prints all tables and figures of the five papers. ``--claims=docs/claims.md`` writes the
 page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``.
 
@@ -43,6 +51,7 @@ from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction import claims, page
 from jaxrag.reproduction.cells import as_json, table_cells
 from jaxrag.reproduction.claims_page import claims_page
+from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.tables import SCALES, Figure, Scale, Table
@@ -57,6 +66,10 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("scale", "small", SCALES, "of data and models", flag_values=values)
     flags.DEFINE_list("only", [], "methods and data sets", flag_values=values)
     flags.DEFINE_integer("limit", 0, "questions of a run; 0 is all", flag_values=values)
+    flags.DEFINE_string("slice", "", "I/N: this host's part of the runs", flag_values=values)
+    flags.DEFINE_multi_string("merge", [], "another host's --workdir", flag_values=values)
+    flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
+    flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
     flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
 
@@ -100,7 +113,33 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
 
 
 def _work(values: Any) -> Work:
-    return Work(Path(values.workdir) / values.scale / "runs", limit=values.limit)
+    """The jobs' directories, with what other hosts have made."""
+    runs = Path(values.scale) / "runs"
+    engine = on_engine(values.engine, read_servers(values.server))
+    work = Work(Path(values.workdir) / runs, limit=values.limit, engine=engine)
+    for other in values.merge:
+        print(f"{work.merge(Path(other) / runs)} jobs copied from {other}")
+    return work
+
+
+def _execute(work: Work, results: Iterable[Results], values: Any) -> int:
+    """Executes the jobs of some results, or this host's part; number of questions that failed."""
+    wanted = [path for one in results for path in one.directories.values()]
+    if values.slice:
+        wanted = work.part(*read_slice(values.slice), wanted)
+    return work.execute(wanted)
+
+
+def read_slice(text: str) -> tuple[int, int]:
+    """Number and count of ``I/N``.
+
+    Raises:
+      InputError: it is none, or I is not below N.
+    """
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
+        raise InputError(f"--slice is {text!r}: give I/N, such as 0/4 to 3/4 on four hosts.")
+    return int(number), int(count)
 
 
 def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
@@ -108,7 +147,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     scale: Scale = values.scale
     printed, work = printed_tables()[name], _work(values)
     results = add_table(work, table, printed, scale, values.only)
-    errors = work.execute([path for one in results.values() for path in one.directories.values()])
+    errors = _execute(work, results.values(), values)
     cells = table_cells(table, printed, scale, results, whole=not values.limit)
     record, facts = _record(name, values), _facts()
     record["models"] = _models(results.values())
@@ -139,7 +178,10 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     scale: Scale = values.scale
     work = _work(values)
     results = add_figure(work, figure, scale)
-    errors = work.execute([path for one in results.values() for path in one.directories.values()])
+    errors = _execute(work, results.values(), values)
+    if not all(one.there for one in results.values()):
+        print("the figure is drawn when all parts are there: --merge the other hosts' directories")
+        return errors
     record = _record(name, values)
     for picture in figure.draw(results):
         file = result_file(Path(values.workdir), scale, picture.name, "svg")
@@ -166,7 +208,9 @@ def _models(results: Iterable[Results]) -> list[str]:
     """Names of the language models of some runs."""
     found = set()
     for one in results:
-        for job in one.directories:
+        for job, directory in one.directories.items():
+            if not directory.is_dir():
+                continue
             with contextlib.suppress(InputError):  # not a run
                 found.add(name_of(one.run(job).config, "language_model"))
     return sorted(found - {"unnamed"})

@@ -1,8 +1,9 @@
-"""Command line ``jaxrag store report|verify|rescue PATH``: inspects and repairs a store."""
+"""Command line ``jaxrag store report|verify|rescue|merge PATH``: maintains a store."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,13 +21,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="jaxrag", description="Maintains jaxrag's files.")
     commands = parser.add_subparsers(required=True, metavar="store")
     store = commands.add_parser("store", help="the store of generations and searches")
-    actions = store.add_subparsers(required=True, dest="action", metavar="report|verify|rescue")
+    actions = store.add_subparsers(
+        required=True, dest="action", metavar="report|verify|rescue|merge"
+    )
     actions.add_parser("report", help="count entries by producer").add_argument("path")
     verify = actions.add_parser("verify", help="check every entry")
     verify.add_argument("path")
     verify.add_argument("--drop", action="store_true", help="remove damaged entries")
     rescued = actions.add_parser("rescue", help="replace a damaged store by its intact entries")
     rescued.add_argument("path")
+    merged = actions.add_parser("merge", help="add the entries of other stores")
+    merged.add_argument("path")
+    merged.add_argument("sources", nargs="+", metavar="SOURCE")
     arguments = parser.parse_args(argv)
     try:
         return _store(arguments)
@@ -36,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _store(arguments: argparse.Namespace) -> int:
+    if arguments.action == "merge":
+        return _merge(Path(arguments.path), list(map(Path, arguments.sources)))
     if not Path(arguments.path).is_file():
         raise InputError(f"there is no store at {arguments.path}; check the path")
     if arguments.action == "rescue":
@@ -51,6 +59,19 @@ def _store(arguments: argparse.Namespace) -> int:
     for key in damaged:
         print(key)
     return 1 if damaged and not arguments.drop else 0
+
+
+def _merge(path: Path, sources: Sequence[Path]) -> int:
+    for source in sources:
+        if not source.is_file():
+            raise InputError(f"there is no store at {source}; check the path")
+        if path.exists() and source.samefile(path):
+            raise InputError(f"{source} is the store that others are merged into")
+    with contextlib.closing(Store(path)) as target:
+        for source in sources:
+            with contextlib.closing(Store(source)) as other:
+                print(f"{target.merge(other):,} new entries from {source}")
+    return 0
 
 
 def _report(store: Store) -> None:

@@ -35,6 +35,7 @@ _VERSION = 1
 DATABASE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 _LOCK_TIMEOUT = 120  # seconds to wait for another process that has locked the file
 _FULL_BELOW = 1 << 20  # bytes of free space
+_ROWS_PER_MERGE = 1000
 _KEYS_PER_SELECT = 500  # below SQLite's limit on variables
 
 
@@ -148,11 +149,7 @@ class Store:
                 )
                 for key, value, stored_checksum in rows:
                     if not is_intact(key, value, stored_checksum):
-                        raise InputError(
-                            f"{self.path}: entry {key.hex()[:16]} is damaged. "
-                            f"`jaxrag store verify {self.path}` lists all such entries, "
-                            "`--drop` removes them so that they are computed again."
-                        )
+                        raise self._damaged(key)
                     found[key] = value
         except DATABASE_ERRORS as error:
             raise self._explained(error) from error
@@ -226,6 +223,43 @@ class Store:
         except DATABASE_ERRORS as error:
             raise self._explained(error) from error
         return count, [key.hex() for key in damaged]
+
+    def merge(self, source: Store) -> int:
+        """Adds the entries of another store, of another machine for example.
+
+        Returns:
+          Number of entries that were not here before. Entries that are here keep their value.
+
+        Raises:
+          InputError: an entry of the other store is damaged; those before it have been added.
+        """
+        before = self._count()
+        try:
+            for operation, identity, *_ in source.producers():
+                cursor = source._connection.execute(
+                    "SELECT key, value, checksum FROM entries WHERE producer = "
+                    "(SELECT id FROM producers WHERE operation = ? AND identity = ?)",
+                    (operation, identity),
+                )
+                while rows := cursor.fetchmany(_ROWS_PER_MERGE):
+                    for key, value, stored_checksum in rows:
+                        if not is_intact(key, value, stored_checksum):
+                            raise source._damaged(key)
+                    self.put(operation, identity, {key: value for key, value, _ in rows})
+        except DATABASE_ERRORS as error:
+            raise source._explained(error) from error
+        return self._count() - before
+
+    def _count(self) -> int:
+        (count,) = self._connection.execute("SELECT COUNT(*) FROM entries").fetchone()
+        return count
+
+    def _damaged(self, key: bytes) -> InputError:
+        return InputError(
+            f"{self.path}: entry {key.hex()[:16]} is damaged. "
+            f"`jaxrag store verify {self.path}` lists all such entries, "
+            "`--drop` removes them so that they are computed again."
+        )
 
     def close(self) -> None:
         """Closes the file."""

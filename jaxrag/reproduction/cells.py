@@ -179,7 +179,7 @@ class _Reader:
 
     def _measured(self, row: int, data: str, metric: str) -> Measured | None:
         found, printed = self._results.get((row, data)), self._printed.rows[row]
-        if found is None or self._table.reason(printed, metric):
+        if found is None or self._table.reason(printed, metric) or not found.there:
             return None
         if metric in self._table.deltas:
             return self._difference(row, data, self._table.deltas[metric])

@@ -40,6 +40,11 @@ class Results:
     def __init__(self, directories: Mapping[str, Path]):
         self.directories = directories
 
+    @property
+    def there(self) -> bool:
+        """Whether all jobs have been executed, here or by another host."""
+        return all(path.is_dir() for path in self.directories.values())
+
     @functools.cache  # noqa: B019 - as many as a table has rows
     def run(self, job: str = JOB) -> RunRecords:
         """The records of a run; of a job that executes a run, of that run."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxrag.core.durable_files import write_text
+from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import tell
 from jaxrag.evaluation.printed import PrintedRow, PrintedTable
@@ -93,6 +94,34 @@ class Work:
                 found.add(path)
                 left += self.needs[path]
         return [path for path in self.jobs if path in found]
+
+    def part(self, number: int, count: int, wanted: Collection[Path]) -> list[Path]:
+        """Every ``count``-th of the wanted directories, from ``number``; for one of several hosts.
+
+        Which they are depends only on the directories' names.
+        """
+        return sorted(set(wanted))[number::count]
+
+    def merge(self, other: Path) -> int:
+        """Copies finished jobs from another root, as another host made them; the number of them.
+
+        Raises:
+          InputError: there is no such directory.
+        """
+        if not other.is_dir():
+            raise InputError(f"there is no directory {other} to merge.")
+        copied = 0
+        for source in sorted(other.iterdir()):
+            target = self.root / source.name
+            if (source / DONE).is_file() and not self.finished(target):
+                partial = target.with_name(f".{target.name}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                with explain_full_disk(partial):
+                    shutil.copytree(source, partial)
+                shutil.rmtree(target, ignore_errors=True)  # an unfinished one
+                partial.rename(target)
+                copied += 1
+        return copied
 
     def finished(self, path: Path) -> bool:
         """Whether a job has ended without errors."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jaxrag.__main__ import main
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.core.store import Store, entry_key
+from jaxrag.core.store import Producer, Store, entry_key
 from jaxrag.types import InputError
 
 
@@ -193,3 +193,32 @@ def test_full_disk_is_one_clear_error_and_loses_nothing(tmp_path):
         store.put("op", "id", {entry_key("op", "id", str(i)): b"x" * 4000 for i in range(50)})
     assert store.get([key]) == {key: b"kept"}
     assert store.verify() == (1, [])
+
+
+def test_stores_of_several_machines_are_merged(tmp_path, capsys):
+    paths = [tmp_path / f"{name}.sqlite" for name in "abc"]
+    values = ({b"1" * 32: b"x"}, {b"1" * 32: b"y", b"2" * 32: b"z"}, {})
+    for path, entries in zip(paths, values, strict=True):
+        store = Store(path)
+        store.put("generate", "model", entries)
+        store.close()
+    assert main(["store", "merge", *map(str, paths)]) == 0
+    assert capsys.readouterr().out.startswith("1 new entries from")
+    store = Store(paths[0])
+    # what was here keeps its value
+    assert store.get([b"1" * 32, b"2" * 32]) == {b"1" * 32: b"x", b"2" * 32: b"z"}
+    assert store.producers() == [Producer("generate", "model", 2, 2)]
+    store.close()
+    assert main(["store", "merge", str(paths[0]), str(paths[0])]) == 2
+    assert main(["store", "merge", str(paths[0]), str(tmp_path / "none")]) == 2
+    assert "there is no store at" in capsys.readouterr().err
+
+
+def test_a_damaged_entry_ends_a_merge(tmp_path):
+    target, source = Store(tmp_path / "a.sqlite"), Store(tmp_path / "b.sqlite")
+    source.put("generate", "model", {b"1" * 32: b"x"})
+    source._connection.execute("UPDATE entries SET value = ?", (b"y",))
+    with pytest.raises(InputError, match=r"b\.sqlite: entry 3131.* is damaged"):
+        target.merge(source)
+    for store in (target, source):
+        store.close()

@@ -72,3 +72,25 @@ def test_only() -> None:
     assert len(chosen(table, ())[0]) == 10
     with pytest.raises(InputError, match="has no 'dtrr': its methods are no_retrieval"):
         chosen(table, ("dtrr",))
+
+
+def test_parts_of_several_hosts_are_all_and_disjoint(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    paths = [work.add(lambda made, i=i: Count(f"run{i}")) for i in range(7)]
+    parts = [work.part(number, 3, [*paths, paths[0]]) for number in range(3)]
+    assert sorted(path for part in parts for path in part) == sorted(paths)
+    assert work.part(0, 3, paths[::-1]) == parts[0]
+
+
+def test_what_another_host_finished_is_copied(tmp_path: Path) -> None:
+    EXECUTED.clear()
+    here, there = Work(tmp_path / "here"), Work(tmp_path / "there")
+    theirs = [there.add(lambda made, e=e: Count("run", errors=e)) for e in (0, 1)]
+    done, failed = (here.add(lambda made, e=e: Count("run", errors=e)) for e in (0, 1))
+    there.execute(theirs)
+    (done / "half").mkdir(parents=True)
+    assert here.merge(there.root) == 1 and here.merge(there.root) == 0
+    assert here.finished(done) and not (done / "half").exists()
+    assert not here.finished(failed)
+    with pytest.raises(InputError, match="there is no directory"):
+        here.merge(tmp_path / "nowhere")

@@ -1,0 +1,86 @@
+"""Runs' language models on another engine than the local one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+from jaxrag.engines.local.engine import Local
+from jaxrag.engines.server import Server
+from jaxrag.engines.vllm import Vllm
+from jaxrag.runs.job import Job
+from jaxrag.runs.run import Run
+from jaxrag.types import InputError
+
+Engine = Literal["local", "vllm", "server"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+
+def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Callable[[Job], Job]:
+    """Moves the language models of runs to an engine, helpers such as judges included.
+
+    Runs that inspect the model (DRAGIN, SeaKR) stay on the local engine, the only one that can, as
+    do trainings.
+
+    Args:
+      engine: its name.
+      servers: addresses by the model's name, the checkpoint without "hub:" or "package:"; "" is the
+        address of all others.
+    """
+
+    def moved(settings: Local) -> Any:
+        if engine == "vllm":
+            dtype = "float32" if settings.checkpoint == Local().checkpoint else "auto"
+            return Vllm(settings.checkpoint, dtype=dtype)
+        name = settings.checkpoint.partition(":")[2] or settings.checkpoint
+        urls = (servers or {}).get(name) or (servers or {}).get("")
+        if not urls:
+            raise InputError(f"no server for {name}: give --server={name}=http://HOST:PORT/v1.")
+        return Server(name, urls, tokenizer=settings.checkpoint)
+
+    def change(job: Any) -> Any:
+        if engine == "local":
+            return job
+        if isinstance(job, Run):
+            return job if job.method.needs.inspection else _replaced(job, moved)
+        if isinstance(getattr(job, "run", None), Run):
+            return dataclasses.replace(job, run=change(job.run))
+        return job
+
+    return change
+
+
+def read_servers(given: list[str]) -> dict[str, str]:
+    """Addresses by model name, of texts NAME=URL or URL.
+
+    Raises:
+      InputError: an address is not one of HTTP.
+    """
+    found = {}
+    for text in given:
+        name, _, url = text.rpartition("=") if not text.startswith("http") else ("", "", text)
+        if not url.startswith(("http://", "https://")):
+            raise InputError(
+                f"--server is {text!r}: give NAME=http://HOST:PORT/v1, or the address."
+            )
+        found[name] = url
+    return found
+
+
+def _replaced(value: Any, moved: Callable[[Local], Any]) -> Any:
+    """A tree of settings whose local models are moved."""
+    if isinstance(value, Local):
+        return moved(value)
+    if isinstance(value, tuple):
+        return tuple(_replaced(one, moved) for one in value) if type(value) is tuple else value
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {}
+    for field in dataclasses.fields(value):
+        if field.init:
+            old = getattr(value, field.name)
+            new = _replaced(old, moved)
+            if new is not old and new != old:
+                changes[field.name] = new
+    return dataclasses.replace(value, **changes) if changes else value
