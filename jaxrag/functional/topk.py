@@ -1,9 +1,9 @@
 """Exact top-k search: rows of a matrix with the largest inner products or smallest distances.
 
 A top-k over all scores at once would take as long as computing them. So rows are scored in chunks
-whose scores a cache holds; of each block of rows only the largest score is kept; and the rows of
-the ``k`` best blocks are scored again (see `candidates`). That takes a few percent of the matrix
-products' time. Rows of a lower precision are converted to float32 chunk by chunk.
+whose scores a cache holds; of each block of rows only the largest scores are kept; and the rows of
+the ``k`` best blocks, or the best rows alone, are scored again (see `candidates`). Rows of another
+precision are converted chunk by chunk.
 
 Results are ordered by score, then by row. Fewer than ``k`` rows are padded by row -1 and score
 -inf; a row with score -inf is never found. Scores must not be NaN.
@@ -12,8 +12,9 @@ Results are ordered by score, then by row. Fewer than ``k`` rows are padded by r
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,9 @@ _UNCUT = 1 << 24
 
 _MAXIMA = 1 << 25
 """Largest scores of blocks in memory at once: 128 MiB."""
+
+_LANES = 32
+"""Rows of a block of which the two best are kept: their lanes take the last 5 bits of a key."""
 
 
 class TopK(NamedTuple):
@@ -145,6 +149,7 @@ def candidates(
     chunk: int | None = None,
     block: int | None = None,
     first_pass: DTypeLike = jnp.float32,
+    whole: bool = True,
 ) -> BoundedTopK:
     """`search` in two passes, the first of which may be in a lower precision.
 
@@ -153,18 +158,29 @@ def candidates(
     float32, and finds the ``k`` best rows among them. If both passes rounded alike these would be
     the k best of all (see `topk`); `BoundedTopK.bound` tells how far off they can be.
 
+    If not ``whole``, the first pass keeps the two best rows of each block of 32, and only the ``k``
+    best of them and the rows of one block are scored again. The bound is high where other blocks
+    may have a third row among the best.
+
     Args:
       block: rows of a block; None: 16, or more where that is needed to keep the first pass's
         results within 128 MiB.
       first_pass: float type of vectors and queries in the first pass; sums are in float32.
+      whole: whether all rows of the best blocks are scored again.
     """
     (n, d), q = matrix.shape, queries.shape[0]
-    block = block or _block_size(n, q)
+    block = (block or _block_size(n, q)) if whole else _LANES
     if n < 2 * k * block:
         return BoundedTopK(_scored_at_once(matrix, queries, bias, offset, k, chunk), _unbounded(q))
     chunk = chunk or _chunk_rows(n, d, q, converted=matrix.dtype != first_pass)
-    maxima = _block_maxima(matrix, queries.astype(first_pass), bias, block, chunk)
-    blocks = best_rows(maxima, k)
+    chunk = max(chunk // block, 1) * block  # whole blocks
+    rounded = _rounded(queries, first_pass)
+    if whole:
+        blocks = best_rows(_block_maxima(matrix, rounded, bias, block, chunk), k)
+        chosen, bound = blocks.rows, blocks.scores[:, -1]
+    else:
+        chosen, bound = _leading_rows(matrix, rounded, bias, k, chunk)
+        block = 1
 
     def open_blocks(one: tuple[Array, Array]) -> TopK:
         query, blocks = one
@@ -179,13 +195,13 @@ def candidates(
         scores = jnp.where(own, _without_minus_zero(scores), -jnp.inf)
         return _best(scores, rows.ravel() + offset, k)
 
-    at_once = max(1, _TILE // (k * block * d))
-    opened = (queries.astype(jnp.float32), jnp.sort(blocks.rows, axis=1))
+    at_once = max(1, _TILE // (chosen.shape[1] * block * d))
+    opened = (queries.astype(jnp.float32), jnp.sort(chosen, axis=1))
     best = lax.map(open_blocks, opened, batch_size=min(at_once, max(q, 1)))
-    return BoundedTopK(best, blocks.scores[:, -1])
+    return BoundedTopK(best, bound)
 
 
-def best_rows(scores: Float[Array, "n q"], k: int, *, block: int = 32) -> TopK:
+def best_rows(scores: Float[Array, "n q"], k: int, *, block: int = 8) -> TopK:
     """The ``k`` largest scores of each column and their rows: `topk` of columns.
 
     The columns' blocks are compared first; see `topk` why that is exact.
@@ -224,7 +240,7 @@ def sharded_l2_bias(matrix: Float[Array, "n d"], *, mesh: Mesh, axis: str) -> Fl
     return sharded(matrix)
 
 
-@partial(jax.jit, static_argnames=("k", "mesh", "axis", "chunk", "first_pass"))
+@partial(jax.jit, static_argnames=("k", "mesh", "axis", "chunk", "first_pass", "whole"))
 def sharded_search(
     matrix: Float[Array, "n d"],
     queries: Float[Array, "q d"],
@@ -236,6 +252,7 @@ def sharded_search(
     offset: int | Int[Array, ""] = 0,
     chunk: int | None = None,
     first_pass: DTypeLike = jnp.float32,
+    whole: bool = True,
 ) -> BoundedTopK:
     """`candidates` of a matrix whose rows are sharded over a mesh axis.
 
@@ -251,7 +268,14 @@ def sharded_search(
     ) -> BoundedTopK:
         first = lax.axis_index(axis) * matrix.shape[0] + offset
         found = candidates(
-            matrix, queries, k=k, bias=bias, offset=first, chunk=chunk, first_pass=first_pass
+            matrix,
+            queries,
+            k=k,
+            bias=bias,
+            offset=first,
+            chunk=chunk,
+            first_pass=first_pass,
+            whole=whole,
         )
         bound = lax.pmax(found.bound, axis)
         return BoundedTopK(merge_devices(found.best, axis, k=k), bound)
@@ -292,22 +316,122 @@ def _block_maxima(
     chunk: int,
 ) -> Float[Array, "blocks q"]:
     """The largest score of each block of rows under each query; chunks are whole blocks."""
-    (n, _), q = matrix.shape, queries.shape[0]
-    chunk = max(chunk // block, 1) * block
+
+    def maxima(scores: Float[Array, "n q"]) -> Float[Array, "b q"]:
+        return _without_minus_zero(_maxima(scores, block))
+
+    return _by_chunks(maxima, matrix, queries, bias, chunk)
+
+
+def _by_chunks(
+    reduce: Callable[[Float[Array, "n q"]], Any],
+    matrix: Float[Array, "n d"],
+    queries: Float[Array, "q d"],
+    bias: Float[Array, " n"] | None,
+    chunk: int,
+) -> Any:
+    """What ``reduce`` makes of the scores of ``chunk`` rows at a time, joined; the last are fewer.
+
+    Scores are computed in the precision of the queries.
+    """
+    n = matrix.shape[0]
     steps = max(-(-n // chunk) - 1, 0)  # the last, perhaps shorter chunk follows the loop
 
-    def score(start: int | Array, size: int) -> Float[Array, "b q"]:
+    def score(start: int | Array, size: int) -> Any:
         rows = lax.dynamic_slice_in_dim(matrix, start, size)
-        scores = _inner_products(rows.astype(queries.dtype), queries)
+        scores = _inner_products(_rounded(rows, queries.dtype), queries)
         if bias is not None:
             scores += lax.dynamic_slice_in_dim(bias, start, size)[:, None]
-        return _without_minus_zero(_maxima(scores, block))
+        return reduce(scores)
 
     last = score(steps * chunk, n - steps * chunk)
     if not steps:
         return last
     first = lax.map(lambda step: score(step * chunk, chunk), jnp.arange(steps))
-    return jnp.concatenate([first.reshape(-1, q), last])
+    return jax.tree.map(lambda a, b: jnp.concatenate([a.reshape(-1, *a.shape[2:]), b]), first, last)
+
+
+def _leading_rows(
+    matrix: Float[Array, "n d"],
+    queries: Float[Array, "q d"],
+    bias: Float[Array, " n"] | None,
+    k: int,
+    chunk: int,
+) -> tuple[Int[Array, "q m"], Float[Array, " q"]]:
+    """The ``k`` best among the two best rows of each block, and a bound on all other rows' scores.
+
+    With them come the rows of the block whose third row may be best. -1 stands for no row.
+
+    A block is `_LANES` rows of a chunk at equal distances, so that a document's rows, which often
+    stand side by side, lie in different blocks.
+    """
+    n, q = matrix.shape[0], queries.shape[0]
+    best, second = _by_chunks(_two_best, matrix, queries, bias, chunk)
+    keys, blocks = jnp.concatenate([best, second]), len(best)
+    chosen = best_rows(_most(keys), k)
+    at = jnp.maximum(chosen.rows, 0)
+    lanes = keys[at, jnp.arange(q)[:, None]] & (_LANES - 1)
+    steps, height = max(-(-n // chunk) - 1, 0), chunk // _LANES
+
+    def row(block: Int[Array, "q m"], lane: Int[Array, "*q m"]) -> Int[Array, "q m"]:
+        step = jnp.minimum(block // height, steps)
+        last = -(-(n - steps * chunk) // _LANES)
+        apart = jnp.where(step < steps, height, last)
+        return step * chunk + lane * apart + block - step * height
+
+    # A block of which both are chosen may have a third row. The best such block is opened.
+    both = jnp.where((at >= blocks) & (chosen.rows >= 0), chosen.scores, -jnp.inf)
+    thirds, first = lax.top_k(both, min(k, 2))
+    opened = jnp.take_along_axis(at % blocks, first[:, :1], axis=1)
+    opened = jnp.where(thirds[:, :1] > -jnp.inf, opened, -1)
+    inside = row(opened, jnp.arange(_LANES))
+    inside = jnp.where((opened >= 0) & (inside < n), inside, -1)
+    others = (chosen.rows >= 0) & (at % blocks != opened)
+    rows = jnp.concatenate([jnp.where(others, row(at % blocks, lanes), -1), inside], axis=1)
+    unopened = thirds[:, 1] if k > 1 else jnp.full(q, -jnp.inf)
+    return rows, jnp.maximum(chosen.scores[:, -1], unopened)
+
+
+def _two_best(scores: Float[Array, "n q"]) -> tuple[Int[Array, "b q"], Int[Array, "b q"]]:
+    """Keys of the two best rows of each block: integers in the order of scores.
+
+    The last 5 bits of a key are the row's lane, which replaces those of the score.
+    """
+    missing = ((0, -len(scores) % _LANES), (0, 0))
+    padded = jnp.pad(scores, missing, constant_values=-jnp.inf)
+    bits = lax.bitcast_convert_type(padded, jnp.int32)
+    lanes = bits.reshape(_LANES, -1, scores.shape[1])
+
+    def key(lane: int) -> Int[Array, "b q"]:
+        return _ordered(lanes[lane]) & -_LANES | lane
+
+    best, second = key(0), jnp.full(lanes.shape[1:], jnp.iinfo(jnp.int32).min)
+    for lane in range(1, _LANES):
+        new = key(lane)
+        second = jnp.maximum(second, jnp.minimum(best, new))
+        best = jnp.maximum(best, new)
+    return best, second
+
+
+def _most(keys: Int[Array, "b q"]) -> Float[Array, "b q"]:
+    """The largest score of each key; -inf for -inf alone."""
+    infinity = lax.bitcast_convert_type(jnp.float32(jnp.inf), jnp.int32)
+    most = jnp.minimum(keys | (_LANES - 1), infinity)
+    return _without_minus_zero(lax.bitcast_convert_type(_ordered(most), jnp.float32))
+
+
+def _ordered(bits: Int[Array, "*n"]) -> Int[Array, "*n"]:
+    """Integers in the order of the float32 numbers with these bits, and back."""
+    return bits ^ (bits >> 31 & 0x7FFFFFFF)
+
+
+def _rounded(x: Float[Array, "*n"], dtype: DTypeLike) -> Float[Array, "*n"]:
+    """``x`` in another precision. On CPUs XLA would compute in float32 without the barrier."""
+    if x.dtype == dtype:
+        return x
+    return lax.platform_dependent(
+        x.astype(dtype), cpu=lax.optimization_barrier, default=lambda rounded: rounded
+    )
 
 
 def _maxima(scores: Float[Array, "n q"], block: int) -> Float[Array, "b q"]:

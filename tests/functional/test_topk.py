@@ -17,6 +17,7 @@ N, D, Q = 37, 3, 4
 TOPK = jax.jit(topk.topk, static_argnames=("k", "block"))
 BEST_ROWS = jax.jit(topk.best_rows, static_argnames=("k", "block"))
 CANDIDATES = jax.jit(topk.candidates, static_argnames=("k", "chunk", "block", "first_pass"))
+TWO_OF_EACH = jax.jit(topk.candidates, static_argnames=("k", "chunk", "first_pass", "whole"))
 # Small whole numbers: products are exact in float32, and ties are everywhere.
 WHOLE = partial(hnp.arrays, np.float32, elements=st.integers(-2, 2).map(float))
 
@@ -113,6 +114,80 @@ def test_blocks_of_rows_lose_no_result(matrix, queries, kept, sizes) -> None:
     same(found.best, (scores, np.where(rows < 0, -1, rows + 7)))
     # No other block has a row above the k-th best.
     assert (found.bound <= scores[:, -1]).all()
+
+
+@FEW
+@given(
+    WHOLE((231, D)),
+    WHOLE((Q, D)),
+    hnp.arrays(np.bool_, 231),
+    st.sampled_from([(2, 64, jnp.float32), (3, 100, jnp.bfloat16)]),
+)
+@example(np.zeros((231, D)), np.ones((Q, D)), np.arange(231) == 230, (3, 100, jnp.bfloat16))
+@example(-np.ones((231, D)), np.ones((Q, D)), np.ones(231, bool), (2, 64, jnp.float32))
+def test_two_rows_of_each_block(matrix, queries, kept, sizes) -> None:
+    """Chunks of 64 rows, or 96, and at last 39; blocks of the last chunk are not whole."""
+    k, chunk, first_pass = sizes
+    bias = np.where(kept, 0.0, -np.inf).astype(np.float32)
+    found = TWO_OF_EACH(
+        jnp.array(matrix, jnp.float16),
+        jnp.array(queries),
+        k=k,
+        bias=jnp.array(bias),
+        offset=7,
+        chunk=chunk,
+        first_pass=first_pass,
+        whole=False,
+    )
+    scores = queries @ matrix.T + bias
+    best, order = ranked(scores, k)
+    last = np.asarray(found.best.scores[:, -1])
+    for query in range(Q):
+        rows = np.asarray(found.best.rows[query])
+        real = rows[rows >= 0] - 7
+        assert len({*real.tolist()}) == len(real)
+        np.testing.assert_array_equal(scores[query, real], found.best.scores[query, : len(real)])
+        others = np.delete(scores[query], real)
+        assert others.max() <= max(found.bound[query], last[query])
+        if found.bound[query] < best[query, -1]:  # then no other row can be among the best
+            expected = np.where(order[query] < 0, -1, order[query] + 7)
+            np.testing.assert_array_equal(rows, expected)
+
+
+def test_third_rows_of_blocks() -> None:
+    """128 rows in one chunk are 4 blocks, the residues modulo 4.
+
+    k = 2: both chosen rows, 0 and 4, are of block 0. It is opened, and its third row found, which
+    is as good in the first pass: the keys of 10 and 10 + 2^-17 differ in their lanes alone.
+    """
+    scores = np.zeros((128, 1), np.float32)
+    scores[[0, 4, 8, 1, 5], 0] = [10, 10, 10 + 2.0**-17, 7, 6]
+    found = TWO_OF_EACH(jnp.array(scores), jnp.ones((1, 1)), k=1, chunk=128, whole=False)
+    assert found.bound[0] > 10  # the next key of that block
+    found = TWO_OF_EACH(jnp.array(scores), jnp.ones((1, 1)), k=2, chunk=128, whole=False)
+    assert found.best.rows.tolist() == [[8, 0]]
+    assert found.best.scores.tolist() == [[10 + 2.0**-17, 10]]
+    np.testing.assert_allclose(found.bound, [10], rtol=2.0**-18)
+
+
+def test_keys_are_in_the_order_of_scores() -> None:
+    """Key and lane: the last 5 bits. Exclusion and infinity survive, as does -0.0."""
+    scores = np.zeros((32, 5), np.float32)
+    scores[:, 0] = -np.inf
+    scores[:, 1] = -1.0 - np.arange(32)  # best: lane 0, second: lane 1
+    scores[[3, 9], 2] = [np.inf, 5.0]
+    scores[:, 3] = -0.0
+    scores[31, 3] = 0.0
+    scores[[8, 17], 4] = [1e-40, 2.0]
+    keys = [np.asarray(key)[0] for key in topk._two_best(jnp.array(scores))]
+    lanes = [(key & 31).tolist() for key in keys]
+    assert lanes[0][1:4] == [0, 3, 31] and lanes[0][4] == 17
+    assert lanes[1][1:3] == [1, 9]
+    best, second = (np.asarray(topk._most(jnp.array(key))) for key in keys)
+    assert np.isneginf([best[0], second[0]]).all() and np.isposinf(best[2])
+    for most, least in ((best[[1, 4]], [-1, 2]), (second[[1, 2]], [-2, 5])):
+        assert (most >= least).all()
+        np.testing.assert_allclose(most, least, rtol=2.0**-18)
 
 
 def test_bound_in_bfloat16() -> None:

@@ -8,6 +8,7 @@ as the slower of reading and scoring it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Iterator
@@ -178,6 +179,18 @@ def on_host(mesh: Mesh) -> bool:
     return mesh.devices.flat[0].platform == "cpu"
 
 
-def fast_type(mesh: Mesh) -> Any:
-    """Float type of the first pass of a search: bfloat16 is fast on accelerators, slow on CPU."""
-    return jnp.float32 if on_host(mesh) else jnp.bfloat16
+def fast_type(mesh: Mesh, *, few: bool = False) -> Any:
+    """Float type of the first pass of a search, of ``few`` queries or many.
+
+    bfloat16 is fast on accelerators and, for many queries, on CPUs with its matrix instructions
+    (Intel's AMX, five times the speed of float32); slow on others.
+    """
+    fast = matrix_instructions() and not few if on_host(mesh) else True
+    return jnp.bfloat16 if fast else jnp.float32
+
+
+@functools.cache
+def matrix_instructions() -> bool:
+    """Whether this machine's processor multiplies matrices of bfloat16 (Linux)."""
+    processor = Path("/proc/cpuinfo")
+    return processor.is_file() and "amx_bf16" in processor.read_text().split()

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,9 +44,26 @@ from jaxrag.types import InputError, Ranking
 
 _BLOCKS = (1, 16, 128, 512)  # how many queries are searched together
 _SPARE = 4  # candidates beyond k, to detect rounding at the k-th place
-_SPARE_BFLOAT16 = 60
+_SPARE_BFLOAT16 = 30
+_FEW = 16  # fewer queries: reading the rows takes longest
 _CHUNK = 1 << 24  # scores held at once by an accelerator
 _CANDIDATES = 1 << 14  # most candidates of a query; among more near-ties float32 decides
+
+
+class Errors(NamedTuple):
+    """For each query: its norm, and the largest errors of scores in both passes."""
+
+    norms: Float[np.ndarray, " q"]
+    second: Float[np.ndarray, " q"]
+    first: Float[np.ndarray, " q"]
+
+
+class _Attempt(NamedTuple):
+    """How candidates are searched: how many, and see `topk.candidates`."""
+
+    wanted: int
+    first_pass: Any
+    whole: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +74,7 @@ class ExactIndex:
 
     Attributes:
       first_pass: float type in which all rows are scored, before candidates are scored exactly.
+      few_first_pass: the same for calls with few queries, in which reading the rows takes longest.
     """
 
     identity: str
@@ -66,6 +84,7 @@ class ExactIndex:
     metric: Metric
     rows: DeviceRows
     first_pass: Any
+    few_first_pass: Any
 
     @classmethod
     def open(
@@ -90,8 +109,8 @@ class ExactIndex:
           devices: over which rows are sharded; None: all of this process.
           memory: most bytes of all devices' memory for vectors; a larger matrix is read from disk
             at each search. None: see `device_budget`.
-          first_pass: float type of the first pass; None: bfloat16 on accelerators, float32 on CPU.
-            Results do not depend on it.
+          first_pass: float type of the first pass; None: see `fast_type`. Results do not depend on
+            it.
           verify: see `open_matrix`.
 
         Raises:
@@ -102,8 +121,8 @@ class ExactIndex:
         mesh = Mesh(np.asarray(devices or jax.local_devices()), (AXIS,))
         rows = DeviceRows.place(matrix, mesh, distances=metric == "l2", budget=memory)
         identity = canonical({"exact": metric, "matrix": matrix.identity})
-        first_pass = np.dtype(first_pass or fast_type(mesh))
-        return cls(identity, matrix, encoder, passages, metric, rows, first_pass)
+        few, many = (np.dtype(first_pass or fast_type(mesh, few=few)) for few in (True, False))
+        return cls(identity, matrix, encoder, passages, metric, rows, many, few)
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
         """Vectors of queries, float32."""
@@ -126,26 +145,34 @@ class ExactIndex:
         """
         queries = check_queries(vectors, k, self.matrix.dimension)
         k = min(k, len(self.matrix))
-        spare = _SPARE if self.first_pass == np.float32 else _SPARE_BFLOAT16
-        return self._search(queries, k, min(k + spare, len(self.matrix)))
+        first_pass = self.few_first_pass if len(queries) < _FEW else self.first_pass
+        spare = _SPARE if first_pass == np.float32 else _SPARE_BFLOAT16
+        attempt = _Attempt(min(k + spare, len(self.matrix)), first_pass, whole=False)
+        return self._search(queries, k, attempt)
 
-    def _search(self, queries: Float[np.ndarray, "q d"], k: int, wanted: int) -> list[Ranking]:
+    def _search(
+        self, queries: Float[np.ndarray, "q d"], k: int, attempt: _Attempt
+    ) -> list[Ranking]:
         most = min(_CANDIDATES, len(self.matrix))
         rankings, sure = [], []
-        for block, found in self._candidates(queries, wanted):
-            ranked = rank(self.matrix, block, found.best.rows, metric=self.metric)
+        for block, found in self._candidates(queries, attempt):
+            errors = self._errors(block, attempt.first_pass)
+            rough, last = found.best.scores, found.best.scores[:, -1]
+            near = rough >= (rough[:, k - 1] - 2 * errors.second)[:, None]
+            rows = found.best.rows[:, : max(near.sum(axis=1).max(), k)]  # others cannot be better
+            ranked = rank(self.matrix, block, rows, metric=self.metric)
             rankings += ranked.rankings(k)
-            kth, last = ranked.scores[:, k - 1], found.best.scores[:, -1]
-            sure.append(self._sure(block, kth, last, found.bound))
+            sure.append(self._sure(errors, ranked.scores[:, k - 1], last, found.bound))
         unsure = np.flatnonzero(~np.concatenate([np.zeros(0, bool), *sure]))
-        if wanted < most and unsure.size:
-            more = self._search(queries[unsure], k, min(8 * wanted, most))
-            for at, ranking in zip(unsure, more, strict=True):
+        if unsure.size and not (attempt.whole and attempt.wanted >= most):
+            wanted = min(8 * attempt.wanted, most) if attempt.whole else attempt.wanted
+            again = attempt._replace(wanted=wanted, whole=True)
+            for at, ranking in zip(unsure, self._search(queries[unsure], k, again), strict=True):
                 rankings[at] = ranking
         return rankings
 
     def _candidates(
-        self, queries: Float[np.ndarray, "q d"], wanted: int
+        self, queries: Float[np.ndarray, "q d"], attempt: _Attempt
     ) -> Iterator[tuple[Float[np.ndarray, "b d"], Any]]:
         """Blocks of queries with their candidates on the host, found in one pass over the rows."""
         starts = range(0, len(queries), _BLOCKS[-1])
@@ -153,33 +180,35 @@ class ExactIndex:
         padded = [jnp.asarray(_padded(block)) for block in blocks]
         found: list[topk.BoundedTopK] = []
         for slab in self.rows:
-            new = [self._search_slab(slab, block, wanted) for block in padded]
+            new = [self._search_slab(slab, block, attempt) for block in padded]
             pairs = zip(found, new, strict=True)
-            found = [topk.merge_candidates(a, b, k=wanted) for a, b in pairs] if found else new
+            k = attempt.wanted
+            found = [topk.merge_candidates(a, b, k=k) for a, b in pairs] if found else new
             if not self.rows.resident:
                 jax.block_until_ready(found)  # the slab's memory is for the next but one
         for block, results in zip(blocks, found, strict=True):
             yield block, jax.tree.map(partial(_first, len(block)), results)
 
     def _search_slab(
-        self, slab: Slab, queries: Float[Array, "q d"], wanted: int
+        self, slab: Slab, queries: Float[Array, "q d"], attempt: _Attempt
     ) -> topk.BoundedTopK:
-        chunk = None if self.first_pass == np.float32 else max(_CHUNK // len(queries), 1)
+        chunk = None if on_host(self.rows.mesh) else max(_CHUNK // len(queries), 1)
         return topk.sharded_search(
             slab.vectors,
             queries,
             slab.bias,
-            k=wanted,
+            k=attempt.wanted,
             mesh=self.rows.mesh,
             axis=AXIS,
             offset=slab.first,
             chunk=chunk,
-            first_pass=self.first_pass,
+            first_pass=attempt.first_pass,
+            whole=attempt.whole,
         )
 
     def _sure(
         self,
-        queries: Float[np.ndarray, "q d"],
+        errors: Errors,
         kth: Float[np.ndarray, " q"],
         last: Float[np.ndarray, " q"],
         bound: Float[np.ndarray, " q"],
@@ -187,18 +216,28 @@ class ExactIndex:
         """Whether no row that the devices left out can reach the k-th best score.
 
         ``last`` and ``bound``: the last candidate's score, and the most that another row has in the
-        first pass. The error of a float32 sum is at most (d + 2) 2^-24 times the sum of its terms'
-        sizes; twice that is allowed for. Rounding both factors to bfloat16 adds 2 * 2^-9 + 2^-18.
+        first pass.
+        """
+        kth = kth.astype(np.float64)
+        if self.metric == "l2":  # the device computes <q, p> - |p|^2 / 2
+            kth = (kth + errors.norms**2) / 2
+        zero = (errors.norms == 0) & (self.metric != "l2")
+        return ((last + errors.second < kth) & (bound + errors.first < kth)) | zero
+
+    def _errors(self, queries: Float[np.ndarray, "q d"], first_pass: Any) -> Errors:
+        """How far the devices' scores can be from the exact ones.
+
+        The error of a float32 sum is at most (d + 2) 2^-24 times the sum of its terms' sizes; twice
+        that is allowed for, and products too small for a float32 that is not subnormal. Rounding
+        both factors to bfloat16 adds 2 * 2^-9 + 2^-18.
         """
         norms = np.linalg.norm(queries.astype(np.float64), axis=1)
-        kth, terms = kth.astype(np.float64), norms * self.rows.longest
-        zero = norms == 0
-        if self.metric == "l2":  # the device computes <q, p> - |p|^2 / 2
-            kth, terms = (kth + norms**2) / 2, (norms + self.rows.longest) ** 2 / 2
-            zero[:] = False
-        error = 2 * 2.0**-24 * (self.matrix.dimension + 2) * terms
-        rough = error if self.first_pass == np.float32 else error + (2.0**-8 + 2.0**-18) * terms
-        return ((last + error < kth) & (bound + rough < kth)) | zero
+        terms = norms * self.rows.longest
+        if self.metric == "l2":
+            terms = (norms + self.rows.longest) ** 2 / 2
+        second = 2 * (self.matrix.dimension + 2) * (2.0**-24 * terms + 2.0**-126)
+        rough = 0.0 if first_pass == np.float32 else (2.0**-8 + 2.0**-18) * terms
+        return Errors(norms, second, second + rough)
 
 
 def _first(count: int, results: Array) -> np.ndarray:

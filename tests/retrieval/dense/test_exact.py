@@ -92,6 +92,24 @@ def test_many_equal_and_nearly_equal_rows(tmp_path, metric) -> None:
 
 
 @pytest.mark.parametrize(
+    ("metric", "first_pass", "memory"),
+    [("inner_product", jnp.bfloat16, None), ("l2", np.float32, 3 * 2 * 16 * 1650)],
+)  # fmt: skip
+def test_more_ties_than_two_rows_of_a_block(tmp_path, metric, first_pass, memory) -> None:
+    """5,000 rows, in memory or 4 slabs: 300 are one vector, and 60 are within an ulp of it."""
+    rng = np.random.default_rng(3)
+    vectors = unit(rng.standard_normal((5000, 16), np.float32))
+    vectors[100:400] = vectors[7]
+    last_bit = vectors[100:160].astype(np.float16)
+    last_bit[:, 3] = np.nextafter(last_bit[:, 3], np.float16(1))
+    vectors[100:160] = last_bit
+    queries = unit(vectors[[7, 7, 90, 4000]] + 0.01 * rng.standard_normal((4, 16), np.float32))
+    exact = index(tmp_path, vectors, metric=metric, first_pass=first_pass, memory=memory)
+    assert exact.rows.resident == (memory is None)
+    check(exact.search(queries, 20), vectors, queries, 20, metric)
+
+
+@pytest.mark.parametrize(
     ("metric", "devices", "first_pass"),
     [("inner_product", 1, np.float32), ("l2", 8, np.float32), ("inner_product", 8, jnp.bfloat16),
      ("l2", 1, jnp.bfloat16)],
@@ -148,7 +166,9 @@ def test_default_memory() -> None:
     fakes = [FakeDevice("gpu", {"bytes_limit": 100, "bytes_in_use": 20}), FakeDevice("gpu", None)]
     assert device_budget(mesh_of(fakes[0])) == 64
     assert device_budget(mesh_of(*fakes)) == 128
-    assert fast_type(mesh_of(fakes[0])) == jnp.bfloat16 and fast_type(mesh_of(*ONE)) == jnp.float32
+    for few in (True, False):
+        assert fast_type(mesh_of(fakes[0]), few=few) == jnp.bfloat16
+    assert fast_type(mesh_of(*ONE), few=True) == jnp.float32
 
 
 class FakeDevice(NamedTuple):
@@ -266,4 +286,5 @@ def test_rows_within_the_rounding_of_the_first_pass_are_searched_for(tmp_path, b
     """2^-8 = 0.0039 may be lost in bfloat16: 1 + 0.0039 > 1 + 2^-10, 0.9 + 0.0039 is not."""
     exact = index(tmp_path, np.ones((20, 1), np.float32), first_pass=jnp.bfloat16)
     kth, last, rest = (np.array([score]) for score in (1 + 2.0**-10, 0.5, bound))
-    assert exact._sure(np.ones((1, 1), np.float32), kth, last, rest).tolist() == [sure]
+    errors = exact._errors(np.ones((1, 1), np.float32), exact.first_pass)
+    assert exact._sure(errors, kth, last, rest).tolist() == [sure]
