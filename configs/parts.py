@@ -217,17 +217,22 @@ def _unknown(kind: str, name: str, known: Collection[str], variant: str) -> NoRe
     )
 
 
-def _on_engine(job: Any, engine: str, variant: str) -> Job:
-    """The job with its language model on another engine."""
-    if not isinstance(job, Run):
-        if not isinstance(getattr(job, "run", None), Run):
-            raise InputError(f"{variant!r}: no questions are answered, so leave +{engine} out.")
-        return dataclasses.replace(job, run=_on_engine(job.run, engine, variant))
-    if job.method.needs.inspection:
+def _on_engine(job: Any, engine: str, variant: str) -> Any:
+    """The job, or a part of one, with its language model on another engine."""
+    for part in ("run", "downstream"):
+        if getattr(job, part, None) is not None and not isinstance(job, Run):
+            return dataclasses.replace(
+                job, **{part: _on_engine(getattr(job, part), engine, variant)}
+            )
+    if not hasattr(job, "model"):
+        raise InputError(f"{variant!r}: no language model is used, so leave +{engine} out.")
+    if isinstance(job, Run) and job.method.needs.inspection:
         raise InputError(
             f"{variant!r}: {job.name} inspects the model, and only the local engine returns "
             f"attentions and hidden states: leave +{engine} out."
         )
+    if isinstance(job.model, Server) and engine == "server":
+        return job
     if not isinstance(job.model, Local):
         raise InputError(
             f"{variant!r}: its model is {job.model.name}, not a checkpoint: leave +{engine} out, "

@@ -21,6 +21,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu_new": lambda x: jax.nn.gelu(x, approximate=True),
     "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
 }
 """Activation functions by their names in config.json."""
 
@@ -46,15 +47,22 @@ class Linear(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight over the last axis; the division in float32. Zhang, Sennrich (2019)."""
+    """x / rms(x) * weight over the last axis; the division in float32. Zhang, Sennrich (2019).
+
+    With an offset, x / rms(x) * (offset + weight), all in float32 (Gemma).
+    """
 
     eps: float
+    offset: float = 0.0
 
     @nn.compact
     def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        weight = self.param("weight", nn.initializers.ones, (x.shape[-1],))
+        start = nn.initializers.constant(1.0 - self.offset)
+        weight = self.param("weight", start, (x.shape[-1],))
         y = x.astype(jnp.float32)
         y *= jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + self.eps)
+        if self.offset:
+            return (y * (self.offset + weight.astype(jnp.float32))).astype(x.dtype)
         return y.astype(x.dtype) * weight.astype(x.dtype)
 
 

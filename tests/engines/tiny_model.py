@@ -12,7 +12,7 @@ from jaxrag.models.decoder.checkpoint import parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.types import Message
-from tests.models.decoder.reference import CONFIGS, random_tensors
+from tests.models.decoder.reference import CONFIGS, random_tensors, stored
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
@@ -39,7 +39,7 @@ def write_tiny_model(
     tokenizer.save_pretrained(directory)
     config = {**CONFIGS["qwen2"], "vocab_size": VOCABULARY, "eos_token_id": 257, **changes}
     tensors = random_tensors(parameter_shapes(Decoder(read_decoder_config(config, source="tiny"))))
-    write_checkpoint(directory, config, tensors)
+    write_checkpoint(directory, config, stored(config, tensors))
     (directory / "generation_config.json").write_text('{"eos_token_id": [257, 258]}')
     return tensors
 

@@ -158,6 +158,42 @@ def test_engine_suffixes_of_variants() -> None:
     table = get("ars", "make_rewards@boolq+vllm")
     assert isinstance(table.run.model, Vllm)
     assert dataclasses.replace(table.run, model=Local()) == get("ars", "make_rewards@boolq").run
+    assert get("r3", "train_r3@paper-nq+vllm").model == Vllm("hub:meta-llama/Meta-Llama-3-8B")
+
+
+def part_with_model(job: Any) -> Any:
+    """The part of a job that has its language model; None if it uses none."""
+    for part in ("run", "downstream"):
+        if getattr(job, part, None) is not None and not isinstance(job, Run):
+            return part_with_model(getattr(job, part))
+    return job if hasattr(job, "model") else None
+
+
+@pytest.mark.parametrize("engine", ["vllm", "server"])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_paper_variant_runs_on_both_engines(config: str, engine: str) -> None:
+    """But for methods that look inside the model, closed models in vLLM, and jobs without one."""
+    kinds, refused = {"vllm": Vllm, "server": Server}, {}
+    for method, entry in CONFIGS[config].METHODS.items():
+        for name in entry.names:
+            if not name.startswith("paper"):
+                continue
+            local = part_with_model(get(config, f"{method}@{name}"))
+            try:
+                found = part_with_model(get(config, f"{method}@{name}+{engine}"))
+            except InputError as error:
+                refused[method] = str(error)
+                inspects = isinstance(local, Run) and local.method.needs.inspection
+                closed = engine == "vllm" and isinstance(getattr(local, "model", None), Server)
+                assert local is None or inspects or closed, refused[method]
+                continue
+            assert isinstance(found.model, kinds[engine])
+            assert found == dataclasses.replace(local, model=found.model)
+            if isinstance(local.model, Local):
+                kept = found.model.checkpoint if engine == "vllm" else found.model.tokenizer
+                assert kept == local.model.checkpoint
+    if config in ("pairs", "dtr", "ars"):
+        assert set(refused) <= {"train_ranker", "train_bandit", "bandit"}
 
 
 @pytest.mark.parametrize(
@@ -183,7 +219,7 @@ def test_engine_suffixes_of_variants() -> None:
         ("dtr", "dtr@tiny+llama", r"no engine 'llama'.*there are vllm, server"),
         ("errr", "dragin@factbook+vllm", "dragin inspects the model.*leave .vllm out"),
         ("errr", "rag@paper-popqa+vllm", "its model is gpt-3.5-turbo, server, not a checkpoint"),
-        ("r3", "train_sidr@tiny+vllm", r"no questions are answered, so leave \+vllm out"),
+        ("r3", "train_sidr@tiny+vllm", r"no language model is used, so leave \+vllm out"),
     ],
 )
 def test_invalid_variants_are_refused(config: str, variant: str, message: str) -> None:

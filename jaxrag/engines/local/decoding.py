@@ -32,10 +32,24 @@ from jaxrag.models.sampling import TokenSampling
 
 
 class AnswerDraw(NamedTuple):
-    """A requested answer: its prompt, and the seed of its samples."""
+    """A requested answer, or the rest of one.
+
+    Attributes:
+      job: its prompt, and the tokens ``begun``.
+      seed: of its samples.
+      count: limit of new tokens, with those begun.
+      begun: its first tokens, if they are known.
+    """
 
     job: PrefillJob
     seed: int
+    count: int
+    begun: tuple[int, ...] = ()
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Tokens of the prompt."""
+        return self.job.tokens[: len(self.job.tokens) - len(self.begun)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,14 +57,12 @@ class DecodingRequest:
     """Options of a call.
 
     Attributes:
-      count: limit of new tokens.
       temperature: 0 is greedy decoding.
       ends: mask [v] of tokens at which an answer may end: end tokens, and tokens after which
         ``stopped`` may be true.
       stopped: whether an answer has met a stop string, from its tokens so far.
     """
 
-    count: int
     temperature: float
     ends: np.ndarray
     stopped: Callable[[Sequence[int]], bool]
@@ -58,15 +70,19 @@ class DecodingRequest:
 
 @dataclasses.dataclass
 class _Answer:
-    """An answer in progress, in one row."""
+    """An answer in progress, in one row; ``logprobs`` are of the tokens not begun."""
 
     number: int
+    count: int
     tokens: list[int]
     logprobs: list[float]
 
 
 Finished = tuple[int, list[int], list[float]]
-"""Index of an answer, its tokens and log-probabilities; they may extend beyond its end."""
+"""Index of an answer, its tokens, and log-probabilities of those that were not begun.
+
+They may extend beyond the answer's end.
+"""
 
 
 class AnswerRows:
@@ -104,6 +120,7 @@ class AnswerRows:
           numbers: for each prompt, the indices of its answers in ``draws``.
           reading: the prompts.
         """
+        self._decoder = reading.decoder
         self._open(sum(len(numbers[i]) for i in reading.numbers))
         # answers that wait for a row, their prompts having been read in the last prefill step
         read: deque[tuple[PrefilledRow, int]] = deque()
@@ -135,7 +152,7 @@ class AnswerRows:
         if size not in self.caches:
             self.caches[size] = self._empty(size)
         self._answers: list[_Answer | None] = [None] * size
-        self._token, self._position, self._made = np.zeros((3, size), np.int32)
+        self._token, self._position, self._made, self._count = np.zeros((4, size), np.int32)
         self._numbers, self._seeds = np.zeros((2, size), np.uint32)
 
     def _shrink(self) -> None:
@@ -148,8 +165,8 @@ class AnswerRows:
         self.caches[size] = take(self.caches[now], np.array(order, np.int32))
         self._answers = [self._answers[row] for row in order]
         self._token, self._position = self._token[order], self._position[order]
-        self._made, self._numbers = self._made[order], self._numbers[order]
-        self._seeds = self._seeds[order]
+        self._made, self._count = self._made[order], self._count[order]
+        self._numbers, self._seeds = self._numbers[order], self._seeds[order]
 
     def _unused(self) -> list[int]:
         return [row for row, answer in enumerate(self._answers) if answer is None]
@@ -166,17 +183,18 @@ class AnswerRows:
     ) -> None:
         """Assigns unused rows to answers whose prompts have been read, with their first tokens."""
         size = self._prefill.rows
-        chunk, last, sources, rows = np.zeros((4, size), np.int32)
+        chunk, last, begun, sources, rows = np.zeros((5, size), np.int32)
         numbers, seeds = np.zeros((2, size), np.uint32)
         for i, (one, number) in enumerate(read):
-            tokens, seed = draws[number].job.tokens, draws[number].seed
-            chunk[i], last[i] = one.row - step.first, len(tokens) - 1 - one.start
-            numbers[i], seeds[i] = prompt_number(tokens), seed & 0xFFFFFFFF
+            draw = draws[number]
+            chunk[i], last[i] = one.row - step.first, len(draw.job.tokens) - 1 - one.start
+            numbers[i], seeds[i] = prompt_number(draw.prompt), draw.seed & 0xFFFFFFFF
+            begun[i] = len(draw.begun)
         token, logprob = next_token(
             self._prefill.decoder,
             self._prefill.params,
             step.hidden[chunk, last],
-            np.zeros(size, np.int32),
+            begun,
             self._sampling(numbers, seeds),
         )
         sources[: len(read)] = [one.row for one, _ in read]
@@ -187,10 +205,11 @@ class AnswerRows:
         )
         tokens, logprobs = np.asarray(token), np.asarray(logprob)
         for i, (row, (_, number)) in enumerate(zip(rows.tolist(), read, strict=False)):
-            first = int(tokens[i]), float(logprobs[i])
-            self._answers[row] = _Answer(number, [first[0]], [first[1]])
-            self._token[row], self._made[row] = first[0], 1
-            self._position[row] = len(draws[number].job.tokens)
+            draw, first = draws[number], int(tokens[i])
+            made = [*draw.begun, first]
+            self._answers[row] = _Answer(number, draw.count, made, [float(logprobs[i])])
+            self._token[row], self._made[row], self._count[row] = first, len(made), draw.count
+            self._position[row] = len(draw.job.tokens)
             self._numbers[row], self._seeds[row] = numbers[i], seeds[i]
 
     def _step(self, wanted: int) -> None:
@@ -198,13 +217,13 @@ class AnswerRows:
         put = self._prefill.put
         unused = np.array([answer is None for answer in self._answers])
         limits = DecodingLimits(
-            jnp.int32(self._request.count),
+            put(self._count),
             jnp.int32(STEPS),
             jnp.int32(wanted),
             jnp.asarray(self._request.ends),
         )
         self.caches[len(self._answers)], after, tokens, logprobs = decode(
-            self._prefill.decoder,
+            self._decoder,
             self._prefill.params,
             self.caches.pop(len(self._answers)),
             DecodingRows(put(self._token), put(self._position), put(self._made), put(unused)),
@@ -229,7 +248,7 @@ class AnswerRows:
 
     def _over(self, answer: _Answer) -> bool:
         return (
-            len(answer.tokens) >= self._request.count
+            len(answer.tokens) >= answer.count
             or not self._end_tokens.isdisjoint(answer.tokens)
             or self._request.stopped(answer.tokens)
         )
@@ -265,7 +284,38 @@ class Decoding:
         self._free: tuple[int, dict[int, Cache]] = (0, {})  # slots, and the caches by rows
 
     def run(self, draws: Sequence[AnswerDraw], request: DecodingRequest) -> Iterator[Finished]:
-        """Yields each answer as it ends."""
+        """Yields each answer as it ends.
+
+        Where the rotation depends on the text's length, an answer during which its text becomes
+        long is decoded in two parts: the whole text is read again for the second.
+        """
+        parts = [self._short_part(draw) for draw in draws]
+        rest, logprobs = {}, []
+        for i, tokens, values in self._run(parts, request):
+            ended = not self._end_tokens.isdisjoint(tokens) or request.stopped(tokens)
+            if ended or len(tokens) >= draws[i].count:
+                yield i, tokens, values
+            else:
+                rest[i] = self._long_part(draws[i], tokens)
+                logprobs.append(values)
+        numbers = list(rest)
+        for i, tokens, values in self._run(list(rest.values()), request) if rest else ():
+            yield numbers[i], tokens, logprobs[i] + values
+
+    def _short_part(self, draw: AnswerDraw) -> AnswerDraw:
+        """The answer up to the token with which its text becomes long."""
+        config, length = self._prefill.decoder.config, len(draw.job.tokens)
+        if draw.job.long or not config.is_long(length + draw.count - 1):
+            return draw  # the last token is not read
+        return draw._replace(count=config.short_length + 1 - length)
+
+    def _long_part(self, draw: AnswerDraw, tokens: Sequence[int]) -> AnswerDraw:
+        """The rest of an answer that has begun with these tokens."""
+        text = (*draw.job.tokens, *tokens)
+        job = draw.job._replace(tokens=text, wanted=len(text) - 1, long=True)
+        return draw._replace(job=job, begun=tuple(tokens))
+
+    def _run(self, draws: Sequence[AnswerDraw], request: DecodingRequest) -> Iterator[Finished]:
         same = group_equal(draw.job for draw in draws)
         numbers = list(same.values())
         for slots, reading in self._prefill.readings(list(same)):

@@ -52,7 +52,9 @@ def use_compile_cache(directory: str | Path) -> None:
 
 
 class LocalModel:
-    """A `LanguageModel` over a Llama, Qwen2, Qwen2.5 or Qwen3 checkpoint; `load` makes one.
+    """A `LanguageModel` over a checkpoint of a decoder; `load` makes one.
+
+    The families are in `jaxrag.models.decoder.families`.
 
     On one device a prompt's result is bit-identical whatever else is in the call.
 
@@ -170,11 +172,11 @@ class LocalModel:
         decoding, draws = DecodingOptions(**options), []
         for prompt, seed in zip(prompts, decoding.seeds(len(prompts)), strict=True):
             tokens = self._encode(prompt, room=decoding.max_new_tokens)
-            slots = self._sizes.slots(len(tokens), decoding.max_new_tokens)
-            draws.append(AnswerDraw(PrefillJob(tuple(tokens), len(tokens) - 1, slots), seed))
+            slots = self._slots(len(tokens), decoding.max_new_tokens)
+            job = self._job(tokens, len(tokens) - 1, slots)
+            draws.append(AnswerDraw(job, seed, decoding.max_new_tokens))
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=decoding.stop)
         request = DecodingRequest(
-            decoding.max_new_tokens,
             decoding.temperature,
             self._endings(tuple(decoding.stop)),
             reader.stopped,
@@ -185,6 +187,15 @@ class LocalModel:
                 yield i, reader.read(tokens, logprobs, prompt_tokens=len(draws[i].job.tokens))
 
         return self._all(draws, answer)
+
+    def _slots(self, length: int, new: int) -> int:
+        # a text that becomes long is read again
+        read = length + new if self._network.decoder.config.is_long(length + new) else length
+        return self._sizes.slots(read, length + new - read)
+
+    def _job(self, tokens: Sequence[int], wanted: int, slots: int) -> PrefillJob:
+        long = self._network.decoder.config.is_long(len(tokens))
+        return PrefillJob(tuple(tokens), wanted, slots, long)
 
     def _all(self, jobs: Sequence[Any], run: Callable[..., Iterator[tuple[int, Any]]]) -> list[Any]:
         """Results of ``run`` for each job, in smaller batches once the device's memory runs out.
@@ -220,9 +231,8 @@ class LocalModel:
             # the last token's hidden state predicts what follows the continuation
             whole = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
             slots = self._sizes.slots(len(whole), 0)
-            jobs.append(
-                (PrefillJob(tuple(whole), len(tokens) - 1, slots), np.array(added, np.int32))
-            )
+            job = self._job(whole, len(tokens) - 1, slots)
+            jobs.append((job, np.array(added, np.int32)))
 
         return self._all(jobs, functools.partial(scored, self._prefill))
 

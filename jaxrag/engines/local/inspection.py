@@ -17,6 +17,7 @@ from jaxrag.engines.local.prefill import Prefill, PrefillJob, group_equal
 from jaxrag.engines.prompts import PromptEncoder, render_chat
 from jaxrag.models.cache import Cache, place
 from jaxrag.models.decoder.inspection import inspect, predict
+from jaxrag.models.decoder.network import Decoder
 from jaxrag.types import InputError, Prompt
 
 _PREDICTED = 64  # tokens whose probabilities are computed in one call
@@ -117,12 +118,17 @@ def inspections(
       layer: of the hidden states, from 0.
     """
     same = group_equal(
-        PrefillJob(pair.prompt, len(pair.prompt) - 1, n)
+        PrefillJob(
+            pair.prompt,
+            len(pair.prompt) - 1,
+            n,
+            prefill.decoder.config.is_long(len(pair.prompt) + len(pair.added)),
+        )
         for pair, n in zip(pairs, slots, strict=True)
     )
     numbers = list(same.values())
     for _, reading in prefill.readings(list(same)):
-        rows = _InspectionRows(prefill, pairs, layer)
+        rows = _InspectionRows(prefill, reading.decoder, pairs, layer)
         while not reading.over:
             step = reading.step()
             done = [(one.row, i) for one in step.rows if one.done for i in numbers[one.number]]
@@ -142,9 +148,12 @@ def continuation_width(pair: InspectionPair, chunk: int) -> int:
 class _InspectionRows:
     """Pairs whose prompts have been prefilled, and their caches."""
 
-    def __init__(self, prefill: Prefill, pairs: Sequence[InspectionPair], layer: int) -> None:
+    def __init__(
+        self, prefill: Prefill, decoder: Decoder, pairs: Sequence[InspectionPair], layer: int
+    ) -> None:
         self.numbers: list[int] = []
-        self._prefill, self._pairs, self._layer = prefill, pairs, np.int32(layer)
+        self._prefill, self._decoder = prefill, decoder
+        self._pairs, self._layer = pairs, np.int32(layer)
         self._cache: Cache | None = None
 
     def enter(self, cache: Cache, done: Sequence[tuple[int, int]]) -> None:
@@ -184,7 +193,7 @@ class _InspectionRows:
         prefill, put = self._prefill, self._prefill.put
         assert self._cache is not None, "no prompts have been entered"
         inside, self._cache = inspect(
-            prefill.decoder, prefill.params, self._cache, put(tokens), put(starts + at), self._layer
+            self._decoder, prefill.params, self._cache, put(tokens), put(starts + at), self._layer
         )
         lengths = {row: min(len(p.added) + 1 - at, prefill.chunk) for row, p in enumerate(pairs)}
         lengths = {row: length for row, length in lengths.items() if length > 0}

@@ -111,11 +111,14 @@ class PrefillJob(NamedTuple):
       tokens: its ids.
       wanted: the first position whose hidden state is needed.
       slots: of its cache; sequences that run together have the same number.
+      long: whether the decoder's rotation of long texts applies (`DecoderConfig.is_long`);
+        sequences that run together have the same.
     """
 
     tokens: tuple[int, ...]
     wanted: int
     slots: int
+    long: bool = False
 
 
 def group_equal(jobs: Iterable[PrefillJob]) -> dict[PrefillJob, list[int]]:
@@ -160,7 +163,8 @@ class PrefillStep(NamedTuple):
     cache: Cache
 
 
-_Key = tuple[int, tuple[int, ...]]  # the cache's slots and all tokens up to a chunk's end
+_Kind = tuple[int, bool]  # slots and `long` of jobs that run together
+_Key = tuple[_Kind, tuple[int, ...]]  # the kind and all tokens up to a chunk's end
 
 
 class DecoderNetwork(NamedTuple):
@@ -183,6 +187,7 @@ class _PrefillRows:
     """A prefill cache and the tokens that it holds for each row."""
 
     slots: int
+    long: bool
     cache: Cache
     held: list[tuple[int, ...]]
 
@@ -213,20 +218,23 @@ class Prefill:
     def readings(self, jobs: Sequence[PrefillJob]) -> Iterator[tuple[int, PrefillGroup]]:
         """The jobs by number of slots; each group must be read to its end before the next."""
         given = self._share(jobs) if self._shared_bytes else [0] * len(jobs)
-        order = sorted(range(len(jobs)), key=lambda i: (jobs[i].slots, jobs[i].tokens))
-        for slots, numbers in itertools.groupby(order, key=lambda i: jobs[i].slots):
-            yield slots, PrefillGroup(self, jobs, list(numbers), given)
+        for (slots, _), numbers in _by_kind(jobs):
+            yield slots, PrefillGroup(self, jobs, numbers, given)
 
-    def take(self, slots: int) -> _PrefillRows:
+    def decoder_for(self, job: PrefillJob) -> Decoder:
+        """The decoder with the job's rotation."""
+        return self.decoder.for_long_texts() if job.long else self.decoder
+
+    def take(self, slots: int, long: bool) -> _PrefillRows:
         """Rows for sequences of ``slots`` slots; see `give_back`."""
         slots = _up(slots)
         rows, self._free = self._free, None
-        if rows is not None and rows.slots == slots:
+        if rows is not None and (rows.slots, rows.long) == (slots, long):
             return rows
         if slots not in self._compiled:
             self._compiled.add(slots)
             _log.info("first texts of up to %d tokens: compiling", slots)
-        return _PrefillRows(slots, self.empty(self.rows, slots), [()] * self.rows)
+        return _PrefillRows(slots, long, self.empty(self.rows, slots), [()] * self.rows)
 
     def give_back(self, rows: _PrefillRows) -> None:
         """Keeps rows for the next sequences with as many slots."""
@@ -262,7 +270,7 @@ class Prefill:
             rows.cache = copy_in(rows.cache, block, np.int32(row), start)
 
     def _key(self, job: PrefillJob, chunk: int) -> _Key:
-        return _up(job.slots), job.tokens[: (chunk + 1) * self.chunk]
+        return (_up(job.slots), job.long), job.tokens[: (chunk + 1) * self.chunk]
 
     def _share(self, jobs: Sequence[PrefillJob]) -> list[int]:
         """Computes and stores prefixes of more jobs than rows.
@@ -277,18 +285,15 @@ class Prefill:
         leading = [list(itertools.takewhile(worth.__contains__, row)) for row in keys]
         missing = {row[-1] for row in leading if not all(map(self._blocks.__contains__, row))}
         inner = {key for row in leading for key in row[:-1]}
-        self._make(
-            [PrefillJob(tokens, len(tokens) - 1, slots) for slots, tokens in missing - inner]
-        )
+        self._make([PrefillJob(tokens, len(tokens) - 1, *kind) for kind, tokens in missing - inner])
         for key in itertools.chain.from_iterable(map(reversed, leading)):
             self._blocks.move_to_end(key)  # the first chunk last: it is useful alone
         return [len(row) for row in leading]
 
     def _make(self, sources: list[PrefillJob]) -> None:
         """Runs prefixes and stores each of their chunks."""
-        order = sorted(range(len(sources)), key=lambda i: (sources[i].slots, sources[i].tokens))
-        for _, numbers in itertools.groupby(order, key=lambda i: sources[i].slots):
-            reading = PrefillGroup(self, sources, list(numbers), [0] * len(sources))
+        for _, numbers in _by_kind(sources):
+            reading = PrefillGroup(self, sources, numbers, [0] * len(sources))
             while not reading.over:
                 step = reading.step()
                 for read in step.rows:
@@ -308,14 +313,28 @@ class Prefill:
             held -= self._blocks.popitem(last=False)[1].nbytes
 
 
+def _by_kind(jobs: Sequence[PrefillJob]) -> Iterator[tuple[_Kind, list[int]]]:
+    """Indices of the jobs by kind; of each kind, common prefixes side by side."""
+
+    def kind(i: int) -> _Kind:
+        return jobs[i].slots, jobs[i].long
+
+    order = sorted(range(len(jobs)), key=lambda i: (kind(i), jobs[i].tokens))
+    yield from ((one, list(numbers)) for one, numbers in itertools.groupby(order, key=kind))
+
+
 class PrefillGroup:
-    """Sequences with the same number of slots, read in the rows of `Prefill`.
+    """Sequences with the same number of slots and rotation, read in the rows of `Prefill`.
 
     Args:
       prefill: runs them.
       jobs: all sequences of the call.
       numbers: indices of the sequences of this group, in this order; common prefixes side by side.
       given: number of stored leading chunks of each job.
+
+    Attributes:
+      numbers: see above.
+      decoder: that runs them.
     """
 
     def __init__(
@@ -327,7 +346,9 @@ class PrefillGroup:
     ) -> None:
         self.numbers = tuple(numbers)
         self._prefill, self._jobs, self._given = prefill, jobs, given
-        self._rows = prefill.take(jobs[numbers[0]].slots)
+        first = jobs[numbers[0]]
+        self.decoder = prefill.decoder_for(first)
+        self._rows = prefill.take(first.slots, first.long)
         self._waiting = deque(numbers)
         self._at: dict[int, tuple[int, int]] = {}  # row: index of its job, next position
 
@@ -386,7 +407,7 @@ class PrefillGroup:
         tokens = np.zeros(prefill.wide, np.int32)
         tokens[: len(part)] = part
         hidden, rows.cache = extend_row(
-            prefill.decoder, prefill.params, rows.cache, tokens, np.int32(start), np.int32(row)
+            self.decoder, prefill.params, rows.cache, tokens, np.int32(start), np.int32(row)
         )
         return PrefillStep([read], hidden[None], row, rows.cache)
 
@@ -401,7 +422,7 @@ class PrefillGroup:
             tokens[row, : len(part)], starts[row] = part, start
             reads.append(read)
         hidden, rows.cache = extend(
-            prefill.decoder, prefill.params, rows.cache, prefill.put(tokens), prefill.put(starts)
+            self.decoder, prefill.params, rows.cache, prefill.put(tokens), prefill.put(starts)
         )
         return PrefillStep(reads, hidden, 0, rows.cache)
 

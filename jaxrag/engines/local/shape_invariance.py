@@ -69,7 +69,8 @@ def wide_chunk(decoder: Decoder, params: dict[str, Any], rows: int, chunk: int, 
 
 
 def _first_layer(decoder: Decoder, params: dict[str, Any]) -> tuple[Decoder, dict[str, Any]]:
-    config = dataclasses.replace(decoder.config, num_hidden_layers=1)
+    windows = decoder.config.windows[:1]
+    config = dataclasses.replace(decoder.config, num_hidden_layers=1, windows=windows)
     body = params["model"]
     body = {**body, "layers": {"0": body["layers"]["0"]}}
     return Decoder(config, decoder.dtype), {**params, "model": body}

@@ -1,9 +1,11 @@
-"""Loads checkpoints of decoders onto one device or a mesh."""
+"""Loads checkpoints of decoders onto one device or a mesh, and writes them."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,20 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxrag.models.cache import empty_cache
-from jaxrag.models.checkpoint.files import check_parameters, read_config, read_tensors
-from jaxrag.models.decoder.config import read_decoder_config
+from jaxrag.models.checkpoint.files import (
+    Tensors,
+    check_parameters,
+    read_config,
+    read_tensors,
+    write_checkpoint,
+)
+from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
+from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.parameters import shapes, to_devices, unflatten
+from jaxrag.models.parameters import shapes, to_devices, to_numpy, unflatten
+from jaxrag.types import InputError
 
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 _BUFFERS = r".*\.rotary_emb\.inv_freq"
 
 
@@ -31,16 +42,76 @@ def load_decoder(
     Raises:
       InputError: the checkpoint is of another model type, incomplete, or does not fit its config.
     """
-    decoder = Decoder(read_decoder_config(read_config(path), source=path), dtype)
+    config = read_config(path)
+    decoder = Decoder(read_decoder_config(config, source=path), dtype)
     tied = (r"lm_head\.weight",) if decoder.config.tied else ()  # some files hold the copy
     ignore = (_BUFFERS, *tied)
-    arrays = check_parameters(
-        read_tensors(path), parameter_shapes(decoder), source=path, ignore=ignore
-    )
+    tensors: Mapping[str, np.ndarray] = read_tensors(path)
+    if FAMILIES[config["model_type"]].fused:
+        tensors = split_projections(tensors, decoder.config, source=path)
+    arrays = check_parameters(tensors, parameter_shapes(decoder), source=path, ignore=ignore)
     if stacked:
         decoder, arrays = decoder.clone(stacked=True), stack_layers(arrays)
     template = jax.eval_shape(lambda: initialise(decoder, jax.random.key(0)))
     return decoder, unflatten(to_devices(arrays, dtype, mesh), template)
+
+
+def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Path:
+    """Writes a decoder's parameters as a checkpoint that `load_decoder` and transformers read.
+
+    Args:
+      directory: created if missing.
+      config: content of its config.json.
+      params: of a decoder whose layers are not stacked.
+    """
+    tensors = to_numpy(params)
+    if FAMILIES[config["model_type"]].fused:
+        tensors = join_projections(tensors)
+    return write_checkpoint(directory, config, tensors)
+
+
+def split_projections(
+    tensors: Mapping[str, np.ndarray], config: DecoderConfig, *, source: object
+) -> Tensors:
+    """The tensors with Phi-3's fused matrices split into those of other families, on access.
+
+    ``qkv_proj`` has the rows of ``q_proj``, ``k_proj`` and ``v_proj`` in this order,
+    ``gate_up_proj`` those of ``gate_proj`` and ``up_proj``.
+
+    Raises:
+      InputError: on access; a fused matrix has another number of rows than ``config`` says.
+    """
+    groups, inner = config.num_key_value_heads * config.head_dim, config.intermediate_size
+    queries = config.num_attention_heads * config.head_dim
+    sizes = {"qkv_proj": (queries, groups, groups), "gate_up_proj": (inner, inner)}
+
+    def rows(name: str, start: int, stop: int, total: int) -> np.ndarray:
+        whole = np.asarray(tensors[name])
+        if len(whole) != total:
+            raise InputError(f"{source}: {name} has {len(whole)} rows, its config says {total}.")
+        return whole[start:stop].copy()  # a view would keep the whole matrix in memory
+
+    readers: dict[str, Callable[[], np.ndarray]] = {}
+    for name in tensors:
+        owner, _, fused = name.removesuffix(".weight").rpartition(".")
+        if fused not in _FUSED:
+            readers[name] = partial(tensors.__getitem__, name)
+            continue
+        stops = [0, *itertools.accumulate(sizes[fused])]
+        for part, start, stop in zip(_FUSED[fused], stops, stops[1:], strict=False):
+            readers[f"{owner}.{part}.weight"] = partial(rows, name, start, stop, stops[-1])
+    return Tensors(readers)
+
+
+def join_projections(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inverse of `split_projections`."""
+    joined = dict(tensors)
+    for fused, parts in _FUSED.items():
+        for name in [name for name in tensors if name.endswith(f".{parts[0]}.weight")]:
+            owner = name.removesuffix(f"{parts[0]}.weight")
+            pieces = [joined.pop(f"{owner}{part}.weight") for part in parts]
+            joined[f"{owner}{fused}.weight"] = np.concatenate(pieces)
+    return joined
 
 
 def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

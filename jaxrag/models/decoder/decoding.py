@@ -47,13 +47,13 @@ class DecodingLimits(NamedTuple):
     """When decoding stops.
 
     Attributes:
-      count: most new tokens of a row.
+      count: most new tokens of a row; one number, or one for each row.
       steps: limit of steps of a call, at most `STEPS`.
       enough: the call ends once this many rows have finished.
       ends: mask of the tokens that finish a row.
     """
 
-    count: Int[Array, ""]
+    count: Int[Array, "*b"]
     steps: Int[Array, ""]
     enough: Int[Array, ""]
     ends: Bool[Array, " v"]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxrag.models.cache import Cache, LayerCache
-from jaxrag.models.decoder.network import Decoder, DecoderLayer, RMSNorm
+from jaxrag.models.decoder.network import Decoder, DecoderLayer, recency
 from jaxrag.models.precision import matmul_precision
 
 
@@ -59,9 +59,11 @@ def inspect(
     positions = start[:, None] + jnp.arange(tokens.shape[1])
     where = jnp.arange(cache[0][1].shape[-2]) <= positions[..., None]
 
+    ranks = recency(where) if config.windows else None
+
     def run_layer(carry: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, LayerCache]:
-        (x, state, _), (own, entry, i) = carry, part
-        context = (positions, where, start)
+        (x, state, _), (own, entry, window, i) = carry, part
+        context = (window, positions, where, ranks, start)
         (x, new), sown = DecoderLayer(config).apply(
             {"params": own}, x, entry, *context, mutable="intermediates"
         )
@@ -69,24 +71,28 @@ def inspect(
         (weights,) = tree["intermediates"]["self_attn"]["weights"]
         return (x, jnp.where(layer == i, x, state), weights), new
 
+    def method(name: str, x: Array) -> Any:
+        return decoder.apply({"params": params}, x, method=name)
+
     layers = params["model"]["layers"]
+    windows = config.windows or (0,) * config.num_hidden_layers
     with matmul_precision(decoder.dtype):
-        x = params["model"]["embed_tokens"]["weight"][tokens].astype(decoder.dtype)
+        x = method("embeddings", tokens)
         g, h = config.num_key_value_heads, config.num_attention_heads
         b, t, c = where.shape
         carry: Any = (x, x, jnp.zeros((b, g, h // g, t, c), jnp.float32))
         if decoder.stacked:
-            parts = (layers["stack"], cache[0], jnp.arange(config.num_hidden_layers))
+            numbers = jnp.arange(config.num_hidden_layers)
+            parts = (layers["stack"], cache[0], jnp.array(windows), numbers)
             carry, new = jax.lax.scan(run_layer, carry, parts)
             caches = [new]
         else:
             caches = []
             for i, entry in enumerate(cache):
-                carry, new = run_layer(carry, (layers[str(i)], entry, i))
+                carry, new = run_layer(carry, (layers[str(i)], entry, windows[i], i))
                 caches.append(new)
         x, state, weights = carry
-        norm = RMSNorm(config.rms_norm_eps)
-        hidden: Any = norm.apply({"params": params["model"]["norm"]}, x)
+        hidden: Any = method("final_norm", x)
     attention = weights.mean(axis=(1, 2))
     chunk = InspectedChunk(attention, state.astype(jnp.float32), hidden.astype(jnp.float32))
     return chunk, tuple(caches)

@@ -1,11 +1,13 @@
-"""The decoder of Llama, Qwen2, Qwen2.5 and Qwen3, with a key-value cache.
+"""The decoder of all families (`jaxrag.models.decoder.families`), with a key-value cache.
 
-Touvron et al. (2023); Qwen team (2024, 2025). Modules are named as in Hugging Face's checkpoints,
+Touvron et al. (2023); Jiang et al. (2023); Qwen team (2024, 2025); Abdin et al. (2024); Riviere et
+al. (2024). Modules are named as in Hugging Face's checkpoints,
 see `jaxrag.models.parameters`.
 
 The network does not define padding. Each token has a position (for rotation), a cache slot for its
 key and value, and a row of ``where``, the mask of the slots that it attends to; the caller's choice
-of these three decides how sequences are padded.
+of these three decides how sequences are padded. In a layer with a sliding window of w a token
+attends to the last w slots of its mask.
 
 Axes besides those of jaxrag.types: ``h`` head, and those of `jaxrag.models.cache`.
 """
@@ -21,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.cache import Cache, LayerCache, put
 from jaxrag.models.decoder.config import DecoderConfig, Rope
-from jaxrag.models.layers import Embedding, Linear, RMSNorm
+from jaxrag.models.layers import ACTIVATIONS, Embedding, Linear, RMSNorm
 from jaxrag.models.precision import matmul_precision
 
 
@@ -53,7 +55,7 @@ class DecoderAttention(nn.Module):
             k = RMSNorm(c.rms_norm_eps, name="k_norm")(k)
         q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
         keys, values = cache = put(cache, k, v, slot)
-        weights = attention_weights(q, keys, where=where)
+        weights = attention_weights(q, keys, where=where, scale=c.query_scale, cap=c.score_cap)
         self.sow("intermediates", "weights", weights)  # for jaxrag.models.decoder.inspection
         y = weighted_values(weights, values).reshape(b, t, -1)
         return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), cache
@@ -62,27 +64,61 @@ class DecoderAttention(nn.Module):
 def rotate(
     x: Float[Array, "b t h d"], positions: Int[Array, "b t"], rope: Rope
 ) -> Float[Array, "b t h d"]:
-    """Rotates features i and i + d/2 of each head by position * frequency i, in float32."""
+    """Rotates features i and i + n of each head by position * frequency i, in float32.
+
+    There are n frequencies; features from 2 n on are not rotated.
+    """
     frequencies = jnp.asarray(rope.frequencies, jnp.float32)
     angles = positions[:, :, None, None].astype(jnp.float32) * frequencies
     cos, sin = jnp.cos(angles) * rope.scale, jnp.sin(angles) * rope.scale
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x.dtype)
+    n = len(rope.frequencies)
+    first, second, rest = jnp.split(x.astype(jnp.float32), (n, 2 * n), axis=-1)
+    turned = [first * cos - second * sin, second * cos + first * sin, rest]
+    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+
+
+def recency(where: Bool[Array, "b t c"]) -> Int[Array, "b t c"]:
+    """Rank of each slot among those that a token attends to, the last one being 1.
+
+    A token's window is made of the slots of rank up to its size. It is not counted in slots, since
+    there may be padding between them.
+    """
+    return jax.lax.cumsum(where.astype(jnp.int32), axis=2, reverse=True)
+
+
+def within(ranks: Int[Array, "b t c"], window: int | Int[Array, ""]) -> Bool[Array, "b t c"]:
+    """Mask of the slots whose rank (`recency`) is within the window; 0 means no window."""
+    return (ranks <= window) | (jnp.asarray(window) == 0)
+
+
+def soft_cap(x: Float[Array, "*n"], cap: float) -> Float[Array, "*n"]:
+    """cap * tanh(x / cap), which lies within cap; x itself if ``cap`` is 0. Bello et al. (2016)."""
+    return cap * jnp.tanh(x / cap) if cap else x
 
 
 def attention_weights(
-    q: Float[Array, "b t h e"], keys: Float[Array, "b g e c"], *, where: Bool[Array, "b t c"]
+    q: Float[Array, "b t h e"],
+    keys: Float[Array, "b g e c"],
+    *,
+    where: Bool[Array, "b t c"],
+    scale: float,
+    cap: float,
 ) -> Float[Array, "b g m t c"]:
     """Softmax attention weights, in float32; m = h/g neighbouring query heads share a key head.
 
     A query whose mask is empty (padding) gets uniform weights, so that its output is finite.
+
+    Args:
+      q, keys: queries and keys.
+      where: mask of the slots that each query attends to.
+      scale: factor of the inner products.
+      cap: soft cap of the scaled ones, see `soft_cap`.
     """
     (b, t, h, e), (g, c) = q.shape, (keys.shape[1], keys.shape[3])
     # one matrix product for each row and key-value head, over all queries of the group
     q = q.reshape(b, t, g, h // g, e).transpose(0, 2, 3, 1, 4).reshape(b, g, -1, e)
     scores = jnp.einsum("bgqe,bgec->bgqc", q, keys, preferred_element_type=jnp.float32)
-    scores = scores.reshape(b, g, h // g, t, c) * e**-0.5
+    scores = soft_cap(scores.reshape(b, g, h // g, t, c) * scale, cap)
     scores = jnp.where(where[:, None, None], scores, jnp.finfo(jnp.float32).min)
     return jax.nn.softmax(scores, axis=-1)
 
@@ -99,7 +135,7 @@ def weighted_values(
 
 
 class MLP(nn.Module):
-    """down(silu(gate(x)) * up(x)); Shazeer (2020)."""
+    """down(activation(gate(x)) * up(x)); Shazeer (2020)."""
 
     config: DecoderConfig
 
@@ -108,11 +144,13 @@ class MLP(nn.Module):
         c = self.config
         gate = Linear(c.intermediate_size, c.mlp_bias, name="gate_proj")(x)
         up = Linear(c.intermediate_size, c.mlp_bias, name="up_proj")(x)
-        return Linear(c.hidden_size, c.mlp_bias, name="down_proj")(nn.silu(gate) * up)
+        return Linear(c.hidden_size, c.mlp_bias, name="down_proj")(
+            ACTIVATIONS[c.activation](gate) * up
+        )
 
 
 class DecoderLayer(nn.Module):
-    """Attention, then the MLP, both with pre-normalisation."""
+    """Attention, then the MLP, both with pre-normalisation; with ``post_norms`` also after them."""
 
     config: DecoderConfig
 
@@ -121,17 +159,29 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Array, "b t d"],
         cache: LayerCache,
+        window: int | Int[Array, ""],
         positions: Int[Array, "b t"],
         where: Bool[Array, "b t c"],
+        ranks: Int[Array, "b t c"] | None,
         slot: Int[Array, "*b"],
     ) -> tuple[Float[Array, "b t d"], LayerCache]:
-        eps = self.config.rms_norm_eps
-        y = RMSNorm(eps, name="input_layernorm")(x)
-        attention = DecoderAttention(self.config, name="self_attn")
+        c = self.config
+        if ranks is not None:
+            where &= within(ranks, window)
+
+        def norm(name: str) -> RMSNorm:
+            return RMSNorm(c.rms_norm_eps, c.norm_offset, name=name)
+
+        attention = DecoderAttention(c, name="self_attn")
+        y = norm("input_layernorm")(x)
         y, cache = attention(y, positions, where=where, cache=cache, slot=slot)
-        x += y
-        y = RMSNorm(eps, name="post_attention_layernorm")(x)
-        return x + MLP(self.config, name="mlp")(y), cache
+        if not c.post_norms:
+            x += y
+            y = norm("post_attention_layernorm")(x)
+            return x + MLP(c, name="mlp")(y), cache
+        x += norm("post_attention_layernorm")(y)
+        y = MLP(c, name="mlp")(norm("pre_feedforward_layernorm")(x))
+        return x + norm("post_feedforward_layernorm")(y), cache
 
 
 class DecoderLayers(nn.Module):
@@ -146,21 +196,28 @@ class DecoderLayers(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "b t d"], cache: Cache, *context: Any
+        self,
+        x: Float[Array, "b t d"],
+        cache: Cache,
+        positions: Int[Array, "b t"],
+        where: Bool[Array, "b t c"],
+        slot: Int[Array, "*b"],
     ) -> tuple[Float[Array, "b t d"], Cache]:
+        windows = self.config.windows or (0,) * self.config.num_hidden_layers
+        context = (positions, where, recency(where) if self.config.windows else None, slot)
         if self.stacked:
             layer = nn.scan(
                 DecoderLayer,
                 variable_axes={"params": 0},
                 split_rngs={"params": True},
-                in_axes=(0, nn.broadcast, nn.broadcast, nn.broadcast),  # pyright: ignore[reportArgumentType]
+                in_axes=(0, 0, *(nn.broadcast,) * 4),  # pyright: ignore[reportArgumentType]
                 length=self.config.num_hidden_layers,
             )(self.config, name="stack")
-            x, new = layer(x, cache[0], *context)
+            x, new = layer(x, cache[0], jnp.array(windows), *context)
             return x, (new,)
         caches = []
-        for i in range(self.config.num_hidden_layers):
-            x, new = DecoderLayer(self.config, name=str(i))(x, cache[i], *context)
+        for i, window in enumerate(windows):
+            x, new = DecoderLayer(self.config, name=str(i))(x, cache[i], window, *context)
             caches.append(new)
         return x, tuple(caches)
 
@@ -176,14 +233,18 @@ class DecoderBody(nn.Module):
         c = self.config
         self.embed_tokens = Embedding(c.vocab_size, c.hidden_size)
         self.layers = DecoderLayers(c, self.stacked)
-        self.norm = RMSNorm(c.rms_norm_eps)
+        self.norm = RMSNorm(c.rms_norm_eps, c.norm_offset)
 
     def __call__(
         self, tokens: Int[Array, "b t"], cache: Cache, *context: Any
     ) -> tuple[Float[Array, "b t d"], Cache]:
-        x = self.embed_tokens(tokens).astype(self.dtype)
-        x, cache = self.layers(x, cache, *context)
+        x, cache = self.layers(self.embeddings(tokens), cache, *context)
         return self.norm(x), cache
+
+    def embeddings(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t d"]:
+        """Input of the first layer."""
+        x, scale = self.embed_tokens(tokens).astype(self.dtype), self.config.embedding_scale
+        return x if scale == 1 else x * jnp.asarray(scale, self.dtype)
 
 
 class Decoder(nn.Module):
@@ -232,7 +293,19 @@ class Decoder(nn.Module):
         """Logits of the next token, float32."""
         table = self.model.embed_tokens if self.config.tied else self.lm_head
         with matmul_precision(self.dtype):
-            return table.logits(hidden)
+            return soft_cap(table.logits(hidden), self.config.logit_cap)
+
+    def embeddings(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t d"]:
+        """Input of the first layer."""
+        return self.model.embeddings(tokens)
+
+    def final_norm(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        """The hidden states that follow from the last layer's output."""
+        return self.model.norm(x)
+
+    def for_long_texts(self) -> Decoder:
+        """The decoder with the rotation of long texts, see `DecoderConfig.is_long`."""
+        return self.clone(config=self.config.for_long_texts())
 
     def everything(self, *args: Any, **context: Any) -> Float[Array, "b v"]:
         """Last logits; uses every parameter, for initialisation."""

@@ -19,10 +19,9 @@ from jaxrag.models.checkpoint.files import (
     locate,
     read_config,
     replace_directory,
-    write_checkpoint,
 )
-from jaxrag.models.decoder.checkpoint import load_decoder
-from jaxrag.models.parameters import to_numpy
+from jaxrag.models.decoder.checkpoint import load_decoder, save_decoder
+from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.precision import compute_dtype
 from jaxrag.models.t5.checkpoint import load_t5, random_t5, save_t5
 from jaxrag.models.t5.config import T5Config, t5_json
@@ -140,6 +139,14 @@ def _checked(student: Student, spec: str) -> Student:
             f"{student.end if student.end >= 0 else 'none'} in its config: both must have the same "
             "one. Put the checkpoint's own tokenizer files beside its weights."
         )
+    if isinstance(student.module, Decoder):
+        short = student.module.config.short_length
+        if student.module.config.is_long(student.max_source + student.max_target):
+            raise InputError(
+                f"max_source {student.max_source} and max_target {student.max_target}: {spec} "
+                f"rotates texts of more than {short} tokens differently (longrope), which is not "
+                "supported in training."
+            )
     room = getattr(student.module.config, "max_position_embeddings", None)
     if room is not None and student.max_source + student.max_target > room:
         raise InputError(
@@ -167,7 +174,7 @@ def write_student(directory: str | Path, student: Student, params: Any) -> Path:
         if student.kind == "t5":
             save_t5(partial, student.module.config, params)
         else:
-            write_checkpoint(partial, student.config, to_numpy(params))
+            save_decoder(partial, student.config, params)
         ends = json.dumps({"eos_token_id": list(student.ends)})
         (partial / "generation_config.json").write_text(ends + "\n")
     return Path(directory).absolute()

@@ -1,11 +1,10 @@
 """The decoder's inside in float64 NumPy: one sequence, no cache, whole matrices at once."""
 
-import math
 from typing import Any
 
 import numpy as np
 
-from tests.models.decoder.reference import frequencies
+from tests.models.decoder.reference import capped, frequencies, traits
 
 
 def reference_inside(
@@ -16,8 +15,9 @@ def reference_inside(
     w = {name: array.astype(np.float64) for name, array in tensors.items()}
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
-    speeds, scale = frequencies(config, size)
-    t = len(tokens)
+    t, own = len(tokens), traits(config, size)
+    speeds, scale = frequencies(config, size, t)
+    n = len(speeds)
     angles = np.outer(np.arange(t), speeds)
 
     def linear(x: np.ndarray, name: str) -> np.ndarray:
@@ -25,14 +25,14 @@ def reference_inside(
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         mean = (x**2).mean(-1, keepdims=True)
-        return x / np.sqrt(mean + config["rms_norm_eps"]) * w[f"{name}.weight"]
+        return x / np.sqrt(mean + config["rms_norm_eps"]) * (own.offset + w[f"{name}.weight"])
 
     def turned(x: np.ndarray) -> np.ndarray:
-        first, second = x[..., : size // 2], x[..., size // 2 :]
+        first, second, rest = np.split(x, (n, 2 * n), axis=-1)
         cos, sin = np.cos(angles)[:, None] * scale, np.sin(angles)[:, None] * scale
-        return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+        return np.concatenate([first * cos - second * sin, second * cos + first * sin, rest], -1)
 
-    x = w["model.embed_tokens.weight"][tokens]
+    x = w["model.embed_tokens.weight"][tokens] * own.embedding
     states, weights = [x], np.zeros((heads, t, t))
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}"
@@ -43,19 +43,22 @@ def reference_inside(
         if config["model_type"] == "qwen3":
             q, k = norm(q, f"{at}.self_attn.q_norm"), norm(k, f"{at}.self_attn.k_norm")
         q, k = turned(q), np.repeat(turned(k), heads // groups, axis=1)
-        scores = np.einsum("qhe,khe->hqk", q, k) / math.sqrt(size)
-        scores = np.where(np.tri(t, dtype=bool), scores, -np.inf)
+        scores = capped(np.einsum("qhe,khe->hqk", q, k) * own.scale, own.score_cap)
+        seen = np.tri(t, dtype=bool) & ~np.tri(t, k=-(own.windows[i] or t), dtype=bool)
+        scores = np.where(seen, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         out = np.einsum("hqk,khe->qhe", weights, np.repeat(v, heads // groups, axis=1))
-        x = x + linear(out.reshape(t, -1), f"{at}.self_attn.o_proj")
-        y = norm(x, f"{at}.post_attention_layernorm")
-        gate = linear(y, f"{at}.mlp.gate_proj")
-        x = x + linear(
-            gate / (1 + np.exp(-gate)) * linear(y, f"{at}.mlp.up_proj"), f"{at}.mlp.down_proj"
-        )
+        y = linear(out.reshape(t, -1), f"{at}.self_attn.o_proj")
+        x = x + (norm(y, f"{at}.post_attention_layernorm") if own.post_norms else y)
+        before = "pre_feedforward" if own.post_norms else "post_attention"
+        y = norm(x, f"{at}.{before}_layernorm")
+        gate = own.activation(linear(y, f"{at}.mlp.gate_proj"))
+        y = linear(gate * linear(y, f"{at}.mlp.up_proj"), f"{at}.mlp.down_proj")
+        x = x + (norm(y, f"{at}.post_feedforward_layernorm") if own.post_norms else y)
         states.append(x)
     logits = norm(x, "model.norm") @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
+    logits = capped(logits, own.logit_cap)
     top = logits.max(-1, keepdims=True)
     logp = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
     return weights.mean(0), np.stack(states), logp

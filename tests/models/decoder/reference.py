@@ -1,7 +1,8 @@
 """The decoder once more, in float64 NumPy: one sequence, no cache, written from the papers."""
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,11 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+LONGROPE = {
+    "type": "longrope",
+    "short_factor": [1.0, 1.3, 2.2],
+    "long_factor": [1.5, 4.0, 30.0],
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {**BASE, "model_type": "llama", "head_dim": 8, "rope_scaling": LLAMA3},
     "llama-biases": {
@@ -48,20 +54,112 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention_bias": True,
         "rope_parameters": {**YARN, "rope_theta": 555.0},
     },
+    "qwen2-window": {
+        **BASE,
+        "model_type": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": 3,
+        "max_window_layers": 1,
+    },
+    "mistral": {**BASE, "model_type": "mistral", "head_dim": 8, "sliding_window": 4},
+    "phi3": {
+        **BASE,
+        "model_type": "phi3",
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "sliding_window": 7,
+        "pad_token_id": 0,
+        "partial_rotary_factor": 0.75,  # 6 of 8 features of a head
+        "original_max_position_embeddings": 32,
+        "rope_scaling": LONGROPE,
+    },
+    "gemma2": {
+        **{key: value for key, value in BASE.items() if key != "hidden_act"},
+        "model_type": "gemma2",
+        "num_hidden_layers": 3,
+        "head_dim": 8,
+        "sliding_window": 4,
+        "query_pre_attn_scalar": 3,
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0,
+    },
 }
+
+
+class Traits(NamedTuple):
+    """What distinguishes a family, written down from its paper; ``windows`` by layer, 0 is none."""
+
+    windows: list[int]
+    scale: float
+    score_cap: float = math.inf
+    logit_cap: float = math.inf
+    offset: float = 0.0
+    embedding: float = 1.0
+    activation: Callable[[np.ndarray], np.ndarray] = lambda x: x / (1 + np.exp(-x))
+    post_norms: bool = False
+
+
+def gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def traits(config: dict[str, Any], head_dim: int) -> Traits:
+    kind, layers = config["model_type"], range(config["num_hidden_layers"])
+    window = config.get("sliding_window") or 0
+    if kind == "gemma2":
+        return Traits(
+            windows=[0 if i % 2 else window for i in layers],
+            scale=1 / math.sqrt(config["query_pre_attn_scalar"]),
+            score_cap=config["attn_logit_softcapping"],
+            logit_cap=config["final_logit_softcapping"],
+            offset=1.0,
+            embedding=math.sqrt(config["hidden_size"]),
+            activation=gelu_tanh,
+            post_norms=True,
+        )
+    if kind in ("mistral", "phi3"):
+        windows = [window for _ in layers]
+    else:
+        used = config.get("use_sliding_window", False)
+        windows = [window if used and i >= config["max_window_layers"] else 0 for i in layers]
+    return Traits(windows, 1 / math.sqrt(head_dim))
+
+
+def capped(x: np.ndarray, cap: float) -> np.ndarray:
+    return x if cap == math.inf else cap * np.tanh(x / cap)
 
 
 def random_tensors(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, np.ndarray]:
     """Weights large enough that every part of the network shows in the logits."""
     rng = np.random.default_rng(seed)
+    near = 0.0 if any("pre_feedforward" in name for name in shapes) else 1.0  # Gemma adds the 1
     return {
-        name: (rng.normal(size=shape) * 0.3 + ("norm" in name)).astype(np.float32)
+        name: (rng.normal(size=shape) * 0.3 + near * ("norm" in name)).astype(np.float32)
         for name, shape in sorted(shapes.items())
     }
 
 
-def frequencies(config: dict[str, Any], head_dim: int) -> tuple[np.ndarray, float]:
-    """Rotation speeds pair by pair, and the factor on sin and cos."""
+def stored(config: dict[str, Any], tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors as the family's checkpoints hold them: Phi-3's matrices side by side."""
+    if config["model_type"] != "phi3":
+        return tensors
+    found = {k: v for k, v in tensors.items() if not k.endswith("proj.weight")}
+    for i in range(config["num_hidden_layers"]):
+        at = f"model.layers.{i}"
+        for name, parts in {
+            "self_attn.qkv_proj": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+            "self_attn.o_proj": ["self_attn.o_proj"],
+            "mlp.gate_up_proj": ["mlp.gate_proj", "mlp.up_proj"],
+            "mlp.down_proj": ["mlp.down_proj"],
+        }.items():
+            pieces = [tensors[f"{at}.{part}.weight"] for part in parts]
+            found[f"{at}.{name}.weight"] = np.concatenate(pieces)
+    return found
+
+
+def frequencies(config: dict[str, Any], head_dim: int, length: int = 1) -> tuple[np.ndarray, float]:
+    """Rotation speeds pair by pair in a text of so many tokens, and the factor on sin and cos."""
+    head_dim = int(head_dim * config.get("partial_rotary_factor", 1))
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     theta = scaling.get("rope_theta", config.get("rope_theta"))
     kind = scaling.get("rope_type", scaling.get("type"))
@@ -87,6 +185,10 @@ def frequencies(config: dict[str, Any], head_dim: int) -> tuple[np.ndarray, floa
             slowed = min(max((i / 2 - low) / (high - low), 0), 1)
             speed = slowed * speed / 4 + (1 - slowed) * speed
             scale = 0.1 * math.log(4) + 1
+        if kind == "longrope":  # 512 positions, 32 of them original
+            factors = scaling["long_factor" if length > 32 else "short_factor"]
+            speed /= factors[i // 2]
+            scale = math.sqrt(1 + math.log(512 / 32) / math.log(32))
         speeds.append(speed)
     return np.array(speeds), scale
 
@@ -98,22 +200,24 @@ def reference_logits(
     w = {name: array.astype(np.float64) for name, array in tensors.items()}
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
-    speeds, scale = frequencies(config, size)
-    t = len(tokens)
+    t, own = len(tokens), traits(config, size)
+    speeds, scale = frequencies(config, size, offset + t)
+    rotated = 2 * len(speeds)
 
     def linear(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         mean = (x**2).mean(-1, keepdims=True)
-        return x / np.sqrt(mean + config["rms_norm_eps"]) * w[f"{name}.weight"]
+        return x / np.sqrt(mean + config["rms_norm_eps"]) * (own.offset + w[f"{name}.weight"])
 
     def turn(x: np.ndarray, position: int) -> np.ndarray:
         """Rotation as multiplication of complex numbers."""
-        pairs = (x[: size // 2] + 1j * x[size // 2 :]) * np.exp(1j * position * speeds) * scale
-        return np.concatenate([pairs.real, pairs.imag])
+        first, second, rest = np.split(x, (rotated // 2, rotated))
+        pairs = (first + 1j * second) * np.exp(1j * position * speeds) * scale
+        return np.concatenate([pairs.real, pairs.imag, rest])
 
-    x = w["model.embed_tokens.weight"][tokens]
+    x = w["model.embed_tokens.weight"][tokens] * own.embedding
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}"
         y = norm(x, f"{at}.input_layernorm")
@@ -127,13 +231,20 @@ def reference_logits(
             g = h // (heads // groups)
             for now in range(t):
                 query = turn(q[now, h], offset + now)
-                seen = np.array([turn(k[s, g], offset + s) for s in range(now + 1)])
-                weights = np.exp(seen @ query / math.sqrt(size))
-                out[now, h] = weights / weights.sum() @ v[: now + 1, g]
-        x = x + linear(out.reshape(t, -1), f"{at}.self_attn.o_proj")
-        y = norm(x, f"{at}.post_attention_layernorm")
-        gate = linear(y, f"{at}.mlp.gate_proj")
-        gate = gate / (1 + np.exp(-gate))
-        x = x + linear(gate * linear(y, f"{at}.mlp.up_proj"), f"{at}.mlp.down_proj")
+                first = max(0, now + 1 - own.windows[i]) if own.windows[i] else 0
+                seen = np.array([turn(k[s, g], offset + s) for s in range(first, now + 1)])
+                weights = np.exp(capped(seen @ query * own.scale, own.score_cap))
+                out[now, h] = weights / weights.sum() @ v[first : now + 1, g]
+        y = linear(out.reshape(t, -1), f"{at}.self_attn.o_proj")
+        if own.post_norms:
+            x = x + norm(y, f"{at}.post_attention_layernorm")
+            y = norm(x, f"{at}.pre_feedforward_layernorm")
+        else:
+            x = x + y
+            y = norm(x, f"{at}.post_attention_layernorm")
+        gate = own.activation(linear(y, f"{at}.mlp.gate_proj"))
+        y = linear(gate * linear(y, f"{at}.mlp.up_proj"), f"{at}.mlp.down_proj")
+        x = x + (norm(y, f"{at}.post_feedforward_layernorm") if own.post_norms else y)
     x = norm(x, "model.norm")
-    return x @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
+    logits = x @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
+    return capped(logits, own.logit_cap)

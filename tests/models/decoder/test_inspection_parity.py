@@ -11,7 +11,7 @@ from tests.engines.tiny_model import write_tiny_model
 from tests.models.decoder.reference import CONFIGS
 
 pytestmark = pytest.mark.parity
-NAMES = ("llama", "qwen2-tied", "qwen3", "qwen3-bias")
+NAMES = ("llama", "qwen2-tied", "qwen3", "qwen3-bias", "mistral", "phi3", "gemma2")
 PROMPT, ADDED = "The tallest mountain of Africa is", " Kilimanjaro, in the north of Tanzania."
 
 

@@ -1,5 +1,6 @@
 """The decoder against its NumPy reference, and what its cache and padding must not change."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jaxrag.models.cache import empty_cache
-from jaxrag.models.checkpoint.files import write_checkpoint
-from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
+from jaxrag.models.checkpoint.files import read_tensors, write_checkpoint
+from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes, save_decoder
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
-from jaxrag.models.decoder.network import Decoder
+from jaxrag.models.decoder.network import Decoder, attention_weights, recency, within
 from jaxrag.models.parameters import flatten
 from jaxrag.types import InputError
-from tests.models.decoder.reference import BASE, CONFIGS, LLAMA3, random_tensors, reference_logits
+from tests.models.decoder.reference import (
+    BASE,
+    CONFIGS,
+    LLAMA3,
+    random_tensors,
+    reference_logits,
+    stored,
+)
 
 TOKENS = np.array([5, 17, 3, 96, 41, 41, 8, 60, 2, 33, 7], np.int32)
 
@@ -24,39 +34,126 @@ TOKENS = np.array([5, 17, 3, 96, 41, 41, 8, 60, 2, 33, 7], np.int32)
 def checkpoint(directory: Path, config: dict[str, Any], **kwargs: Any) -> dict[str, np.ndarray]:
     decoder = Decoder(read_decoder_config(config, source="test"))
     tensors = random_tensors(parameter_shapes(decoder))
-    write_checkpoint(directory, config, tensors, **kwargs)
+    write_checkpoint(directory, config, stored(config, tensors), **kwargs)
     return tensors
 
 
-def load(directory: Path, dtype: Any = jnp.float32) -> tuple[Decoder, dict[str, Any]]:
-    return load_decoder(directory, dtype=jnp.dtype(dtype))
+def load(directory: Path, dtype: Any = jnp.float32, **kwargs: Any) -> tuple[Decoder, Any]:
+    return load_decoder(directory, dtype=jnp.dtype(dtype), **kwargs)
 
 
 def full_logits(decoder: Decoder, params: Any, tokens: np.ndarray, offset: int = 0) -> np.ndarray:
     """Logits [t, v] of one sequence in one call."""
-    t = len(tokens)
-    cache = empty_cache(decoder.config, 1, t, decoder.dtype)
+    if decoder.config.is_long(offset + len(tokens)):
+        decoder = decoder.for_long_texts()
+    positions = offset + np.arange(len(tokens))[None]
+    return np.asarray(_logits(decoder, params, tokens[None], positions))
 
-    @jax.jit
-    def run(params: Any) -> jax.Array:
-        where, positions = np.tril(np.ones((1, t, t), bool)), offset + np.arange(t)[None]
-        hidden, _ = decoder.apply(
-            {"params": params}, tokens[None], positions, where=where, cache=cache
-        )
-        return decoder.apply({"params": params}, hidden[0], method="logits")
 
-    return np.asarray(run(params))
+@partial(jax.jit, static_argnames="decoder")
+def _logits(decoder: Decoder, params: Any, tokens: Any, positions: Any) -> jax.Array:
+    t = tokens.shape[1]
+    cache = empty_cache(decoder.config, 1, t, decoder.dtype, stacked=decoder.stacked)
+    where = np.tril(np.ones((1, t, t), bool))
+    hidden, _ = decoder.apply({"params": params}, tokens, positions, where=where, cache=cache)
+    return decoder.apply({"params": params}, hidden[0], method="logits")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("offset", [0, 90])
-def test_logits_equal_the_numpy_reference(name: str, offset: int, tmp_path: Path) -> None:
+def test_logits_equal_the_numpy_reference(name: str, tmp_path: Path) -> None:
     tensors = checkpoint(tmp_path, CONFIGS[name], shards=2)
     decoder, params = load(tmp_path)
-    found = full_logits(decoder, params, TOKENS, offset)
-    wanted = reference_logits(CONFIGS[name], tensors, TOKENS, offset)
-    assert np.abs(wanted).max() > 2  # or the tolerance would mean little
+    for offset in (0, 90):
+        found = full_logits(decoder, params, TOKENS, offset)
+        wanted = reference_logits(CONFIGS[name], tensors, TOKENS, offset)
+        assert np.abs(wanted).max() > 2  # or the tolerance would mean little
+        np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=0)
+
+
+def test_stacked_layers_have_windows_of_their_own(tmp_path: Path) -> None:
+    """Gemma 2's layers alternate, which a scan over stacked layers must follow."""
+    tensors = checkpoint(tmp_path, CONFIGS["gemma2"])
+    found = full_logits(*load(tmp_path, stacked=True), TOKENS)
+    wanted = reference_logits(CONFIGS["gemma2"], tensors, TOKENS)
     np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=0)
+
+
+def test_a_window_and_a_soft_cap_by_hand() -> None:
+    # Four slots, the second of them padding. The token in the last one sees slots 0, 2, 3, whose
+    # ranks from the last are 3, 2, 1: a window of 2 leaves 2 and 3.
+    where = np.array([[[True, False, True, True]]])
+    ranks = recency(jnp.asarray(where))
+    assert ranks[0, 0, [0, 2, 3]].tolist() == [3, 2, 1]
+    assert (where & within(ranks, 2)).tolist() == [[[False, False, True, True]]]
+    assert (where & within(ranks, 0)).tolist() == where.tolist()
+    # The query (1, 0) and keys (4, .), (2, .), (0, .), (-2, .) with scale 1/2: scores 2, 1, 0, -1;
+    # capped at 1: tanh 2 = .96403, tanh 1 = .76159, 0, -.76159.
+    q = jnp.array([[[[1.0, 0.0]]]])
+    keys = jnp.array([[[[4.0, 2.0, 0.0, -2.0], [9.0, 9.0, 9.0, 9.0]]]])
+    settings = {"scale": 0.5, "cap": 1.0}
+    full = attention_weights(q, keys, where=jnp.ones((1, 1, 4), bool), **settings)
+    shares = np.exp([0.96403, 0.76159, 0, -0.76159])  # 2.6222, 2.1417, 1, .4669; sum 6.2308
+    np.testing.assert_allclose(full.ravel(), shares / 6.2308, atol=2e-5)
+    # Of the window, slots 2 and 3: 1 / 1.4669 and .4669 / 1.4669.
+    near = attention_weights(q, keys, where=jnp.asarray(where & within(ranks, 2)), **settings)
+    np.testing.assert_allclose(near.ravel(), [0, 0, 0.68171, 0.31829], atol=2e-5)
+
+
+def test_fused_matrices_are_split_and_joined(tmp_path: Path) -> None:
+    tensors = checkpoint(tmp_path / "phi3", CONFIGS["phi3"])
+    config, params = CONFIGS["phi3"], load(tmp_path / "phi3")[1]
+    for name, array in flatten(params).items():
+        np.testing.assert_array_equal(array, tensors[name])
+    save_decoder(tmp_path / "again", config, params)
+    again, first = read_tensors(tmp_path / "again"), read_tensors(tmp_path / "phi3")
+    assert set(again) == set(first)
+    for name in first:
+        np.testing.assert_array_equal(again[name], first[name])
+    wrong = {**first, "model.layers.1.self_attn.qkv_proj.weight": np.zeros((41, 24), np.float32)}
+    write_checkpoint(tmp_path / "wrong", config, wrong)
+    with pytest.raises(InputError, match=r"wrong: model\.layers\.1\.* has 41 rows, .* 40"):
+        load(tmp_path / "wrong")
+
+
+def test_parameters_of_all_families_are_sharded(tmp_path: Path) -> None:
+    """The two halves of a layer, and the embeddings; norms are copied to each device."""
+    mesh = Mesh(np.array(jax.devices()[:4]), ("model",))
+    wanted = {"q_proj": 0, "o_proj": 1, "gate_proj": 0, "up_proj": 0, "down_proj": 1}
+    for name in ("mistral", "phi3", "gemma2"):
+        config = {**CONFIGS[name], "num_attention_heads": 4, "num_key_value_heads": 4,
+                  "partial_rotary_factor": 1.0, "rope_scaling": None, "vocab_size": 96}  # fmt: skip
+        checkpoint(tmp_path / name, config)
+        _, params = load(tmp_path / name, mesh=mesh)
+        for path, array in flatten(params).items():
+            part = array.sharding.shard_shape(array.shape)
+            axis = wanted | {"k_proj": 0, "v_proj": 0, "embed_tokens": 0, "lm_head": 0}
+            module = path.split(".")[-2]
+            cut = [n // (4 if i == axis.get(module) else 1) for i, n in enumerate(array.shape)]
+            assert part == tuple(cut), (name, path)
+
+
+def test_eight_devices_equal_one(tmp_path: Path) -> None:
+    """Gemma 2 over rows and parameters: windows, norms and caps on all devices."""
+    checkpoint(tmp_path, {**CONFIGS["gemma2"], "num_hidden_layers": 2})
+    tokens = np.stack([np.roll(TOKENS, i) for i in range(4)])
+    found = []
+    for mesh in (None, Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("data", "model"))):
+        decoder, params = load(tmp_path, mesh=mesh)
+        cache = empty_cache(decoder.config, 4, 16, jnp.float32)
+        where = tokens if mesh is None else jax.device_put(tokens, NamedSharding(mesh, P("data")))
+        hidden, _ = extend(decoder, params, cache, where, np.int32(0))
+        found.append(np.asarray(hidden))
+        assert mesh is None or len(hidden.sharding.device_set) == 8
+    np.testing.assert_allclose(*found, atol=2e-5, rtol=0)
+
+
+def test_original_length_outside_of_rope_scaling_takes_precedence() -> None:
+    inside = {**LLAMA3, "original_max_position_embeddings": 64}
+    config = {**BASE, "model_type": "llama", "original_max_position_embeddings": 32}
+    assert (
+        read_decoder_config({**config, "rope_scaling": inside}, source="a").rope
+        == read_decoder_config({**config, "rope_scaling": LLAMA3}, source="b").rope
+    )
 
 
 @pytest.mark.parametrize("scaling", [None, LLAMA3])
@@ -67,8 +164,9 @@ def test_rope_parameters_equal_rope_scaling(scaling: Any) -> None:
     assert read_decoder_config(old, source="a") == read_decoder_config(new, source="b")
 
 
-def test_one_token_at_a_time_equals_all_at_once(tmp_path: Path) -> None:
-    checkpoint(tmp_path, CONFIGS["qwen3"])
+@pytest.mark.parametrize("name", ["qwen3", "gemma2"])
+def test_one_token_at_a_time_equals_all_at_once(name: str, tmp_path: Path) -> None:
+    checkpoint(tmp_path, CONFIGS[name])
     decoder, params = load(tmp_path)
     cache, steps = empty_cache(decoder.config, 1, 16, jnp.float32), []
     for i, token in enumerate(TOKENS):
@@ -77,8 +175,9 @@ def test_one_token_at_a_time_equals_all_at_once(tmp_path: Path) -> None:
     np.testing.assert_allclose(steps, full_logits(decoder, params, TOKENS), atol=2e-5, rtol=0)
 
 
-def test_padding_on_the_left_changes_nothing(tmp_path: Path) -> None:
-    checkpoint(tmp_path, CONFIGS["qwen2"])
+@pytest.mark.parametrize("name", ["qwen2", "gemma2"])
+def test_padding_on_the_left_changes_nothing(name: str, tmp_path: Path) -> None:
+    checkpoint(tmp_path, CONFIGS[name])
     decoder, params = load(tmp_path)
     pad, t = 4, len(TOKENS)
     tokens = np.concatenate([np.full(pad, 50), TOKENS])[None].astype(np.int32)
@@ -148,11 +247,37 @@ def test_a_mismatched_checkpoint_is_refused_with_all_mismatches(tmp_path: Path) 
         ({"hidden_size": None}, "hidden_size is None"),
         ({"num_key_value_heads": 4}, "not a multiple of num_key_value_heads 4"),
         ({"head_dim": 5}, "head_dim is 5"),
-        ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
-        ({"use_sliding_window": True, "sliding_window": 64}, "sliding-window"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window"),
+        ({"hidden_act": "swish2"}, "hidden_act is 'swish2'"),
+        ({"model_type": "gemma2", "hidden_activation": "x"}, "hidden_activation is 'x'"),
+        (
+            {"use_sliding_window": True, "sliding_window": 0, "max_window_layers": 0},
+            "sliding_window is 0",
+        ),
+        ({"layer_types": ["full_attention"] * 3}, "layer_types is .* the 2 layers"),
+        ({"layer_types": ["full_attention", "chunked_attention"]}, "layer_types is .*chunked"),
+        (
+            {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": None},
+            "sliding_window is None",
+        ),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": -1}, "attn_logit_softcapping is -1"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_theta": 3.0}}, "rope_scaling": None},
+            "rope_parameters of single layer types",
+        ),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2}}, "rope_type is 'dynamic'"),
+        (
+            {"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}},
+            "low_freq_factor 1.0 must be",
+        ),
+        (
+            {"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 1], "long_factor": [1]}},
+            "longrope'.*long_factor has 1 numbers; it must have 2",
+        ),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.3}, "the rotated features, 1"),
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
-        ({"rope_scaling": {"rope_type": "longrope", "factor": 2}}, "rope_type is 'longrope'"),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 2}}, "lacks the setting 'short_fac"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "lacks the setting 'factor'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],

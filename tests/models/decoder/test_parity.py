@@ -15,7 +15,7 @@ from jaxrag.models.checkpoint.files import locate, write_checkpoint
 from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.network import Decoder
-from tests.models.decoder.reference import CONFIGS, random_tensors
+from tests.models.decoder.reference import CONFIGS, random_tensors, stored
 
 pytestmark = pytest.mark.parity
 TEXT = "The tallest mountain of Africa is Kilimanjaro, in the north of Tanzania. It is"
@@ -77,6 +77,11 @@ def _forward(decoder: Decoder, params: Any, tokens: Any, places: Any, where: Any
     return decoder.apply({"params": params}, flat, method="logits").reshape(b, t, -1)
 
 
+def of_length(decoder: Decoder, length: int) -> Decoder:
+    """The decoder that rotates a text of this length; in a batch torch takes the longest row's."""
+    return decoder.for_long_texts() if decoder.config.is_long(length) else decoder
+
+
 def both(directory: Path) -> tuple[Any, Decoder, dict[str, Any]]:
     return torch_model(directory), *load_decoder(directory, dtype=jnp.dtype(jnp.float32))
 
@@ -85,12 +90,13 @@ def both(directory: Path) -> tuple[Any, Decoder, dict[str, Any]]:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_random_models(name: str, offset: int, tmp_path: Path) -> None:
     decoder = Decoder(read_decoder_config(CONFIGS[name], source="test"))
-    write_checkpoint(tmp_path, CONFIGS[name], random_tensors(parameter_shapes(decoder)))
+    tensors = random_tensors(parameter_shapes(decoder))
+    write_checkpoint(tmp_path, CONFIGS[name], stored(CONFIGS[name], tensors))
     theirs, *ours = both(tmp_path)
     tokens = np.random.default_rng(1).integers(3, 97, (3, 24)).astype(np.int32)
     pad = np.array([0, 5, 19])
     wanted = torch_logits(theirs, tokens, pad, offset)
-    found = our_logits(*ours, tokens, pad, offset)
+    found = our_logits(of_length(decoder, 24 + offset), ours[1], tokens, pad, offset)
     real = np.arange(24) >= pad[:, None]
     np.testing.assert_allclose(found[real], wanted[real], atol=2e-5, rtol=0)
 
@@ -100,7 +106,8 @@ def test_greedy_tokens_of_random_models(name: str, tmp_path: Path) -> None:
     import torch
 
     decoder = Decoder(read_decoder_config(CONFIGS[name], source="test"))
-    write_checkpoint(tmp_path, CONFIGS[name], random_tensors(parameter_shapes(decoder)))
+    tensors = random_tensors(parameter_shapes(decoder))
+    write_checkpoint(tmp_path, CONFIGS[name], stored(CONFIGS[name], tensors))
     theirs, *ours = both(tmp_path)
     prompt = np.array([[5, 17, 3, 96, 41]])
     wanted = theirs.generate(
