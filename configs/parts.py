@@ -6,7 +6,8 @@
   size (tiny, small or paper), or the directories of the files.
 - ENGINE: ``+vllm`` runs the language model by vLLM in this process instead of by our decoder,
   ``+server`` uses a server (``--config.model.model=NAME
-  --config.model.urls=http://HOST:PORT/v1``); see docs/engines.md.
+  --config.model.urls=http://HOST:PORT/v1``); see docs/engines.md. Methods that look inside the
+  model run on our decoder only, and a closed model on servers only.
 
 Without ``paper-`` a run uses SmolLM2-135M-Instruct and all-MiniLM-L6-v2 from pip packages, with
 settings for a small model: prompts with demonstrations, short outputs, one short passage.
@@ -220,10 +221,9 @@ def _unknown(kind: str, name: str, known: Collection[str], variant: str) -> NoRe
 def _on_engine(job: Any, engine: str, variant: str) -> Any:
     """The job, or a part of one, with its language model on another engine."""
     for part in ("run", "downstream"):
-        if getattr(job, part, None) is not None and not isinstance(job, Run):
-            return dataclasses.replace(
-                job, **{part: _on_engine(getattr(job, part), engine, variant)}
-            )
+        inner = getattr(job, part, None)
+        if inner is not None and not isinstance(job, Run):
+            return dataclasses.replace(job, **{part: _on_engine(inner, engine, variant)})
     if not hasattr(job, "model"):
         raise InputError(f"{variant!r}: no language model is used, so leave +{engine} out.")
     if isinstance(job, Run) and job.method.needs.inspection:
