@@ -46,6 +46,9 @@ def render_chat(
 ) -> str:
     """Messages as the text that the model reads, up to the assistant's turn.
 
+    Where the template accepts no system message (Gemma, Mistral), it is put before the first user
+    message, with an empty line between them.
+
     Raises:
       InputError: the tokenizer has no chat template, or it does not accept the messages.
     """
@@ -55,14 +58,25 @@ def render_chat(
             "model's instruction-tuned variant."
         )
     messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
-    try:
-        text = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, **template_options
-        )
-    except TemplateError as error:
-        roles = ", ".join(m["role"] for m in messages)
-        raise InputError(f"The chat template refuses messages ({roles}): {error}") from error
-    return str(text)
+    refused: TemplateError | None = None
+    for accepted in (messages, _without_system(messages)):
+        try:
+            text = tokenizer.apply_chat_template(
+                accepted, tokenize=False, add_generation_prompt=True, **template_options
+            )
+            return str(text)
+        except TemplateError as error:
+            refused = refused or error
+    roles = ", ".join(m["role"] for m in messages)
+    raise InputError(f"The chat template refuses messages ({roles}): {refused}") from refused
+
+
+def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The messages with a leading system message inside the user message that follows it."""
+    if [m["role"] for m in messages[:2]] != ["system", "user"]:
+        return messages
+    system, user, *rest = messages
+    return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
 
 
 class PromptEncoder:

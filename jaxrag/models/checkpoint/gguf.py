@@ -23,6 +23,7 @@ from jaxrag.types import InputError
 # Errors of the gguf package for truncated or corrupt files.
 _BROKEN = (ValueError, KeyError, IndexError, OverflowError, MemoryError, struct.error, OSError)
 
+_ARCHITECTURES = ("llama", "qwen2", "qwen3", "phi3", "gemma2")  # Mistral's files say llama
 _GLOBAL_NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -40,7 +41,17 @@ _LAYER_NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
 }
+_OWN_NAMES = {
+    "gemma2": {"ffn_norm": "pre_feedforward_layernorm"},
+    "phi3": {"ffn_up": "mlp.gate_up_proj"},
+}
+"""Layer names that mean another parameter in a family."""
+
+_ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 
 
 def open_gguf(path: Path) -> gguf.GGUFReader:
@@ -75,8 +86,8 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
     reader = open_gguf(path)
     values = metadata(reader)
     arch = values.get("general.architecture")
-    if arch not in FAMILIES:
-        allowed = ", ".join(FAMILIES)
+    if arch not in _ARCHITECTURES:
+        allowed = ", ".join(_ARCHITECTURES)
         raise InputError(f"{path} has general.architecture {arch!r}; supported are {allowed}.")
 
     def get(key: str) -> Any:
@@ -96,7 +107,7 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
         "num_attention_heads": heads,
         "num_key_value_heads": values.get(f"{arch}.attention.head_count_kv", heads),
         "head_dim": values.get(f"{arch}.attention.key_length", hidden // heads),
-        "hidden_act": "silu",
+        "hidden_act": "gelu_pytorch_tanh" if arch == "gemma2" else "silu",
         "max_position_embeddings": get("context_length"),
         "rms_norm_eps": _shortest(get("attention.layer_norm_rms_epsilon")),
         "rope_theta": _shortest(values.get(f"{arch}.rope.freq_base", 10000.0)),
@@ -104,10 +115,35 @@ def config_from_gguf(path: Path) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in names,
         "attention_bias": "blk.0.attn_q.bias" in names,
     }
+    if arch in ("gemma2", "phi3"):
+        config["sliding_window"] = get("attention.sliding_window") or None
+    if arch == "gemma2":
+        config |= _gemma2(values, config)
+    if arch == "phi3":
+        config["original_max_position_embeddings"] = values.get(
+            "phi3.rope.scaling.original_context_length", config["max_position_embeddings"]
+        )
+        rotated = values.get("phi3.rope.dimension_count", config["head_dim"])
+        config["partial_rotary_factor"] = rotated / config["head_dim"]
     for name in ("bos", "eos", "pad"):
         key = "padding" if name == "pad" else name
         config[f"{name}_token_id"] = values.get(f"tokenizer.ggml.{key}_token_id")
     return config
+
+
+def _gemma2(values: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """Gemma 2's own settings; soft caps are those of all its checkpoints where the file has none.
+
+    The scale of queries is not in the file. It is that of the released models: head_dim, but
+    hidden_size / heads in the model with 46 layers (27B).
+    """
+    wide = config["num_hidden_layers"] == 46
+    scale = config["hidden_size"] // config["num_attention_heads"] if wide else config["head_dim"]
+    return {
+        "query_pre_attn_scalar": scale,
+        "attn_logit_softcapping": values.get("gemma2.attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": values.get("gemma2.final_logit_softcapping", 30.0),
+    }
 
 
 def _shortest(value: float) -> float:
@@ -118,9 +154,13 @@ def _shortest(value: float) -> float:
 def _rope_scaling(
     path: Path, reader: gguf.GGUFReader, values: dict[str, Any], arch: str
 ) -> dict[str, Any] | None:
-    factors = next((t for t in reader.tensors if t.name == "rope_freqs.weight"), None)
-    if factors is not None:
-        return _llama3_scaling(path, np.asarray(factors.data, np.float64), values, arch)
+    factors = {
+        t.name: np.asarray(t.data, np.float64) for t in reader.tensors if t.name in _ROPE_TENSORS
+    }
+    if "rope_freqs.weight" in factors:
+        return _llama3_scaling(path, factors["rope_freqs.weight"], values, arch)
+    if factors:
+        return _longrope(path, factors, values, arch)
     kind = values.get(f"{arch}.rope.scaling.type", "none")
     if kind == "none":
         return None
@@ -128,6 +168,22 @@ def _rope_scaling(
     if original := values.get(f"{arch}.rope.scaling.original_context_length"):
         scaling["original_max_position_embeddings"] = original
     return scaling
+
+
+def _longrope(
+    path: Path, factors: dict[str, np.ndarray], values: dict[str, Any], arch: str
+) -> dict[str, Any]:
+    """Phi-3's rope settings; the file holds the factors of frequencies and of attention."""
+    names = {f"{kind}_factor": f"rope_factors_{kind}.weight" for kind in ("short", "long")}
+    if lacking := [name for name in names.values() if name not in factors]:
+        raise InputError(f"{path} lacks the tensor {lacking[0]!r}.")
+    found: dict[str, Any] = {
+        field: [_shortest(float(factor)) for factor in factors[name]]
+        for field, name in names.items()
+    }
+    if scale := values.get(f"{arch}.rope.scaling.attn_factor"):
+        found["attention_factor"] = float(scale)
+    return {"rope_type": "longrope", **found}
 
 
 def _llama3_scaling(
@@ -161,22 +217,23 @@ def readers_from_gguf(path: Path) -> dict[str, Callable[[], np.ndarray]]:
     """A function for each tensor, by its Hugging Face name, that dequantises it."""
     config = config_from_gguf(path)
     return {
-        hf_name(tensor.name, path): _reader(tensor, config, path)
+        hf_name(tensor.name, config["model_type"], path): _reader(tensor, config, path)
         for tensor in open_gguf(path).tensors
-        if tensor.name != "rope_freqs.weight"
+        if tensor.name not in _ROPE_TENSORS
     }
 
 
-def hf_name(name: str, path: Path) -> str:
+def hf_name(name: str, arch: str, path: Path) -> str:
     """The Hugging Face name of a llama.cpp tensor: blk.3.attn_q.weight and the like."""
     stem, _, kind = name.rpartition(".")
+    names = _LAYER_NAMES | _OWN_NAMES.get(arch, {})
     if match := re.fullmatch(r"blk\.(\d+)\.(\w+)", stem):
-        if match[2] in _LAYER_NAMES:
-            return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.{kind}"
+        if match[2] in names:
+            return f"model.layers.{match[1]}.{names[match[2]]}.{kind}"
     elif stem in _GLOBAL_NAMES:
         return f"{_GLOBAL_NAMES[stem]}.{kind}"
     raise InputError(
-        f"{path} holds a tensor {name!r}, which is not known in {', '.join(FAMILIES)}."
+        f"{path} holds a tensor {name!r}, which is not known in {', '.join(_ARCHITECTURES)}."
     )
 
 
@@ -194,7 +251,8 @@ def _reader(
             raise InputError(f"{path}: {tensor.name} of type {kind}: {error}") from error
         if FAMILIES[config["model_type"]].gguf_interleaved and part in heads:
             return _unpermute(array, heads[part])
-        return np.asarray(array)
+        # llama.cpp's converter adds Gemma's 1 to the norms' weights
+        return array - 1 if config["model_type"] == "gemma2" and "norm" in part else array
 
     return read
 

@@ -1,5 +1,6 @@
 """The local engine on a tiny random model: what it computes and what must not matter."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from jax.experimental.compilation_cache import compilation_cache
 from jaxrag.engines.local.decoding import AnswerRows
 from jaxrag.engines.local.engine import LocalModel, use_compile_cache
 from jaxrag.engines.local.prefill import Sizes
+from jaxrag.engines.prompts import render_chat
 from jaxrag.types import Generation, InputError, Message
-from tests.engines.tiny_model import CHATS, SPECIAL, write_tiny_model
+from tests.engines.tiny_model import CHATS, SPECIAL, TEMPLATE, write_tiny_model
 from tests.models.decoder.reference import CONFIGS, reference_logits
 
 
@@ -278,6 +280,18 @@ def test_messages_without_a_chat_template_are_refused(model: LocalModel, tmp_pat
     strange: Any = (Message("tool", "x"),)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"refuses messages \(tool\): no tools"):
         model.generate([strange], max_new_tokens=2)
+
+
+def test_templates_without_a_system_role_get_it_before_the_question(model: LocalModel) -> None:
+    tokenizer = copy.copy(model.tokenizer)
+    refuse = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    tokenizer.chat_template = refuse + TEMPLATE
+    prompt = (Message("system", "Answer in a word."), Message("user", "Capital of Chad?"))
+    merged = (Message("user", "Answer in a word.\n\nCapital of Chad?"),)
+    assert render_chat(tokenizer, prompt, {}) == render_chat(model.tokenizer, merged, {})
+    assert render_chat(model.tokenizer, prompt, {}) != render_chat(model.tokenizer, merged, {})
+    with pytest.raises(InputError, match=r"refuses messages \(system\): no system"):
+        render_chat(tokenizer, prompt[:1], {})
 
 
 def test_template_options_reach_the_template(directory: Path, model: LocalModel) -> None:

@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 
 from jaxrag.models.checkpoint.files import locate, read_config, read_tensors
+from jaxrag.models.decoder.checkpoint import load_decoder
+from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.types import InputError
 from tests.models.checkpoint import small_gguf
 
@@ -166,3 +168,72 @@ def test_the_demonstration_model():
     tensors = read_tensors(path)
     assert len(tensors) == 272 and "lm_head.weight" not in tensors
     assert tensors["model.layers.29.self_attn.k_proj.weight"].shape == (192, 576)
+
+
+def layer_tensors(*renamed, **shapes):
+    """The usual tensors with other names and shapes in each layer."""
+    tensors, random = small_gguf.random_tensors(), np.random.default_rng(1)
+    for i in range(small_gguf.LAYERS):
+        for name in renamed:
+            del tensors[f"blk.{i}.{name}.weight"]
+        for name, shape in shapes.items():
+            tensors[f"blk.{i}.{name}.weight"] = random.normal(size=shape).astype(np.float32)
+    return tensors
+
+
+def test_gemma2(tmp_path):
+    """Norms with 1 added, four of them; the sizes of windows and caps."""
+    tensors = layer_tensors(post_attention_norm=(32,), post_ffw_norm=(32,))
+    path = small_gguf.write(
+        tmp_path / "m.gguf",
+        tensors,
+        arch="gemma2",
+        add_sliding_window=64,
+        add_attn_logit_softcapping=40.0,
+        add_final_logit_softcapping=20.0,
+    )
+    read, config = read_tensors(path), read_decoder_config(read_config(path), source=path)
+    pairs = {
+        "model.layers.1.input_layernorm": "blk.1.attn_norm",
+        "model.layers.1.post_attention_layernorm": "blk.1.post_attention_norm",
+        "model.layers.1.pre_feedforward_layernorm": "blk.1.ffn_norm",
+        "model.layers.1.post_feedforward_layernorm": "blk.1.post_ffw_norm",
+        "model.norm": "output_norm",
+    }
+    for new, old in pairs.items():
+        np.testing.assert_array_equal(read[f"{new}.weight"], tensors[f"{old}.weight"] - 1)
+    q = "blk.0.attn_q.weight"
+    np.testing.assert_array_equal(read["model.layers.0.self_attn.q_proj.weight"], tensors[q])
+    assert (config.windows, config.score_cap, config.logit_cap) == ((64, 0), 40, 20)
+    assert config.query_scale == 4**-0.5 and config.activation == "gelu_pytorch_tanh"
+    load_decoder(path, dtype=np.dtype("float32"))  # every parameter is there in its shape
+
+
+def test_phi3(tmp_path):
+    """Fused matrices, and factors of longrope as tensors."""
+    tensors = layer_tensors(
+        "attn_q", "attn_k", "attn_v", "ffn_gate", attn_qkv=(16, 32), ffn_up=(128, 32)
+    )
+    tensors["output.weight"] = tensors["token_embd.weight"] + 1
+    tensors["rope_factors_short.weight"] = np.array([1.0, 1.1], np.float32)
+    tensors["rope_factors_long.weight"] = np.array([2.0, 30.0], np.float32)
+    settings = {"add_sliding_window": 0, "add_rope_dimension_count": 4}
+    settings |= {"add_rope_scaling_orig_ctx_len": 64, "add_rope_scaling_attn_factors": 1.25}
+    path = small_gguf.write(tmp_path / "m.gguf", tensors, arch="phi3", **settings)
+    config = read_decoder_config(read_config(path), source=path)
+    assert config.rope.frequencies == pytest.approx((1.0, 0.01 / 1.1))
+    assert config.long_rope.frequencies == pytest.approx((0.5, 0.01 / 30))
+    assert (config.long_rope.scale, config.short_length, config.windows) == (1.25, 64, ())
+    _, params = load_decoder(path, dtype=np.dtype("float32"))
+    layer = params["model"]["layers"]["1"]
+    qkv, up = (tensors[f"blk.1.{name}.weight"] for name in ("attn_qkv", "ffn_up"))
+    np.testing.assert_array_equal(layer["self_attn"]["k_proj"]["weight"], qkv[8:12])
+    np.testing.assert_array_equal(layer["mlp"]["up_proj"]["weight"], up[64:])
+    del tensors["rope_factors_long.weight"]
+    path = small_gguf.write(tmp_path / "half.gguf", tensors, arch="phi3", **settings)
+    with pytest.raises(InputError, match=r"lacks the tensor 'rope_factors_long\.weight'"):
+        read_config(path)
+    del tensors["rope_factors_short.weight"]
+    path = small_gguf.write(tmp_path / "old.gguf", tensors, arch="phi3")
+    with pytest.raises(InputError, match=r"lacks the metadata key 'phi3.attention.sliding_window'"):
+        read_config(path)

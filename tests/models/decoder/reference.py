@@ -32,7 +32,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 LONGROPE = {
     "type": "longrope",
     "short_factor": [1.0, 1.3, 2.2],
-    "long_factor": [1.5, 4.0, 30.0],
+    "long_factor": [2.0, 4.0, 30.0],
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {**BASE, "model_type": "llama", "head_dim": 8, "rope_scaling": LLAMA3},

@@ -15,9 +15,13 @@ from jaxrag.models.checkpoint.files import locate, write_checkpoint
 from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.network import Decoder
+from tests.engines.tiny_model import write_tiny_model
 from tests.models.decoder.reference import CONFIGS, random_tensors, stored
 
 pytestmark = pytest.mark.parity
+FAMILIES = ("llama", "qwen2", "qwen2-window", "qwen3", "mistral", "phi3", "gemma2")
+SMALL: dict[str, Any] = {"prefill_rows": 2, "decode_rows": 4, "chunk": 16}
+PROMPTS = ["It", "The cat sat on the mat, then it", "The river", "Tell me how far it is. " * 4]
 TEXT = "The tallest mountain of Africa is Kilimanjaro, in the north of Tanzania. It is"
 
 
@@ -99,6 +103,29 @@ def test_random_models(name: str, offset: int, tmp_path: Path) -> None:
     found = our_logits(of_length(decoder, 24 + offset), ours[1], tokens, pad, offset)
     real = np.arange(24) >= pad[:, None]
     np.testing.assert_allclose(found[real], wanted[real], atol=2e-5, rtol=0)
+
+
+def greedy_tokens(directory: Path, name: str, prompts: list[str], count: int) -> Any:
+    """Our tokens and torch's, of a tiny model whose prompts we prefill in chunks and batches."""
+    import torch
+
+    changes = {"rope_scaling": None, **CONFIGS[name], "vocab_size": 260, "eos_token_id": 257}
+    write_tiny_model(directory, **changes)
+    model, theirs = LocalModel.load(directory, **SMALL), torch_model(directory)
+    found, wanted = model.generate(prompts, max_new_tokens=count), []
+    for prompt in prompts:
+        tokens = torch.tensor([model.tokenizer.encode(prompt)])
+        made = theirs.generate(tokens, do_sample=False, max_new_tokens=count, eos_token_id=257)
+        wanted.append(tuple(made[0, tokens.shape[1] :].tolist()))
+    return [one.tokens for one in found], wanted
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_greedy_answers_of_the_engine(name: str, tmp_path: Path) -> None:
+    """Prompts of unequal lengths, longer than windows; of Phi-3 below, above and across 32 tokens,
+    where its rotation changes."""
+    found, wanted = greedy_tokens(tmp_path, name, PROMPTS, 24)
+    assert found == wanted
 
 
 @pytest.mark.parametrize("name", CONFIGS)

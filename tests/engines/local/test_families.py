@@ -1,0 +1,97 @@
+"""The local engine on tiny random models of the families with windows, soft caps and longrope."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxrag.engines.local import engine
+from jaxrag.engines.local.engine import LocalModel
+from tests.engines.tiny_model import CHATS, write_tiny_model
+from tests.models.decoder.inspection_reference import reference_inside
+from tests.models.decoder.reference import CONFIGS
+
+SIZES: dict[str, Any] = {"prefill_rows": 2, "decode_rows": 4, "chunk": 16}
+# Phi-3's rotation is another one above 32 tokens: always below, at the limit, in between, above.
+PROMPTS = ["It", "b" * 32, "The cat sat on the mat, when it", *CHATS[:2]]
+NEW = 6
+
+
+@pytest.fixture(
+    scope="module", params=["gemma2", "phi3", pytest.param("mistral", marks=pytest.mark.slow)]
+)
+def family(request: Any, tmp_path_factory: Any) -> Any:
+    """Directory, config and weights of a checkpoint, and the model."""
+    path = tmp_path_factory.mktemp(request.param)
+    changes = {"rope_scaling": None, **CONFIGS[request.param], "num_hidden_layers": 2}
+    changes |= {"vocab_size": 260, "eos_token_id": 257}
+    tensors = write_tiny_model(path, **changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "tail_rows", lambda decoder, params, rows, few: rows)
+        patch.setattr(engine, "wide_chunk", lambda decoder, params, rows, chunk, wide: chunk)
+        yield path, changes, tensors, LocalModel.load(path, **SIZES)
+
+
+def tokens_of(model: LocalModel, prompt: Any) -> list[int]:
+    return model._encode(prompt, room=0)
+
+
+def test_answers_equal_the_reference(family: Any) -> None:
+    """Prompts of unequal lengths in chunks; the reference reads each text whole for each token."""
+    _, config, tensors, model = family
+    found = model.generate(PROMPTS, max_new_tokens=NEW)
+    assert {len(one.tokens) for one in found} >= {NEW}
+    for prompt, one in zip(PROMPTS, found, strict=True):
+        text = tokens_of(model, prompt)
+        for token, logprob in zip(one.tokens, one.logprobs, strict=True):
+            values = reference_inside(config, tensors, np.array(text))[2][-1]
+            assert token == values.argmax()
+            assert logprob == pytest.approx(values.max(), abs=5e-5)
+            text.append(token)
+
+
+def test_scores_equal_the_reference(family: Any) -> None:
+    _, config, tensors, model = family
+    prompts, texts = [PROMPTS[1], CHATS[0], "It"], ["x", " far away", " was so far from here"]
+    found = model.logprob(prompts, texts)
+    for prompt, text, scores in zip(prompts, texts, found, strict=True):
+        targets = tokens_of(model, text)
+        whole = tokens_of(model, prompt) + targets
+        values = reference_inside(config, tensors, np.array(whole[:-1]))[2][-len(targets) :]
+        np.testing.assert_allclose(scores, values[np.arange(len(targets)), targets], atol=5e-5)
+
+
+def test_inspections_equal_the_reference(family: Any) -> None:
+    _, config, tensors, model = family
+    prompts, texts = [PROMPTS[1], "It"], [" is so far away", " was"]
+    found = model.inspect(prompts, texts, layer=0)
+    for prompt, text, one in zip(prompts, texts, found, strict=True):
+        p, whole = len(tokens_of(model, prompt)), tokens_of(model, prompt + text)
+        attention, states, logp = reference_inside(config, tensors, np.array(whole))
+        np.testing.assert_allclose(one.attention, attention[p:], atol=5e-6, rtol=0)
+        np.testing.assert_allclose(one.state, states[1][-1], atol=5e-5, rtol=1e-5)
+        wanted = logp[np.arange(p - 1, len(whole) - 1), whole[p:]]
+        np.testing.assert_allclose(one.logprobs, wanted, atol=5e-5)
+
+
+def test_batches_and_shared_prefixes_change_no_bit(family: Any) -> None:
+    """Stored prefixes of texts above and below Phi-3's limit are kept apart."""
+    path, _, _, model = family
+    prompts = [*PROMPTS, *CHATS, *(f"{'b' * 20} {i}" for i in range(4)), *("b" * 40 for _ in "abc")]
+    settings: dict[str, Any] = {"max_new_tokens": 14, "temperature": 1.0, "seed": 3}
+    found = model.generate(prompts, **settings)
+    assert model.generate(prompts[::-1], **settings) == found[::-1]
+    assert [model.generate([one], **settings)[0] for one in prompts[:4]] == found[:4]
+    alone = LocalModel.load(path, **SIZES, shared_bytes=0)
+    assert alone.generate(prompts, **settings) == found
+
+
+def test_a_stop_string_ends_an_answer_whose_text_becomes_long(family: Any) -> None:
+    """Also if the string begins before Phi-3's limit and ends after it."""
+    model = family[3]
+    whole = model.generate(["b" * 31], max_new_tokens=NEW)[0]
+    assert len(whole.tokens) == NEW
+    stop = model.tokenizer.decode(whole.tokens[:3])  # of Phi-3, the third reads 33 tokens
+    found = model.generate(["b" * 31], max_new_tokens=NEW, stop=[stop])[0]
+    assert (found.tokens, found.finish_reason) == (whole.tokens[:3], "stop")
+    assert found.logprobs == whole.logprobs[:3]
