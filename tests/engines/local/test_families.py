@@ -7,13 +7,14 @@ import pytest
 
 from jaxrag.engines.local import engine
 from jaxrag.engines.local.engine import LocalModel
-from tests.engines.tiny_model import CHATS, write_tiny_model
+from tests.engines.tiny_model import write_tiny_model
 from tests.models.decoder.inspection_reference import reference_inside
 from tests.models.decoder.reference import CONFIGS
 
 SIZES: dict[str, Any] = {"prefill_rows": 2, "decode_rows": 4, "chunk": 16}
 # Phi-3's rotation is another one above 32 tokens: always below, at the limit, in between, above.
-PROMPTS = ["It", "b" * 32, "The cat sat on the mat, when it", *CHATS[:2]]
+BEGUN = "Of two rivers that meet below the town, the longer one gives "  # 61 tokens
+PROMPTS = ["It", "b" * 32, "The cat sat on the mat, when it", f"{BEGUN}it", f"{BEGUN}them a name"]
 NEW = 6
 
 
@@ -52,7 +53,7 @@ def test_answers_equal_the_reference(family: Any) -> None:
 
 def test_scores_equal_the_reference(family: Any) -> None:
     _, config, tensors, model = family
-    prompts, texts = [PROMPTS[1], CHATS[0], "It"], ["x", " far away", " was so far from here"]
+    prompts, texts = [PROMPTS[1], PROMPTS[4], "It"], ["x", " far away", " was so far from here"]
     found = model.logprob(prompts, texts)
     for prompt, text, scores in zip(prompts, texts, found, strict=True):
         targets = tokens_of(model, text)
@@ -63,7 +64,7 @@ def test_scores_equal_the_reference(family: Any) -> None:
 
 def test_inspections_equal_the_reference(family: Any) -> None:
     _, config, tensors, model = family
-    prompts, texts = [PROMPTS[1], "It"], [" is so far away", " was"]
+    prompts, texts = [PROMPTS[1], BEGUN], [" is so far away", "it"]
     found = model.inspect(prompts, texts, layer=0)
     for prompt, text, one in zip(prompts, texts, found, strict=True):
         p, whole = len(tokens_of(model, prompt)), tokens_of(model, prompt + text)
@@ -77,7 +78,7 @@ def test_inspections_equal_the_reference(family: Any) -> None:
 def test_batches_and_shared_prefixes_change_no_bit(family: Any) -> None:
     """Stored prefixes of texts above and below Phi-3's limit are kept apart."""
     path, _, _, model = family
-    prompts = [*PROMPTS, *CHATS, *(f"{'b' * 20} {i}" for i in range(4)), *("b" * 40 for _ in "abc")]
+    prompts = [*PROMPTS, *(f"{BEGUN[:n]}{i}" for n in (22, 62) for i in range(4))]
     settings: dict[str, Any] = {"max_new_tokens": 14, "temperature": 1.0, "seed": 3}
     found = model.generate(prompts, **settings)
     assert model.generate(prompts[::-1], **settings) == found[::-1]

@@ -26,6 +26,7 @@ from jaxrag.training.student.student import (
 )
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
+from tests.models.decoder.reference import CONFIGS
 from tests.models.t5 import small_t5
 
 INPUTS = ["who wrote the cat ?", "capital of chad", "who sat on the mat on a mat ?"]
@@ -129,6 +130,26 @@ def test_padding_changes_nothing(student: Student) -> None:
         pairs.target[1:2, :m], pairs.target_length[1:2],
     )  # fmt: skip
     np.testing.assert_allclose(padded[1, :m], logprobs(student, one)[0], atol=2e-5)
+
+
+def test_phi3_is_a_student_with_windows_over_padding_and_fused_matrices(tmp_path: Path) -> None:
+    """Its window of 7 tokens reaches over the padding between a source and its target."""
+    config = {**CONFIGS["phi3"], "rope_scaling": None, "num_hidden_layers": 1}
+    write_tiny_model(tmp_path / "a", **config | {"vocab_size": 260, "eos_token_id": 257})
+    student = load(tmp_path / "a")
+    pairs = encode(student, INPUTS, TARGETS)
+    padded, n, m = logprobs(student, pairs), pairs.source_length[1], pairs.target_length[1]
+    one = TokenPairs(
+        pairs.source[1:2, :n], pairs.source_length[1:2],
+        pairs.target[1:2, :m], pairs.target_length[1:2],
+    )  # fmt: skip
+    np.testing.assert_allclose(padded[1, :m], logprobs(student, one)[0], atol=2e-5)
+    written = read_tensors(write_student(tmp_path / "b", student, student.params))
+    for name, array in read_tensors(tmp_path / "a").items():
+        np.testing.assert_array_equal(written[name], array)
+    write_tiny_model(tmp_path / "c", **CONFIGS["phi3"] | {"vocab_size": 260, "eos_token_id": 257})
+    with pytest.raises(InputError, match=r"more than 32 tokens differently \(longrope\)"):
+        load(tmp_path / "c")
 
 
 @pytest.mark.slow
