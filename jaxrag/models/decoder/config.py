@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from jaxrag.models.checkpoint.files import integer
 from jaxrag.models.decoder.families import FAMILIES, Family
+from jaxrag.models.decoder.rope import Rope, read_rope
 from jaxrag.models.layers import ACTIVATIONS
 from jaxrag.types import InputError
-
-
-class Rope(NamedTuple):
-    """Rotary position embedding (Su et al., 2021, RoFormer).
-
-    Attributes:
-      frequencies: radians per position, one for each pair of features; where there are fewer pairs
-        than a head has, its last features are not rotated.
-      scale: factor of sin and cos.
-    """
-
-    frequencies: tuple[float, ...]
-    scale: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +100,7 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
             f"{groups}."
         )
     bias = family.attention_bias and bool(config.get("attention_bias", False))
-    rope, long_rope, short_length = _read_rope(config, family, head_dim, source=source)
+    rope, long_rope, short_length = read_rope(config, family, head_dim, source=source)
     result = DecoderConfig(
         vocab_size=integer(config, "vocab_size", source),
         hidden_size=hidden,
@@ -132,7 +117,7 @@ def read_decoder_config(config: Mapping[str, Any], *, source: object) -> Decoder
         mlp_bias=family.mlp_bias and bool(config.get("mlp_bias", False)),
         qk_norm=family.qk_norm,
         tied=bool(config.get("tie_word_embeddings", False)),
-        activation=_activation(config, source),
+        activation=_activation(config, family, source),
         windows=_windows(config, family, source),
         query_scale=head_dim**-0.5,
         long_rope=long_rope,
@@ -176,8 +161,9 @@ def _refuse_unsupported(config: Mapping[str, Any], source: object) -> None:
         )
 
 
-def _activation(config: Mapping[str, Any], source: object) -> str:
-    field = "hidden_activation" if config.get("hidden_activation") else "hidden_act"
+def _activation(config: Mapping[str, Any], family: Family, source: object) -> str:
+    own = family.gemma and config.get("hidden_activation")
+    field = "hidden_activation" if own else "hidden_act"
     name = config.get(field, "silu")
     if name not in ACTIVATIONS:
         allowed = ", ".join(ACTIVATIONS)
@@ -202,161 +188,3 @@ def _windows(config: Mapping[str, Any], family: Family, source: object) -> tuple
         return ()
     window = integer(config, "sliding_window", source)
     return tuple(window if slides else 0 for slides in sliding)
-
-
-class _Scaling(NamedTuple):
-    """What a rope type is computed from.
-
-    Attributes:
-      plain: frequencies without scaling.
-      theta: base of these.
-      settings: the config's, with ``original_max_position_embeddings``.
-      longest: max_position_embeddings.
-    """
-
-    plain: np.ndarray
-    theta: float
-    settings: Mapping[str, Any]
-    longest: int
-
-
-def _read_rope(
-    config: Mapping[str, Any], family: Family, head_dim: int, *, source: object
-) -> tuple[Rope, Rope | None, int]:
-    """The rotations that a Hugging Face config describes, as ``rope``, ``long_rope`` and
-    ``short_length`` of `DecoderConfig`.
-
-    Two forms are read: ``rope_theta`` with ``rope_scaling``, and ``rope_parameters``, which holds
-    both (transformers 5).
-
-    Raises:
-      InputError: naming ``source``; for an unknown ``rope_type``, a missing or impossible setting.
-    """
-    # where a config has both, rope_scaling takes precedence in transformers, too
-    settings = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
-    if nested := [name for name, value in settings.items() if isinstance(value, dict)]:
-        raise InputError(f"{source}: rope_parameters of single layer types ({nested[0]}).")
-    kind = settings.get("rope_type") or settings.get("type") or "default"
-    if family.fused and kind in ("su", "yarn"):
-        kind = "longrope"  # what Phi-3's first configs call it
-    theta = settings.get("rope_theta") or config.get("rope_theta") or 10000.0
-    rotated = _rotated(config, settings, family, head_dim, source)
-    plain = theta ** -(np.arange(0, rotated, 2) / rotated)
-    if kind == "default":
-        return Rope(_floats(plain)), None, 0
-    if kind not in (*_SCALINGS, "longrope"):
-        allowed = ", ".join(["default", *_SCALINGS, "longrope"])
-        raise InputError(f"{source}: rope_type is {kind!r}; allowed: {allowed}.")
-    longest = integer(config, "max_position_embeddings", source)
-    if original := config.get("original_max_position_embeddings"):
-        settings["original_max_position_embeddings"] = original  # transformers' precedence
-    settings.setdefault("original_max_position_embeddings", longest)
-    scaling = _Scaling(plain, theta, settings, longest)
-    try:
-        if kind == "longrope":
-            return *_longrope(scaling), settings["original_max_position_embeddings"]
-        return _SCALINGS[kind](scaling), None, 0
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{source}: rope scaling {kind!r} lacks the setting {error}.") from error
-    except ValueError as error:
-        raise InputError(f"{source}: rope scaling {kind!r}: {error}") from error
-
-
-def _rotated(
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    family: Family,
-    head_dim: int,
-    source: object,
-) -> int:
-    """The number of a head's features that are rotated."""
-    share = settings.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
-    if share != 1.0 and not family.partial_rotary:
-        raise InputError(f"{source}: partial_rotary_factor other than 1 is not supported.")
-    rotated = int(head_dim * share)
-    if rotated % 2 or not 0 < rotated <= head_dim:
-        raise InputError(
-            f"{source}: head_dim is {head_dim} and partial_rotary_factor {share}: the rotated "
-            f"features, {rotated}, must be an even number within the head."
-        )
-    return rotated
-
-
-def _linear(given: _Scaling) -> Rope:
-    """Position interpolation, Chen et al. (2023): all frequencies divided by a factor."""
-    return Rope(_floats(given.plain / given.settings["factor"]))
-
-
-def _llama3(given: _Scaling) -> Rope:
-    """Llama 3.1: low frequencies are divided by a factor, high ones kept, the others interpolated.
-
-    Low and high refer to the number of turns within the original context.
-    """
-    plain, settings = given.plain, given.settings
-    turns = settings["original_max_position_embeddings"] * plain / (2 * math.pi)
-    low, high = settings["low_freq_factor"], settings["high_freq_factor"]
-    if not low < high:
-        raise ValueError(f"low_freq_factor {low} must be below high_freq_factor {high}.")
-    kept = np.clip((turns - low) / (high - low), 0, 1)
-    return Rope(_floats(plain * kept + plain / settings["factor"] * (1 - kept)))
-
-
-def _longrope(given: _Scaling) -> tuple[Rope, Rope]:
-    """LongRoPE, Ding et al. (2024): each frequency divided by its own factor; attention is scaled.
-
-    There are factors for texts within the original context and others for longer ones.
-    """
-    settings, original = given.settings, given.settings["original_max_position_embeddings"]
-    scale, factor = settings.get("attention_factor"), settings.get("factor")
-    factor = factor or given.longest / original
-    if scale is None:
-        scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
-    ropes = []
-    for name in ("short_factor", "long_factor"):
-        divisors = np.asarray(settings[name], np.float64)
-        if divisors.shape != given.plain.shape or not (divisors > 0).all():
-            raise ValueError(
-                f"{name} has {divisors.size} numbers; it must have {given.plain.size} positive "
-                "ones, one for each pair of rotated features."
-            )
-        ropes.append(Rope(_floats(given.plain / divisors), float(scale)))
-    return ropes[0], ropes[1]
-
-
-def _yarn(given: _Scaling) -> Rope:
-    """YaRN, Peng et al. (2023): low frequencies are divided by a factor; attention is scaled."""
-    plain, theta, settings = given.plain, given.theta, given.settings
-    factor, original = settings["factor"], settings["original_max_position_embeddings"]
-
-    def feature(turns: float) -> float:
-        """The (fractional) feature pair that makes ``turns`` turns in the original context."""
-        return len(plain) * math.log(original / (turns * 2 * math.pi)) / math.log(theta)
-
-    low = feature(settings.get("beta_fast") or 32)
-    high = feature(settings.get("beta_slow") or 1)
-    if settings.get("truncate", True):
-        low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, 2 * len(plain) - 1)
-    slowed = np.clip((np.arange(len(plain)) - low) / max(high - low, 0.001), 0, 1)
-    return Rope(
-        _floats(plain / factor * slowed + plain * (1 - slowed)), _yarn_scale(factor, settings)
-    )
-
-
-def _yarn_scale(factor: float, settings: Mapping[str, Any]) -> float:
-    def scale(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
-
-    given = settings.get("attention_factor")
-    if given is not None:
-        return float(given)
-    if settings.get("mscale") and settings.get("mscale_all_dim"):
-        return scale(settings["mscale"]) / scale(settings["mscale_all_dim"])
-    return scale(1.0)
-
-
-def _floats(values: np.ndarray) -> tuple[float, ...]:
-    return tuple(map(float, values))
-
-
-_SCALINGS = {"linear": _linear, "llama3": _llama3, "yarn": _yarn}

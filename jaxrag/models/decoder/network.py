@@ -22,7 +22,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.cache import Cache, LayerCache, put
-from jaxrag.models.decoder.config import DecoderConfig, Rope
+from jaxrag.models.decoder.config import DecoderConfig
+from jaxrag.models.decoder.rope import Rope
 from jaxrag.models.layers import ACTIVATIONS, Embedding, Linear, RMSNorm
 from jaxrag.models.precision import matmul_precision
 
