@@ -19,7 +19,11 @@ NEW = 6
 
 
 @pytest.fixture(
-    scope="module", params=["gemma2", "phi3", pytest.param("mistral", marks=pytest.mark.slow)]
+    scope="module",
+    params=[
+        "phi3",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mistral", "gemma2")),
+    ],
 )
 def family(request: Any, tmp_path_factory: Any) -> Any:
     """Directory, config and weights of a checkpoint, and the model."""
