@@ -39,7 +39,8 @@ StoredType = Literal["float16", "float32"]
 Metric = Literal["inner_product", "l2"]
 """How a passage is scored: <q, p>, or -|q - p|^2."""
 
-_CELLS = 1 << 17  # numbers of candidates' vectors computed at once: 1 MiB in float64, in a cache
+_CELLS = 1 << 17  # numbers of candidates' vectors that a cache holds in float32
+_WIDE_CELLS = 1 << 15  # the same in float32 and float64
 _READ = 1 << 22  # numbers read from disk at once, so that a file of the matrix is visited once
 _SPARE = 1  # candidates beyond k that float32 scores leave, for their rounding at the k-th place
 
@@ -116,20 +117,23 @@ class Matrix:
         return dataclasses.replace(self, held=Held(vectors, longest))
 
     def of_candidates(
-        self, candidates: Int[np.ndarray, "q m"]
+        self, candidates: Int[np.ndarray, "q m"], *, cells: int = _CELLS
     ) -> Iterator[tuple[slice, Float[np.ndarray, "b m d"]]]:
         """Vectors of candidates in float32, those of a few queries at a time.
 
+        Args:
+          candidates: rows of the matrix; -1 gives row 0.
+          cells: at most so many numbers at a time, unless one query has more.
+
         Yields:
-          Queries and the vectors of their candidates, which are overwritten by the next ones; row
-          0 stands for -1.
+          Queries and the vectors of their candidates, which are overwritten by the next ones.
 
         Raises:
           InputError: a row out of range.
         """
         count, width = candidates.shape
         rows = check_rows(candidates, len(self), self.directory, none=True).clip(0)
-        step = max(1, _CELLS // max(width * self.dimension, 1))
+        step = max(1, cells // max(width * self.dimension, 1))
         read = step if self.held else max(step, _READ // max(width * self.dimension, 1))
         buffer = _scratch(np.float32, min(step, count), width, self.dimension)
         for first in range(0, count, read):
@@ -317,7 +321,7 @@ def rank(
     Scores are computed in float64 and rounded to float32; equal scores are in the order of rows.
     """
     scores = np.empty(candidates.shape, np.float32)
-    for part, vectors in matrix.of_candidates(candidates):
+    for part, vectors in matrix.of_candidates(candidates, cells=_WIDE_CELLS):
         wide = _scratch(np.float64, *vectors.shape)
         np.copyto(wide, vectors)
         scores[part] = _scores(queries[part], wide, metric)
