@@ -22,6 +22,10 @@ own; then one host copies the others' results, ``--merge=DIRECTORY`` of each, an
 servers, ``--server=http://HOST:PORT/v1`` or, for several models, ``--server=NAME=URL`` of each. A
 server that stops ends the command; with the server back, the same command goes on.
 
+``--check`` builds every job of the named tables, or of all, without loading anything, and prints
+what each takes: questions, calls of language models, tokens, the size of the index, and the models
+to have.
+
 ``--list`` prints all tables and figures of the five papers. ``--claims=docs/claims.md`` writes the
 page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``.
 
@@ -43,6 +47,7 @@ from rich.console import Console
 
 from configs.papers import ALL
 from configs.papers.claims import CLAIMS
+from configs.papers.models import DIMENSIONS, PARAMETERS
 from experiments.configuration import parse_named, script
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.printed import printed_tables
@@ -50,6 +55,15 @@ from jaxrag.evaluation.records import describe_environment
 from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction import claims, page
 from jaxrag.reproduction.cells import as_json, table_cells
+from jaxrag.reproduction.check import (
+    TOTALS,
+    Checker,
+    Need,
+    indexes_text,
+    models_text,
+    needs_grid,
+    total_text,
+)
 from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
@@ -71,6 +85,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
     flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
+    flags.DEFINE_bool("check", False, "only tell what the jobs take", flag_values=values)
     flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
 
 
@@ -80,6 +95,9 @@ def main(argv: Sequence[str]) -> int:
     console, errors = Console(width=max(Console().width, _WIDTH)), 0
     if values.list:
         console.print(listing(ALL, Path(values.workdir)).terminal())
+    if values.check:
+        check(names or [*ALL.tables, *ALL.figures], values, console)
+        names = []
     for name in names:
         if name in ALL.tables:
             errors += _make_table(name, ALL.tables[name], values, console)
@@ -105,7 +123,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
         if name not in known:
             near, *_ = difflib.get_close_matches(name, known, 1, 0)
             raise InputError(f"no table or figure {name!r} (--list prints all). Nearest: {near}.")
-    if not names and not values.list and not values.claims:
+    if not names and not (values.list or values.claims or values.check):
         raise InputError(
             "name a table or a figure, such as dtr/table2, or give --list or --claims."
         )
@@ -120,6 +138,32 @@ def _work(values: Any) -> Work:
     for other in values.merge:
         print(f"{work.merge(Path(other) / runs)} jobs copied from {other}")
     return work
+
+
+def check(names: Sequence[str], values: Any, console: Console) -> None:
+    """Prints what tables and figures take; of jobs that several share, with the first one.
+
+    Raises:
+      InputError: settings of a job do not fit.
+    """
+    work, checker, told = _work(values), Checker(DIMENSIONS), set()
+    needs: list[Need] = []
+    for name in dict.fromkeys(names):
+        if name in ALL.tables:
+            add_table(work, ALL.tables[name], printed_tables()[name], values.scale, values.only)
+        if name in ALL.figures:
+            add_figure(work, ALL.figures[name], values.scale)
+        fresh = [path for path in work.jobs if path not in told]
+        told |= set(fresh)
+        found = [checker.need(path.name, work.jobs[path]) for path in fresh]
+        needs += found
+        console.print(f"{name}: {len(found)} jobs that no table before it has")
+        if found:
+            console.print(needs_grid(found).terminal())
+    totals = (f"{total_text(needs, kind)} {kind.replace('_', ' ')}" for kind in TOTALS)
+    console.print(f"Indexes:\n{indexes_text(needs)}", highlight=False)
+    console.print(f"Models: {models_text(needs, PARAMETERS)}", highlight=False)
+    console.print(f"{len(needs)} jobs in all; at most {', '.join(totals)}", highlight=False)
 
 
 def _execute(work: Work, results: Iterable[Results], values: Any) -> int:

@@ -72,3 +72,31 @@ def questions(scale: Scale, dataset: str) -> str:
     source = SOURCES.get(dataset)
     own = source is not None and source.test is not None and source.first is not None
     return dataset if own else "factbook"
+
+
+DIMENSIONS = {
+    BGE.checkpoint: 1024,
+    e5().checkpoint: 768,
+    "hub:BAAI/bge-base-en-v1.5": 768,
+    "hub:nomic-ai/nomic-embed-text-v1.5": 768,
+    "hub:facebook/contriever": 768,
+    "hub:facebook/contriever-msmarco": 768,
+    "hub:facebook/dpr-question_encoder-single-nq-base": 768,
+}
+"""Lengths of the vectors of published encoders."""
+
+PARAMETERS = {
+    "hub:Qwen/Qwen2.5-7B-Instruct": 7.62,
+    "hub:Qwen/Qwen2.5-32B-Instruct": 32.8,
+    "hub:Qwen/Qwen2.5-72B-Instruct": 72.7,
+    "hub:meta-llama/Meta-Llama-3-8B": 8.03,
+    "hub:meta-llama/Meta-Llama-3-8B-Instruct": 8.03,
+    "hub:meta-llama/Llama-3.3-70B-Instruct": 70.6,
+    "hub:google/gemma-2-9b-it": 9.24,
+    "hub:mistralai/Mistral-7B-Instruct-v0.3": 7.25,
+    "hub:microsoft/Phi-3-mini-4k-instruct": 3.82,
+    "hub:google-t5/t5-large": 0.738,
+    "hub:BAAI/bge-large-en-v1.5": 0.335,
+    "hub:BAAI/bge-reranker-base": 0.278,
+}
+"""Parameters of published models, in billions."""

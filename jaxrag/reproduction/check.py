@@ -1,0 +1,255 @@
+"""What a reproduction takes, told from settings alone: no data, model or index is read.
+
+Calls and tokens come from running each method on simulated models (see `jaxrag.runs.calls`), sizes
+of data from the papers' published sets and corpora, sizes of indexes from the number of passages
+and the dimension of the vectors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from jaxrag.core.progress import size_text
+from jaxrag.data.benchmark import Benchmark, named_set
+from jaxrag.data.corpora import CORPORA
+from jaxrag.data.draw import Draw
+from jaxrag.data.set_row import OWN
+from jaxrag.evaluation.report.tables import Grid
+from jaxrag.retrieval.dense.exact import Exact, exact_footprint
+from jaxrag.retrieval.dense.scann.index import Scann, ScannSettings, scann_footprint
+from jaxrag.retrieval.settings import Footprint
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs.calls import Calls, bounds
+from jaxrag.runs.job import Job
+from jaxrag.runs.run import Run, check_needs
+from jaxrag.types import Passage, Question
+
+TOKENS_A_WORD = 1.3
+"""Of English text, about."""
+
+TOTALS = ("llm_calls", "prompt_tokens", "new_tokens")
+
+_WORDS = 100  # of a passage
+_SIDR_TOKENS = 128  # of a passage, at most
+
+
+class Need(NamedTuple):
+    """What one job takes.
+
+    Attributes:
+      name: of the job's directory.
+      kind: "run", or the kind of another job.
+      model: the language model that a run's method uses; "" for other jobs.
+      questions, passages: their numbers; None where they are not known from settings alone.
+      corpus: name of what is searched; "" for a job that does not search.
+      calls: of one question, by kind; empty for a job without a run.
+      index: the index and what it takes; "" without one.
+      models: checkpoints and names of served models.
+    """
+
+    name: str
+    kind: str
+    model: str
+    questions: int | None
+    passages: int | None
+    corpus: str
+    calls: Mapping[str, Calls]
+    index: str
+    models: tuple[str, ...]
+
+    def total(self, kind: str) -> int | None:
+        """The most calls, or tokens, of all questions; None if not known."""
+        if self.questions is None or kind not in self.calls:
+            return None
+        factor = TOKENS_A_WORD if kind == "prompt_tokens" else 1
+        return round(factor * self.questions * self.calls[kind].most)
+
+
+class Checker:
+    """Checks jobs; methods with the same settings are simulated once.
+
+    Args:
+      dimensions: lengths of the vectors of published encoders, by checkpoint.
+    """
+
+    def __init__(self, dimensions: Mapping[str, int]):
+        self._dimensions = dimensions
+        self._known: dict[Any, dict[str, Calls]] = {}
+
+    def need(self, name: str, job: Job) -> Need:
+        """What a job takes.
+
+        Raises:
+          InputError: its settings do not fit; the message names the setting.
+        """
+        run = job if isinstance(job, Run) else getattr(job, "run", None)
+        models = tuple(dict.fromkeys(checkpoints(job)))
+        if not isinstance(run, Run):
+            return Need(name, type(job).__name__, "", None, None, "", {}, "", models)
+        check_needs(run)
+        questions, passages, corpus, task = sizes(run.data)
+        count = questions if not run.limit or questions is None else min(questions, run.limit)
+        searches = run.method.needs.search
+        index = self._index(run, passages) if searches else ""
+        kind = "run" if run is job else type(job).__name__
+        calls = self._calls(run, task)
+        model = run.model.name
+        return Need(name, kind, model, count, passages, corpus * searches, calls, index, models)
+
+    def _calls(self, run: Run, task: str) -> dict[str, Calls]:
+        vectors = run.index is not None and run.index.gives_vectors
+        key = run.method, task, vectors
+        if key not in self._known:
+            corpus = cast(Any, _MadeUp()) if run.method.needs.search else None
+            found = bounds(run.method, _questions(task), corpus, vectors=vectors, tokens=True)
+            self._known[key] = {one.kind: one for one in found}
+        return self._known[key]
+
+    def _index(self, run: Run, passages: int | None) -> str:
+        index: Any = run.index
+        if passages is None:
+            return f"{type(index).__name__} of a corpus whose size is not known"
+        text = self._footprint(index, passages).text
+        return f"{type(index).__name__}: {text}" if text else type(index).__name__
+
+    def _footprint(self, index: Any, passages: int) -> Footprint:
+        if isinstance(index, Sidr):
+            size = 2 * (1 + _SIDR_TOKENS) * passages
+            return Footprint(size, size, "at most, of 128 tokens a passage")
+        checkpoint = getattr(getattr(index, "encoder", None), "checkpoint", "")
+        dimension = self._dimensions.get(checkpoint)
+        if dimension is None:
+            return Footprint()
+        if isinstance(index, Scann):
+            return scann_footprint(passages, dimension, ScannSettings())
+        if isinstance(index, Exact):
+            return exact_footprint(passages * dimension, index.memory_gb)
+        return Footprint()
+
+
+def checkpoints(value: Any) -> Iterator[str]:
+    """Checkpoints of the hub, and names of served models, in a tree of settings."""
+    if isinstance(value, tuple):
+        for one in value:
+            yield from checkpoints(one)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return
+    for field in dataclasses.fields(value):
+        entry = getattr(value, field.name)
+        if isinstance(entry, str) and entry.startswith("hub:"):
+            yield entry
+        elif field.name == "urls" and getattr(value, "model", ""):
+            yield f"{getattr(value, 'model', '')} behind {entry}"
+        else:
+            yield from checkpoints(entry)
+
+
+def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
+    """Numbers of questions and passages, name of the corpus, and task, of settings of data."""
+    if isinstance(data, Draw):
+        source: Any = data.test_source or data.source
+        _, passages, corpus, task = sizes(source)
+        return (
+            {"train": data.train, "both": data.train + data.test}.get(data.part, data.test),
+            passages,
+            corpus,
+            task,
+        )
+    if not isinstance(data, Benchmark):
+        return None, None, type(data).__name__, "open"
+    published = named_set(data.name)
+    count = data.first or published.SPLITS[data.split or published.EVALUATED]
+    corpus = data.corpus or published.CORPUS
+    if corpus == OWN or corpus not in CORPORA:
+        return count, None, published.contexts_name(), published.TASK
+    return count, CORPORA[corpus].passages, corpus, published.TASK
+
+
+def _questions(task: str) -> list[Question]:
+    """Four questions of a task."""
+    answers = {"yes_no": "yes", "fact_checking": "true"}.get(task, "Lima")
+    choices = ("Lima", "Quito", "Oslo", "Suva") if task == "multiple_choice" else ()
+    text = "Which of the two cities on the river was the first capital of the country?"
+    return [Question(f"q{i}", f"{text} {i}", (answers,), choices, task) for i in range(4)]
+
+
+class _MadeUp:
+    """A corpus of passages of 100 words."""
+
+    identity = "made up"
+
+    def __len__(self) -> int:
+        return 1000
+
+    def get(self, rows: Iterable[int]) -> list[Passage]:
+        return [Passage(str(row), f"Title {row}", f"word{row} " * _WORDS) for row in rows]
+
+    def find(self, ids: Sequence[str]) -> list[Passage]:
+        return self.get(map(int, ids))
+
+
+def needs_grid(needs: Sequence[Need]) -> Grid:
+    """The jobs of a table, with questions, calls, tokens and the index."""
+    lines = []
+    for need in needs:
+        calls = need.calls.get("llm_calls")
+        each = "" if calls is None else _range(calls)
+        lines.append(
+            (
+                need.name.rpartition("-")[0],
+                need.model or need.kind,
+                "" if need.questions is None else f"{need.questions:,}",
+                each,
+                _count(need.total("prompt_tokens")),
+                _count(need.total("new_tokens")),
+                need.corpus,
+            )
+        )
+    headings = (
+        "job",
+        "model",
+        "questions",
+        "LLM calls each",
+        "prompt tokens, about",
+        "new tokens, at most",
+        "corpus",
+    )
+    return Grid(headings, lines)
+
+
+def indexes_text(needs: Iterable[Need]) -> str:
+    """The indexes of some jobs, a line each."""
+    found = (
+        f"{need.index}; over {need.corpus}"
+        + (f", {need.passages:,} passages" if need.passages else "")
+        for need in needs
+        if need.index
+    )
+    return "\n".join(dict.fromkeys(found))
+
+
+def total_text(needs: Iterable[Need], kind: str) -> str:
+    """The sum over all jobs of which it is known."""
+    return _count(sum(need.total(kind) or 0 for need in needs))
+
+
+def _range(calls: Calls) -> str:
+    return f"{calls.least}" if calls.least == calls.most else f"{calls.least} to {calls.most}"
+
+
+def _count(value: int | None) -> str:
+    if value is None:
+        return ""
+    return f"{value / 1e6:,.1f} M" if value >= 1e5 else f"{value:,}"
+
+
+def models_text(needs: Iterable[Need], parameters: Mapping[str, float]) -> str:
+    """The models that must be had, with the bytes of their weights in bfloat16."""
+    names = sorted({name for need in needs for name in need.models})
+    texts = []
+    for name in names:
+        size = parameters.get(name)
+        texts.append(f"{name} ({size_text(round(2e9 * size))})" if size else name)
+    return ", ".join(texts)

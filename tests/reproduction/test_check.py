@@ -1,0 +1,58 @@
+"""What reproductions take, from settings alone."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from configs import ars, dtr
+from configs.papers.models import DIMENSIONS
+from jaxrag.reproduction.check import Checker, checkpoints, models_text, needs_grid, sizes
+from jaxrag.steps.gates import JudgeGate
+from jaxrag.types import InputError
+
+CHECKER = Checker(DIMENSIONS)
+
+
+def test_calls_tokens_and_sizes_of_a_run_at_paper_scale() -> None:
+    need = CHECKER.need("dtr-nq-0123", dtr.get_config("dtr@paper-nq"))
+    assert (need.questions, need.passages, need.corpus) == (3610, 21_015_324, "psgs_w100")
+    # directly; or directly, a pseudo-context, and from passages
+    assert (need.calls["llm_calls"].least, need.calls["llm_calls"].most) == (1, 3)
+    assert need.total("llm_calls") == 3 * 3610
+    # three passages of 100 words, and the prompts
+    words = need.calls["prompt_tokens"].most
+    assert 300 < words < 700 and need.total("prompt_tokens") == round(1.3 * 3610 * words)
+    # 21,015,324 x 1024 float16 numbers are 43 GB
+    assert need.index.startswith("Scann: ") and " on disk" in need.index
+    assert need.models == (
+        "hub:Qwen/Qwen2.5-7B-Instruct", "hub:BAAI/bge-large-en-v1.5", "hub:BAAI/bge-reranker-base",
+    )  # fmt: skip
+    assert models_text([need], {"hub:Qwen/Qwen2.5-7B-Instruct": 7.62}).endswith("(15.2 GB)")
+    assert needs_grid([need]).rows[0][:4] == (
+        "dtr-nq", "Qwen2.5-7B-Instruct", "3,610", "1 to 3",
+    )  # fmt: skip
+
+
+def test_a_limit_and_a_draw() -> None:
+    run: Any = dtr.get_config("no_retrieval@paper-webq")
+    need = CHECKER.need("x-1", dataclasses.replace(run, limit=500))
+    assert need.questions == 500 and need.index == "" and need.corpus == ""
+    drawn: Any = ars.get_config("rewriter10@paper-boolq")
+    assert sizes(drawn.data)[0] == 400
+    labels: Any = ars.get_config("make_gold_labels@paper-boolq")
+    assert CHECKER.need("x-1", labels).questions == 1600
+
+
+def test_settings_that_do_not_fit_are_refused() -> None:
+    run: Any = dtr.get_config("dtr@paper-nq")
+    with pytest.raises(InputError, match="searches, but the run has no index"):
+        CHECKER.need("x-1", dataclasses.replace(run, index=None))
+
+
+def test_models_are_found_at_any_depth() -> None:
+    run: Any = dtr.get_config("llm_judge@paper-nq+server")
+    judge = dataclasses.replace(run.model, model="judge", urls="http://a/v1")
+    method = dataclasses.replace(run.method, gate=JudgeGate(judge))
+    found = list(checkpoints(dataclasses.replace(run, method=method)))
+    assert "judge behind http://a/v1" in found
