@@ -25,6 +25,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -256,10 +257,17 @@ def _batch(
 
 
 def replicate(params: Any, mesh: Mesh | None) -> Any:
-    """Parameters replicated over a mesh; unchanged without one."""
+    """Parameters replicated over a mesh; unchanged without one.
+
+    CPU devices of one process share one copy in its memory.
+    """
     if mesh is None:
         return params
-    return jax.device_put(params, NamedSharding(automatic_mesh(mesh), P()))
+    sharding = NamedSharding(automatic_mesh(mesh), P())
+    if mesh.devices.flat[0].platform == "cpu":
+        # a NumPy view of a JAX array is aligned, so that the devices need no copies of it
+        params = jax.tree.map(lambda array: np.asarray(jnp.asarray(array)), params)
+    return jax.device_put(params, sharding, may_alias=True)
 
 
 def joined(blocks: Iterable[np.ndarray], features: int) -> Float[np.ndarray, "n d"]:

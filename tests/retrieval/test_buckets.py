@@ -171,6 +171,21 @@ def test_results_come_in_order_in_blocks_of_a_window(devices, count, monkeypatch
     assert len(others) == (count > 128)  # the first window is tokenized here, others beside
 
 
+def test_cpu_devices_share_one_copy_of_the_parameters():
+    params = {"one": jnp.arange(1000.0), "two": np.ones((3, 100), np.float32)}
+    batching = Batching(64)
+    placed = batching.place(params, spread=True)
+    for name, array in placed.items():
+        addresses = {shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
+        assert len(array.addressable_shards) == 8 and len(addresses) == 1
+        np.testing.assert_array_equal(array, params[name])
+    assert batching.place(params, spread=True) is placed
+    # a training may go on with the parameters that were placed, and overwrite its own
+    step = jax.jit(lambda array: array * 0 - 7, donate_argnums=0)
+    assert float(step(params["one"])[5]) == -7
+    np.testing.assert_array_equal(placed["one"], np.arange(1000.0))
+
+
 def test_all_local_devices_are_the_default():
     assert Batching().devices == jax.local_device_count() == 8
     assert Batching(mesh=ONE).devices == 1
