@@ -45,7 +45,6 @@ from jaxrag.steps.tools import (
     LanguageModelTool,
     LoadedRun,
     Method,
-    ModelHelper,
     RerankerTool,
     RetrieverTool,
     Tools,
@@ -184,13 +183,12 @@ def load_questions(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]
 
 
 def _checkpoints(run: Run) -> list[tuple[str, str]]:
-    """Checkpoints of the retriever, and of the helpers that are language models, with settings."""
+    """Checkpoints of the retriever and of the method's helpers, with their settings."""
     needs, found = run.method.needs, []
     if needs.search and run.index is not None:
         found += [("config.index", spec) for spec in run.index.checkpoints]
     for field, helper in needs.helpers.items():
-        if isinstance(helper, ModelHelper):
-            found.append((f"config.method.{field}.checkpoint", helper.model.checkpoint))
+        found.append((f"config.method.{field}.checkpoint", helper.checkpoint or ""))
     return found
 
 

@@ -7,7 +7,9 @@ held-out pairs before and after training in ``held_out.jsonl``, and their metric
 
 Each line of the file of pairs, pairs.jsonl, has ``question_id``, ``input``, ``target`` and
 ``part``: "train", "held_out", or "test", which is ignored. A target of null, where the teacher's
-output could not be parsed, is left out; the number of these lines is logged.
+output could not be parsed, is left out; the number of these lines is logged. Optional is
+``question``, the question's text, for the checkpoint's record of what it was trained on; without
+it, the record has the input.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.store import Store
-from jaxrag.data.leakage import Leakage, question_set, without_leaks
+from jaxrag.data.leakage import Leakage, question_set, without_leaks, write_trained_on
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, retrieval
@@ -145,7 +147,8 @@ def read_pairs(file: Path) -> tuple[list[TextPair], list[TextPair]]:
         if line["target"] is None:
             without += 1
         else:
-            found[part].append(TextPair(line["question_id"], line["input"], line["target"]))
+            texts = (line[name] for name in ("question_id", "input", "target"))
+            found[part].append(TextPair(*texts, line.get("question", "")))
     if without:
         _log.warning("%d of %d lines of %s have no target: left out", without, len(lines), file)
     for part in PARTS[:2]:
@@ -166,8 +169,8 @@ def _part(line: Mapping[str, Any], where: str) -> str:
             f"{', '.join(FIELDS)}."
         )
     texts = {name: line[name] for name in ("question_id", "input", "part")}
-    if line["target"] is not None:
-        texts["target"] = line["target"]
+    texts |= {name: line[name] for name in ("target",) if line[name] is not None}
+    texts |= {name: line[name] for name in ("question",) if name in line}
     for name, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise InputError(
@@ -386,7 +389,9 @@ class TrainQueryOptimizer:
 
         def keep(params: dict[str, Any], step: int) -> None:
             if jax.process_index() == 0:
-                write_student(directory / OPTIMIZER, student, params)
+                path = write_student(directory / OPTIMIZER, student, params)
+                texts = (pair.question or pair.input for pair in known)
+                write_trained_on(path, texts, begun_with=self.checkpoint)
 
         with job_directory(workdir, record) as directory:
             evaluate = _evaluation(self, student, make, held[: self.evaluated or None])

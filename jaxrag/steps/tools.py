@@ -87,6 +87,11 @@ class Helper(Protocol[Tool]):
         """Name in tables and plans."""
         ...
 
+    @property
+    def checkpoint(self) -> str | None:
+        """Directory of the trained model, or another name of it; "" or None without one."""
+        ...
+
     def check(self, field: str) -> None:
         """Checks that the checkpoint exists, without loading it.
 
@@ -193,6 +198,11 @@ class ModelHelper:
     def name(self) -> str:
         """Name in tables and plans."""
         return self.model.name
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The model's checkpoint."""
+        return self.model.checkpoint
 
     def check(self, field: str) -> None:
         """InputError if no checkpoint is named."""

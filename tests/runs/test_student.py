@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.significance import interval
 from jaxrag.retrieval.dense.encoder import Encoder
@@ -258,6 +259,22 @@ def test_invalid_settings() -> None:
     ):
         with pytest.raises(InputError, match=told):
             job.TrainQueryOptimizer(**more)  # type: ignore[arg-type]
+
+
+def test_a_student_has_the_questions_that_it_was_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their texts, or by the inputs where the pairs have none; nothing is trained here."""
+    some = [line | {"question": f"Who found {i}?"} for i, line in enumerate(lines())]
+    del some[9]["question"]
+    settings = made(tmp_path, lines=some)
+    monkeypatch.setattr(job.training, "train", lambda *some, keep, **more: keep(some[1].params, 0))
+    monkeypatch.setattr(job, "_write_figures", lambda *_: None)
+    path = settings.execute(tmp_path / "work").path
+    seen = question_set("", [*(f"Who found {i}?" for i in range(2, 9)), "find 9"]).hashes
+    np.testing.assert_array_equal(np.load(path / TRAINED_ON), seen)
+    with pytest.raises(InputError, match="line 4: question is ' '; it must be a non-empty string"):
+        read_pairs(write(tmp_path / "pairs", broken(3, question=" ")))
 
 
 def test_training_inputs_that_are_held_out_are_refused(tmp_path: Path) -> None:

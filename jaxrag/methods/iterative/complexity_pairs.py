@@ -75,6 +75,7 @@ def pair_line(record: Mapping[str, Any], method: adaptive_labels.Config) -> dict
     held_out = in_share(f"0 {name}", method.held_out)
     return {
         "question_id": name,
+        "question": record["question"],
         "part": "held_out" if held_out else "train",
         "input": template.prompt(question=record["question"]),
         "target": template.words[place],

@@ -124,11 +124,12 @@ def is_better(metric: Best, one: float, than: float) -> bool:
 
 
 class TextPair(NamedTuple):
-    """An input and its target, with the id of their question."""
+    """An input and its target, with the id of their question, and its text if it is known."""
 
     question_id: str
     input: str
     target: str
+    question: str = ""
 
 
 class StudentBatch(NamedTuple):

@@ -48,8 +48,8 @@ def test_lines_by_hand(silver, strategy, target, origin):
     method = adaptive_labels.Config(reader=Reader(prompts="iterative_small"), held_out=0.0)
     line = pair_line(record(silver, strategy), method)
     assert line == {
-        "question_id": "q7", "part": "train", "input": "Question: Where?\nComplexity:",
-        "target": target, "label_from": origin,
+        "question_id": "q7", "question": "Where?", "part": "train",
+        "input": "Question: Where?\nComplexity:", "target": target, "label_from": origin,
     }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from jaxrag.core import jsonl
 from jaxrag.core.checks import check_limits
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.progress import progress
+from jaxrag.data.leakage import write_trained_on
 from jaxrag.evaluation.records import differences
 from jaxrag.methods.ars.bandit.report import CURVES, SUMMARY, write_bandit_report
 from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
@@ -204,6 +205,8 @@ def _keep(task: _Task, result: BanditResult, directory: Path) -> dict[str, Any]:
     if result.bandit is not None and task.seed == 0:
         path = directory / BANDITS / task.table.name / task.scheme.name.replace(" ", "-")
         write_bandit(path, result.bandit, trained=about)
+        if task.table.trained_on:
+            write_trained_on(path, task.table.trained_on)
     curves = {name: getattr(result, name).round(6).tolist() for name in ("played", "train", "test")}
     about |= {"training": task.name, "policy": task.policy.name}
     return about | curves | {"chosen": result.chosen.tolist()}

@@ -8,7 +8,7 @@ A table is a directory, filled once with a language model and then read by any n
                    them
 ``rewards.jsonl``  a line per question: ``question_id``, ``part`` ("train" or "test") and, each a
                    list by K = 1 .. arms, ``correct``, ``exact_match``, ``f1`` and ``base`` (the
-                   reward before weights and penalties)
+                   reward before weights and penalties); its text, ``question``, may be missing
 ``contexts.npy``   float32 [q, d]: the questions' embeddings, in the order of the lines
 """
 
@@ -43,6 +43,7 @@ class RewardTable(NamedTuple):
       contexts: embeddings of the questions.
       base: rewards before weights and penalties.
       correct, exact_match, f1: scores of the answers.
+      trained_on: texts of the questions to train on; () if a line of the table has none.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class RewardTable(NamedTuple):
     correct: Float[np.ndarray, "q a"]
     exact_match: Float[np.ndarray, "q a"]
     f1: Float[np.ndarray, "q a"]
+    trained_on: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -103,7 +105,16 @@ def read_table(path: str | Path, *, arms: int | None = None) -> RewardTable:
     columns = {name: np.array([one.fields[name] for one in lines], np.float64) for name in COLUMNS}
     train = np.array([line.fields["part"] == "train" for line in lines])
     ids = tuple(line.fields["question_id"] for line in lines)
-    return RewardTable(path, config, ids, train, _contexts(path, len(lines)), **columns)
+    texts = _texts_to_train_on(lines)
+    contexts = _contexts(path, len(lines))
+    return RewardTable(path, config, ids, train, contexts, **columns, trained_on=texts)
+
+
+def _texts_to_train_on(lines: Iterable[InputLine]) -> tuple[str, ...]:
+    train = [line for line in lines if line.fields["part"] == "train"]
+    if any("question" not in line.fields for line in train):
+        return ()
+    return tuple(line.string("question") for line in train)
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import digest_file
-from jaxrag.data.leakage import Leakage, question_set, without_leaks
+from jaxrag.data.leakage import Leakage, question_set, without_leaks, write_trained_on
 from jaxrag.methods.ars.ranker import evaluation, scorer, training
 from jaxrag.methods.ars.ranker.data import (
     FIELDS,
@@ -135,6 +135,8 @@ class TrainRanker:
                 path = write_ranker(directory / RANKER, loaded, begun_with=locate(self.checkpoint))
                 if source:
                     write_text(path / scorer.SOURCE, json.dumps(source, indent=2) + "\n")
+                texts = (one.question for one in train)
+                write_trained_on(path, texts, begun_with=self.checkpoint)
                 _write_tables(self, directory, held, references)
         return trained(directory / RANKER)
 

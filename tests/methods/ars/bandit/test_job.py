@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from experiments import report
+from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.methods.ars.bandit import job as bandit_job
 from jaxrag.methods.ars.bandit.reward_table import read_table
 from jaxrag.methods.ars.bandit.settings import BanditTraining, LinUcb, NeuralUcb
@@ -107,6 +108,20 @@ def test_saved_bandits_choose_the_recorded_arms(job: bandit_job.TrainBandit, who
         name = f"hotpotqa/{scheme}/NeuralUCB/0"
         line = next(line for line in lines_of(whole) if line["training"] == name)
         np.testing.assert_array_equal(found.choose(table.contexts[~table.train]), line["chosen"])
+
+
+def test_a_checkpoint_has_the_questions_that_it_was_trained_on(
+    whole: Path, job: bandit_job.TrainBandit, tmp_path: Path
+) -> None:
+    trained = question_set("", (f"Question {i}?" for i in range(28))).hashes  # of 40, 12 to test
+    for path in (whole / "bandits" / "boolq").iterdir():
+        np.testing.assert_array_equal(np.load(path / TRAINED_ON), trained)
+    assert read_table(job.tables[0]).trained_on[:2] == ("Question 0?", "Question 1?")
+    table = shutil.copytree(job.tables[0], tmp_path / "without")
+    lines = [json.loads(line) for line in (table / "rewards.jsonl").read_text().splitlines()]
+    del lines[3]["question"]
+    (table / "rewards.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_table(table).trained_on == ()
 
 
 def test_a_resumed_job_writes_the_same_bytes(

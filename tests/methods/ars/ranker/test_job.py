@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.methods.ars.ranker import evaluation, job, scorer
 from jaxrag.methods.ars.ranker.data import RankingExample, locate_labels, read_labels, split
 from jaxrag.methods.ars.ranker.evaluation import metrics, random_orders, table
@@ -74,7 +75,9 @@ def test_files_of_a_job_and_resuming(tmp_path: Path) -> None:
     (tmp_path / "labels" / "source.json").write_text(json.dumps(source))
     trained = settings.execute(work).path
     assert trained == work / "ranker" and scorer.read_source(trained) == source
-    held = split(small_ranker.examples(12), 0.25)[1]
+    known, held = split(small_ranker.examples(12), 0.25)
+    seen = question_set("", (one.question for one in known)).hashes
+    np.testing.assert_array_equal(np.load(trained / TRAINED_ON), seen)
     # the stored scores are those of the stored ranker
     kept, ranker = read(work / "held_out.jsonl"), scorer.load(str(trained))
     assert [line["question_id"] for line in kept] == [one.question_id for one in held]

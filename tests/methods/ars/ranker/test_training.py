@@ -165,8 +165,11 @@ class Stop(Exception):
     pass
 
 
-def test_a_resumed_training_ends_in_the_same_bits(start: Path, tmp_path: Path) -> None:
-    """Stopped after step 6 of 8, gone on with on two devices; and never stopped. With dropout."""
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_resumed_training_ends_in_the_same_bits(
+    start: Path, tmp_path: Path, devices: int
+) -> None:
+    """Stopped after step 6 of 8 and gone on with; and never stopped. With dropout."""
     some, seen = small_ranker.examples(12), []
 
     def stops(ranker: CrossEncoderReranker, step: int) -> Any:
@@ -180,8 +183,8 @@ def test_a_resumed_training_ends_in_the_same_bits(start: Path, tmp_path: Path) -
     with pytest.raises(Stop):
         train(some, ranker, how, tmp_path / "stopped", evaluate=stops, mesh=one_device())
     assert seen == [0, 3, 6]
-    two = grad_cache.data_mesh(jax.devices()[:2])
-    found = hash_of(train(some, ranker, how, tmp_path / "stopped", mesh=two))
+    mesh = grad_cache.data_mesh(jax.devices()[:devices])
+    found = hash_of(train(some, ranker, how, tmp_path / "stopped", mesh=mesh))
     whole = hash_of(train(some, ranker, how, tmp_path / "whole", mesh=one_device()))
     assert found == whole
     files = [tmp_path / name / "metrics.jsonl" for name in ("stopped", "whole")]
