@@ -5,9 +5,9 @@
 
 A config is a file with a function ``get_config(variant)`` that returns a `jaxrag.runs.job.Job`; any
 of its settings can be changed with ``--config.NAME=VALUE`` (see `experiments.configuration`). The
-same command continues an interrupted job. ``--dry-run`` prints the plan of a run, or the settings
-of another job. It loads no model and builds no index, but it reads the data set, and builds that
-on first use.
+same command continues an interrupted job. ``--dry-run`` prints the plan of a run; of another
+job the settings, and sizes of its data and indexes. It loads no model and builds no index, but it
+reads the data sets, and builds those of files at hand on first use.
 
 A training uses all local devices; the result is identical to the bit on any number of them. SiDR
 can be trained by several processes that share a file system: start the command in each of them with
@@ -34,7 +34,7 @@ from experiments.configuration import parse, script, settings
 from jaxrag.core.progress import size_text
 from jaxrag.data.origins import unbuilt
 from jaxrag.runs.job import RUN, Job
-from jaxrag.runs.plan import ModelPlan, Plan, plan
+from jaxrag.runs.plan import ModelPlan, Plan, plan, plan_job
 from jaxrag.runs.run import Run
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
@@ -94,7 +94,7 @@ def join(distributed: str, *, patience: int = 300) -> None:
 
 
 def print_plan(job: Job, workdir: str) -> None:
-    """Prints the plan of a run or of a table's run; of other jobs, the settings.
+    """Prints the plan of a run or of a table's run; of other jobs, settings, data and indexes.
 
     Where the data of a run are not built, it prints the commands that build them instead.
     """
@@ -110,6 +110,7 @@ def print_plan(job: Job, workdir: str) -> None:
     else:
         shown = settings(job, "--config").items()
         lines = [("job", type(job).__name__), *((name, _setting(entry)) for name, entry in shown)]
+        lines += plan_job(job)
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
         print(f"{name:<{width}}  {text}")

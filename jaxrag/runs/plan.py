@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import jax
 
@@ -21,6 +21,8 @@ from jaxrag.core.durable_files import write_text
 from jaxrag.core.jsonl import encode
 from jaxrag.core.progress import duration_text
 from jaxrag.core.store import Store
+from jaxrag.data.dataset import DataSettings
+from jaxrag.data.origins import unbuilt
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.evaluation.records import check_config, read_run
 from jaxrag.models.checkpoint.files import locate, read_config, read_json
@@ -30,6 +32,7 @@ from jaxrag.models.precision import compute_dtype
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.settings import Footprint, IndexSettings
 from jaxrag.runs.calls import Calls, bounds
+from jaxrag.runs.job import Job
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import Run, check_needs, load_questions, settings_record, store_path
 from jaxrag.steps.tools import ModelHelper
@@ -305,6 +308,50 @@ def plan_index(run: Run) -> IndexPlan:
         raise InputError(f"{run.name} has no index: set config.index.")
     cache = Path(run.cache)
     return _index(run.index, load_data(run.data, cache).passages, cache)
+
+
+def plan_job(job: Job) -> list[tuple[str, str]]:
+    """The data sets and indexes of a job that is no run: field and size, or the build command.
+
+    An index is planned over each corpus of the job's data.
+    """
+    data, indexes, cache = _data_and_indexes(job)
+    lines, corpora = [], dict[str, Passages]()
+    for name, settings in data.items():
+        if missing := unbuilt(settings, cache):
+            lines += [(name, f"{one.name}: {one.size}; build it: {one.command}") for one in missing]
+            continue
+        dataset = load_data(settings, cache)
+        sizes = f"{len(dataset.questions):,} questions, {len(dataset.passages):,} passages"
+        lines.append((name, f"{dataset.name}: {sizes}"))
+        corpora.setdefault(dataset.passages.identity, dataset.passages)
+    for name, index in indexes.items():
+        lines += [(name, _index(index, passages, cache).text) for passages in corpora.values()]
+    return lines
+
+
+def _data_and_indexes(
+    job: Any, within: str = ""
+) -> tuple[dict[str, DataSettings], dict[str, IndexSettings], Path]:
+    """Data sets and indexes among a job's fields, those of a run that it has included; its cache.
+
+    Data sets are known by the declared type of their field.
+    """
+    data, indexes = dict[str, DataSettings](), dict[str, IndexSettings]()
+    cache, declared = getattr(job, "cache", ""), get_type_hints(type(job))
+    for field in dataclasses.fields(job):
+        value, name = getattr(job, field.name), f"{within}{field.name}"
+        several = value if isinstance(value, tuple) else (value,)
+        names = [f"{name}.{i}" for i in range(len(several))] if value is several else [name]
+        found = [one for one in zip(names, several, strict=True) if one[1] is not None]
+        if DataSettings in (declared[field.name], *get_args(declared[field.name])):
+            data |= found
+        elif isinstance(value, Run):
+            more, others, inner = _data_and_indexes(value, f"{name}.")
+            data, indexes, cache = data | more, indexes | others, cache or inner
+        else:
+            indexes |= [one for one in found if isinstance(one[1], IndexSettings)]
+    return data, indexes, Path(cache)
 
 
 def this_machine() -> str:

@@ -21,6 +21,7 @@ from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
 from jaxrag.core.progress import progress
 from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.evaluation.metrics import holds_answer
 from jaxrag.evaluation.ranking_metrics import Gain, ndcg, recall_at_k, reciprocal_rank
 from jaxrag.evaluation.significance import intervals, paired_difference
@@ -58,6 +59,8 @@ class RetrieverComparison:
       gain: gain of a grade in nDCG.
       answers: whether answer@k is measured; it reads all passages found.
       limit: number of questions of each data set, from the first; 0 is all.
+      leakage: "keep" evaluates retrievers on questions that they were trained on, which is
+        otherwise refused (see `jaxrag.data.leakage`).
       cache: where data sets and indexes are kept.
     """
 
@@ -69,6 +72,7 @@ class RetrieverComparison:
     gain: Gain = "linear"
     answers: bool = True
     limit: int = 0
+    leakage: Leakage = "refuse"
     cache: str = "runs/cache"
 
     def __post_init__(self) -> None:
@@ -77,7 +81,7 @@ class RetrieverComparison:
                 "A comparison of retrievers needs indexes, data and depths of at least 1; it has "
                 f"{len(self.indexes)}, {len(self.data)} and {self.depths}."
             )
-        check_choices(self, gain=Gain)
+        check_choices(self, gain=Gain, leakage=Leakage)
         if self.cutoff < 1 or self.relevant_from < 1 or self.limit < 0:
             raise InputError(
                 f"cutoff is {self.cutoff}, relevant_from {self.relevant_from} and limit "
@@ -92,9 +96,11 @@ class RetrieverComparison:
         N, and its metrics. After an interruption the same call adds the missing rows.
 
         Raises:
-          InputError: data or an index cannot be loaded, or ``workdir`` belongs to another job.
+          InputError: data or an index cannot be loaded, a retriever was trained on some of the
+            questions, or ``workdir`` belongs to another job.
         """
         cache = Path(self.cache)
+        self._check_training(cache)
         with job_directory(workdir, {"retrievers": describe_job(self)}) as directory:
             file = directory / TABLE
             jsonl.cut_torn_line(file)
@@ -113,6 +119,18 @@ class RetrieverComparison:
                 rows.append(row)
         return Outcome((table(rows),), file)
 
+    def _check_training(self, cache: Path) -> None:
+        """Refuses retrievers that were trained on some of the questions."""
+        named = (one for index in self.indexes for one in index.checkpoints)
+        checkpoints = [("config.indexes", one) for one in named if one]
+        for settings in self.data if checkpoints else ():
+            dataset = load_data(settings, cache)
+            some = self._questions(dataset)
+            check_evaluation(some, checkpoints, name=dataset.name, leakage=self.leakage)
+
+    def _questions(self, dataset: Dataset) -> list[Question]:
+        return judged_or_answered(dataset, answers=self.answers)[: self.limit or None]
+
     def _measured(
         self,
         number: int,
@@ -122,7 +140,7 @@ class RetrieverComparison:
         directory: Path,
     ) -> Columns:
         """Searches for all questions, and writes rankings-N.jsonl."""
-        questions = judged_or_answered(dataset, answers=self.answers)[: self.limit or None]
+        questions = self._questions(dataset)
         lines: list[dict[str, Any]] = []
         with progress(len(questions), f"searching {dataset.name}, {settings.name}") as advance:
             for start in range(0, len(questions), TOGETHER):

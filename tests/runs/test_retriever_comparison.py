@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,22 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from experiments import run as script
 from jaxrag.core import jsonl
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.leakage import write_trained_on
+from jaxrag.engines.local.engine import Local
+from jaxrag.methods.errr import queries, rrr
+from jaxrag.methods.errr.ppo.job import TrainRrr
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.loading import load_data, open_index_over
 from jaxrag.runs.retriever_comparison import RetrieverComparison
+from jaxrag.runs.run import Run
 from jaxrag.types import InputError, Passage, Question, Ranking
 from tests.retrieval.sidr import small_sidr
 
@@ -198,3 +206,45 @@ def test_answers_count_where_no_passage_is_marked() -> None:
     assert comparison.answer_rank(asked, found[:1]) == math.inf
     assert comparison.answer_rank(Question("q", "where", ()), found) is None
     assert comparison.answer_rank(Question("q", "is it", ("yes",)), found) is None
+
+
+def test_a_retriever_that_was_trained_on_the_questions_is_refused(
+    job: RetrieverComparison, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = job.indexes[1]
+    assert isinstance(late, Sidr)
+    checkpoint = shutil.copytree(late.checkpoint, tmp_path / "sidr")
+    seen = comparison.known(load_data(DATA, Path(job.cache)), 40)[7]
+    write_trained_on(checkpoint, [seen.text.upper()])
+    indexes = (job.indexes[0], dataclasses.replace(late, checkpoint=str(checkpoint)))
+    trained = dataclasses.replace(job, indexes=indexes)
+    with pytest.raises(InputError, match=r"config.indexes .*sidr was trained on 1 of the 40"):
+        trained.execute(tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    dataclasses.replace(trained, leakage="keep")._check_training(Path(job.cache))
+    assert "was trained on 1 of the 40" in caplog.text
+
+
+def test_a_dry_run_tells_sizes_of_data_and_indexes(
+    job: RetrieverComparison, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a comparison, and of a training whose run brings data and index; one set is not built."""
+    dataset = load_data(DATA, Path(job.cache))
+    script.print_plan(dataclasses.replace(job, data=(DATA, Benchmark("nq"))), "")
+    lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    told = {name: text.strip() for name, text in lines}
+    questions, passages = f"{len(dataset.questions):,}", f"{len(dataset.passages):,}"
+    assert told["data.0"].endswith(f"{questions} questions, {passages} passages")
+    assert "python -m experiments.data" in told["data.1"]
+    assert told["indexes.0"].startswith(f"BM25: {passages} passages, ")
+    assert f"{passages} passages, " in told["indexes.1"] and "kB on disk" in told["indexes.1"]
+    run = Run(
+        rrr.Config(rewriter=queries.Trained(queries.StudentInput(context=False))),
+        DATA,
+        Local(),
+        Bm25(),
+        cache=job.cache,
+    )
+    script.print_plan(TrainRrr(run, DATA), "")
+    lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    assert {"run.data", "evaluation_data", "run.index"} <= {name for name, _ in lines}
