@@ -11,7 +11,8 @@ command is given again. ``--workdir`` (by default runs/cache, where runs look fo
 ``sets/NAME``, ``corpora/NAME`` and the downloads.
 
 ``--splits train,test`` builds only these splits of a set. ``--any_size`` accepts files that have
-another number of rows than the published ones. ``--gold`` also downloads the optional files of a
+another number of rows than the published ones; without it such files, and what was built from them
+before, are refused. ``--gold`` also downloads the optional files of a
 set, which mark gold passages and are large. A part of a corpus, for development: its first passages
 (``--first 100000``), or the gold passages of sets that are built and others at random (``--gold_of
 nq,webq --others 100000 --seed 0``); such a part is searched with ``--config.data.corpus=`` and the
@@ -34,6 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.configuration import parse_named, script
+from jaxrag.core.progress import size_text
 from jaxrag.data.benchmark import gold_of, set_directory
 from jaxrag.data.builder import OWN, BenchmarkBuilder
 from jaxrag.data.building import BuiltSet, build_set, has_files, published_files
@@ -162,11 +164,11 @@ def _needs(published: type[BenchmarkBuilder], workdir: Path) -> list[str]:
 
 def _corpus_needs(corpus: Corpus, workdir: Path) -> list[str]:
     built = is_complete(corpus_directory(corpus.name, workdir))
-    vectors = _size(corpus.passages * _VECTOR)
+    vectors, memory = (size_text(corpus.passages * size) for size in (_VECTOR, _BUILD))
     return [
         f"{corpus.name} ({'built' if built else 'not built'}): {corpus.passages:,} passages, about "
-        f"{corpus.gigabytes:g} GB on disk and {_size(corpus.passages * _BUILD)} of memory while it "
-        f"is built; a dense index of it {vectors} more (float16, 768 dimensions)"
+        f"{corpus.gigabytes:g} GB on disk and {memory} of memory while it is built; a "
+        f"dense index of it {vectors} more (float16, 768 dimensions)"
     ]
 
 
@@ -177,7 +179,7 @@ def _build_corpus(
         print(f"{line}; licence {corpus.licence}; {_free(workdir)}")
     subset = _subset(corpus.name, values, workdir)
     directory = corpus_directory(corpus.name, workdir, subset)
-    started = time.monotonic()
+    started, files = time.monotonic(), {}
     if not is_complete(directory):
         found = _corpus_files(corpus.name, values, workdir)
         files = {name: path for name, path in found.items() if path}
@@ -185,7 +187,7 @@ def _build_corpus(
             raise InputError(
                 f"{values.source} and its folders lack, plain or packed: {', '.join(missing)}"
             )
-        build_corpus(corpus.name, workdir, files, any_size=values.any_size, subset=subset)
+    build_corpus(corpus.name, workdir, files, any_size=values.any_size, subset=subset)
     console.print(_corpus_table(workdir, directory.name, time.monotonic() - started))
 
 
@@ -249,7 +251,7 @@ def _notes(built: BuiltSet, published: type[BenchmarkBuilder], workdir: Path) ->
             f"the corpus is built by: python -m experiments.data {corpus} --workdir={workdir}"
         )
     directory = set_directory(built.name, workdir)
-    return [*lines, f"{directory}: {_size(_bytes(directory))}; cite {published.CITATION}"]
+    return [*lines, f"{directory}: {size_text(_bytes(directory))}; cite {published.CITATION}"]
 
 
 def _corpus_table(workdir: Path, name: str, seconds: float) -> Table:
@@ -259,7 +261,7 @@ def _corpus_table(workdir: Path, name: str, seconds: float) -> Table:
     passages = open_corpus(name, workdir)
     directory = corpus_directory(name, workdir)
     table.add_row(
-        name, str(directory), f"{len(passages):,}", _size(_bytes(directory)), f"{seconds:.0f}"
+        name, str(directory), f"{len(passages):,}", size_text(_bytes(directory)), f"{seconds:.0f}"
     )
     return table
 
@@ -307,7 +309,7 @@ def _corpus_state(name: str, workdir: Path) -> str:
     directory = corpus_directory(name, workdir)
     if not is_complete(directory):
         return "not built"
-    return f"built: {len(open_corpus(name, workdir)):,} passages, {_size(_bytes(directory))}"
+    return f"built: {len(open_corpus(name, workdir)):,} passages, {size_text(_bytes(directory))}"
 
 
 def _bytes(directory: Path) -> int:
@@ -316,15 +318,7 @@ def _bytes(directory: Path) -> int:
 
 def _free(workdir: Path) -> str:
     there = next(path for path in (workdir, *workdir.absolute().parents) if path.is_dir())
-    return f"{_size(shutil.disk_usage(there).free)} are free in {workdir}"
-
-
-def _size(count: int) -> str:
-    """A number of bytes in a unit that fits."""
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= limit:
-            return f"{count / limit:.3g} {unit}"
-    return f"{count} bytes"
+    return f"{size_text(shutil.disk_usage(there).free)} are free in {workdir}"
 
 
 if __name__ == "__main__":

@@ -74,6 +74,11 @@ class Benchmark:
             raise InputError(
                 f"data.first is {self.first:,}, but {split} of {self.name} has {count:,} questions."
             )
+        if count != published.SPLITS[split]:
+            _log.warning(
+                "%s %s has %s questions here, the published split %s",
+                *(self.name, split, f"{count:,}", f"{published.SPLITS[split]:,}"),
+            )
         name, passages = self._open_corpus(published, cache)
         rows = range(self.first) if self.first else None
         found = read_dataset(self.name, directory, passages, split=split, corpus=name, rows=rows)
@@ -89,6 +94,11 @@ class Benchmark:
             name = self.corpus or published.CORPUS
             name = published.contexts_name() if name == OWN else name
             passages = open_corpus(name, cache)
+        if name in CORPORA and len(passages) != CORPORA[name].passages:
+            _log.warning(
+                "the corpus %s has %s passages here, the published one %s",
+                *(name, f"{len(passages):,}", f"{CORPORA[name].passages:,}"),
+            )
         whole = (published.contexts_name(), *CORPORA)
         name = next((one for one in whole if f"{name}-".startswith(f"{one}-")), name)
         return "" if name == whole[0] else name, passages

@@ -8,7 +8,6 @@ question and each different context.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import rename
-from jaxrag.core.hashing import digest_file
+from jaxrag.core.hashing import digest_file, hash64
 from jaxrag.core.progress import progress
 from jaxrag.data.benchmark import set_directory
 from jaxrag.data.builder import BenchmarkBuilder, choose_files, missing_files
 from jaxrag.data.corpora import corpus_directory
 from jaxrag.data.dataset import LabelledQuestion, read_about, write_questions
 from jaxrag.data.downloads import Downloads
+from jaxrag.data.leakage import question_hash
 from jaxrag.data.set_row import SetRow
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
-from jaxrag.text.answers import normalize
 from jaxrag.types import InputError, Passage
 
 _log = logging.getLogger("jaxrag")
@@ -173,7 +172,8 @@ def build_set(
 ) -> BuiltSet:
     """Builds a set, and the corpus of its contexts if it has some, below ``cache``.
 
-    A set that was built from the same files is kept, and one that was built from others is replaced
+    A set that was built from the same files is kept (one of other sizes only with ``any_size``, as
+    when it is built), and one that was built from others is replaced
     when the new one is complete.
 
     Args:
@@ -191,6 +191,8 @@ def build_set(
     if is_complete(directory):
         built = BuiltSet.read(directory)
         if (built.files, list(built.splits), built.format) == (record, list(files), _FORMAT):
+            if not any_size:
+                _check_built_sizes(published, built, directory)
             return built
         _log.warning("%s was built from other files; it is replaced", directory)
     survey = _Survey(published)
@@ -203,6 +205,17 @@ def build_set(
         _write_contexts(published, files, cache, len(survey.contexts))
     _write_set(directory, published, files, built)
     return built
+
+
+def _check_built_sizes(published: type[BenchmarkBuilder], built: BuiltSet, directory: Path) -> None:
+    for split, found in built.splits.items():
+        if found.questions != found.published:
+            raise InputError(
+                f"{directory} has {found.questions:,} questions in its split {split}, but the "
+                f"published split has {found.published:,}: it was built with --any_size. Give that "
+                "again to go on with it, or build it from whole files"
+            )
+    _check_contexts_size(published, built.contexts["passages"])
 
 
 def _check_contexts_size(published: type[BenchmarkBuilder], count: int) -> None:
@@ -240,13 +253,13 @@ class _Survey:
         for row in _rows(self._published, files, split, "checking"):
             figures.add(row)
             question = row.question
-            if (key := _hash(question.id)) in ids:
+            if (key := hash64(question.id)) in ids:
                 raise InputError(
                     f"{_of(self._published, split, files)}: {question.id!r} is the id of two "
                     f"questions; the second is number {figures.questions:,}"
                 )
             ids.add(key)
-            texts.add(_hash(normalize(question.text)))
+            texts.add(question_hash(question.text))
             self._check_contexts(row, split, files)
         figures.repeated = figures.questions - len(texts)
         if figures.questions != figures.published and not any_size:
@@ -259,10 +272,10 @@ class _Survey:
 
     def _check_contexts(self, row: SetRow, split: str, files: Mapping[str, Path]) -> None:
         for passage in row.contexts:
-            content = _hash(f"{passage.title}\n{passage.text}")
-            self._conflicts += self.contexts.setdefault(_hash(passage.id), content) != content
+            content = hash64(f"{passage.title}\n{passage.text}")
+            self._conflicts += self.contexts.setdefault(hash64(passage.id), content) != content
         for gold in row.gold:
-            if not gold.corpus and _hash(gold.id) not in self.contexts:
+            if not gold.corpus and hash64(gold.id) not in self.contexts:
                 raise InputError(
                     f"{_of(self._published, split, files)}: the gold passage {gold.id!r} of "
                     f"question {row.question.id!r} is not among its contexts"
@@ -322,7 +335,7 @@ def _contexts(published: type[BenchmarkBuilder], files: SplitFiles) -> Iterator[
     for split, found in files.items():
         for row in _rows(published, found, split, "writing contexts of"):
             for passage in row.contexts:
-                if (key := _hash(passage.id)) not in seen:
+                if (key := hash64(passage.id)) not in seen:
                     seen.add(key)
                     yield passage
 
@@ -357,8 +370,3 @@ def _replace(new: Path, directory: Path) -> None:
 
 def _of(published: type[BenchmarkBuilder], split: str, files: Mapping[str, Path]) -> str:
     return f"{split} of {published.NAME} ({', '.join(map(str, files.values()))})"
-
-
-def _hash(text: str) -> int:
-    found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
-    return int.from_bytes(found.digest(), "little")

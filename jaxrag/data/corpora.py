@@ -7,7 +7,6 @@ A built corpus lies in ``CACHE/corpora/NAME``; a part of it, for development, in
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import heapq
 import itertools
 import logging
@@ -15,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from jaxrag.core.hashing import hash64
 from jaxrag.core.progress import progress
 from jaxrag.retrieval.corpus import formats
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
@@ -205,8 +205,7 @@ class Subset:
             raise InputError(f"the corpus has only {drawn:,} others, fewer than {self.others:,}")
 
     def _hash(self, passage_id: str) -> int:
-        key = f"{self.seed} {passage_id}".encode("utf-8", "surrogatepass")
-        return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+        return hash64(f"{self.seed} {passage_id}")
 
 
 def corpus_directory(name: str, cache: Path, subset: Subset | None = None) -> Path:
@@ -250,7 +249,8 @@ def build_corpus(
       name: key of `CORPORA`.
       cache: the corpus goes to `corpus_directory`.
       files: local path of each published file, by the names in ``Corpus.files``; plain or packed.
-      any_size: accept another number of passages than the published one.
+      any_size: accept another number of passages than the published one, also of a corpus that is
+        built already.
       subset: the part to build.
       workers: processes that write; None for one a core, up to 4.
 
@@ -261,7 +261,14 @@ def build_corpus(
         raise InputError(f"{name!r} is not a corpus; there are {', '.join(CORPORA)}")
     corpus, directory = CORPORA[name], corpus_directory(name, cache, subset)
     if is_complete(directory):
-        return Passages.open(directory)
+        built = Passages.open(directory)
+        if not any_size and subset is None and len(built) != corpus.passages:
+            raise InputError(
+                f"{directory} has {len(built):,} passages, the published corpus"
+                f" {corpus.passages:,}: it was built with --any_size. Give that again to go on "
+                "with it, or remove the directory and build it from whole files"
+            )
+        return built
     directory.parent.mkdir(parents=True, exist_ok=True)
     if subset is None:
         _warn_of_space(corpus, directory)

@@ -6,7 +6,6 @@ and repeated blanks (`jaxrag.text.answers.normalize`). Of each text 8 bytes are 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 
 from jaxrag.core.durable_files import atomic_write
+from jaxrag.core.hashing import hash64
 from jaxrag.data.benchmark import Benchmark, named_set, set_directory
 from jaxrag.data.dataset import Dataset, DataSettings, read_questions, split_sizes
 from jaxrag.retrieval.corpus.rows import is_complete
@@ -34,6 +34,11 @@ _log = logging.getLogger("jaxrag")
 T = TypeVar("T")
 
 
+def question_hash(text: str) -> int:
+    """Hash of a question's normalised text, or of the text itself if nothing is left of it."""
+    return hash64(normalize(text) or text)
+
+
 class QuestionSet(NamedTuple):
     """Questions as far as it matters here.
 
@@ -48,7 +53,7 @@ class QuestionSet(NamedTuple):
 
 def question_set(name: str, texts: Iterable[str]) -> QuestionSet:
     """The set of some questions' texts, which are read once."""
-    return QuestionSet(name, np.unique(np.fromiter(map(_hash, texts), np.uint64)))
+    return QuestionSet(name, np.unique(np.fromiter(map(question_hash, texts), np.uint64)))
 
 
 def evaluated_sets(
@@ -104,7 +109,7 @@ def without_leaks(
       InputError: some questions are evaluated, too, and ``leakage`` is "refuse"; or none is left.
     """
     texts = list(texts)
-    hashes = np.fromiter(map(_hash, texts), np.uint64, len(texts))
+    hashes = np.fromiter(map(question_hash, texts), np.uint64, len(texts))
     leaked = np.zeros(len(texts), bool)
     for one in evaluated:
         shared = np.isin(hashes, one.hashes)
@@ -159,7 +164,7 @@ def check_evaluation(
         file = Path(directory).expanduser() / TRAINED_ON
         if not directory or not file.is_file():
             continue
-        hashes = np.fromiter((_hash(q.text) for q in questions), np.uint64, len(questions))
+        hashes = np.fromiter((question_hash(q.text) for q in questions), np.uint64, len(questions))
         seen = np.isin(hashes, np.load(file, allow_pickle=False))
         if not seen.any():
             continue
@@ -191,9 +196,3 @@ def write_trained_on(checkpoint: Path, texts: Iterable[str], *, begun_with: str 
         hashes = np.union1d(hashes, np.load(before, allow_pickle=False))
     with atomic_write(checkpoint / TRAINED_ON) as stream:
         np.save(stream, hashes, allow_pickle=False)
-
-
-def _hash(text: str) -> int:
-    normal = normalize(text) or text
-    found = hashlib.blake2b(normal.encode("utf-8", "surrogatepass"), digest_size=8)
-    return int.from_bytes(found.digest(), "little")

@@ -52,6 +52,14 @@ def test_the_papers_split_and_corpus_are_the_default(cache):
     assert data.grades == {}
 
 
+def test_other_sizes_than_the_published_ones_are_told(cache, caplog):
+    Benchmark("boolq", corpus="psgs_w100").load(cache)
+    assert caplog.messages[:2] == [
+        "boolq dev has 40 questions here, the published split 3,270",
+        "the corpus psgs_w100 has 40 passages here, the published one 21,015,324",
+    ]
+
+
 def test_another_corpus_has_its_own_gold_passages(cache):
     data = Benchmark("boolq", split="train", corpus="psgs_w100").load(cache)
     assert data.gold == {f"train{n}": (str(n),) for n in range(0, ROWS, 2)}

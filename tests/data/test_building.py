@@ -124,6 +124,11 @@ def test_another_size_than_the_published_one_stops_with_both(tmp_path):
     assert not set_directory("small", tmp_path / "cache").exists()
     built = build(tmp_path, any_size=True)
     assert (built.splits["train"].questions, built.splits["train"].published) == (2, 3)
+    # what was built so is refused without --any_size, and kept with it
+    told = r"sets/small has 2 questions in its split train, but the published split has 3: .*any_si"
+    with pytest.raises(InputError, match=told):
+        build(tmp_path)
+    assert build(tmp_path, any_size=True) == built
 
 
 def test_contexts_far_from_their_known_number_stop_with_both(tmp_path, monkeypatch):
@@ -138,6 +143,8 @@ def test_contexts_far_from_their_known_number_stop_with_both(tmp_path, monkeypat
         build(tmp_path)
     assert not (tmp_path / "cache").exists()
     assert build(tmp_path, any_size=True).contexts["passages"] == 4
+    with pytest.raises(InputError, match="small has 4 different contexts, but its corpus"):
+        build(tmp_path)  # nor is it kept
     others = [{"id": f"c{n}", "q": f"{n}", "a": ["a"], "c": [[f"c{n}", "text"]]} for n in range(15)]
     monkeypatch.setattr(Small, "SPLITS", {"train": 15, "dev": 2, "test": 1})
     source(tmp_path, train=[*others, *TRAIN][:15])

@@ -99,6 +99,10 @@ def test_another_size_stops_with_both_numbers(table, tmp_path, monkeypatch):
         build_corpus("psgs_w100", tmp_path, table)
     assert not corpus_directory("psgs_w100", tmp_path).exists()
     assert len(build_corpus("psgs_w100", tmp_path, table, any_size=True)) == 20
+    # what was built so is refused without --any_size, and kept with it
+    with pytest.raises(InputError, match=r"has 20 passages, the published corpus 21: .*any_size"):
+        build_corpus("psgs_w100", tmp_path, {})
+    assert len(build_corpus("psgs_w100", tmp_path, {}, any_size=True)) == 20
 
 
 def test_files_that_were_written_before_the_size_was_found_wrong_are_kept(

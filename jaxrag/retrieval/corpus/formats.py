@@ -7,10 +7,10 @@ its title, or its text if it has a title.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxrag.core.hashing import hash64
 from jaxrag.core.jsonl_input import InputLine, parse_lines
 from jaxrag.core.packed_files import open_published, read_members
 from jaxrag.core.tables import read_table
@@ -127,7 +127,7 @@ def _joined(line: InputLine) -> str:
 
 def _unseen(seen: set[int], title: str, published: str) -> str:
     """The title, or title#id if its hash is among those seen; adds it to them."""
-    key = int.from_bytes(hashlib.blake2b(title.encode(), digest_size=8).digest(), "little")
+    key = hash64(title)
     if key in seen:
         return f"{title}#{published}"
     seen.add(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import functools
-import hashlib
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrag.core.hashing import hash64
 from jaxrag.retrieval.corpus import rows as row_files
 from jaxrag.types import InputError, Passage
 
@@ -99,14 +99,14 @@ class Passages:
     def has(self, ids: Sequence[str]) -> list[bool]:
         """Whether there are passages with these ids, by 64-bit hashes: no passage is read."""
         hashes, _ = self._ids
-        wanted = np.fromiter(map(_hash, ids), np.uint64, len(ids))
+        wanted = np.fromiter(map(hash64, ids), np.uint64, len(ids))
         at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
         return (hashes[at] == wanted).tolist()
 
     def _by_id(self, ids: Sequence[str]) -> list[tuple[int, Passage]]:
         """Rows and passages whose ids have the hashes of ``ids``."""
         hashes, id_rows = self._ids
-        wanted = np.fromiter(map(_hash, ids), np.uint64, len(ids))
+        wanted = np.fromiter(map(hash64, ids), np.uint64, len(ids))
         spans = zip(
             np.searchsorted(hashes, wanted, side="left"),
             np.searchsorted(hashes, wanted, side="right"),
@@ -136,7 +136,7 @@ def write_passages(
 
     def rows() -> Iterator[dict[str, str]]:
         for passage in passages:
-            hashes.append(_hash(passage.id))
+            hashes.append(hash64(passage.id))
             yield {"id": passage.id, "title": passage.title, "text": passage.text}
 
     def save_ids(partial: Path) -> None:
@@ -156,11 +156,6 @@ def write_passages(
         workers=workers,
     )
     return Passages.open(directory)
-
-
-def _hash(passage_id: str) -> int:
-    digest = hashlib.blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8)
-    return int.from_bytes(digest.digest(), "little")
 
 
 def _refuse_duplicates(directory: Path, hashes: np.ndarray, rows: np.ndarray) -> None:
