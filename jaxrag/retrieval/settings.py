@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxrag.core.hashing import digest
 from jaxrag.core.progress import size_text
@@ -57,6 +57,12 @@ class Footprint(NamedTuple):
         return ", ".join(parts).replace(", (", " (")
 
 
+def sample_rows(passages: Passages, most: int = 1000) -> range:
+    """Rows of at most ``most`` passages at even distances, from which sizes are estimated."""
+    return range(0, len(passages), -(-len(passages) // most) or 1)
+
+
+@runtime_checkable
 class IndexSettings(Protocol):
     """Settings of an index."""
 

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.core.progress import progress
-from jaxrag.retrieval.bm25.words import bm25s, split_words
+from jaxrag.retrieval.bm25.words import bm25s, indexed_text, split_words
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError
 
@@ -87,7 +87,7 @@ def _number_words(passages: Passages, settings: Bm25, temporary: Path) -> Number
     with temporary.open("wb") as stream, progress(len(passages), "indexing words") as advance:
         for start in range(0, len(passages), _CHUNK):
             chunk = passages.get(range(start, min(start + _CHUNK, len(passages))))
-            texts = [f"{p.title} {p.text}" if settings.title else p.text for p in chunk]
+            texts = [indexed_text(passage, settings) for passage in chunk]
             numbers = array.array("i")
             for words in split_words(texts, settings):
                 numbers.extend(vocabulary.setdefault(word, len(vocabulary)) for word in words)

@@ -20,11 +20,17 @@ from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical
 from jaxrag.retrieval.bm25.building import write_index
-from jaxrag.retrieval.bm25.words import bm25s, split_words, version
+from jaxrag.retrieval.bm25.words import bm25s, indexed_text, split_words, version
 from jaxrag.retrieval.corpus.builds import BuildPart, build_folder
 from jaxrag.retrieval.corpus.manifest import Manifest, open_manifest, state_of
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, refuse_parts
+from jaxrag.retrieval.settings import (
+    Footprint,
+    IndexStatus,
+    index_directory,
+    refuse_parts,
+    sample_rows,
+)
 from jaxrag.types import InputError, Ranking
 
 KIND = "bm25"
@@ -32,6 +38,7 @@ _VARIANTS = ("lucene", "robertson", "atire")
 _FOLDER = "bm25"
 _BLOCK = 128  # rows of a block whose largest score stands for them
 _BUFFERS = 1 << 28  # scores of all threads: 1 GiB
+_POSTING = 8  # bytes of a posting: a passage and its score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +93,16 @@ class Bm25:
         self.open(passages, cache)
 
     def footprint(self, passages: Passages) -> Footprint:
-        """Not known before words are counted."""
-        return Footprint(note="not known before the words are counted")
+        """8 bytes for each different word of each passage; a search reads those of its words.
+
+        The memory is that of the scores of the threads that search a batch.
+        """
+        sample = passages.get(sample_rows(passages))
+        words = split_words([indexed_text(passage, self) for passage in sample], self)
+        postings = sum(len({*some}) for some in words) * len(passages) / max(len(sample), 1)
+        memory = 4 * len(passages) * _threads(len(passages))
+        note = f"by the words of {len(sample):,} passages; the vocabulary comes on top"
+        return Footprint(round(_POSTING * postings), memory, note)
 
     def status(self, passages: Passages, cache: Path) -> IndexStatus:
         """Whether the index is built."""
@@ -176,7 +191,7 @@ class Bm25Index:
             [vocabulary[word] for word in words if word in vocabulary]
             for words in split_words(texts, self.settings)
         ]
-        threads = max(1, min(os.cpu_count() or 1, _BUFFERS // len(self.passages), len(queries)))
+        threads = max(1, min(_threads(len(self.passages)), len(queries)))
         if threads == 1:
             return self._search(queries, k)
         parts = [queries[i::threads] for i in range(threads)]
@@ -196,6 +211,11 @@ class Bm25Index:
                 np.add.at(scores, parts["indices"][postings], parts["data"][postings])
             rankings.append(_best(scores, k))
         return rankings
+
+
+def _threads(passages: int) -> int:
+    """Threads that search a batch, each with a score for every passage."""
+    return max(1, min(os.cpu_count() or 1, _BUFFERS // max(passages, 1)))
 
 
 def _best(scores: Float[np.ndarray, " n"], k: int) -> Ranking:

@@ -7,10 +7,15 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrag.types import InputError
+from jaxrag.types import InputError, Passage
 
 if TYPE_CHECKING:
     from jaxrag.retrieval.bm25.index import Bm25
+
+
+def indexed_text(passage: Passage, settings: Bm25) -> str:
+    """The text of a passage whose words are indexed."""
+    return f"{passage.title} {passage.text}" if settings.title else passage.text
 
 
 def split_words(texts: Sequence[str], settings: Bm25) -> list[list[str]]:

@@ -18,15 +18,14 @@ from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.manifest import state_of
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory
+from jaxrag.retrieval.settings import Footprint, IndexStatus, index_directory, sample_rows
 from jaxrag.retrieval.sidr import bag_of_tokens, sparse
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens, BagTokenizer, write_bag_of_tokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import Search, SidrIndex, check_search
 from jaxrag.retrieval.sidr.sparse import SparseIndex, write_sparse
+from jaxrag.retrieval.sidr.token_tiles import tokens_bytes
 from jaxrag.types import InputError
-
-_SAMPLE = 1000  # passages whose tokens are counted for an estimate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,10 +114,9 @@ class Sidr:
         if not self._over_tokens:
             size = 4 * self.top * len(passages)
             return Footprint(size, size)
-        sample = passages.get(range(min(len(passages), _SAMPLE)))
+        sample = passages.get(sample_rows(passages))
         bags = self._bags(self.located()).tokens(sample)
-        row = 2 * (1 + sum(map(len, bags)) / max(len(bags), 1))
-        size = round(row * len(passages))
+        size = tokens_bytes([*map(len, bags)], len(passages))
         return Footprint(size, size, f"by the tokens of {len(sample):,} passages")
 
     def encoder(self) -> SidrEncoder:

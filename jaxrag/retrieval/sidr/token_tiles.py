@@ -100,9 +100,8 @@ def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
     lengths = np.fromiter(map(len, passages), np.int64, len(passages))
     order = np.argsort(lengths, kind="stable")
     tiles = [order[start : start + tile] for start in range(0, len(order), tile)]
-    widths = [-(-int(lengths[columns].max()) // STEP) * STEP for columns in tiles]
-    height = -(-(1 + len(tiles) + sum(widths) + 1) // _EVEN) * _EVEN
-    array = np.full((height, tile), PAD, np.uint16)
+    widths = _widths(lengths[order], tile)
+    array = np.full((_height(widths), tile), PAD, np.uint16)
     array[0, : len(tiles)] = widths
     array[1 : 1 + len(tiles)].reshape(-1)[: len(order)] = order
     at = 1 + len(tiles)
@@ -115,6 +114,34 @@ def write_tokens(path: Path, passages: Sequence[np.ndarray], tile: int) -> File:
     with atomic_write(path) as stream:
         np.save(stream, array)
     return finished(path)
+
+
+def _widths(lengths: Int[np.ndarray, " n"], tile: int) -> list[int]:
+    """Rows of each tile, for passages with these numbers of tokens, ascending."""
+    longest = [*lengths[tile - 1 :: tile], *lengths[-1:]][: -(-len(lengths) // tile)]
+    return [-(-int(length) // STEP) * STEP for length in longest]
+
+
+def _height(widths: Sequence[int]) -> int:
+    """Rows of a file of tiles with these widths."""
+    return -(-(1 + len(widths) + sum(widths) + 1) // _EVEN) * _EVEN
+
+
+def tokens_bytes(lengths: Sequence[int], passages: int, *, shard_rows: int = MOST_ROWS) -> int:
+    """Bytes of the files of a corpus, without the headers of 128 bytes.
+
+    Args:
+      lengths: numbers of tokens of a sample of the passages, whose quantiles stand for each file's.
+      passages: their number in the corpus.
+      shard_rows: passages of a file.
+    """
+    tile, found = tile_size(min(shard_rows, passages)), np.sort(np.asarray(lengths, np.int64))
+    full, rest = divmod(passages, shard_rows)
+
+    def one(rows: int) -> int:
+        return 2 * tile * _height(_widths(found[np.arange(rows) * len(found) // rows], tile))
+
+    return (full * one(shard_rows) if full else 0) + (one(rest) if rest else 0)
 
 
 def every_score(
