@@ -17,15 +17,21 @@ ROOT = Path(__file__).parents[2]
 
 
 class Trace:
-    """Files below the repository in which a function is called."""
+    """Files in which a function is called. It runs at every call, so it does little."""
 
     def __init__(self) -> None:
-        self.files: set[str] = set()
+        self._names: set[str] = set()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and frame.f_code.co_name != "<module>" and path.is_relative_to(ROOT):
-            self.files.add(str(path.relative_to(ROOT)))
+        code = frame.f_code
+        if event == "call" and code.co_name != "<module>":
+            self._names.add(code.co_filename)
+
+    @property
+    def files(self) -> set[str]:
+        """Those below the repository."""
+        paths = [path for path in map(Path, self._names) if path.is_relative_to(ROOT)]
+        return {str(path.relative_to(ROOT)) for path in paths}
 
     def start(self) -> None:
         threading.setprofile(self)

@@ -1,6 +1,7 @@
 """Jobs from command lines: values by type, classes and fields in any order, errors, signals."""
 
 import dataclasses
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Literal, Protocol
 import pytest
 from absl import flags
 
+from experiments import configuration, report, run
 from experiments.configuration import choices, edited, load, parse, settings
 from experiments.sweep import with_value
 from jaxrag.data.benchmark import Benchmark
@@ -330,15 +332,30 @@ def test_a_dropped_keyboard_interrupt_is_raised_again(name: str, code: int, time
     assert "interrupted: run the same command again" in found.stderr
 
 
+def test_help_prints_the_docstring() -> None:
+    command = [sys.executable, "-m", "experiments.run", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "--dry-run" in done.stdout and not done.stderr
+
+
 @pytest.mark.parametrize(
-    ("script", "arguments", "shown"),
+    ("main", "arguments", "shown"),
     [
-        ("run", (), "--dry-run"),
-        ("run", ("--config", "configs/dtr.py:dtr@tiny"), "dtr_wo_ugt"),
-        ("report", (), "--figures"),
+        (run.main, ("--config", "configs/dtr.py:dtr@tiny"), ("--dry-run", "dtr_wo_ugt")),
+        (report.main, (), ("--figures",)),
     ],
 )
-def test_help_prints_the_docstrings(script: str, arguments: tuple[str, ...], shown: str) -> None:
-    command = [sys.executable, "-m", f"experiments.{script}", *arguments, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert shown in done.stdout and not done.stderr
+def test_help_of_configs_and_other_scripts(
+    main: Any, arguments: tuple[str, ...], shown: tuple[str, ...], monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["script", *arguments, "--help"])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # puts it back afterwards
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end:
+            configuration.script(main)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    printed = capsys.readouterr()
+    assert end.value.code == 0 and not printed.err
+    assert all(text in printed.out for text in shown)
