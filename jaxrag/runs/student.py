@@ -147,8 +147,8 @@ def read_pairs(file: Path) -> tuple[list[TextPair], list[TextPair]]:
         if line["target"] is None:
             without += 1
         else:
-            texts = (line[name] for name in ("question_id", "input", "target"))
-            found[part].append(TextPair(*texts, line.get("question", "")))
+            given, target, text = line["input"], line["target"], line.get("question", "")
+            found[part].append(TextPair(line["question_id"], given, target, text))
     if without:
         _log.warning("%d of %d lines of %s have no target: left out", without, len(lines), file)
     for part in PARTS[:2]:
