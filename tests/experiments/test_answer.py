@@ -1,4 +1,4 @@
-"""Runs with the real models: three questions, the four methods of the quickstart."""
+"""Runs with the real models: four questions, the four methods of the quickstart."""
 
 import contextlib
 import dataclasses
@@ -16,12 +16,12 @@ from jaxrag.runs.run import execute
 from jaxrag.types import InputError
 
 SHORTER = {
-    "limit": "3",
+    "limit": "4",
     "model.rows": "8",
     "method.reader.answer_tokens": "8",
     "method.reader.passage_tokens": "16",
 }
-SHORTER_DENSE = SHORTER | {"index.encoder.max_length": "32"}
+SHORTER_DENSE = SHORTER | {"index.encoder.max_length": "64"}
 
 
 def flags(settings):
@@ -55,7 +55,7 @@ def refuse(*arguments, **options):
 def test_every_question_is_answered(runs):
     for method, path in runs.items():
         run = read_run(path)
-        assert run.finished and len(run.records) == 3
+        assert run.finished and len(run.records) == 4
         for record in run.records:
             assert "error" not in record and record["cost"]["llm_calls"] >= 1
             assert record["trace"]["answer"]["text"] == record["prediction"]
@@ -120,11 +120,11 @@ def test_progress_is_shown_before_the_first_question_ends(cache, tmp_path, monke
 
     monkeypatch.setattr(runs_module, "progress", heard)
     execute(tiny("standard_rag", cache, store="memory"), tmp_path / "run")
-    # 3 questions: one batch to embed them, one to search and one to read
-    assert [count for count, _ in told] == [0, 0, 0, 3]
-    assert told[0][1] == "requests answered: embed 3"
-    assert told[2][1] == "requests answered: embed 3, generate 3, search 3"
-    assert told[3][1].startswith("retrieves 100 %, 3 LLM calls")
+    # 4 questions: one batch to embed them, one to search and one to read
+    assert [count for count, _ in told] == [0, 0, 0, 4]
+    assert told[0][1] == "requests answered: embed 4"
+    assert told[2][1] == "requests answered: embed 4, generate 4, search 4"
+    assert told[3][1].startswith("retrieves 100 %, 4 LLM calls")
 
 
 def test_the_script_resumes_and_refuses_other_settings(runs, cache, capsys):
@@ -160,7 +160,7 @@ def test_a_failing_question_stops_nothing(runs, cache, tmp_path, monkeypatch, ca
     monkeypatch.setattr(LocalModel, "generate", fragile)
     found = execute(run, tmp_path / "run")
     failed = [r for r in read_run(tmp_path / "run").records if "error" in r]
-    assert 0 < found["errors"] == len(failed) < 3
+    assert 0 < found["errors"] == len(failed) < 4
     assert all("no luck" in record["error"] for record in failed)
     monkeypatch.setattr(LocalModel, "generate", whole)
     assert execute(run, tmp_path / "run")["errors"] == 0  # the same command asks them again

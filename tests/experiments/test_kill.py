@@ -77,7 +77,7 @@ def kill_when(config, workdir, target, delay):
     return process.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_and_resumed_run_writes_the_same_bytes(uninterrupted, kills):
     config, expected, total = uninterrupted
     drop_store(config.parent)

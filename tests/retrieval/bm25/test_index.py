@@ -37,6 +37,19 @@ def titled(*pairs: tuple[str, str]) -> FakePassages:
     return passages
 
 
+def test_the_bytes_of_the_postings_are_known_before_they_are_made(tmp_path) -> None:
+    """the cat and | dog saw the cat | dogs run | bird fish | | dog cat: 13 words of 8 bytes."""
+    passages = titled(*(("", text) for text in TEXTS))
+    found = PLAIN.footprint(passages)
+    assert found.disk == 13 * 8 and "by the words of 6 passages" in found.note
+    assert found.memory == 6 * 4 * (os.cpu_count() or 1)  # a score a passage for each thread
+    index = Bm25Index.build(tmp_path, passages, settings=PLAIN)
+    assert sum(index.searcher.scores[name].nbytes for name in ("data", "indices")) == found.disk
+    # of 1,500 passages every second is looked at
+    some = titled(*(("", "dog cat" if row % 2 == 0 else "dog") for row in range(1500)))
+    assert PLAIN.footprint(some).disk == 1500 * 2 * 8
+
+
 def reference(texts: list[str], query: str, s: Bm25) -> np.ndarray:
     """Every passage's score in float64, word by word, for texts of plain words."""
     words = [text.split() for text in texts]
