@@ -1,0 +1,121 @@
+"""The command that makes tables: files, lists, parts, faults; jobs write known answers."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from experiments import reproduce
+from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.reproduction.tables import Declarations, Line, Setting, Table
+from jaxrag.runs.job import Outcome
+from jaxrag.types import InputError
+from tests.reproduction.test_cells import write
+
+BETTER = ("dpr_ais_dynamic",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """A job whose answers are right for the first questions; it may fail on one."""
+
+    name: str
+    right: int
+    errors: int = 0
+
+    def execute(self, workdir: str | Path) -> Outcome:
+        write(Path(workdir), [1] * self.right + [0] * (40 - self.right))
+        return Outcome((), Path(workdir) / "answers.jsonl", self.errors)
+
+
+def make(row: PrintedRow, setting: Setting) -> Answers:
+    return Answers(row.method, 30 if row.method in BETTER else 10)
+
+
+def data(scale: str, dataset: str) -> str:
+    return f"paper-{dataset}" if scale == "paper" else "factbook"
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Declares pairs/table4 with other makers."""
+
+    def declare(maker: Callable[..., Answers] = make) -> None:
+        lines: dict[str, Line] = {name: Line(maker) for name in ("dpr_ais", *BETTER)}
+        left_out = {"pairs/figure1": "a picture of the idea"}
+        monkeypatch.setattr(
+            reproduce, "ALL", Declarations({"pairs/table4": Table(data, lines)}, {}, left_out)
+        )
+
+    declare()
+    return declare
+
+
+def main(*arguments: str) -> int:
+    return reproduce.main(["reproduce", *arguments])
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_table_is_made_written_and_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "claims.md"
+    assert main("pairs/table4", "--scale=paper", f"--workdir={tmp_path}", f"--claims={page}") == 0
+    record = json.loads((tmp_path / "paper" / "pairs-table4.json").read_text())
+    values = {(c["method"], c["metric"]): c["ours"]["mean"] for c in record["cells"]}
+    assert values["dpr_ais", "EM"] == 25 and values["dpr_ais_dynamic", "EM"] == 75
+    assert [cell["agrees"] for cell in record["cells"] if cell["metric"] == "EM"] == [True, False]
+    text = (tmp_path / "paper" / "pairs-table4.md").read_text()
+    assert "75.0 [62.5, 87.5] printed 36.81 (+38.2) differs" in text
+    assert "<table>" in (tmp_path / "paper" / "pairs-table4.html").read_text()
+    # +50 points on every question but those right in both: the interval is above zero
+    (claim,) = (one for one in record["claims"] if one["id"] == "pairs/dynamic")
+    assert claim["verdict"] == "replicated" and "**replicated**: +50.00 [+" in page.read_text()
+    capsys.readouterr()
+    assert main("--list", f"--workdir={tmp_path}") == 0
+    listed = capsys.readouterr().out
+    assert "measured at paper on" in listed and "not declared" in listed
+    assert "not made: a picture of" in listed and "1,772" in listed
+
+
+def test_hosts_make_parts_that_one_merges(tmp_path: Path, declared: Callable[..., None]) -> None:
+    hosts = [tmp_path / name for name in "ab"]
+    for number, host in enumerate(hosts):
+        main("pairs/table4", "--scale=paper", f"--workdir={host}", f"--slice={number}/2")
+        assert len(list((host / "paper" / "runs").iterdir())) == 1
+
+    def fail(row: PrintedRow, setting: Setting) -> Answers:
+        raise AssertionError("nothing is executed again")
+
+    merged = f"--merge={hosts[1]}"
+    assert main("pairs/table4", "--scale=paper", f"--workdir={hosts[0]}", merged) == 0
+    record = json.loads((hosts[0] / "paper" / "pairs-table4.json").read_text())
+    assert all(cell["ours"] for cell in record["cells"])
+
+
+def test_questions_that_fail_are_an_exit_code(
+    tmp_path: Path, declared: Callable[..., None]
+) -> None:
+    declared(lambda row, setting: Answers(row.method, 5, errors=2))
+    assert main("pairs/table4", "--scale=paper", f"--workdir={tmp_path}") == 1
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pairs/tabel4"], "no table or figure 'pairs/tabel4' .* Nearest: pairs/table4"),
+        (["pairs/figure1"], "pairs/figure1 is not made: a picture of the idea"),
+        ([], "name a table or a figure"),
+        (["pairs/table4", "--only=nq"], "pairs/table4 has no 'nq': its methods are dpr_ais"),
+        (["pairs/table4", "--slice=2/2"], "--slice is '2/2': give I/N"),
+        (["pairs/table4", "--server=localhost"], "--server is 'localhost'"),
+        (["pairs/table4", "--scale=huge"], "value should be one of"),
+        (["pairs/table4", "--merge=/nowhere"], "there is no directory"),
+    ],
+)
+def test_wrong_input_is_one_sentence(tmp_path: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        main(*arguments, f"--workdir={tmp_path}")
