@@ -37,6 +37,10 @@ Evaluate = Callable[[SidrEncoder, int], Evaluation]
 """(encoder with the parameters of that step, step) -> metrics of each question, such as recall."""
 
 
+Keep = Callable[[Towers, float], None]
+"""(parameters, share of the training that is done) -> None; writes a checkpoint of its own."""
+
+
 class Text(NamedTuple):
     """Right-padded token ids."""
 
@@ -205,6 +209,7 @@ def train_towers(
     questions: int,
     what: str,
     evaluate: Evaluate | None,
+    keep: Keep | None,
     mesh: Mesh | None,
 ) -> Towers:
     """Trains an encoder's towers, resuming from the newest checkpoint in ``directory``.
@@ -218,6 +223,7 @@ def train_towers(
       questions: number of training questions, which ``settings.epochs`` refers to.
       what: label of the progress line.
       evaluate: see `Evaluate`.
+      keep: writes the parameters after the shares of ``settings.keep``.
       mesh: see `grad_cache.data_mesh`; by default all devices.
 
     Raises:
@@ -238,15 +244,24 @@ def train_towers(
         name = digest(canonical(hashes(flatten(params))))
         return evaluate(encoder.with_params(params, name), number)
 
+    marks, made = settings.kept_after(steps), step(update, mesh)
+
+    def step_and_keep(state: TrainState, item: Any, at: int) -> tuple[TrainState, Any]:
+        state, metrics = made(state, item, at)
+        for share, after in marks.items():
+            if keep is not None and at + 1 == after:
+                keep(grad_cache.local_arrays(state.params, mesh)[0], share)
+        return state, metrics
+
     state = fit(
         update.begin(encoder.params),
         data,
-        step(update, mesh),
+        step_and_keep,
         steps=steps,
         directory=directory,
         what=what,
         save_every=settings.save_every,
         evaluate=evaluated if evaluate else None,
-        evaluate_every=settings.evaluate_every,
+        evaluate_every=settings.steps_between_evaluations(steps),
     )
     return grad_cache.local_arrays(state.params, mesh)[0]

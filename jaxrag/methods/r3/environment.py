@@ -105,6 +105,13 @@ def label(question: Question, logprobs: Sequence[float], pool: LabelledPool, rul
     return r3_labels.label(logprobs, pool, rules)
 
 
+def gold_logprob(question: Question, logprobs: Sequence[float]) -> float:
+    """log P of the gold answer: the most probable alias, or the gold option of a closed one."""
+    if question_kinds.options(question):
+        return logprobs[question_kinds.gold_option(question)]
+    return max(logprobs)
+
+
 def make_pools(
     questions: Sequence[Question],
     found: Mapping[str, Sequence[int]],

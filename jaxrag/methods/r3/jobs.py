@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
+from jaxrag.core import jsonl
 from jaxrag.core.checks import check_choices
+from jaxrag.core.progress import progress
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import (
@@ -27,7 +29,7 @@ from jaxrag.methods.r3.contrastive import Evaluate
 from jaxrag.methods.r3.environment import Environment, PooledQuestion, make_pools
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, Searcher, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, SidrTraining
-from jaxrag.models.bert.sidr import write_towers
+from jaxrag.models.bert.sidr import Towers, write_towers
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
@@ -47,6 +49,12 @@ RETRIEVER = "retriever"
 
 POOLS = "pools.jsonl"
 
+SEARCHED = "searched.jsonl"
+"""Passages that the initial retriever found, a line a question; grows during the search."""
+
+_TOGETHER = 64
+"""Questions of the offline stage that are searched for at a time."""
+
 TrainingSearch = Literal["late", "beta", "reindexed"]
 
 
@@ -61,6 +69,8 @@ class TrainSidr:
       training: its settings.
       evaluation_data: questions whose recall is evaluated, over the same corpus or another.
       evaluation_limit: how many of each.
+      evaluated_later: further data that the retriever, or what it is the start of, is evaluated on;
+        ``leakage`` counts their questions, too.
       depth: passages retrieved for negatives.
       distant: see `jaxrag.methods.r3.sidr_training.mine`.
       leakage: what happens to training questions that are among the evaluated ones, or in the split
@@ -74,6 +84,7 @@ class TrainSidr:
     training: SidrTraining = SidrTraining()
     evaluation_data: tuple[DataSettings, ...] = ()
     evaluation_limit: int = 200
+    evaluated_later: tuple[DataSettings, ...] = ()
     depth: int = 100
     distant: int = 1
     leakage: Leakage = "refuse"
@@ -93,7 +104,8 @@ class TrainSidr:
         """
         cache = Path(self.cache)
         evaluation = [load_data(settings, cache) for settings in self.evaluation_data]
-        evaluated = evaluated_sets(evaluation, self.data, cache)
+        later = [load_data(settings, cache) for settings in self.evaluated_later]
+        evaluated = evaluated_sets([*evaluation, *later], self.data, cache)
         for dataset in evaluation:
             _check_start(self.start, dataset, self.leakage)
         datasets = [
@@ -105,6 +117,8 @@ class TrainSidr:
         record["data"] = [dataset.identity for dataset in datasets]
         with job_directory(workdir, record) as directory:
             examples = self._examples(datasets)
+            texts = [example.question for example in examples]
+            write = _writer(directory, encoder, self.start, texts)
             params = sidr_training.train(
                 examples,
                 datasets[0].passages,
@@ -112,14 +126,9 @@ class TrainSidr:
                 self.training,
                 directory,
                 evaluate=self._evaluation() if self.evaluation_data else None,
+                keep=write,
             )
-            if jax.process_index() == 0:
-                source = self.start.located()
-                path = write_towers(
-                    directory / RETRIEVER, encoder.module, params, begun_with=source
-                )
-                texts = (example.question for example in examples)
-                write_trained_on(path, texts, begun_with=self.start.checkpoint)
+            write(params)
         return trained(directory / RETRIEVER)
 
     def _examples(self, datasets: Sequence[Dataset]) -> list[sidr_training.SidrExample]:
@@ -162,6 +171,25 @@ class TrainSidr:
         return evaluate
 
 
+def kept(share: float) -> str:
+    """Name of the checkpoint after a share of the training, in the directory of a job."""
+    return RETRIEVER if share == 1 else f"{RETRIEVER}-{100 * share:g}"
+
+
+def _writer(
+    directory: Path, encoder: SidrEncoder, start: Sidr, questions: Sequence[str]
+) -> Callable[..., None]:
+    """Writes a checkpoint with the questions that it was trained on, once of several processes."""
+
+    def write(params: Towers, share: float = 1.0) -> None:
+        if jax.process_index() == 0:
+            path = directory / kept(share)
+            write_towers(path, encoder.module, params, begun_with=start.located())
+            write_trained_on(path, questions, begun_with=start.checkpoint)
+
+    return write
+
+
 def _without_leaks(dataset: Dataset, evaluated: list[QuestionSet], leakage: Leakage) -> Dataset:
     """The data set without questions that are evaluated, too; InputError if they are refused."""
     kept = without_leaks(
@@ -179,6 +207,29 @@ def _check_start(start: Sidr, evaluation_data: Dataset, leakage: Leakage) -> Non
     checkpoints = [("config.start.checkpoint", start.checkpoint)]
     questions, name = evaluation_data.questions, evaluation_data.name
     check_evaluation(questions, checkpoints, name=name, leakage=leakage)
+
+
+def search_all(
+    questions: Sequence[Question], index: TextRetriever, depth: int, path: Path
+) -> dict[str, tuple[int, ...]]:
+    """Rows of the ``depth`` best passages of each question, by its id.
+
+    Questions are searched for in parts, and each part is appended to ``path``: an interrupted
+    search goes on where it stopped.
+    """
+    jsonl.cut_torn_line(path)
+    found = {line["question_id"]: tuple(line["passages"]) for line in jsonl.read(path)}
+    left = [question for question in questions if question.id not in found]
+    with progress(len(questions), "passages of the pools", done=len(found)) as advance:
+        for first in range(0, len(left), _TOGETHER):
+            some = left[first : first + _TOGETHER]
+            rankings = index.search_texts([question.text for question in some], depth)
+            new = {q.id: one.ids for q, one in zip(some, rankings, strict=True)}
+            rows = ({"question_id": name, "passages": ids} for name, ids in new.items())
+            jsonl.append(path, [jsonl.encode(path.name, row) for row in rows])
+            found |= new
+            advance(len(some))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,9 +297,11 @@ class TrainR3:
         record["data"] = [dataset.identity, evaluation_data.identity]
         with job_directory(workdir, record) as directory:
             store = Store(cache / "store.sqlite")
+            texts = [question.text for question in self._questions(dataset)]
+            write = _writer(directory, index.encoder, self.start, texts)
             try:
                 params = training.train(
-                    self._pools(dataset, index, environment, store, directory / POOLS),
+                    self._pools(dataset, index, environment, store, directory),
                     dataset.passages,
                     index.encoder,
                     self._searcher(index, directory),
@@ -257,30 +310,30 @@ class TrainR3:
                     self.training,
                     directory,
                     evaluate=self._evaluation(evaluation_data, test_index, llm, store),
+                    keep=write,
                 )
             finally:
                 store.close()
-            source = self.start.located()
-            path = directory / RETRIEVER
-            write_towers(path, index.encoder.module, params, begun_with=source)
-            texts = (question.text for question in self._questions(dataset))
-            write_trained_on(path, texts, begun_with=self.start.checkpoint)
+            write(params)
         return trained(directory / RETRIEVER)
 
     def _questions(self, dataset: Dataset) -> Sequence[Question]:
         return dataset.questions[: self.limit or None]
 
     def _pools(
-        self, dataset: Dataset, index: SidrIndex, environment: Environment, store: Store, path: Path
+        self,
+        dataset: Dataset,
+        index: SidrIndex,
+        environment: Environment,
+        store: Store,
+        directory: Path,
     ) -> list[PooledQuestion]:
         """The offline stage, over passages that the untrained retriever finds."""
         questions = self._questions(dataset)
         depth = min(self.depth, len(dataset.passages))
         deep = index.with_encoder(index.encoder, m=depth)
-        rankings = deep.search_texts([question.text for question in questions], depth)
-        pairs = zip(questions, rankings, strict=True)
-        found = {question.id: ranking.ids for question, ranking in pairs}
-        return make_pools(questions, found, dataset.passages, environment, store, path)
+        found = search_all(questions, deep, depth, directory / SEARCHED)
+        return make_pools(questions, found, dataset.passages, environment, store, directory / POOLS)
 
     def _searcher(self, index: SidrIndex, directory: Path) -> Searcher:
         tokens, passages = index.index, index.passages

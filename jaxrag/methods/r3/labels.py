@@ -27,6 +27,7 @@ from jaxrag.types import InputError
 Sampling = Literal["A", "B", "C"]
 Overlap = Literal["positive", "negative"]
 Between = Literal["negative", "neither"]
+FromPools = Literal["random", "as_sampled"]
 
 POSITIVE, NEITHER, NEGATIVE = 1, 0, -1
 
@@ -43,15 +44,21 @@ class Rules:
       between: label of a passage that is positive for none of several gold answers and not negative
         for all: "negative" (the paper's "otherwise") or "neither", as for a single answer.
       later: whether positives ranked below the first negative count. The paper stops there.
+      from_pools: how passages are drawn from a question's pools, in the warm-up and where retrieval
+        gives none: "random" (the paper falls "back to sampling from the initial pool"), or
+        "as_sampled", by ``sampling``, as retrieved ones.
     """
 
     sampling: Sampling = "A"
     overlap: Overlap = "positive"
     between: Between = "negative"
     later: bool = False
+    from_pools: FromPools = "random"
 
     def __post_init__(self) -> None:
-        check_choices(self, sampling=Sampling, overlap=Overlap, between=Between)
+        check_choices(
+            self, sampling=Sampling, overlap=Overlap, between=Between, from_pools=FromPools
+        )
 
 
 class LabelledPool(NamedTuple):
@@ -177,14 +184,46 @@ def draw(
     if negatives and not rules.later:
         end = [label for _, label in labelled].index(NEGATIVE)
     positives = [passage for passage, label in labelled[:end] if label == POSITIVE]
-    online = bool(positives), bool(negatives)
-    positives, negatives = positives or list(pool.positives), negatives or list(pool.negatives)
 
-    def one_of(passages: list[int]) -> int:
+    def one_of(retrieved: Sequence[int], pooled: Sequence[int], *, first: bool) -> int:
+        passages = retrieved or pooled
+        if first and (retrieved or rules.from_pools == "as_sampled"):
+            return passages[0]
         return passages[int(random.integers(len(passages)))]
 
     return Drawn(
-        positives[0] if rules.sampling == "C" else one_of(positives),
-        one_of(negatives) if rules.sampling == "B" else negatives[0],
-        online,
+        one_of(positives, pool.positives, first=rules.sampling == "C"),
+        one_of(negatives, pool.negatives, first=rules.sampling != "B"),
+        (bool(positives), bool(negatives)),
     )
+
+
+def with_both(
+    found: Sequence[int],
+    labels: Sequence[int],
+    pool: LabelledPool,
+    count: int,
+    random: np.random.Generator,
+) -> list[int]:
+    """``count`` passages of a question, at least one of them positive and one negative.
+
+    They are the first passages retrieved, or passages of the pools at random where those are too
+    few. A missing positive or negative is drawn from the pools and takes the last place.
+
+    Args:
+      found: rows of retrieved passages, most relevant first; empty in the warm-up.
+      labels: of all of them.
+      pool: the question's.
+      count: at least 2.
+      random: the same state gives the same passages.
+    """
+    known = dict.fromkeys(pool.positives, POSITIVE) | dict.fromkeys(pool.negatives, NEGATIVE)
+    known = dict(zip(found, labels, strict=True)) | known
+    others = random.permutation([row for row in known if row not in found]).tolist()
+    ranked = [*found, *others]
+    needed = []
+    for wanted, rows in ((POSITIVE, pool.positives), (NEGATIVE, pool.negatives)):
+        held = [row for row in ranked[:count] if known[row] == wanted]
+        needed.append(held[0] if held else rows[int(random.integers(len(rows)))])
+    rest = [row for row in ranked if row not in needed][: count - len(needed)]
+    return sorted((*rest, *needed), key=ranked.index)

@@ -84,8 +84,11 @@ class RetrieverTraining:
         these do not depend on the number of devices.
       update: loss and optimiser.
       seed: seeds the order of questions and the draws of passages.
-      save_every, evaluate_every: steps between checkpoints, and between evaluations; 0 never
-        evaluates.
+      save_every, evaluate_every: steps between checkpoints, and between evaluations.
+      evaluations: number of evaluations, evenly spaced, in place of ``evaluate_every``; without
+        either nothing is evaluated. The initial state is evaluated besides.
+      keep: shares of the training, such as 0.5 for its middle, after which the retriever is written
+        to a directory of its own, besides the one after the last step.
     """
 
     steps: int = 0
@@ -96,13 +99,34 @@ class RetrieverTraining:
     seed: int = 0
     save_every: int = 100
     evaluate_every: int = 0
+    evaluations: int = 0
+    keep: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_length(self.steps, self.epochs, self.seed)
+        if min(self.evaluations, self.evaluate_every) < 0 or (
+            self.evaluations and self.evaluate_every
+        ):
+            raise InputError(
+                f"evaluations is {self.evaluations} and evaluate_every {self.evaluate_every}: give "
+                "one of them, and 0 or more."
+            )
+        if not all(0 < share < 1 for share in self.keep):
+            raise InputError(f"keep is {self.keep}: shares of the training, between 0 and 1.")
 
     def steps_over(self, questions: int) -> int:
         """Number of steps of a training on ``questions`` questions."""
         return self.steps or max(1, round(self.epochs * questions / self.batch))
+
+    def steps_between_evaluations(self, steps: int) -> int:
+        """Steps between evaluations in a training of ``steps`` steps; 0 never evaluates."""
+        if self.evaluations:
+            return max(1, round(steps / self.evaluations))
+        return self.evaluate_every
+
+    def kept_after(self, steps: int) -> dict[float, int]:
+        """The number of steps after which each share of ``keep`` is written."""
+        return {share: max(1, round(share * steps)) for share in self.keep}
 
 
 @dataclasses.dataclass(frozen=True)

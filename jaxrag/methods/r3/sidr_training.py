@@ -14,7 +14,13 @@ import grain
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxrag.methods.r3.contrastive import ContrastiveBatch, Evaluate, make_batch, train_towers
+from jaxrag.methods.r3.contrastive import (
+    ContrastiveBatch,
+    Evaluate,
+    Keep,
+    make_batch,
+    train_towers,
+)
 from jaxrag.methods.r3.settings import SidrTraining
 from jaxrag.models.bert.sidr import Towers
 from jaxrag.retrieval.corpus.passages import Passages
@@ -142,6 +148,7 @@ def train(
     directory: Path,
     *,
     evaluate: Evaluate | None = None,
+    keep: Keep | None = None,
     mesh: Mesh | None = None,
 ) -> Towers:
     """Trains from an encoder's parameters, resuming from a checkpoint in ``directory``.
@@ -152,7 +159,7 @@ def train(
       encoder: encoder with the initial parameters; its length limits apply in training.
       settings: of the training.
       directory: for checkpoints and metrics.
-      evaluate, mesh: see `train_towers`.
+      evaluate, keep, mesh: see `train_towers`.
 
     Raises:
       InputError: settings or data do not fit each other or ``directory``, or the loss is NaN.
@@ -166,5 +173,6 @@ def train(
         questions=len(examples),
         what="training SiDR",
         evaluate=evaluate,
+        keep=keep,
         mesh=mesh,
     )

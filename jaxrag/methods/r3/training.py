@@ -17,6 +17,7 @@ Source: docs/methods.md, "R3: algorithm" and "R3: labels and draws".
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +30,18 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxrag.core.durable_files import write_text
 from jaxrag.core.store import Store
 from jaxrag.engines.scheduler import gather
-from jaxrag.methods.r3.contrastive import ContrastiveBatch, Evaluate, make_batch, train_towers
-from jaxrag.methods.r3.environment import Environment, PooledQuestion, label
-from jaxrag.methods.r3.labels import draw, enough
+from jaxrag.methods.r3.contrastive import (
+    ContrastiveBatch,
+    Evaluate,
+    Keep,
+    make_batch,
+    train_towers,
+)
+from jaxrag.methods.r3.environment import Environment, PooledQuestion, gold_logprob, label
+from jaxrag.methods.r3.labels import draw, enough, with_both
 from jaxrag.methods.r3.search import Searcher, step_name
 from jaxrag.methods.r3.settings import R3Training
 from jaxrag.models.bert.sidr import Towers
@@ -42,6 +50,9 @@ from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import grad_cache
 from jaxrag.training.optimisation import TrainState, TrainStep
 from jaxrag.types import InputError
+
+SCORED = "scored.json"
+"""Number of passages outside its pools that were scored in the training, by question id."""
 
 Logprobs = list[tuple[float, ...]]
 """log P(y|q,d) of each answer y, for the first passages retrieved for a question."""
@@ -83,13 +94,15 @@ def train(
     directory: Path,
     *,
     evaluate: Evaluate | None = None,
+    keep: Keep | None = None,
     mesh: Mesh | None = None,
 ) -> Towers:
     """Trains from an encoder's parameters, resuming from a checkpoint in ``directory``.
 
-    The metrics of a step include whether it is "online", how many positives and negatives were
-    retrieved rather than drawn from pools ("online_positives", "online_negatives"), how many
-    passages a question were scored so far ("asked", the paper's nDoc), and the seconds of search,
+    ``scored.json`` gets the number of passages that were scored for each question, those of its
+    pools left out: the paper's nDoc. The metrics of a step include whether it is "online", how many
+    positives and negatives were retrieved rather than drawn from pools ("online_positives",
+    "online_negatives"), the mean of that number so far ("asked"), and the seconds of search,
     re-ranking, scoring and update.
 
     Args:
@@ -101,7 +114,7 @@ def train(
       store: caches the language model's results.
       settings: settings of the training.
       directory: for checkpoints and metrics.
-      evaluate, mesh: see `train_towers`.
+      evaluate, keep, mesh: see `train_towers`.
 
     Raises:
       InputError: settings or data do not fit each other or ``directory``; the loss is NaN; or there
@@ -132,7 +145,7 @@ def train(
 
         return step
 
-    return train_towers(
+    params = train_towers(
         encoder,
         order,
         make_step,
@@ -141,8 +154,12 @@ def train(
         questions=len(pooled),
         what="training R3",
         evaluate=evaluate,
+        keep=keep,
         mesh=mesh,
     )
+    counts = {one.question.id: len(order.scored.get(n, ())) for n, one in enumerate(pooled)}
+    write_text(directory / SCORED, json.dumps(counts) + "\n")
+    return params
 
 
 @dataclasses.dataclass
@@ -182,12 +199,12 @@ class BatchMaker:
             found, logprobs, seconds = self._explore(encoder(), numbers, step)
             metrics |= seconds
         if self._imitates:
-            if not online:
-                found = [self._pool(number)[: self.settings.passages] for number in numbers]
-                logprobs = self._score(numbers, found)
-            count = min(map(len, found))  # equally many passages of each question
-            targets = [[max(values) for values in some[:count]] for some in logprobs]
-            rows = [some[:count] for some in found]
+            rows = self._sets(numbers, found, logprobs, step)
+            logprobs = self._score(numbers, rows)  # the store has those of retrieval and pools
+            targets = [
+                [gold_logprob(self.pooled[number].question, values) for values in some]
+                for number, some in zip(numbers, logprobs, strict=True)
+            ]
             return self._batch(numbers, rows, np.array(targets, np.float32)), metrics
         rows, retrieved = [], Counter[str]()
         for number, some, values in zip(numbers, found, logprobs, strict=True):
@@ -205,6 +222,24 @@ class BatchMaker:
     def _imitates(self) -> bool:
         """Whether the retriever imitates P(y|q,d) of all passages found, without labels."""
         return self.settings.update.objective == "kl"
+
+    def _sets(
+        self,
+        numbers: Sequence[int],
+        found: Sequence[Sequence[int]],
+        logprobs: Sequence[Logprobs],
+        step: int,
+    ) -> list[list[int]]:
+        """Equally many passages of each question, positive and negative ones, for "kl"."""
+        known = [len({*some, *self._pool(n)}) for n, some in zip(numbers, found, strict=True)]
+        count = min(self.settings.passages, *known)
+        sets = []
+        for number, some, values in zip(numbers, found, logprobs, strict=True):
+            question, pool = self.pooled[number]
+            labels = [label(question, one, pool, self.settings.rules) for one in values]
+            random = np.random.default_rng([self.settings.seed, step, number])
+            sets.append(with_both(some, labels, pool, count, random))
+        return sets
 
     def _pool(self, number: int) -> tuple[int, ...]:
         """The passages of a question's pools."""

@@ -83,6 +83,14 @@ def test_evaluated_questions_are_not_trained_on(
     assert recorded["training"]["leakage"] == "drop"
 
 
+def test_questions_that_are_evaluated_later_are_not_trained_on(
+    small: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    job = job_of(small, evaluation_data=(), evaluated_later=(small.data,))
+    with pytest.raises(InputError, match=r"1 of 40 training questions of data are questions of"):
+        job.execute(tmp_path / "refused")
+
+
 def test_what_a_checkpoint_has_seen_is_not_evaluated_with_it(
     small: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -19,6 +19,7 @@ from jaxrag.methods.r3.labels import (
     label,
     label_choice,
     make_pool,
+    with_both,
 )
 from jaxrag.types import InputError
 
@@ -110,15 +111,52 @@ def test_sampling_as_the_paper_does() -> None:
 
 def test_missing_labels_are_drawn_from_the_pools() -> None:
     nothing = drawn(Rules(), [NEITHER] * 6)
-    assert {one.positive for one in nothing} == {1, 2}
-    assert {one.negative for one in nothing} == {3}  # the most relevant of the pool
+    # all four pairs of the pools, each of 300 / 4 = 75 draws on average
+    pairs = Counter((one.positive, one.negative) for one in nothing.elements())
+    assert {*pairs} == {(1, 3), (1, 4), (2, 3), (2, 4)} and min(pairs.values()) > 50
     assert {one.online for one in nothing} == {(False, False)}
     # a positive that stands below the first negative does not count
     assert set(drawn(Rules(), [NEGATIVE, POSITIVE])) == {
         Drawn(1, 11, (False, True)),
         Drawn(2, 11, (False, True)),
     }
-    assert {one.negative for one in drawn(Rules(), [POSITIVE])} == {3}
+    assert {one.negative for one in drawn(Rules(), [POSITIVE])} == {3, 4}
+    assert {one.positive for one in drawn(Rules(sampling="C"), [NEGATIVE])} == {1, 2}
+
+
+def test_pools_may_be_drawn_from_by_relevance() -> None:
+    nothing = [NEITHER] * 6
+    for sampling, pairs in {
+        "A": {(1, 3), (2, 3)},
+        "B": {(1, 3), (1, 4), (2, 3), (2, 4)},
+        "C": {(1, 3)},
+    }.items():
+        rules = Rules(sampling=sampling, from_pools="as_sampled")  # type: ignore[arg-type]
+        assert {(one.positive, one.negative) for one in drawn(rules, nothing)} == pairs
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    found=st.lists(st.integers(1, 30), unique=True, max_size=8),
+    labels=st.lists(st.sampled_from([POSITIVE, NEITHER, NEGATIVE]), min_size=8, max_size=8),
+    count=st.integers(2, 5),
+    seed=st.integers(0, 9),
+)
+def test_sets_hold_a_positive_and_a_negative(
+    found: list[int], labels: list[int], count: int, seed: int
+) -> None:
+    known = LabelledPool((1, 2, 3), (4, 5), (0.0,), (0.0,))
+    own = labels[: len(found)]
+    some = with_both(found, own, known, count, np.random.default_rng(seed))
+    assert len(some) == len(set(some)) == count
+    of = dict(zip(found, own, strict=True))
+    positive = {1, 2, 3} | {row for row in found if of[row] == POSITIVE and row not in (4, 5)}
+    negative = {4, 5} | {row for row in found if of[row] == NEGATIVE and row not in (1, 2, 3)}
+    assert positive & set(some) and negative & set(some)
+    first = found[:count]
+    if len(first) == count and positive & set(first) and negative & set(first):
+        assert some == first  # as retrieved
+    assert set(some) <= {*found, 1, 2, 3, 4, 5}
 
 
 def test_the_scan_stops_at_the_first_negative() -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 
 from jaxrag.core.store import Store
 from jaxrag.methods.r3 import training as r3
-from jaxrag.methods.r3.environment import Environment, PooledQuestion, make_pools
+from jaxrag.methods.r3.environment import Environment, PooledQuestion, gold_logprob, make_pools
+from jaxrag.methods.r3.jobs import search_all
 from jaxrag.methods.r3.labels import Rules
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, Update
@@ -22,7 +24,7 @@ from jaxrag.steps.asking import Reader
 from jaxrag.steps.tools import LanguageModelTool, Tools
 from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import hashes
-from jaxrag.types import InputError, Question
+from jaxrag.types import InputError, Question, Ranking
 from tests.models.bert.small_bert import WORDS
 from tests.training import train_small
 
@@ -216,7 +218,7 @@ SETTINGS: dict[str, Any] = {
 
 def train(
     made: Path, corpus: Passages, directory: Path, *, model: Any = None, searcher: Any = None,
-    evaluate: Any = None, **changes: Any,
+    evaluate: Any = None, keep_with: Any = None, **changes: Any,
 ) -> tuple[str, list[dict[str, Any]]]:  # fmt: skip
     """Trains in ``directory``; the parameters' hash, and the figures of the steps."""
     directory.mkdir(exist_ok=True)
@@ -231,6 +233,7 @@ def train(
         R3Training(**SETTINGS | changes),
         directory / "run",
         evaluate=evaluate,
+        keep=keep_with,
         mesh=grad_cache.data_mesh(jax.devices()[:1]),
     )
     lines = (directory / "run" / "metrics.jsonl").read_text().splitlines()
@@ -331,6 +334,86 @@ def test_draws_depend_on_the_seed(made: Path, passages: Passages, tmp_path: Path
     assert len({str(batch) for batch in first}) > 1  # nor is one step another's
 
 
+@pytest.mark.parametrize("online", [False, True])
+def test_kl_sets_hold_a_positive_and_a_negative(
+    made: Path, passages: Passages, tmp_path: Path, online: bool
+) -> None:
+    """Where a question's first passages are all positive, a negative takes the last place."""
+    maker = maker_of(made, passages, tmp_path, update=Update(objective="kl"))
+    maker.settings = dataclasses.replace(maker.settings, passages=2)
+    numbers = range(4)
+    pools = [maker.pooled[number].pool for number in numbers]
+    found: list[Any] = [list(pool.positives) if online else () for pool in pools]
+    sets = maker._sets(numbers, found, maker._score(numbers, found), 0)
+    for pool, some in zip(pools, sets, strict=True):
+        assert len(some) == 2
+        assert set(some) & set(pool.positives) and set(some) & set(pool.negatives)
+    if online:
+        assert [some[0] for some in sets] == [pool.positives[0] for pool in pools]
+
+
+def test_targets_of_closed_questions_are_those_of_the_gold_option() -> None:
+    closed = question(0, choices=("rome", "paris"), answers=("paris",))
+    assert gold_logprob(closed, (-0.1, -2.0)) == -2.0
+    assert gold_logprob(question(0, answers=("rome", "roma")), (-3.0, -1.0)) == -1.0
+
+
+def test_retrievers_are_kept_on_the_way(made: Path, passages: Passages, tmp_path: Path) -> None:
+    """After 2 and 3 of 4 steps; what is kept is what a training of that state would evaluate."""
+    kept: dict[float, str] = {}
+    seen: dict[int, str] = {}
+
+    def keep(params: Any, share: float) -> None:
+        kept[share] = json.dumps(hashes(flatten(params)), sort_keys=True)
+
+    def evaluate(encoder: SidrEncoder, step: int) -> dict[str, Any]:
+        seen[step] = json.dumps(hashes(flatten(encoder.params)), sort_keys=True)
+        return {"right": np.array([1.0])}
+
+    _, figures = train(
+        made, passages, tmp_path, keep_with=keep, evaluate=evaluate, keep=(0.5, 0.75), evaluations=4
+    )
+    assert [*seen] == [0, 1, 2, 3, 4]
+    assert kept == {0.5: seen[2], 0.75: seen[3]}
+    scored = json.loads((tmp_path / "run" / "scored.json").read_text())
+    assert sum(scored.values()) / len(scored) == figures[-1]["asked"]
+
+
+def test_evaluations_are_spread_over_the_training() -> None:
+    paper = R3Training(evaluations=20)
+    steps = paper.steps_over(79_168)  # nq's training questions, in 80 epochs of batches of 128
+    assert steps == 49_480 and paper.steps_between_evaluations(steps) == 2_474
+    assert R3Training(evaluate_every=7).steps_between_evaluations(100) == 7
+    assert R3Training().steps_between_evaluations(100) == 0
+    assert R3Training(keep=(0.5, 0.9)).kept_after(10) == {0.5: 5, 0.9: 9}
+
+
+def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
+    class Counts:
+        def __init__(self, most: int) -> None:
+            self.texts: list[str] = []
+            self.most = most
+
+        def search_texts(self, texts: Any, k: int) -> list[Ranking]:
+            if len(self.texts) >= self.most:
+                raise KeyboardInterrupt
+            self.texts += texts
+            return [Ranking((len(text), k), (1.0, 0.5)) for text in texts]
+
+    questions = [question(i) for i in range(150)]  # parts of 64, 64 and 22
+    path = tmp_path / "searched.jsonl"
+    first: Any = Counts(64)
+    with pytest.raises(KeyboardInterrupt):
+        search_all(questions, first, 2, path)
+    with path.open("a") as stream:
+        stream.write('{"question_id": "q64", "pas')  # torn by a kill
+    second: Any = Counts(1000)
+    found = search_all(questions, second, 2, path)
+    assert second.texts == [one.text for one in questions[64:]]
+    assert found == {one.id: (len(one.text), 2) for one in questions}
+    assert search_all(questions, Counts(0), 2, path) == found  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 def test_kl_learns_from_all_retrieved_passages(
     made: Path, passages: Passages, tmp_path: Path
@@ -392,6 +475,8 @@ def test_late_and_vector_search_agree_on_the_whole_corpus(
         ({"parts": 0}, "parts 0"),
         ({"epochs": -1.0}, "epochs -1.0"),
         ({"passages": 1}, "passages 1"),
+        ({"keep": (1.0,)}, "keep is"),
+        ({"evaluations": 2, "evaluate_every": 3}, "evaluations is 2 and evaluate_every 3"),
     ],
 )
 def test_invalid_settings_are_refused(wrong: dict[str, Any], told: str) -> None:
