@@ -11,9 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core import jsonl
+from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.progress import progress
 from jaxrag.data.dataset import Dataset, DataSettings
+from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.evaluation.significance import intervals, paired_difference
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs import retriever_comparison as comparison
@@ -45,6 +47,8 @@ class QueryRecall:
         results, merged, the first k count: no writer gets more passages than another.
       merge: how, see `jaxrag.steps.candidates`.
       most: queries of a question that are searched for.
+      leakage: "keep" evaluates a retriever on questions that it was trained on, which is otherwise
+        refused (see `jaxrag.data.leakage`).
       cache: where data sets and indexes are kept.
     """
 
@@ -54,9 +58,11 @@ class QueryRecall:
     depths: tuple[int, ...] = (1, 5)
     merge: Merge = "fusion"
     most: int = 5
+    leakage: Leakage = "refuse"
     cache: str = "runs/cache"
 
     def __post_init__(self) -> None:
+        check_choices(self, leakage=Leakage)
         check_merge(self.merge)
         if not self.depths or min(self.depths) < 1 or self.most < 1:
             raise InputError(
@@ -68,7 +74,8 @@ class QueryRecall:
         """Compares the queries; the path is that of the rows of the table, query_recall.jsonl.
 
         Raises:
-          InputError: there is no such file, it is damaged, or it is not of these questions.
+          InputError: there is no such file, it is damaged, or it is not of these questions; or the
+            retriever was trained on some of them.
         """
         made = "experiments.run with configs/errr.py:train_optimizer@SIZE"
         file = locate_file(self.written, HELD_OUT, field="written", made=made)
@@ -81,6 +88,8 @@ class QueryRecall:
                 f"{file} and {dataset.name} have no question in common with known gold passages: "
                 "give the data that the pairs were made of, with the part to train on."
             )
+        checkpoints = [("config.index", spec) for spec in self.index.checkpoints]
+        check_evaluation(questions, checkpoints, name=dataset.name, leakage=self.leakage)
         record = {"query_recall": describe_job(self), "written": digest_file(file)}
         with job_directory(workdir, record) as directory:
             rows = _rows(self, questions, lines, dataset)

@@ -13,8 +13,10 @@ from configs.errr import get_config
 from jaxrag.core import jsonl
 from jaxrag.data.dataset import Dataset
 from jaxrag.data.factbook.build import Factbook
+from jaxrag.data.leakage import write_trained_on
 from jaxrag.methods.errr.query_recall import QueryRecall
 from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.loading import load_data, open_index_over
 from jaxrag.steps.candidates import merged
@@ -88,6 +90,19 @@ def test_the_table_has_means_and_differences(cache: str, tmp_path: Path) -> None
     console.print(table)
     printed = console.export_text()
     assert "student" in printed and printed.count("Δ +0.0 [+0.0, +0.0]") >= 3
+
+
+def test_a_retriever_that_was_trained_on_the_questions_is_refused(
+    cache: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    questions = comparison.known(dataset)[:3]
+    write_trained_on(tmp_path, [questions[1].text])
+    index = Sidr(checkpoint=str(tmp_path))
+    job = QueryRecall(written(tmp_path, lines_of([*questions, *questions])[:3]), index, DATA,
+                      cache=cache)  # fmt: skip
+    with pytest.raises(InputError, match=r"config.index .*was trained on 1 of the 3"):
+        job.execute(tmp_path / "job")
+    assert not (tmp_path / "job").exists()
 
 
 def test_invalid_settings_and_files_are_refused(
