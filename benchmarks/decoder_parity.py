@@ -22,8 +22,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.models.checkpoint.files import write_checkpoint
@@ -69,10 +67,10 @@ def inspection_differences(directory: Path, name: str) -> Iterator[float]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints a row of a table as each model is done."""
     headings = ("model", "logits", "largest", "attention", "state", "entropy", "greedy")
-    table = Table(*headings)
-    for name in CONFIGS:
+    print(f"| {' | '.join(headings)} |\n|{' --- |' * len(headings)}")
+    for name in test_parity.FAMILIES:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory)
             worst, largest = logit_differences(path / "a", name)
@@ -81,9 +79,8 @@ def main() -> None:
                 *test_parity.greedy_tokens(path / "c", name, test_parity.PROMPTS, 24), strict=True
             )
             same = [ours == theirs for ours, theirs in pairs]
-        greedy = f"{sum(same)} of {len(same)}"
-        table.add_row(name, f"{worst:.1e}", f"{largest:.1f}", *seen, greedy)
-    Console(width=100).print(table)
+        cells = (name, f"{worst:.1e}", f"{largest:.1f}", *seen, f"{sum(same)} of {len(same)}")
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
