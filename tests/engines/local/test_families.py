@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -89,6 +90,17 @@ def test_batches_and_shared_prefixes_change_no_bit(family: Any) -> None:
     assert [model.generate([one], **settings)[0] for one in prompts[:4]] == found[:4]
     alone = LocalModel.load(path, **SIZES, shared_bytes=0)
     assert alone.generate(prompts, **settings) == found
+
+
+@pytest.mark.slow
+def test_eight_devices_and_stacked_layers_write_the_same(family: Any) -> None:
+    path, _, _, model = family
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
+    parted = LocalModel.load(path, **SIZES, mesh=mesh, stacked=True)
+    found = parted.generate(PROMPTS, max_new_tokens=NEW)
+    for one, other in zip(found, model.generate(PROMPTS, max_new_tokens=NEW), strict=True):
+        assert one.tokens == other.tokens
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=5e-5, rtol=0)
 
 
 def test_a_stop_string_ends_an_answer_whose_text_becomes_long(family: Any) -> None:
