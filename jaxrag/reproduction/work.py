@@ -16,7 +16,7 @@ from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.tables import Figure, Scale, Setting, Table
 from jaxrag.runs.job import Job
-from jaxrag.runs.loading import describe_job
+from jaxrag.runs.loading import describe_job, release
 from jaxrag.runs.run import Run
 from jaxrag.types import InputError
 
@@ -85,7 +85,10 @@ class Work:
         return digest(text.replace(json.dumps(f"{self.root}/")[1:-1], ""))[:10]
 
     def with_needs(self, wanted: Collection[Path]) -> list[Path]:
-        """Directories with those that they need, in an order to execute."""
+        """Directories with those that they need, in an order to execute.
+
+        Jobs of one language model follow each other as far as their needs allow it.
+        """
         found: set[Path] = set()
         left = list(wanted)
         while left:
@@ -93,7 +96,15 @@ class Work:
             if path not in found:
                 found.add(path)
                 left += self.needs[path]
-        return [path for path in self.jobs if path in found]
+        order: list[Path] = []
+        rest = [path for path in self.jobs if path in found]
+        while rest:
+            ready = [path for path in rest if set(self.needs[path]) <= set(order)]
+            model = _model(self.jobs[order[-1]]) if order else None
+            path = next((one for one in ready if _model(self.jobs[one]) == model), ready[0])
+            order.append(path)
+            rest.remove(path)
+        return order
 
     def part(self, number: int, count: int, wanted: Collection[Path]) -> list[Path]:
         """Every ``count``-th of the wanted directories, from ``number``; for one of several hosts.
@@ -141,8 +152,11 @@ class Work:
         todo = [path for path in order if not self.finished(path)]
         if len(todo) < len(order):
             tell(f"{len(order) - len(todo)} of {len(order)} jobs are finished already")
-        errors = 0
+        errors, model = 0, None
         for number, path in enumerate(todo, 1):
+            if number > 1 and _model(self.jobs[path]) != model:
+                release()  # two models may not fit beside each other
+            model = _model(self.jobs[path])
             tell(f"job {number} of {len(todo)}: {path.name}")
             try:
                 outcome = self.jobs[path].execute(path)
@@ -153,6 +167,11 @@ class Work:
                 record = {"path": str(outcome.path.relative_to(path))}
                 write_text(path / DONE, json.dumps(record) + "\n")
         return errors
+
+
+def _model(job: Any) -> Any:
+    """The language model of a job, or of its run; a job without one is on its own."""
+    return getattr(getattr(job, "run", job), "model", type(job))
 
 
 def _name(job: Any) -> str:

@@ -6,10 +6,13 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
+import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
+
+import jax
 
 from jaxrag.core.durable_files import explain_full_disk
 from jaxrag.core.hashing import digest
@@ -50,6 +53,17 @@ def load_data(settings: DataSettings, cache: Path) -> Dataset:
 def load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
     """The model of some settings."""
     return settings.load(cache)
+
+
+def release() -> None:
+    """Lets go of the models and indexes that are kept for later runs, and of compiled programs.
+
+    Memory is free again once nothing else holds them.
+    """
+    load_model.cache_clear()
+    open_index_over.cache_clear()
+    jax.clear_caches()
+    gc.collect()
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxrag.evaluation.printed import printed_tables
+from jaxrag.reproduction import work as module
 from jaxrag.reproduction.work import Work, chosen
 from jaxrag.runs.job import Outcome
 from jaxrag.types import InputError
@@ -20,6 +21,7 @@ class Count:
     name: str
     source: str = ""
     errors: int = 0
+    model: str = "a"
 
     def execute(self, workdir: str | Path) -> Outcome:
         EXECUTED.append(self.name)
@@ -94,3 +96,14 @@ def test_what_another_host_finished_is_copied(tmp_path: Path) -> None:
     assert not here.finished(failed)
     with pytest.raises(InputError, match="there is no directory"):
         here.merge(tmp_path / "nowhere")
+
+
+def test_jobs_of_a_model_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    EXECUTED.clear()
+    monkeypatch.setattr(module, "release", lambda: EXECUTED.append("released"))
+    work = Work(tmp_path)
+    made = [work.add(lambda made, i=i: Count(f"run{i}", model="ab"[i % 2])) for i in range(4)]
+    needs = Count("needs a", source="later", model="b")
+    last = work.add(lambda made: Count("last", str(made(needs)), model="a"))
+    work.execute([*made, last])
+    assert EXECUTED == ["run0", "run2", "released", "run1", "run3", "needs a", "released", "last"]
