@@ -6,6 +6,7 @@ variables nor dark mode.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from html import unescape
@@ -30,24 +31,24 @@ _MARGIN, _HEAD, _LINE = 14, 36, 20
 _NAME = 80  # characters of a file's name; the title may be a question
 
 
-class _Figure(NamedTuple):
-    """A figure of a page; texts are HTML.
+class Alone(NamedTuple):
+    """A figure for a file of its own; texts are HTML.
 
     Attributes:
-      section: title of its section.
       title: title of the figure.
       width: of the drawing, in pixels.
       height: of the drawing, in pixels.
       drawn: elements of the drawing.
       legend: mark and name of each run; empty for a drawing without marks of runs.
+      section: title of its section in a page.
     """
 
-    section: str
     title: str
     width: int
     height: int
     drawn: str
     legend: Sequence[tuple[str, str]]
+    section: str = ""
 
 
 def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
@@ -61,7 +62,7 @@ def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
     figures = list(_figures(Path(page).read_text("utf-8")))
     if not figures:
         raise InputError(f"{page} has no figures that could be written to {directory}.")
-    style, files = _style(), []
+    files: list[Path] = []
     Path(directory).mkdir(parents=True, exist_ok=True)
     for one in figures:
         words = re.findall(r"[^\W_]+", unescape(f"{one.section} {one.title}").lower())
@@ -71,22 +72,22 @@ def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
             if file not in files:
                 break
             file = file.with_name(f"{stem}-{number}.svg")
-        write_text(file, _alone(one, style))
+        write_text(file, alone(one))
         files.append(file)
     return files
 
 
-def _figures(page: str) -> Iterator[_Figure]:
+def _figures(page: str) -> Iterator[Alone]:
     _, *parts = _SECTION.split(page)
     for section, content in zip(parts[::2], parts[1::2], strict=True):
         legend = [entry for one in _LEGEND.findall(content) for entry in _ENTRY.findall(one)]
         for found in _FIGURE.finditer(content):
             title, width, height, drawn = found.group("title", "width", "height", "drawn")
             shown = legend if _BY_RUN.search(drawn) else []
-            yield _Figure(section, title, int(width), int(height), drawn, shown)
+            yield Alone(title, int(width), int(height), drawn, shown, section)
 
 
-def _alone(one: _Figure, style: str) -> str:
+def alone(one: Alone) -> str:
     """A whole SVG file: title, drawing and legend."""
     columns = 2 if len(one.legend) > 3 else 1
     below = _LINE * -(-len(one.legend) // columns)
@@ -102,11 +103,12 @@ def _alone(one: _Figure, style: str) -> str:
     box = f'x="{-_MARGIN}" width="{width}" height="{height}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-_MARGIN} 0 {width} {height}" '
-        f'width="{width}" height="{height}"><style>{style}</style>'
+        f'width="{width}" height="{height}"><style>{_style()}</style>'
         f'<rect {box} class="paper"/>{"".join(parts)}</svg>\n'
     )
 
 
+@functools.cache
 def _style() -> str:
     """The rules of figures.css with literal light colours; one rule for each run's colour."""
     css = part("figures.css")
