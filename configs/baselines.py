@@ -113,6 +113,18 @@ def entries(baselines: Mapping[str, Baseline], setup: Setup) -> dict[str, Entry]
     return {name: setup.entry(*baseline) for name, baseline in baselines.items()}
 
 
+def prompted(baselines: Mapping[str, Baseline], prompts: str) -> dict[str, Baseline]:
+    """Baselines whose paper's settings have another set of prompts."""
+    return {
+        name: one._replace(
+            paper=dataclasses.replace(
+                one.paper, reader=dataclasses.replace(one.paper.reader, prompts=prompts)
+            )
+        )
+        for name, one in baselines.items()
+    }
+
+
 TURNS = Setup(
     data.ERRR,
     {"model": Local(), "index": Exact()},

@@ -13,7 +13,8 @@ Methods:
   searches by the question alone, ``dtr_wo_ais_2q1p`` and ``dtr_wo_ais_1q2p`` read two passages of
   one search and one of the other.
 - the baselines of the table, as in `configs.baselines`: ``no_retrieval``, ``standard_rag``,
-  ``hyde``, ``q2d``, ``cot``, ``llm_judge``; and ``pairs``, ``rerank`` and ``dpr_ais`` of PAIRS.
+  ``hyde``, ``q2d``, ``cot``, ``llm_judge``; and ``rerank`` and ``dpr_ais`` of PAIRS, all with DTR's
+  prompts. ``pairs`` has its own.
 
 Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``;
 the papers' sets: ``paper-nq``, ``paper-triviaqa``, ``paper-webq``, ``paper-squad``,
@@ -25,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 
 from configs import pairs
-from configs.baselines import SINGLE_SEARCH, entries
+from configs.baselines import SINGLE_SEARCH, entries, prompted
 from configs.parts import PAIRS, SMALL, K, job_of
 from jaxrag.methods import dtr
 from jaxrag.methods.dtr import UncertaintyGate
@@ -54,7 +55,7 @@ _PAPER = _methods(dtr.Config(), 3)
 METHODS = {
     **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(_SMALL, K).items()},
     "pairs": pairs.METHODS["pairs"],
-    **entries(SINGLE_SEARCH, PAIRS),
+    **entries(prompted(SINGLE_SEARCH, "dtr"), PAIRS),
 }
 
 

@@ -14,8 +14,10 @@ Methods:
   ``dpr_ais_dynamic`` and ``dpr_ais_cosine_sum`` select otherwise; ``dpr_ais_wo_dpr_q`` and
   ``dpr_ais_wo_dpr_p`` search by the question, or by the pseudo-context, alone;
   ``dpr_ais_wo_ais_2q1p`` and ``dpr_ais_wo_ais_1q2p`` read two of one search and one of the other.
-- the baselines of the table, as in `configs.baselines`: ``no_retrieval``, ``standard_rag``,
-  ``rerank``, ``hyde``, ``q2d``, ``cot``.
+- the baselines of the table, as in `configs.baselines` with PAIRS' prompts: ``no_retrieval``,
+  ``standard_rag``, ``rerank``, ``hyde``, ``q2d``, ``cot``.
+- ``gold_geometry`` measures where gold passages lie: cosines and ranks (the paper's Figures 5 to
+  8). ``alpha`` does so for training questions and fits the dynamic weight (Figure 10, equation 8).
 
 Data: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``, ``squad``, ``nq``;
 the papers' sets: ``paper-nq``, ``paper-triviaqa``, ``paper-webq``, ``paper-squad``,
@@ -27,9 +29,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs.baselines import SINGLE_SEARCH, entries
-from configs.parts import PAIRS, SMALL, K, job_of
-from jaxrag.methods import pairs
+from configs.baselines import SINGLE_SEARCH, entries, prompted
+from configs.data import SOURCES, training_of
+from configs.parts import PAIRS, SMALL, Entry, K, Variant, job_of
+from jaxrag.data.dataset import DataSettings
+from jaxrag.data.draw import Draw
+from jaxrag.methods import gold_geometry, pairs
+from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import DPR_AIS
 from jaxrag.runs.job import Job
@@ -65,10 +71,42 @@ def _methods(k: int, **reader: Any) -> dict[str, Any]:
     }
 
 
+ALPHA_QUESTIONS = 5000
+"""Training questions of the fit of alpha, at random (PAIRS eq 8)."""
+
+
+def _geometry(variant: Variant) -> GoldGeometry:
+    """Where gold passages lie, for the questions that are evaluated."""
+    reader = gold_geometry.Config().reader if variant.paper else SMALL
+    return GoldGeometry(PAIRS.run(gold_geometry.Config(reader), variant, label=""))
+
+
+def _alpha(variant: Variant) -> GoldGeometry:
+    """The same for training questions, on which alpha is fitted."""
+    job = _geometry(variant)
+    run = dataclasses.replace(job.run, data=_training(variant))
+    return dataclasses.replace(job, run=run)
+
+
+def _training(variant: Variant) -> DataSettings:
+    if not variant.paper:
+        return SOURCES[variant.data].train
+    source, _ = training_of(variant.data)
+    return Draw(source, part="train", train=ALPHA_QUESTIONS, test=0, only_gold=True)
+
+
+_TRAINABLE = [
+    name
+    for name in PAIRS.questions
+    if (source := SOURCES[name.removeprefix("paper-")]).train is not None
+    or (name.startswith("paper-") and source.paper is not None and source.paper.train)
+]
 _PAPER = _methods(3)
 METHODS = {
     **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(K, reader=SMALL).items()},
-    **entries(SINGLE_SEARCH, PAIRS),
+    **entries(prompted(SINGLE_SEARCH, "pairs"), PAIRS),
+    "gold_geometry": Entry(_geometry, PAIRS.questions),
+    "alpha": Entry(_alpha, _TRAINABLE),
 }
 
 

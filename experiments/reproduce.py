@@ -68,7 +68,7 @@ from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
-from jaxrag.reproduction.tables import SCALES, Figure, Scale, Table
+from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.types import InputError
 
@@ -201,6 +201,8 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
         for claim in CLAIMS
         if claim.table == name
     ]
+    if table.draw:
+        record["pictures"] = _draw(table.draw(results), values)
     text = page.markdown(cells, table, printed, scale, facts)
     html = page.html(cells, table, printed, scale, facts)
     written = {
@@ -226,15 +228,19 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     if not all(one.there for one in results.values()):
         print("the figure is drawn when all parts are there: --merge the other hosts' directories")
         return errors
-    record = _record(name, values)
-    for picture in figure.draw(results):
-        file = result_file(Path(values.workdir), scale, picture.name, "svg")
-        write_text(file, picture.svg)
-        record[picture.name] = picture.numbers
-        print(f"wrote {file}")
+    record = {**_record(name, values), "pictures": _draw(figure.draw(results), values)}
     file = result_file(Path(values.workdir), scale, name, "json")
     write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
     return errors
+
+
+def _draw(pictures: Sequence[Picture], values: Any) -> dict[str, object]:
+    """Writes pictures; what they show, by name."""
+    for picture in pictures:
+        file = result_file(Path(values.workdir), values.scale, picture.name, "svg")
+        write_text(file, picture.svg)
+        print(f"wrote {file}")
+    return {picture.name: picture.numbers for picture in pictures}
 
 
 def _record(name: str, values: Any) -> dict[str, Any]:

@@ -1,16 +1,25 @@
-"""Tables and figures of DTR."""
+"""Tables and figures of DTR.
+
+The curves over uncertainty come from stored direct answers and runs that always retrieve, one of
+each for a model size.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
-from configs import dtr
+from configs import dtr, pairs
 from configs.papers.models import model, passages, questions, reading, with_method, with_models
 from configs.parts import Variant
 from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.methods.dtr import UncertaintyGate
-from jaxrag.reproduction.tables import Declarations, Line, Setting, Table
+from jaxrag.methods.gold_geometry import GoldGeometry
+from jaxrag.reproduction import gold_figures
+from jaxrag.reproduction.gate_figures import GainOf, gain_curves, ratio_curves, threshold_curves
+from jaxrag.reproduction.measures import JOB
+from jaxrag.reproduction.tables import Declarations, Figure, Line, Setting, Table
 from jaxrag.runs.run import Run
 from jaxrag.steps.gates import JudgeGate
 
@@ -79,8 +88,111 @@ TABLES = {
     "dtr/table6": _MAIN,
     "dtr/table7": _MAIN,
 }
-LEFT_OUT = {
-    "dtr/figure1": "a picture of the idea",
-    "dtr/figure2": "a picture of the method",
+SETS = ("hotpotqa", "nq", "triviaqa", "squad", "webq")
+SIZES = ("7B", "32B", "72B")
+"""Of Qwen2.5-Instruct in the figures. At smaller scales they are one model, drawn once."""
+
+MECHANISMS = {
+    "Standard RAG": "standard_rag",
+    "HyDE": "hyde",
+    "Q2D": "q2d",
+    "CoT": "cot",
+    "DPR-AIS": "dtr_wo_ugt",
 }
-DECLARED = Declarations(TABLES, {}, LEFT_OUT)
+"""Runs that always retrieve, by their names in the figures (the paper does not list them)."""
+
+
+def _sized(method: str, size: str) -> Callable[[Setting], Run]:
+    def make(setting: Setting) -> Run:
+        run: Any = dtr.METHODS[method].make(Variant(method, setting.data))
+        if not setting.paper:
+            return run
+        return dataclasses.replace(run, model=model(f"Qwen2.5-{size}-Instruct"))
+
+    return make
+
+
+_DIRECT = {size: _sized("no_retrieval", size) for size in SIZES}
+_ALWAYS = {f"{size}, retrieved": _sized("dtr_wo_ugt", size) for size in SIZES}
+_BY_MECHANISM = {label: _sized(method, "7B") for label, method in MECHANISMS.items()}
+_SIZE_GAINS = {size: GainOf(size, f"{size}, retrieved") for size in SIZES}
+_MECHANISM_GAINS = {label: GainOf("7B", label) for label in MECHANISMS}
+
+
+def _geometry(setting: Setting) -> GoldGeometry:
+    """PAIRS' analysis with DTR's pseudo-contexts."""
+    job: Any = pairs.METHODS["gold_geometry"].make(Variant("gold_geometry", setting.data))
+    if not setting.paper:
+        return job
+    run = with_method(job.run, reader=dataclasses.replace(job.run.method.reader, prompts="dtr"))
+    return dataclasses.replace(job, run=run)
+
+
+def _gold(title: str, draw: gold_figures.Draw) -> Figure:
+    return Figure(title, ("hotpotqa",), questions, {JOB: _geometry}, draw)
+
+
+FIGURES = {
+    "dtr/figure3": Figure(
+        "EM without retrieval and query ratio over the threshold",
+        ("hotpotqa", "nq"),
+        questions,
+        _DIRECT,
+        threshold_curves("dtr/figure3", "Uncertainty, accuracy and query ratio", SIZES),
+    ),
+    "dtr/figure5": Figure(
+        "EM gain of retrieving over the threshold, by model size and by retrieval",
+        ("hotpotqa", "nq"),
+        questions,
+        {**_DIRECT, **_ALWAYS, **_BY_MECHANISM},
+        gain_curves(
+            "dtr/figure5",
+            "Uncertainty scaling",
+            {"by size": _SIZE_GAINS, "by retrieval": _MECHANISM_GAINS},
+        ),
+    ),
+    "dtr/figure7": _gold(
+        "cosine of questions and gold documents", gold_figures.similarities("dtr/figure7")
+    ),
+    "dtr/figure8": _gold(
+        "rank of gold documents in the search by the question", gold_figures.ranks("dtr/figure8")
+    ),
+    "dtr/figure9": _gold(
+        "documents around the question, xy", gold_figures.positions("dtr/figure9", polar=False)
+    ),
+    "dtr/figure10": _gold(
+        "documents around the question, polar", gold_figures.positions("dtr/figure10", polar=True)
+    ),
+    "dtr/figure16": Figure(
+        "EM and F1 without retrieval over the share of least uncertain questions",
+        SETS,
+        questions,
+        _DIRECT,
+        ratio_curves("dtr/figure16", "Accuracy without retrieval, least uncertain first", SIZES),
+    ),
+    "dtr/figure17": Figure(
+        "EM gain of retrieving over the threshold, by model size",
+        SETS,
+        questions,
+        {**_DIRECT, **_ALWAYS},
+        gain_curves("dtr/figure17", "Uncertainty scaling by model size", {"": _SIZE_GAINS}),
+    ),
+    "dtr/figure18": Figure(
+        "EM gain of retrieving over the threshold, by retrieval",
+        SETS,
+        questions,
+        {"7B": _DIRECT["7B"], **_BY_MECHANISM},
+        gain_curves("dtr/figure18", "Uncertainty scaling by retrieval", {"": _MECHANISM_GAINS}),
+    ),
+}
+LEFT_OUT = {
+    "dtr/table1": "sizes of data sets; docs/data.md has them",
+    "dtr/table5": "the list of symbols",
+    "dtr/figure1": "a picture of the method",
+    "dtr/figure2": "a picture of the idea",
+    "dtr/figure4": "a picture of the method",
+    "dtr/figure6": "an example in the text",
+    **{f"dtr/figure{number}": "a prompt; docs/methods.md describes it" for number in range(11, 16)},
+    "dtr/figure19": "an example in the text",
+}
+DECLARED = Declarations(TABLES, FIGURES, LEFT_OUT)

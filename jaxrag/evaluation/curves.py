@@ -5,7 +5,8 @@ Everything is computed from recorded answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,29 @@ def accepted_curve(
     curve = _curve(u, lambda accepted: np.where(accepted, direct, np.nan), points)
     some = curve.query_ratio >= min(max(0.05, 10 / len(u)), 1)
     return ThresholdCurve(*(values[some] for values in curve))
+
+
+def ratio_curve(
+    u: Float[np.ndarray, " q"],
+    scores: Float[np.ndarray, " q"],
+    *,
+    ratios: Sequence[float] = tuple(i / 10 for i in range(1, 11)),
+) -> ThresholdCurve:
+    """Mean score of the least uncertain share of the questions (DTR figure 16).
+
+    A share holds ``ratio`` times the number of questions, rounded up; of equally uncertain ones the
+    first. ``threshold`` is the greatest u of the share.
+    """
+    order = np.argsort(u, kind="stable")
+    counts = [math.ceil(ratio * len(u) - 1e-9) for ratio in ratios]
+    columns = {}
+    for i, count in enumerate(counts):
+        columns[str(i)] = np.full(len(u), np.nan)
+        columns[str(i)][order[:count]] = scores[order[:count]]
+    found = intervals(columns, resamples=RESAMPLES)
+    bands = np.array([found[name][:3] for name in columns])
+    at = u[order[np.array(counts) - 1]]
+    return ThresholdCurve(at, np.array(counts) / len(u), bands[:, 0], bands[:, 1], bands[:, 2])
 
 
 def _curve(

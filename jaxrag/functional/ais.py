@@ -52,6 +52,30 @@ def dynamic_weight(
     return jnp.clip(alpha0 + alpha1 * theta0, 0.0, 1.0)
 
 
+def best_weight(theta1: Float[Array, "*n"], theta2: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """alpha = theta2 / (theta1 + theta2): the weight of a gold passage's angles (PAIRS eq 6).
+
+    1 / 2 where both angles are 0.
+    """
+    total = theta1 + theta2
+    zero = total == 0.0
+    return jnp.where(zero, 0.5, theta2 / jnp.where(zero, 1.0, total))
+
+
+def fit_alpha(
+    theta0: Float[Array, " q"], alpha: Float[Array, " q"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """alpha1 and alpha0 of alpha = alpha1 theta0 + alpha0 by least squares (PAIRS eq 8).
+
+    Where all theta0 are equal, alpha1 is 0 and alpha0 the mean.
+    """
+    across = theta0 - jnp.mean(theta0)
+    square = jnp.sum(across * across)
+    zero = square == 0.0
+    slope = jnp.where(zero, 0.0, jnp.sum(across * alpha) / jnp.where(zero, 1.0, square))
+    return slope, jnp.mean(alpha) - slope * jnp.mean(theta0)
+
+
 def dynamic_score(
     s1: Float[Array, "*n"],
     s2: Float[Array, "*n"],

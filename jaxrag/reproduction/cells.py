@@ -105,17 +105,18 @@ def table_cells(
     columns = [Column(data, names) for data, names in table.columns(printed, scale).items()]
     found = []
     for number, row in enumerate(printed.rows):
-        own = [column for column in columns if set(column.datasets) & set(row.values)]
+        values = table.values(row)
+        own = [column for column in columns if set(column.datasets) & set(values)]
         for column in own:
-            names = [name for name in column.datasets if name in row.values]
-            for metric in dict.fromkeys(m for name in names for m in row.values[name]):
+            names = [name for name in column.datasets if name in values]
+            for metric in dict.fromkeys(m for name in names for m in values[name]):
                 found.append(
                     Cell(
                         number,
                         column,
                         metric,
                         printed.units[metric],
-                        row.values[names[0]][metric] if column.same else None,
+                        values[names[0]][metric] if column.same else None,
                         reader.measure(number, column.data, metric),
                         row.doubts.get(f"{names[0]} {metric}", row.doubts.get("", "")),
                         scale == "paper" and whole,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from jaxrag.evaluation.printed import PrintedRow, PrintedTable
+from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.reproduction.measures import Measure, Results
 from jaxrag.runs.job import Job
 
@@ -86,6 +86,9 @@ class Table:
       measures: by printed metric, for all lines.
       deltas: printed differences by metric.
       unmeasured: metrics that are not measured, with the reason.
+      datasets: the data sets behind rows that print averages alone.
+      draw: for a figure with printed values: its pictures, from the results by printed row and
+        questions, in the order of rows and columns.
     """
 
     data: Callable[[Scale, str], str]
@@ -94,14 +97,22 @@ class Table:
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
     deltas: Mapping[str, Delta] = dataclasses.field(default_factory=dict)
     unmeasured: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    datasets: tuple[str, ...] = ()
+    draw: Callable[[Mapping[tuple[int, str], Results]], Sequence[Picture]] | None = None
 
     def columns(self, printed: PrintedTable, scale: Scale) -> dict[str, tuple[str, ...]]:
         """The questions of each column, and the printed data sets that they stand for."""
         found: dict[str, tuple[str, ...]] = {}
-        for dataset in printed.datasets:
+        for dataset in printed.datasets or self.datasets:
             data = self.data(scale, dataset)
             found[data] = (*found.get(data, ()), dataset)
         return found
+
+    def values(self, row: PrintedRow) -> Mapping[str, Mapping[str, float | None]]:
+        """A row's values by data set; a row of averages alone has None for each data set."""
+        if set(row.values) != {AVERAGE}:
+            return row.values
+        return {**dict.fromkeys(self.datasets, dict.fromkeys(row.values[AVERAGE])), **row.values}
 
     def reason(self, row: PrintedRow, metric: str) -> str:
         """Why a value of a row cannot be reproduced; "" if it can."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -217,24 +217,28 @@ def add_table(
     Raises:
       InputError: the table has none of the names in ``only``.
     """
-    methods, datasets = chosen(printed, only)
+    methods, datasets = chosen(printed, only, table.datasets)
     found = {}
     for data, names in table.columns(printed, scale).items():
         for number, row in enumerate(printed.rows):
-            own = [name for name in names if name in row.values and name in datasets]
+            own = [name for name in names if name in table.values(row) and name in datasets]
             if own and row.method in methods and not table.left_out.get(row.method):
                 found[number, data] = add_row(work, table, row, scale, own[0], data)
     return found
 
 
-def chosen(printed: PrintedTable, only: Collection[str]) -> tuple[list[str], list[str]]:
+def chosen(
+    printed: PrintedTable, only: Collection[str], without_columns: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
     """The methods and the data sets of a table that ``only`` names; all without a name of a kind.
+
+    ``without_columns`` are the data sets of a table that prints averages alone.
 
     Raises:
       InputError: a name is neither.
     """
     methods = list(dict.fromkeys(row.method for row in printed.rows))
-    datasets = list(printed.datasets)
+    datasets = list(printed.datasets or without_columns)
     by_kind: Mapping[str, set[str]] = {"methods": set(), "datasets": set()}
     for name in only:
         if name in datasets:

@@ -1,0 +1,147 @@
+"""Tables and figures of PAIRS.
+
+F1 is the mean over aliases where a set has several answers of a question: the printed values of nq,
+webq and triviaqa fit nothing else, those of squad do so nearly (docs/methods.md, "PAIRS: data and
+metrics"). hotpotqa and 2wiki have the best alias, which for one answer is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from configs import pairs
+from configs.papers.models import passages, questions, reading, with_models
+from configs.parts import Variant
+from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.methods.gold_geometry import GoldGeometry
+from jaxrag.reproduction import gold_figures
+from jaxrag.reproduction.gate_figures import ALWAYS, GROUPS, group_bars, in_group
+from jaxrag.reproduction.measures import JOB, Measured, Results, mean_of
+from jaxrag.reproduction.tables import Declarations, Figure, Line, Setting, Table
+from jaxrag.runs.run import Run
+
+ALL_SETS = ("hotpotqa", "2wiki", "nq", "webq", "squad", "triviaqa")
+BEST_ALIAS = ("hotpotqa", "2wiki")
+"""Data sets whose printed F1 is that of the best alias."""
+
+
+def _run(method: str, row: PrintedRow | None, setting: Setting) -> Run:
+    """A method of configs/pairs.py with the row's models and number of passages."""
+    run: Any = pairs.METHODS[method].make(Variant(method, setting.data))
+    if row is None:
+        return run
+    if row.passages and "wo_ais" not in method:  # which reads three passages at every scale
+        run = reading(run, passages(row, setting))
+    return with_models(run, row, setting)
+
+
+def _line(method: str) -> Line:
+    return Line(lambda row, setting: _run(method, row, setting))
+
+
+def _f1(results: Results) -> Measured:
+    """F1 as printed."""
+    name = str(results.run().config["dataset"]["name"])
+    best = any(known in name for known in BEST_ALIAS)
+    return mean_of("f1" if best else "f1_mean_over_aliases")(results)
+
+
+def _table(*methods: str) -> Table:
+    return Table(questions, {name: _line(name) for name in methods}, measures={"F1": _f1})
+
+
+def _group(name: Any) -> Line:
+    metrics = {"EM": "exact_match", "F1": "f1_mean_over_aliases"}
+    return Line(
+        lambda row, setting: _run("pairs", row, setting),
+        {printed: in_group(name, metric) for printed, metric in metrics.items()},
+        {ALWAYS: lambda row, setting: _run("dpr_ais", row, setting)},
+    )
+
+
+def _geometry(setting: Setting) -> GoldGeometry:
+    return pairs.METHODS["gold_geometry"].make(Variant("gold_geometry", setting.data))  # pyright: ignore
+
+
+def _alpha(row: PrintedRow, setting: Setting) -> GoldGeometry:
+    job: Any = pairs.METHODS["alpha"].make(Variant("alpha", setting.data))
+    return job
+
+
+_ABLATIONS = ("wo_dpr_q", "wo_dpr_p", "wo_ais_2q1p", "wo_ais_1q2p")
+TABLES = {
+    "pairs/table2": _table(
+        "no_retrieval",
+        "standard_rag",
+        "hyde",
+        "q2d",
+        "cot",
+        "pairs",
+        "dpr_ais",
+        "rerank",
+        "dpr_ais_rerank",
+    ),
+    "pairs/table3": _table("dpr_ais", *(f"dpr_ais_{name}" for name in _ABLATIONS)),
+    "pairs/table4": _table("dpr_ais", "dpr_ais_dynamic"),
+    "pairs/table5": _table("pairs", "pairs_exclude_num"),
+    "pairs/table7": _table("standard_rag", "pairs", "dpr_ais"),
+    "pairs/table8": Table(questions, {name: _group(name) for name in GROUPS}, datasets=ALL_SETS),
+    "pairs/figure10": Table(
+        questions,
+        {"dpr_ais_dynamic": Line(_alpha)},
+        measures={
+            "regression_slope": gold_figures.alpha_slope,
+            "regression_intercept": gold_figures.alpha_intercept,
+            "n_samples": gold_figures.alpha_count,
+        },
+        draw=lambda results: gold_figures.alpha_scatter("pairs/figure10", results),
+    ),
+}
+
+
+def _groups(number: int, metric: str, printed: str) -> Figure:
+    title = f"{printed} of questions by the gate's decision"
+    return Figure(
+        title,
+        ALL_SETS,
+        questions,
+        {
+            JOB: lambda setting: _run("pairs", None, setting),
+            ALWAYS: lambda setting: _run("dpr_ais", None, setting),
+        },
+        group_bars(f"pairs/figure{number}", title, metric, printed),
+    )
+
+
+def gold_figure(title: str, draw: gold_figures.Draw) -> Figure:
+    """A figure of gold passages of hotpotqa."""
+    return Figure(title, ("hotpotqa",), questions, {JOB: _geometry}, draw)
+
+
+FIGURES = {
+    "pairs/figure3": _groups(3, "exact_match", "EM"),
+    "pairs/figure11": _groups(11, "f1_mean_over_aliases", "F1"),
+    "pairs/figure5": gold_figure(
+        "cosine of questions and gold documents", gold_figures.similarities("pairs/figure5")
+    ),
+    "pairs/figure6": gold_figure(
+        "rank of gold documents in the search by the question", gold_figures.ranks("pairs/figure6")
+    ),
+    "pairs/figure7": gold_figure(
+        "documents around the question, xy", gold_figures.positions("pairs/figure7", polar=False)
+    ),
+    "pairs/figure8": gold_figure(
+        "documents around the question, polar", gold_figures.positions("pairs/figure8", polar=True)
+    ),
+}
+LEFT_OUT = {
+    "pairs/table1": "sizes of data sets; docs/data.md has them",
+    "pairs/table6": "the list of symbols",
+    "pairs/figure1": "a picture of the method",
+    "pairs/figure2": "a picture of the method",
+    "pairs/figure4": "an example in the text",
+    "pairs/figure9": "the prompts; docs/methods.md describes them",
+    "pairs/figure12": "an example in the text",
+    "pairs/figure13": "an example in the text",
+}
+DECLARED = Declarations(TABLES, FIGURES, LEFT_OUT)
