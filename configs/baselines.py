@@ -22,8 +22,10 @@ Qwen2.5-7B-Instruct, bge-large-en-v1.5 and bge-reranker-base for ``paper-hotpotq
   DPR by distance is ``--config.index.metric=l2``; ten passages, as in half of R3's columns, are
   ``--config.method.candidates.n=10 --config.method.select.k=10``.
 
-On the questions of ERRR (``factbook``, ``factbook_known``, ``popqa``, ``ambigqa``, ``hotpotqa``;
-Qwen2.5-7B-Instruct and bge-large-en-v1.5 for ``paper-popqa`` and so on, unless said otherwise):
+On the questions of ERRR (``factbook``, ``factbook_known``, ``popqa``, ``ambigqa``, ``hotpotqa``)
+and on the other papers' sets (``paper-nq`` and ``paper-triviaqa`` of R3, ``boolq``, ``strategyqa``,
+``medmcqa`` of ARS-RAG, ...); Qwen2.5-7B-Instruct and bge-large-en-v1.5 for ``paper-popqa`` and so
+on, unless said otherwise:
 
 - ``react``: thoughts, actions and observations. ``ircot``: each sentence of reasoning is searched
   for.
@@ -43,7 +45,8 @@ Qwen2.5-7B-Instruct and bge-large-en-v1.5 for ``paper-popqa`` and so on, unless 
   engine runs them. ``paper-``: Llama-2-7b-chat and BM25, the released settings for HotpotQA.
 
 On the questions of ARS-RAG (``factbook``, ``boolq``, ``strategyqa``, ``hotpotqa_distractor``,
-``medmcqa``, ``arc_challenge``; models as in `configs.ars`); settings of small models are not tuned:
+``medmcqa``, ``arc_challenge``) and on the sets above, with the models of `configs.ars`; settings of
+small models are not tuned:
 
 - ``few_shot``: demonstrations without retrieval. ``chain_of_thought``: reasoning without retrieval.
 - ``flare``: retrieval where the next sentence is uncertain. ``fairrag``: a stochastic retriever.
@@ -125,12 +128,19 @@ def prompted(baselines: Mapping[str, Baseline], prompts: str) -> dict[str, Basel
     }
 
 
+_OTHERS = {**data.ARS, **data.PAIRS, **data.R3}
 TURNS = Setup(
-    data.ERRR,
+    {**data.ERRR, **{name: one for name, one in _OTHERS.items() if name not in data.ERRR}},
     {"model": Local(), "index": Exact()},
     {"model": Local(QWEN_7B), "index": Scann(BGE)},
 )
-"""Methods that retrieve in turns: ERRR's questions and the papers' models."""
+"""Methods that retrieve in turns, and Self-RAG: ERRR's questions, and beside them the other papers'
+(R3's nq and triviaqa, ARS-RAG's closed sets)."""
+
+_ARS = ARS._replace(
+    questions={**ARS.questions, **{n: q for n, q in TURNS.questions.items() if n not in data.ARS}}
+)
+"""ARS-RAG's baselines, likewise."""
 
 
 def _preset(preset: Any, **small: Any) -> Baseline:
@@ -306,7 +316,7 @@ METHODS = {
     **entries(SINGLE_SEARCH, PAIRS),
     **entries(RETRIEVERS, PAIRS),
     **entries(ITERATIVE | SELF_RAG, TURNS),
-    **entries(ARS_BASELINES, ARS),
+    **entries(ARS_BASELINES, _ARS),
 }
 
 

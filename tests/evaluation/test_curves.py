@@ -11,6 +11,7 @@ from jaxrag.evaluation.curves import (
     accepted_curve,
     by_uncertainty,
     policy_curve,
+    ratio_curve,
     separation,
     thresholds,
 )
@@ -67,3 +68,11 @@ def test_separation_by_hand_and_by_brute_force() -> None:
     pairs = [(a > b) + (a == b) / 2 for a in u[right == 0] for b in u[right == 1]]
     assert separation(u, right) == pytest.approx(np.mean(pairs))
     assert math.isnan(separation(u, np.ones(50)))
+
+
+def test_ratio_curve_by_hand() -> None:
+    # by u: 1 0 1 0 0; the first 20 %: 1; 60 %: 2 / 3; half of five is rounded up to three
+    curve = ratio_curve(U, DIRECT, ratios=(0.2, 0.5, 0.6, 1.0))
+    np.testing.assert_allclose(curve.mean, [1, 2 / 3, 2 / 3, 2 / 5])
+    np.testing.assert_allclose(curve.query_ratio, [0.2, 0.6, 0.6, 1])
+    np.testing.assert_allclose(curve.threshold, [0.1, 0.2, 0.2, np.inf])

@@ -255,3 +255,24 @@ def test_angle_sum_of_vectors_is_that_of_cosines() -> None:
     pool = ais.select_passages(query, pseudo, passages, ids, k=3, where=where)
     # Cosines of nearly equal vectors say less of the angle than the vectors: 1e-3, not 1e-6.
     close(ais.angle_sum(pool.s1, pool.s2), pool.scores, 1e-3)
+
+
+def test_best_weight_and_its_fit_worked_by_hand() -> None:
+    # theta1 = 1, theta2 = 3: alpha = 3 / 4; equal angles: 1 / 2, also if both are 0
+    theta1, theta2 = jnp.array([1.0, 2.0, 0.0]), jnp.array([3.0, 2.0, 0.0])
+    close(ais.best_weight(theta1, theta2), [0.75, 0.5, 0.5])
+    # means of x and y are 2 and 3; sum of products 2, of squares 2: slope 1, intercept 1
+    slope, intercept = ais.fit_alpha(jnp.array([1.0, 2.0, 3.0]), jnp.array([2.0, 3.0, 4.0]))
+    close((slope, intercept), [1, 1])
+    slope, intercept = ais.fit_alpha(jnp.array([0.5, 0.5]), jnp.array([0.2, 0.6]))
+    close((slope, intercept), [0, 0.4])  # no slope can be told
+
+
+@FEW
+@given(hnp.arrays(np.float64, (20, 2), elements=st.floats(0.1, 3)))
+def test_fit_of_alpha_is_least_squares(pairs: np.ndarray) -> None:
+    theta0, alpha = pairs.T
+    if np.ptp(theta0) < 0.1:
+        return
+    reference = np.polyfit(theta0, alpha, 1)
+    close(ais.fit_alpha(jnp.asarray(theta0), jnp.asarray(alpha)), reference, 2e-4)

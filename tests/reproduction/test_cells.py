@@ -123,3 +123,16 @@ def test_interval_of_a_mean_of_means() -> None:
     found = mean_interval([Interval(0.5, 0.2, 0.8, 10), Interval(0.7, 0.3, 1.1, 20)])
     assert found == pytest.approx((0.6, 0.35, 0.85, 30))
     assert not math.isnan(mean_interval([Interval(1, 1, 1, 3)]).low)
+
+
+def test_a_row_of_averages_alone_is_measured_on_the_sets_behind_it(tmp_path: Path) -> None:
+    table = dataclasses.replace(TABLE, deltas={}, datasets=("nq", "webq"))
+    printed = PRINTED._replace(rows=(printed_row("base", {"average": {"EM": 40.0}}),))
+    results = {
+        (0, "paper-nq"): write(tmp_path / "a", [1, 0, 0, 0]),
+        (0, "paper-webq"): write(tmp_path / "b", [1, 1, 1, 0]),
+    }
+    found = {c.column.data: c for c in table_cells(table, printed, "paper", results)}
+    nq, mean = found["paper-nq"], found["average"]
+    assert nq.printed is None and nq.interval is not None and nq.interval.mean == 25
+    assert mean.printed == 40.0 and mean.interval is not None and mean.interval.mean == 50

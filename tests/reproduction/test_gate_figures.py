@@ -1,0 +1,91 @@
+"""Groups and curves of gates from small runs, worked by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrag.evaluation.records import RunDirectory
+from jaxrag.reproduction.gate_figures import (
+    ALWAYS,
+    GainOf,
+    distinct,
+    gain_curves,
+    group_bars,
+    in_group,
+    ratio_curves,
+    threshold_curves,
+)
+from jaxrag.reproduction.measures import JOB, Results
+from tests.evaluation.fabricate import ENVIRONMENT
+
+
+def write(path: Path, right: str, retrieve: str = "", u: tuple[float, ...] = ()) -> Path:
+    """A run whose answers are right, and whose gate retrieves, where the texts have 1."""
+    records: list[dict[str, Any]] = []
+    for i, one in enumerate(right):
+        trace: dict[str, Any] = {}
+        if retrieve:
+            trace["gate"] = {"name": "g", "retrieve": retrieve[i] == "1"}
+        text = "Lima" if one == "1" else "Quito"
+        if u:
+            trace["direct"] = {"text": text, "u": u[i]}
+        records.append(
+            {
+                "question_id": f"q{i}",
+                "question": f"Question {i}?",
+                "gold_answers": ["Lima"],
+                "gold_passages": [],
+                "prediction": text,
+                "trace": trace,
+                "cost": {},
+            }
+        )
+    config = {"method": {"name": "m"}, "dataset": {"name": "d"}}
+    with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
+        directory.append(records)
+        directory.finish([str(r["question_id"]) for r in records])
+    return path
+
+
+@pytest.fixture
+def gated(tmp_path: Path) -> Results:
+    return Results(
+        {
+            JOB: write(tmp_path / "gated", "110100", retrieve="100011"),
+            ALWAYS: write(tmp_path / "always", "011100"),
+        }
+    )
+
+
+def test_groups(gated: Results) -> None:
+    # the gate retrieves for 0, 4 and 5, of which 0 is right; it accepts 1, 2 and 3, of which 1 and
+    # 3 are right; with retrieval all three are
+    means = [
+        in_group(group, "exact_match")(gated).interval
+        for group in ("non_dq_retrieval", "dq", "dq_retrieval")
+    ]
+    assert [one.mean for one in means] == pytest.approx([1 / 3, 2 / 3, 1])
+    assert [one.n for one in means] == [3, 3, 3]
+    (picture,) = group_bars("figure", "Groups", "exact_match", "EM")({"nq": gated})
+    assert picture.numbers["nq"]["dq"]["mean"] == pytest.approx(2 / 3)  # pyright: ignore
+
+
+def test_curves_over_uncertainty(tmp_path: Path) -> None:
+    u = tuple(0.1 * i for i in range(1, 13))
+    direct = write(tmp_path / "direct", "111111000000", u=u)
+    always = write(tmp_path / "always", "000111111100")
+    results = {"nq": Results({"7B": direct, "72B": direct, "7B, retrieved": always})}
+    assert distinct(results["nq"], ("7B", "72B")) == ["7B"]  # one directory, one curve
+    (picture,) = threshold_curves("f", "t", ("7B", "72B"))(results)
+    curve: Any = picture.numbers["nq"]["7B"]  # pyright: ignore
+    # the curve starts at ten questions: 6 of 10 are right, then 6 of 11 and 6 of 12
+    assert [one["mean"] for one in curve] == pytest.approx([6 / 10, 6 / 11, 6 / 12])
+    (picture,) = ratio_curves("f", "t", ("7B", "72B"))(results)
+    curve = picture.numbers["nq"]["exact_match"]["7B"]  # pyright: ignore
+    assert curve[4]["mean"] == 1 and curve[-1]["mean"] == 0.5  # 50 %: six of twelve
+    (picture,) = gain_curves("f", "t", {"": {"7B": GainOf("7B", "7B, retrieved")}})(results)
+    curve = picture.numbers["nq"][""]["7B"]  # pyright: ignore
+    # of the first ten: three lost (0 to 2), four won (6 to 9): (4 - 3) / 10
+    assert [one["mean"] for one in curve] == pytest.approx([1 / 10, 1 / 11, 1 / 12])
+    assert picture.svg.count("curve c0") >= 1 and picture.svg.startswith("<svg")
