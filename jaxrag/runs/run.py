@@ -36,6 +36,7 @@ from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import describe, load_data, load_model, open_index_over
+from jaxrag.steps import prompts
 from jaxrag.steps.inspection_tool import InspectionTool
 from jaxrag.steps.tools import (
     NO_INDEX,
@@ -195,6 +196,7 @@ def _checkpoints(run: Run) -> list[tuple[str, str]]:
 def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -> dict[str, Any]:
     """Contents of config.json as far as they are known without models and index."""
     needs, published = run.method.needs, origins(run.data)
+    own = prompts.own_files(describe(run.method))
     return {
         "method": {**_described_method(run.method), "name": run.name},
         "dataset": {
@@ -210,6 +212,7 @@ def settings_record(run: Run, dataset: Dataset, questions: Sequence[Question]) -
         "reranker": {} if needs.reranker else None,
         "helpers": {field: {"name": helper.name} for field, helper in needs.helpers.items()},
         **({"leakage": run.leakage} if run.leakage != "refuse" else {}),
+        **({"prompts": own} if own else {}),
     }
 
 

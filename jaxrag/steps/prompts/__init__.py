@@ -7,6 +7,9 @@ is parsed: "tags", "first_line" or "text"), ``stop`` strings, ``words`` (of the 
 model chooses between, such as relevant and irrelevant), and ``chat = false`` for a prompt of plain
 text, one block after the other. ``[passages]`` is the layout of passages. ``extends = "small"`` at
 the top takes missing roles and layout from another set.
+
+A set may be a file of one's own, named by its path; docs/prompts.md tells which published prompt
+belongs to which role.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrag.core.hashing import digest
 from jaxrag.types import InputError, Message, Passage, Prompt
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -153,6 +157,26 @@ def load(name: str) -> PromptSet:
         return PromptSet(str(path), roles, **layout)
     layout = {"passage": base.passage, "joiner": base.joiner, **layout}
     return PromptSet(str(path), {**base.roles, **roles}, **layout)
+
+
+def own_files(settings: object) -> dict[str, str]:
+    """Digests of the users' own prompt files that settings name, by path.
+
+    Args:
+      settings: as plain JSON, in which fields called "prompts" hold names of sets.
+
+    Raises:
+      InputError: a file is missing or invalid.
+    """
+    if isinstance(settings, list):
+        return {path: one for part in settings for path, one in own_files(part).items()}
+    if not isinstance(settings, dict):
+        return {}
+    found = own_files(list(settings.values()))
+    name = settings.get("prompts")
+    if isinstance(name, str) and name and not (Path(__file__).parent / f"{name}.toml").exists():
+        found[name] = digest(repr(dataclasses.replace(load(name), path="")))
+    return found
 
 
 def _base(path: Path, name: object) -> PromptSet | None:

@@ -1,0 +1,52 @@
+"""A set of prompts from a user's own file, for every role."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from jaxrag.steps import prompts
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.prompts import FIELDS
+from jaxrag.types import InputError, Message
+
+
+def write(path: Path, role: str, *, extends: str = "", extra: str = "") -> str:
+    fields = "\\n".join(f"{name}: {{{name}}}" for name in FIELDS[role])
+    head = f'extends = "{extends}"\n' if extends else ""
+    path.write_text(f'{head}[{role}]\nuser = "Mine. {fields}"\n{extra}', "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("role", FIELDS)
+def test_every_role_may_be_ones_own(role: str, tmp_path: Path) -> None:
+    extra = 'system = "S"\nparse = "first_line"\nstop = ["\\n"]\n'
+    extra += f'[[{role}.demonstrations]]\nuser = "u"\nassistant = "a"\n'
+    own = prompts.load(write(tmp_path / "mine.toml", role, extends="dtr", extra=extra))
+    template = own.role(role)
+    filled = template.prompt(**{name: f"<{name}>" for name in FIELDS[role]})
+    body = "\n".join(f"{name}: <{name}>" for name in FIELDS[role])
+    assert filled == (
+        Message("system", "S"),
+        Message("user", "u"),
+        Message("assistant", "a"),
+        Message("user", f"Mine. {body}"),
+    )
+    assert (template.parse, template.stop) == ("first_line", ("\n",))
+    # what the file leaves out comes from the set that it extends
+    other = next(name for name in ("direct", "context", "judge") if name != role)
+    assert own.role(other) == prompts.load("dtr").role(other)
+    assert own.passage == prompts.load("dtr").passage
+
+
+def test_a_record_of_settings_has_the_contents_of_own_files(tmp_path: Path) -> None:
+    file = write(tmp_path / "mine.toml", "direct")
+    settings = {"reader": dataclasses.asdict(Reader(prompts=file)), "others": [{"prompts": "dtr"}]}
+    first = prompts.own_files(settings)
+    assert list(first) == [file]
+    again = write(tmp_path / "same.toml", "direct")
+    assert prompts.own_files({"prompts": again})[again] == first[file]
+    changed = write(tmp_path / "other.toml", "direct", extra='system = "S"\n')
+    assert prompts.own_files({"prompts": changed})[changed] != first[file]
+    with pytest.raises(InputError, match=r"No prompts named .*missing\.toml"):
+        prompts.own_files({"prompts": str(tmp_path / "missing.toml")})
