@@ -201,7 +201,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
         for claim in CLAIMS
         if claim.table == name
     ]
-    if table.draw:
+    if table.draw and all(one.there for one in results.values()):
         record["pictures"] = _draw(table.draw(results), values)
     text = page.markdown(cells, table, printed, scale, facts)
     html = page.html(cells, table, printed, scale, facts)
