@@ -20,7 +20,14 @@ from jaxrag.reproduction.measures import JOB, Results
 from tests.evaluation.fabricate import ENVIRONMENT
 
 
-def write(path: Path, right: str, retrieve: str = "", u: tuple[float, ...] = ()) -> Path:
+def write(
+    path: Path,
+    right: str,
+    retrieve: str = "",
+    u: tuple[float, ...] = (),
+    aliases: tuple[str, ...] = ("Lima",),
+    dataset: str = "d",
+) -> Path:
     """A run whose answers are right, and whose gate retrieves, where the texts have 1."""
     records: list[dict[str, Any]] = []
     for i, one in enumerate(right):
@@ -34,14 +41,14 @@ def write(path: Path, right: str, retrieve: str = "", u: tuple[float, ...] = ())
             {
                 "question_id": f"q{i}",
                 "question": f"Question {i}?",
-                "gold_answers": ["Lima"],
+                "gold_answers": list(aliases),
                 "gold_passages": [],
                 "prediction": text,
                 "trace": trace,
                 "cost": {},
             }
         )
-    config = {"method": {"name": "m"}, "dataset": {"name": "d"}}
+    config = {"method": {"name": "m"}, "dataset": {"name": dataset}}
     with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
         directory.append(records)
         directory.finish([str(r["question_id"]) for r in records])
