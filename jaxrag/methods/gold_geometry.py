@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from rich.table import Table
@@ -127,7 +128,7 @@ class GoldGeometry(TableJob):
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
         """The fit of alpha on theta0, and medians."""
-        slope, intercept = ais.fit_alpha(*weights(lines))
+        slope, intercept = ais.fit_alpha(*map(jnp.asarray, weights(lines)))
         gold = [one for line in lines for one in line["gold"]]
         ranks = np.array([np.nan if one["rank"] is None else one["rank"] for one in gold])
         shown = Table("questions", "alpha", "median cosine to gold", f"gold in first {self.depth}")
@@ -151,7 +152,7 @@ def weights(
     theta0 = np.array([line["theta0"] for line in lines])
     theta1 = np.array([np.mean([one["theta1"] for one in line["gold"]]) for line in lines])
     theta2 = np.array([np.mean([one["theta2"] for one in line["gold"]]) for line in lines])
-    return theta0, np.asarray(ais.best_weight(theta1, theta2))
+    return theta0, np.asarray(ais.best_weight(jnp.asarray(theta1), jnp.asarray(theta2)))
 
 
 def _embedded(records: RunRecords, index: Retriever) -> Iterator[list[_Embedded]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.core import jsonl
@@ -56,7 +57,8 @@ def _fit(results: Results) -> tuple[Interval, Interval]:
     spread = xx - x * x
     slopes = np.where(spread > 1e-12, (xy - x * y) / np.where(spread > 1e-12, spread, 1), 0)
     found = []
-    for value, drawn in zip(ais.fit_alpha(theta0, alpha), (slopes, y - slopes * x), strict=True):
+    fitted = ais.fit_alpha(jnp.asarray(theta0), jnp.asarray(alpha))
+    for value, drawn in zip(fitted, (slopes, y - slopes * x), strict=True):
         low, high = np.quantile(drawn, [0.025, 0.975])
         found.append(Interval(float(value), float(low), float(high), count))
     return found[0], found[1]
