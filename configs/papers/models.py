@@ -21,6 +21,12 @@ GENERATORS = {
     "Qwen2.5-7B-Instruct": "hub:Qwen/Qwen2.5-7B-Instruct",
     "Qwen2.5-32B-Instruct": "hub:Qwen/Qwen2.5-32B-Instruct",
     "Qwen2.5-72B-Instruct": "hub:Qwen/Qwen2.5-72B-Instruct",
+    "Llama2-7B": "hub:meta-llama/Llama-2-7b-hf",
+    "Llama3-8B": "hub:meta-llama/Meta-Llama-3-8B",
+    "Llama3-8B-Instruct": "hub:meta-llama/Meta-Llama-3-8B-Instruct",
+    "Llama-3.1-8B-Instruct": "hub:meta-llama/Llama-3.1-8B-Instruct",
+    "Phi-3-mini-4k-instruct": "hub:microsoft/Phi-3-mini-4k-instruct",
+    "Mistral-7B-Instruct-v0.3": "hub:mistralai/Mistral-7B-Instruct-v0.3",
 }
 """Checkpoints."""
 

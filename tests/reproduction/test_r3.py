@@ -1,0 +1,52 @@
+"""Every table and figure of R3 is made at the scale tiny, and every cell is measured."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from configs.papers import ALL
+from configs.papers.r3 import share_of
+from experiments import reproduce
+from jaxrag.evaluation.printed import printed_tables
+from jaxrag.reproduction.work import Work, add_figure, add_table
+
+NAMES = [*dict.fromkeys(name for name in (*ALL.tables, *ALL.figures) if name.startswith("r3/"))]
+
+
+@pytest.mark.slow
+def test_tables_and_figures_at_scale_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # with the cache of data and indexes
+    assert reproduce.main([*NAMES, "--scale=tiny", "--workdir=made"]) == 0
+    for name in NAMES:
+        record = json.loads(Path(f"made/tiny/{name.replace('/', '-')}.json").read_text())
+        for cell in record.get("cells", ()):
+            left_out = cell["method"] in ALL.tables[name].left_out
+            assert (cell["ours"] is None) == left_out, (name, cell)
+        if name in ALL.figures:
+            drawn = Path(f"made/tiny/{name.replace('/', '-')}.svg").read_text()
+            assert re.search("<(path|rect|circle) ", drawn) and record[name]
+
+
+def test_all_that_the_text_shows_is_named() -> None:
+    named = {*NAMES, *(name for name in ALL.left_out if name.startswith("r3/"))}
+    assert named == {f"r3/table{n}" for n in range(1, 9)} | {f"r3/figure{n}" for n in range(1, 15)}
+
+
+def test_equal_trainings_are_one(tmp_path: Path) -> None:
+    """One training of PubHealth from SiDR_MS serves Tables 1, 2, 5, 7, and Figures 4, 5 and 7."""
+    work = Work(tmp_path)
+    for name in ("r3/table7", "r3/table5"):
+        add_table(work, ALL.tables[name], printed_tables()[name], "paper", ["pubhealth"])
+    for name in ("r3/figure4", "r3/figure5", "r3/figure7"):
+        add_figure(work, ALL.figures[name], "paper")
+    trainings = [path.name for path in work.jobs if path.name.startswith("TrainR3-pubhealth")]
+    # both, offline, online, KL; beta, re-indexed; sampling B and C
+    assert len(trainings) == len(set(trainings)) == 8
+
+
+def test_progress_counts_the_on_policy_phase() -> None:
+    rows = printed_tables()["r3/table7"].rows
+    assert [share_of(row) for row in rows[:5]] == [0.5, 0.625, 0.75, 0.875, 1.0]
+    assert share_of(printed_tables()["r3/table5"].rows[0]) == 1.0

@@ -1,0 +1,70 @@
+"""Measures of trained retrievers, and curves of accuracy along a training."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxrag.evaluation.records import RunDirectory
+from jaxrag.methods.r3.training import SCORED
+from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.progress_figures import accuracy_curves
+from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
+from tests.evaluation.fabricate import ENVIRONMENT
+from tests.reproduction.test_cells import write
+
+
+def results_of(path: Path, **runs: list[int]) -> Results:
+    found = {name: write(path / name, right).directories[JOB] for name, right in runs.items()}
+    return Results(found)
+
+
+def test_any_retriever_is_a_union(tmp_path: Path) -> None:
+    results = results_of(tmp_path, a=[1, 0, 0, 1], b=[0, 1, 0, 1])
+    found = any_of("contains", ["a", "b"])(results)
+    assert found.interval.mean == 0.75 and found.interval.n == 4
+    assert found.values == {"q0": 1.0, "q1": 1.0, "q2": 0.0, "q3": 1.0}
+    # without a metric in one of the runs there is no union
+    assert any_of("ir_accuracy", ["a", "b"])(results).interval.n == 0
+
+
+def test_gain_is_paired(tmp_path: Path) -> None:
+    results = results_of(tmp_path, after=[1, 1, 0, 1], before=[1, 0, 0, 0])
+    results.directories = {JOB: results.directories["after"], **results.directories}  # type: ignore[assignment]
+    found = gain("before")(results)
+    assert found.interval.mean == 0.5 and found.values == {"q0": 0, "q1": 1, "q2": 0, "q3": 1}
+
+
+def test_scored_passages_are_averaged_over_questions(tmp_path: Path) -> None:
+    (tmp_path / SCORED).write_text(json.dumps({"a": 3, "b": 0, "c": 9}))
+    found = passages_scored("training")(Results({"training": tmp_path}))
+    assert found.interval.mean == 4 and found.interval.n == 3
+    assert found.interval.low < 4 < found.interval.high
+
+
+def training_at(path: Path, accuracy: dict[int, list[int]]) -> Path:
+    with RunDirectory.open(path, {"training": {}}, environment=ENVIRONMENT):
+        pass
+    lines = [{"step": step, "each": {"rag_accuracy": some}} for step, some in accuracy.items()]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_curves_are_over_the_share_of_the_training(tmp_path: Path) -> None:
+    long = training_at(tmp_path / "long", {0: [0, 0], 5: [0, 1], 20: [1, 1]})
+    short = training_at(tmp_path / "short", {0: [0, 0], 4: [1, 0]})
+    draw = accuracy_curves("r3/figure9", "A test", ["long", "short"])
+    [picture] = draw({"nq": Results({"long": long, "short": short})})
+    assert picture.name == "r3/figure9" and "<svg" in picture.svg and "nq" in picture.svg
+    numbers: dict = picture.numbers["nq"]  # type: ignore[index,type-arg]
+    shown = {name: [(p["progress"], p["mean"]) for p in some] for name, some in numbers.items()}
+    assert shown == {"long": [(0, 0), (25, 50), (100, 100)], "short": [(0, 0), (100, 50)]}
+    assert numbers["long"][1]["n"] == 2
+    np.testing.assert_allclose(numbers["long"][2]["high"], 100)
+
+
+def test_a_figure_of_a_training_without_evaluations_is_refused(tmp_path: Path) -> None:
+    path = training_at(tmp_path / "none", {})
+    with pytest.raises(Exception, match="has no step yet"):
+        accuracy_curves("r3/figure9", "A test", ["one"])({"nq": Results({"one": path})})
