@@ -55,16 +55,25 @@ class ContrastiveBatch(NamedTuple):
       queries: n questions.
       passages: m passages of the first question, the positive first, then of the second, ...
       targets: log P(y|q,d) of each passage of each question, for the objective "kl".
+      place: index of each question in the batch; it and ``step``, the step's index, seed dropout.
     """
 
     queries: Text
     passages: Text
     targets: Float[Any, "n m"]
+    place: Int[Any, " n"]
+    step: Int[Any, " n"]
 
 
 @functools.cache
 def make_step(
-    module: SidrNetwork, settings: Update, *, steps: int, microbatch: int, mesh: Mesh
+    module: SidrNetwork,
+    settings: Update,
+    *,
+    steps: int,
+    microbatch: int,
+    mesh: Mesh,
+    seed: int = 0,
 ) -> TrainStep:
     """The training step; cached, so that equal arguments compile once.
 
@@ -74,10 +83,11 @@ def make_step(
       steps: length of the learning-rate schedule.
       microbatch: questions that are embedded at a time, with their passages.
       mesh: as of `grad_cache.data_mesh`.
+      seed: of dropout.
     """
     return optimisation.make_step(
         settings.optimiser(steps),
-        _embed(module),
+        _embed(module.clone(dropout=settings.dropout), seed),
         _loss(module, settings),
         microbatch=microbatch,
         mesh=mesh,
@@ -85,11 +95,11 @@ def make_step(
     )
 
 
-def _per_question(batch: ContrastiveBatch, _: int) -> ContrastiveBatch:
-    """The batch with passages as [n m ...], so that the first axis of every array is n."""
+def _per_question(batch: ContrastiveBatch, number: int) -> ContrastiveBatch:
+    """The batch of a step with passages as [n m ...]: the first axis of every array is n."""
     n = len(batch.queries.ids)
     passages = Text(*(array.reshape(n, -1, *array.shape[1:]) for array in batch.passages))
-    return batch._replace(passages=passages)
+    return optimisation.with_step(batch._replace(passages=passages), number)
 
 
 def _flat(text: Text) -> Text:
@@ -101,16 +111,25 @@ def _where(text: Text) -> Array:
     return jnp.arange(text.ids.shape[-1]) < text.lengths[..., None]
 
 
-def _embed(module: SidrNetwork) -> grad_cache.Embed:
-    def vectors(params: Any, text: Text) -> Float[Array, "n v"]:
+def _embed(module: SidrNetwork, seed: int) -> grad_cache.Embed:
+    """Vectors of a microbatch, with dropout if the module has any."""
+
+    def vectors(params: Any, text: Text, key: jax.Array) -> Float[Array, "n v"]:
         found: Any = module.apply(
-            {"params": params}, text.ids, jnp.zeros_like(text.ids), where=_where(text)
+            {"params": params},
+            text.ids,
+            jnp.zeros_like(text.ids),
+            where=_where(text),
+            rngs={"dropout": key},
         )
         return found
 
     def embed(params: Towers, microbatch: ContrastiveBatch) -> tuple[Array, Array]:
-        passages = vectors(tower(params, "passage"), _flat(microbatch.passages))
-        queries = vectors(tower(params, "query"), microbatch.queries)
+        key = jax.random.fold_in(jax.random.key(seed), microbatch.step[0])
+        of_queries, of_passages = jax.random.split(jax.random.fold_in(key, microbatch.place[0]))
+        flat = _flat(microbatch.passages)
+        passages = vectors(tower(params, "passage"), flat, of_passages)
+        queries = vectors(tower(params, "query"), microbatch.queries, of_queries)
         return queries, passages.reshape(*microbatch.passages.lengths.shape, -1)
 
     return embed
@@ -184,6 +203,8 @@ def make_batch(
         tokenize(tokenizer, questions, limit=encoder.query_length, pad_id=pad_id),
         tokenize(tokenizer, texts, limit=encoder.passage_length, pad_id=pad_id),
         np.asarray(targets, np.float32),
+        np.arange(len(questions), dtype=np.int32),
+        np.zeros(len(questions), np.int32),
     )
 
 
@@ -234,7 +255,12 @@ def train_towers(
     steps = settings.steps_over(questions)
     module: Any = encoder.module  # hashable, which the type checker cannot infer
     update = make_step(
-        module, settings.update, steps=steps, microbatch=settings.microbatch, mesh=mesh
+        module,
+        settings.update_over(questions),
+        steps=steps,
+        microbatch=settings.microbatch,
+        mesh=mesh,
+        seed=settings.seed,
     )
 
     def evaluated(state: TrainState, number: int) -> Evaluation:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import optax
 
-from jaxrag.core.checks import check_choices
+from jaxrag.core.checks import check_choices, check_share
 from jaxrag.functional.losses import Form
 from jaxrag.methods.r3.labels import Rules
 from jaxrag.training.optimisation import (
@@ -43,6 +43,8 @@ class Update:
       clip: largest norm of a gradient; 0 disables clipping.
       mean: whether the paper's loss, a sum over the batch, is divided by the batch size. This
         hardly changes AdamW's steps, but it changes the effect of ``clip``.
+      dropout: inside the BERT, see `jaxrag.models.bert.network`; BERT's own is 0.1. R3 and SiDR do
+        not mention it.
     """
 
     objective: Objective = "contrastive"
@@ -56,10 +58,12 @@ class Update:
     weight_decay: float = 0.0
     clip: float = 2.0
     mean: bool = True
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_choices(self, objective=Objective, form=Form)
         check_optimiser(self, "top", "warmup", "weight_decay", "clip")
+        check_share(dropout=self.dropout)
         for name in ("temperature", "target_temperature"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be above 0.")
@@ -84,6 +88,8 @@ class RetrieverTraining:
         these do not depend on the number of devices.
       update: loss and optimiser.
       seed: seeds the order of questions and the draws of passages.
+      warmup_epochs: epochs of linear warm-up of the learning rate, instead of ``update.warmup``
+        steps; 0 uses that.
       save_every, evaluate_every: steps between checkpoints, and between evaluations.
       evaluations: number of evaluations, evenly spaced, in place of ``evaluate_every``; without
         either nothing is evaluated. The initial state is evaluated besides.
@@ -97,6 +103,7 @@ class RetrieverTraining:
     microbatch: int = 8
     update: Update = Update()
     seed: int = 0
+    warmup_epochs: float = 0.0
     save_every: int = 100
     evaluate_every: int = 0
     evaluations: int = 0
@@ -113,10 +120,19 @@ class RetrieverTraining:
             )
         if not all(0 < share < 1 for share in self.keep):
             raise InputError(f"keep is {self.keep}: shares of the training, between 0 and 1.")
+        if self.warmup_epochs < 0:
+            raise InputError(f"warmup_epochs is {self.warmup_epochs}; it must be 0 or more.")
 
     def steps_over(self, questions: int) -> int:
         """Number of steps of a training on ``questions`` questions."""
         return self.steps or max(1, round(self.epochs * questions / self.batch))
+
+    def update_over(self, questions: int) -> Update:
+        """Loss and optimiser of a training on ``questions`` questions: warm-up in steps."""
+        if not self.warmup_epochs:
+            return self.update
+        steps = round(self.warmup_epochs * questions / self.batch)
+        return dataclasses.replace(self.update, warmup=steps)
 
     def steps_between_evaluations(self, steps: int) -> int:
         """Steps between evaluations in a training of ``steps`` steps; 0 never evaluates."""
@@ -134,8 +150,8 @@ class SidrTraining(RetrieverTraining):
     """Settings of SiDR's contrastive training.
 
     The defaults are those of the released code: batches of 128, one hard negative of BM25, AdamW at
-    2e-5 without weight decay, linear decay, gradients clipped at 2, 40 epochs. Its warm-up of one
-    epoch is ``update.warmup``, in steps.
+    2e-5 without weight decay, linear decay, gradients clipped at 2, 40 epochs. Its loss is
+    ``update.form`` "released", its warm-up ``warmup_epochs`` 1.
 
     Attributes:
       negatives: hard negatives of a question.

@@ -1,12 +1,16 @@
 """BERT and XLM-RoBERTa encoders, and the cross-encoder rerankers made from them.
 
 Devlin et al. (2019); Conneau et al. (2020). Modules are named as in Hugging Face's checkpoints, see
-`jaxrag.models.parameters`. There is no dropout.
+`jaxrag.models.parameters`. A network with ``dropout`` above 0 drops out where BERT's first release
+does in training, at one rate: embeddings, attention weights, and both sums of a layer before the
+residual. Its `apply` needs the random stream "dropout"; networks that are loaded have none.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -50,6 +54,7 @@ class BertEmbeddings(nn.Module):
 
     config: BertConfig
     dtype: Any
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(
@@ -63,7 +68,12 @@ class BertEmbeddings(nn.Module):
         words = embed("word", c.vocab_size, ids)
         positions = embed("position", c.max_position_embeddings, _positions(ids, c))
         summed = words + positions + embed("token_type", c.type_vocab_size, segments)
-        return LayerNorm(c.layer_norm_eps, name="LayerNorm")(summed)
+        return _dropped(LayerNorm(c.layer_norm_eps, name="LayerNorm")(summed), self.dropout)
+
+
+def _dropped(x: Float[Array, "*n"], rate: float) -> Float[Array, "*n"]:
+    """Inverted dropout (Srivastava et al. 2014) from the stream "dropout" of the module around."""
+    return nn.Dropout(rate, deterministic=False)(x) if rate else x
 
 
 def _positions(ids: Int[Array, "b t"], config: BertConfig) -> Int[Array, "b t"]:
@@ -77,6 +87,7 @@ class BertSelfAttention(nn.Module):
     """Multi-head attention of every token to the tokens that ``where`` marks."""
 
     config: BertConfig
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(
@@ -88,7 +99,8 @@ class BertSelfAttention(nn.Module):
             y = Linear(self.config.hidden_size, name=name)(x)
             return y.reshape(*y.shape[:2], heads, -1)
 
-        return attend(project("query"), project("key"), project("value"), where=where)
+        drop = functools.partial(_dropped, rate=self.dropout)
+        return attend(project("query"), project("key"), project("value"), where=where, drop=drop)
 
 
 def attend(
@@ -97,8 +109,12 @@ def attend(
     value: Float[Array, "b t h f"],
     *,
     where: Bool[Array, "b t"],
+    drop: Callable[[Array], Array] = lambda weights: weights,
 ) -> Float[Array, "b t h*f"]:
-    """Scaled dot-product attention of every token to the tokens that ``where`` marks."""
+    """Scaled dot-product attention of every token to the tokens that ``where`` marks.
+
+    ``drop`` is applied to the weights, whose sum it does not change.
+    """
     query = query * query.shape[-1] ** -0.5
     # With keys before queries and the division after the sum, a CPU's reductions run along
     # contiguous vectors, which makes attention twice as fast; accelerators do not care.
@@ -107,7 +123,7 @@ def attend(
     # finite, so that a row of padding alone does not become NaN
     logits = jnp.where(where[:, None, :, None], logits, jnp.finfo(jnp.float32).min)
     weights = jnp.exp(logits - logits.max(axis=2, keepdims=True))
-    rounded = weights.astype(value.dtype)
+    rounded = drop(weights.astype(value.dtype))
     summed = jnp.einsum("bkhf,bhkq->bhfq", value, rounded, preferred_element_type=sums)
     mean = summed / weights.sum(axis=2)[:, :, None, :]
     return mean.transpose(0, 3, 1, 2).reshape(*value.shape[:2], -1).astype(value.dtype)
@@ -117,10 +133,11 @@ class BertResidual(nn.Module):
     """LayerNorm(x + dense(y)), the end of both halves of a layer."""
 
     config: BertConfig
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(self, y: Float[Array, "b t f"], x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        y = Linear(self.config.hidden_size, name="dense")(y)
+        y = _dropped(Linear(self.config.hidden_size, name="dense")(y), self.dropout)
         return LayerNorm(self.config.layer_norm_eps, name="LayerNorm")(x + y)
 
 
@@ -128,16 +145,17 @@ class BertLayer(nn.Module):
     """Attention, then feed-forward, both with post-normalisation."""
 
     config: BertConfig
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(
         self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"]:
-        c = self.config
-        y = BertSelfAttention(c, name="attention.self")(x, where=where)
-        x = BertResidual(c, name="attention.output")(y, x)
+        c, rate = self.config, self.dropout
+        y = BertSelfAttention(c, rate, name="attention.self")(x, where=where)
+        x = BertResidual(c, rate, name="attention.output")(y, x)
         y = Linear(c.intermediate_size, name="intermediate.dense")(x)
-        return BertResidual(c, name="output")(ACTIVATIONS[c.hidden_act](y), x)
+        return BertResidual(c, rate, name="output")(ACTIVATIONS[c.hidden_act](y), x)
 
 
 class BertEncoder(nn.Module):
@@ -146,6 +164,7 @@ class BertEncoder(nn.Module):
     config: BertConfig
     dtype: Any = jnp.float32
     pooled: bool = False
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(
@@ -153,9 +172,9 @@ class BertEncoder(nn.Module):
     ) -> Float[Array, "b t d"] | Float[Array, "b d"]:
         c = self.config
         with matmul_precision(self.dtype):
-            x = BertEmbeddings(c, self.dtype, name="embeddings")(ids, segments)
+            x = BertEmbeddings(c, self.dtype, self.dropout, name="embeddings")(ids, segments)
             for i in range(c.num_hidden_layers):
-                x = BertLayer(c, name=f"encoder.layer.{i}")(x, where=where)
+                x = BertLayer(c, self.dropout, name=f"encoder.layer.{i}")(x, where=where)
             if not self.pooled:
                 return x
             return jnp.tanh(Linear(c.hidden_size, name="pooler.dense")(x[:, 0]))

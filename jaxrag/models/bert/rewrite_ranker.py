@@ -2,8 +2,7 @@
 
 docs/methods.md, "ARS-RAG: ranker": S(q_i, Q) is "BERT encoder + classification head, dropout 0.1".
 The paper does not say how the pair is encoded; here it is one sequence of two segments, as in a
-cross-encoder. The encoder has no dropout; only its pooled output is dropped out, before the linear
-layer.
+cross-encoder.
 """
 
 from __future__ import annotations
@@ -32,7 +31,10 @@ from jaxrag.models.precision import matmul_precision
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import InputError
 
-Pooling = Literal["cls", "mean"]
+Pooling = Literal["cls", "mean", "pooler"]
+"""The first token's last state; the mean of all tokens' states; or BERT's pooler, a dense layer
+with tanh on the first token's state, as in the class for sequence classification of transformers.
+"""
 
 _KEY = "ranker"  # field of config.json with the settings that a BERT does not have
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
@@ -46,12 +48,14 @@ class RankerNetwork(nn.Module):
     Attributes:
       config: of the encoder.
       dtype: of the encoder's computation; the head is float32.
-      pooling: the first token's state ("cls"), or the "mean" of all tokens' states.
+      pooling: see `Pooling`.
+      dropout: of the encoder in training, see `jaxrag.models.bert.network`.
     """
 
     config: BertConfig
     dtype: Any = jnp.float32
     pooling: Pooling = "cls"
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(
@@ -63,8 +67,13 @@ class RankerNetwork(nn.Module):
         noise: Float[Array, "b d"] | None = None,
     ) -> Float[Array, "b 1"]:
         c = self.config
-        hidden: Any = BertEncoder(c, self.dtype, name=c.family)(ids, segments, where=where)
-        pooled = mean_pool(hidden, where=where) if self.pooling == "mean" else cls_pool(hidden)
+        dense = self.pooling == "pooler"
+        encoder = BertEncoder(c, self.dtype, pooled=dense, dropout=self.dropout, name=c.family)
+        found: Any = encoder(ids, segments, where=where)
+        if dense:
+            pooled = found.astype(jnp.float32)
+        else:
+            pooled = mean_pool(found, where=where) if self.pooling == "mean" else cls_pool(found)
         pooled = pooled if noise is None else pooled * noise
         with matmul_precision(_FLOAT32):
             return Linear(1, name="classifier")(pooled)
@@ -104,7 +113,7 @@ def untrained_ranker(
     """A BERT checkpoint with a new head, drawn from a normal of deviation 0.02 as BERT's own.
 
     Args:
-      path: directory of a BERT; its heads and pooler are ignored.
+      path: directory of a BERT; its heads are ignored, its pooler but for the pooling "pooler".
       dtype: of computation.
       pooling: see `RankerNetwork`.
       max_length: maximum tokens of a pair, special tokens included.
@@ -125,6 +134,11 @@ def untrained_ranker(
     tensors |= {"classifier.weight": weight, "classifier.bias": np.zeros(1)}
     ignore = (BUFFERS, *HEADS, *(rf"{config.family}\.{head}" for head in HEADS))
     module = RankerNetwork(config, _FLOAT32, pooling)
+    if pooling == "pooler" and f"{body}pooler.dense.weight" not in tensors:
+        raise InputError(
+            f"{path} has no pooler, so pooling 'pooler' would begin with random weights; choose "
+            "'cls' or 'mean', or a checkpoint with one."
+        )
     params = parameters(module, tensors, path, ignore=ignore)
     return LoadedRanker(module.clone(dtype=dtype), params, max_length)
 
@@ -200,7 +214,8 @@ def tokenizer_fingerprint(path: Path) -> str:
 
 def _check(config: BertConfig, pooling: Any, max_length: Any, path: Path) -> None:
     if pooling not in get_args(Pooling):
-        raise InputError(f"{path}: pooling is {pooling!r}; allowed are 'cls' and 'mean'.")
+        allowed = ", ".join(map(repr, get_args(Pooling)))
+        raise InputError(f"{path}: pooling is {pooling!r}; allowed are {allowed}.")
     if not isinstance(max_length, int) or not _LEAST <= max_length <= config.max_tokens:
         raise InputError(
             f"{path}: max_length is {max_length!r}; it must be from {_LEAST} to "

@@ -138,18 +138,20 @@ class SidrNetwork(nn.Module):
       first: the first token id of the vocabulary that is used.
       masked: whether padding is excluded from the pooling. The released code includes it, so that a
         text's vector depends on the batch; only its checkpoints need that.
+      dropout: of the BERT in training, see `jaxrag.models.bert.network`.
     """
 
     config: BertConfig
     dtype: Any = jnp.float32
     first: int = 999
     masked: bool = True
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(
         self, ids: Int[Array, "b t"], segments: Int[Array, "b t"], *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b v"]:
-        body = BertEncoder(self.config, self.dtype, name="bert")
+        body = BertEncoder(self.config, self.dtype, dropout=self.dropout, name="bert")
         hidden: Any = body(ids, segments, where=where)
         x = LayerNorm(self.config.layer_norm_eps, name="norm")(hidden)
         table = body.variables["params"]["embeddings"]["word_embeddings"]["weight"][self.first :]

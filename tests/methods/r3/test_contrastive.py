@@ -9,7 +9,7 @@ import pytest
 
 from jaxrag.functional.losses import Embedded, distillation, sidr_loss
 from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text, make_step, tokenize
-from jaxrag.methods.r3.settings import Update
+from jaxrag.methods.r3.settings import SidrTraining, Update
 from jaxrag.models.bert.sidr import bag_of_tokens, keep_top, tower
 from jaxrag.models.parameters import flatten
 from jaxrag.training import grad_cache
@@ -95,11 +95,33 @@ def test_a_step_follows_the_gradient_of_the_loss(
     assert known.mean() > 0.3
 
 
+def test_dropout_differs_by_step_and_is_the_same_again(tmp_path: Path) -> None:
+    module, params = small_sidr.towers(tmp_path, shared=True)
+    mesh = grad_cache.data_mesh(jax.devices()[:1])
+    step = make_step(module, Update(dropout=0.1), steps=10, microbatch=4, mesh=mesh)
+
+    def loss(number: int) -> float:
+        return float(step.update(step.begin(params), batch(4, 2), number)[1]["loss"])
+
+    assert loss(0) == loss(0) != loss(1)
+
+
+def test_a_warm_up_in_epochs_becomes_steps() -> None:
+    # 1 epoch of 1,000 questions in batches of 128 are 7.8 steps
+    how = SidrTraining(warmup_epochs=1, update=Update(warmup=3))
+    assert how.update_over(1000).warmup == 8
+    assert SidrTraining(update=Update(warmup=3)).update_over(1000).warmup == 3
+    with pytest.raises(InputError, match="warmup_epochs is -1; it must be 0 or more"):
+        SidrTraining(warmup_epochs=-1)
+    with pytest.raises(InputError, match=r"dropout is 1\.0; it must be at least 0 and below 1"):
+        Update(dropout=1.0)
+
+
 def train(directory: Path, devices: int, steps: int) -> tuple[list[float], Any]:
     module, params = small_sidr.towers(directory, shared=True)
     mesh = grad_cache.data_mesh(jax.devices()[:devices])
     step = make_step(
-        module, Update(learning_rate=5e-3, top=8), steps=steps, microbatch=4, mesh=mesh
+        module, Update(learning_rate=5e-3, top=8, dropout=0.1), steps=steps, microbatch=4, mesh=mesh
     )
     state, losses = step.begin(params), []
     for number in range(steps):

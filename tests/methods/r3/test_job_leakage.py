@@ -58,7 +58,11 @@ def on_one_device(monkeypatch: Any) -> None:
 
 def job_of(small: Any, **changes: Any) -> TrainSidr:
     training = SidrTraining(
-        steps=1, batch=8, microbatch=4, update=Update(learning_rate=1e-3), save_every=1
+        steps=1,
+        batch=8,
+        microbatch=4,
+        update=Update(learning_rate=1e-3),
+        save_every=1,
     )
     assert isinstance(small.index, Sidr)
     start = dataclasses.replace(small.index, search="beta")

@@ -117,17 +117,8 @@ def test_other_model_types_are_refused(tmp_path):
 @pytest.mark.parity
 def test_parity_with_torch(tmp_path):
     torch = pytest.importorskip("torch")
-    import transformers
-
     module, params, tensors = written(tmp_path)
-    config = transformers.NomicBertConfig(
-        vocab_size=40, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
-        num_attention_heads=3, layer_norm_eps=1e-2, max_position_embeddings=64,
-        rope_parameters={"rope_type": "default", "rope_theta": 50.0},
-    )  # fmt: skip
-    peer = transformers.NomicBertModel(config).eval()
-    missing = peer.load_state_dict(renamed(tensors, torch), strict=True)
-    assert not missing.missing_keys
+    peer = torch_model(tensors)
     ids, segments, where = given((20, 3, 11, 1))
     with torch.no_grad():
         out = peer(
@@ -137,6 +128,21 @@ def test_parity_with_torch(tmp_path):
         )
     got = np.asarray(jitted(module, params, ids, segments, where))
     np.testing.assert_allclose(got[where], out.last_hidden_state.numpy()[where], atol=2e-5)
+
+
+def torch_model(tensors: dict[str, np.ndarray]) -> Any:
+    """The class of transformers with the settings of `CONFIG`."""
+    import torch
+    import transformers
+
+    config = transformers.NomicBertConfig(
+        vocab_size=40, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
+        num_attention_heads=3, layer_norm_eps=1e-2, max_position_embeddings=64,
+        rope_parameters={"rope_type": "default", "rope_theta": 50.0},
+    )  # fmt: skip
+    peer = transformers.NomicBertModel(config).eval()
+    peer.load_state_dict(renamed(tensors, torch), strict=True)
+    return peer
 
 
 def renamed(tensors: dict[str, np.ndarray], torch: Any) -> dict[str, Any]:

@@ -67,6 +67,25 @@ def test_scores_equal_the_float64_reference(kind: str, pooling: Any, tmp_path: P
     assert found.shape == (2, 1) and np.ptp(found) > 1e-3
 
 
+def test_the_pooler_is_read_and_written(tmp_path: Path) -> None:
+    path = small_bert.write(tmp_path / "start", small_bert.BERT, classifier=True)
+    begun = untrained_ranker(path, dtype=FLOAT32, pooling="pooler", max_length=20, seed=3)
+    tensors = dict(read_tensors(path))
+    first = small_bert.hidden_states(tensors, small_bert.BERT, IDS, SEGMENTS, WHERE)[:, 0]
+    weight, bias = (tensors[f"bert.pooler.dense.{kind}"] for kind in ("weight", "bias"))
+    head = np.float64(begun.params["classifier"]["weight"])
+    wanted = np.tanh(first @ np.float64(weight).T + bias) @ head.T
+    np.testing.assert_allclose(apply(begun.module, begun.params), wanted, atol=2e-5)
+    read = load_ranker(write_ranker(tmp_path / "ranker", begun, begun_with=path), dtype=FLOAT32)
+    assert read.module == begun.module and read.module.pooling == "pooler"
+    jax.tree.map(np.testing.assert_array_equal, read.params, begun.params)
+
+
+def test_a_missing_pooler_is_no_random_one(start: Path) -> None:
+    with pytest.raises(InputError, match=r"has no pooler.*choose 'cls' or 'mean'"):
+        untrained_ranker(start, dtype=FLOAT32, pooling="pooler", max_length=20)
+
+
 def test_dropped_units_have_no_effect(start: Path) -> None:
     module, params, _ = untrained_ranker(start, dtype=FLOAT32, max_length=20)
     whole = apply(module, params)

@@ -100,7 +100,14 @@ def test_a_step_follows_the_gradient_of_the_loss(start: Path, ties: Any, dropout
     ranker = small_ranker.begin(start)
     module: Any = ranker.module
     how = settings(
-        batch=2, microbatch=1, ties=ties, dropout=dropout, weight_decay=0.0, clip=0.01, seed=7
+        batch=2,
+        microbatch=1,
+        ties=ties,
+        dropout=dropout,
+        encoder_dropout=0.0,
+        weight_decay=0.0,
+        clip=0.01,
+        seed=7,
     )
     step = make_step(module, how, steps=10, mesh=one_device())
     batch = batch_of(small_ranker.examples(2), ranker)
@@ -217,7 +224,7 @@ def test_dropout_differs_by_step_and_batch_position(start: Path) -> None:
     some = [small_ranker.examples(1)[0]] * 8
     batch = batch_of(some, ranker)
 
-    step = make_step(module, settings(), steps=3, mesh=one_device())
+    step = make_step(module, settings(encoder_dropout=0.0), steps=3, mesh=one_device())
 
     def loss(places: Any, number: int) -> float:
         placed = batch._replace(slot=np.array(places, np.int32))
@@ -228,6 +235,12 @@ def test_dropout_differs_by_step_and_batch_position(start: Path) -> None:
     alone = [loss([place] * 8, 0) for place in (0, 1)]
     np.testing.assert_allclose(loss([0, 1] * 4, 0), np.mean(alone), rtol=1e-6)
     assert alone[0] != alone[1]
+    both = make_step(module, settings(dropout=0.0), steps=3, mesh=one_device())
+
+    def inside(number: int) -> float:
+        return float(both.update(both.begin(ranker.params), batch, number)[1]["loss"])
+
+    assert inside(0) == inside(0) != inside(1)  # the encoder's alone
 
 
 def test_a_nan_loss_stops_training_and_names_the_step(start: Path, tmp_path: Path) -> None:
@@ -250,7 +263,7 @@ def test_questions_without_a_pair_are_counted(start: Path) -> None:
     short = batch_of([RankingExample("q", "the cat", words[:2], (1, 1))], ranker)
     assert without_pair(short, "drop") == 1
     module: Any = ranker.module
-    how = settings(batch=2, ties="drop")
+    how = settings(encoder_dropout=0.0, batch=2, ties="drop")
     step = make_step(module, how, steps=1, mesh=one_device())
     figures = {}
     for rows in ((0, 2), (1, 1), (0, 1)):
