@@ -28,7 +28,7 @@ from configs.data import Questions
 from jaxrag.data.dataset import DataSettings
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
-from jaxrag.engines.vllm import Vllm
+from jaxrag.reproduction.engines import as_vllm
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.scann.index import Scann
@@ -238,8 +238,5 @@ def _on_engine(job: Any, engine: str, variant: str) -> Any:
             f"{variant!r}: its model is {job.model.name}, not a checkpoint: leave +{engine} out, "
             "or choose the model with --config.model=Vllm or another class."
         )
-    checkpoint = job.model.checkpoint
-    if engine == "vllm":
-        dtype = "float32" if checkpoint == Local().checkpoint else "auto"
-        return dataclasses.replace(job, model=Vllm(checkpoint, dtype=dtype))
-    return dataclasses.replace(job, model=Server(tokenizer=checkpoint))
+    served = Server(tokenizer=job.model.checkpoint)
+    return dataclasses.replace(job, model=as_vllm(job.model) if engine == "vllm" else served)

@@ -31,8 +31,7 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
 
     def moved(settings: Local) -> Any:
         if engine == "vllm":
-            dtype = "float32" if settings.checkpoint == Local().checkpoint else "auto"
-            return Vllm(settings.checkpoint, dtype=dtype)
+            return as_vllm(settings)
         name = settings.checkpoint.partition(":")[2] or settings.checkpoint
         urls = (servers or {}).get(name) or (servers or {}).get("")
         if not urls:
@@ -49,6 +48,12 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
         return job
 
     return change
+
+
+def as_vllm(settings: Local) -> Vllm:
+    """The same checkpoint by vLLM; the embedded default in float32, as our engine runs it."""
+    dtype = "float32" if settings.checkpoint == Local().checkpoint else "auto"
+    return Vllm(settings.checkpoint, dtype=dtype)
 
 
 def read_servers(given: list[str]) -> dict[str, str]:
