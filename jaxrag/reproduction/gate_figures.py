@@ -17,6 +17,7 @@ from jaxrag.evaluation.metrics import direct_answers
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.report.plots import Curve
 from jaxrag.evaluation.significance import Interval
+from jaxrag.evaluation.summary import name_of
 from jaxrag.reproduction.measures import JOB, Measure, Measured, Results, over_questions
 from jaxrag.reproduction.tables import Picture
 
@@ -96,7 +97,8 @@ def threshold_curves(
             panels.append(_over_thresholds(dataset, series, found, "EM without retrieval, %"))
             ratio = {job: _Drawn(c.threshold, c.query_ratio) for job, c in found.items()}
             panels.append(_over_thresholds(dataset, series, ratio, "query ratio, %"))
-        return [Picture(name, plots.sheet(title, panels, series, columns=2), numbers)]
+        legend = _legend(results, series)
+        return [Picture(name, plots.sheet(title, panels, legend, columns=2), numbers)]
 
     return draw
 
@@ -127,7 +129,8 @@ def ratio_curves(
                     job: _numbers(curve) for job, curve in found.items()
                 }
         columns = len(results)
-        return [Picture(name, plots.sheet(title, panels, series, columns=columns), numbers)]
+        legend = _legend(results, series)
+        return [Picture(name, plots.sheet(title, panels, legend, columns=columns), numbers)]
 
     return draw
 
@@ -139,26 +142,36 @@ def gain_curves(
 
     Args:
       name, title: of the picture.
-      blocks: series by name, for each row of panels.
+      blocks: series by name, for each picture, which has the block's name.
     """
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
-        panels, numbers, legend = [], {}, list(dict.fromkeys(s for b in blocks.values() for s in b))
+        pictures = []
         for block, series in blocks.items():
+            panels, numbers, first = [], {}, next(iter(results.values()))
             for dataset, one in results.items():
                 found = {
                     label: _accepted(*_gain(one, series[label]))
                     for label in _distinct_gains(one, series)
                 }
-                heading = f"{dataset}, {block}" if block else dataset
-                panels.append(_over_thresholds(heading, legend, found, "EM gain, points"))
-                numbers.setdefault(dataset, {})[block] = {
-                    label: _numbers(curve) for label, curve in found.items()
-                }
-        columns = min(len(results), 3)
-        return [Picture(name, plots.sheet(title, panels, legend, columns=columns), numbers)]
+                panels.append(_over_thresholds(dataset, list(series), found, "EM gain, points"))
+                numbers[dataset] = {label: _numbers(curve) for label, curve in found.items()}
+            own = len(_distinct_gains(first, series)) > 1
+            legend = list(series) if own else _legend(results, [next(iter(series.values())).direct])
+            drawn = plots.sheet(f"{title} {block}".strip(), panels, legend)
+            suffix = f"-{block.replace(' ', '-')}" if block else ""
+            pictures.append(Picture(f"{name}{suffix}", drawn, numbers))
+        return pictures
 
     return draw
+
+
+def _legend(results: Mapping[str, Results], series: Sequence[str]) -> list[str]:
+    """Names of the series; of one model in place of all sizes, its own name."""
+    one = next(iter(results.values()))
+    if len(distinct(one, series)) > 1:
+        return list(series)
+    return [name_of(one.run(series[0]).config, "language_model")]
 
 
 def distinct(results: Results, jobs: Sequence[str]) -> list[str]:

@@ -48,7 +48,7 @@ def write(
                 "cost": {},
             }
         )
-    config = {"method": {"name": "m"}, "dataset": {"name": dataset}}
+    config = {"method": {"name": "m"}, "dataset": {"name": dataset}, "language_model": "SmolLM2"}
     with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
         directory.append(records)
         directory.finish([str(r["question_id"]) for r in records])
@@ -85,6 +85,7 @@ def test_curves_over_uncertainty(tmp_path: Path) -> None:
     results = {"nq": Results({"7B": direct, "72B": direct, "7B, retrieved": always})}
     assert distinct(results["nq"], ("7B", "72B")) == ["7B"]  # one directory, one curve
     (picture,) = threshold_curves("f", "t", ("7B", "72B"))(results)
+    assert "SmolLM2" in picture.svg and "72B" not in picture.svg
     curve: Any = picture.numbers["nq"]["7B"]  # pyright: ignore
     # the curve starts at ten questions: 6 of 10 are right, then 6 of 11 and 6 of 12
     assert [one["mean"] for one in curve] == pytest.approx([6 / 10, 6 / 11, 6 / 12])
@@ -92,7 +93,7 @@ def test_curves_over_uncertainty(tmp_path: Path) -> None:
     curve = picture.numbers["nq"]["exact_match"]["7B"]  # pyright: ignore
     assert curve[4]["mean"] == 1 and curve[-1]["mean"] == 0.5  # 50 %: six of twelve
     (picture,) = gain_curves("f", "t", {"": {"7B": GainOf("7B", "7B, retrieved")}})(results)
-    curve = picture.numbers["nq"][""]["7B"]  # pyright: ignore
+    curve = picture.numbers["nq"]["7B"]  # pyright: ignore
     # of the first ten: three lost (0 to 2), four won (6 to 9): (4 - 3) / 10
     assert [one["mean"] for one in curve] == pytest.approx([1 / 10, 1 / 11, 1 / 12])
     assert picture.svg.count("curve c0") >= 1 and picture.svg.startswith("<svg")

@@ -134,13 +134,14 @@ def histogram(
     across = svg.x_scale(edges[0], edges[-1]) if edges else svg.x_scale(0, len(counts))
     ticks = None if edges else ()
     parts = [svg.axes(across, along, x_title=x_title, y_title=y_title, x_ticks=ticks)]
+    skip = 1 + len(counts) // 12  # labels that would touch are left out
     for i, count in enumerate(counts):
         left, right = (edges[i], edges[i + 1]) if edges else (i, i + 1)
         top, start = along(count), across(left)
         width = across(right) - start - 1
         tip = f"{labels[i] if labels else f'{left:.3g} to {right:.3g}'}: {count}"
         parts.append(svg.rect(start, top, width, svg.BOTTOM - top, kind="right", tip=tip))
-        if labels:
+        if labels and (i % skip == 0 or i == len(counts) - 1):
             middle = (start + across(right)) / 2
             parts.append(svg.text(middle, svg.BOTTOM + 18, labels[i], anchor="middle", kind="tick"))
     return Panel(title, "".join(parts))
