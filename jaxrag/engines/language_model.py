@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,6 +21,7 @@ class DecodingKeywords(TypedDict, total=False):
     temperature: float
     stop: Sequence[str]
     seed: int | Sequence[int]
+    repetition_penalty: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,8 @@ class DecodingOptions:
       temperature: 0 is greedy decoding; above 0, tokens are sampled.
       stop: strings that end a generation; its text is cut before the first of them.
       seed: seed of the samples: one for all prompts, or one for each.
+      repetition_penalty: divides positive logits of tokens that occur in the prompt or the answer
+        so far, and multiplies negative ones; 1 is none. Log-probabilities are those without it.
 
     Raises:
       InputError: a number is out of range.
@@ -40,12 +44,19 @@ class DecodingOptions:
     temperature: float = 0.0
     stop: Sequence[str] = ()
     seed: int | Sequence[int] = 0
+    repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or self.temperature < 0:
             raise InputError(
                 f"max_new_tokens is {self.max_new_tokens} and temperature {self.temperature}: "
                 "at least 1 and at least 0 are allowed."
+            )
+
+        if not 0 < self.repetition_penalty < math.inf:
+            raise InputError(
+                f"repetition_penalty is {self.repetition_penalty}: it must be above 0 and finite; "
+                "1 is none."
             )
 
     def seeds(self, count: int) -> list[int]:

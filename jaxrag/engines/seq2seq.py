@@ -172,6 +172,11 @@ class Seq2SeqModel:
             anything is computed.
         """
         decoding = DecodingOptions(**options)
+        if decoding.repetition_penalty != 1:
+            raise InputError(
+                f"repetition_penalty is {decoding.repetition_penalty}, and encoder-decoders have "
+                "none: set it to 1."
+            )
         if decoding.temperature and self._beams.count > 1:
             raise InputError(
                 f"temperature is {decoding.temperature} and beams {self._beams.count}: beam "

@@ -113,6 +113,8 @@ class ServerModel:
             "temperature": decoding.temperature,
             "stop": list(decoding.stop) or None,
         }
+        if decoding.repetition_penalty != 1:
+            body["repetition_penalty"] = decoding.repetition_penalty
         if decoding.temperature:
             number = prompt_number(list(canonical(prompt).encode()))
             body["seed"] = (decoding.seeds(1)[0] ^ number) & 0x7FFFFFFF

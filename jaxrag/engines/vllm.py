@@ -83,6 +83,7 @@ class VllmModel:
             vllm_library().SamplingParams(
                 max_tokens=decoding.max_new_tokens,
                 temperature=decoding.temperature,
+                repetition_penalty=decoding.repetition_penalty,
                 stop=list(decoding.stop),
                 stop_token_ids=list(self._ends),
                 seed=(seed ^ prompt_number(row)) & 0x7FFFFFFF if decoding.temperature else None,

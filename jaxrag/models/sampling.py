@@ -6,7 +6,30 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int, UInt
+
+
+class Repetition(NamedTuple):
+    """Penalty of tokens that have occurred, as transformers and vLLM apply it.
+
+    Source: Keskar et al. 2019 (CTRL), section 4.1; there logits are divided whatever their sign.
+
+    Attributes:
+      penalty: divides positive logits of these tokens, and multiplies negative ones.
+      seen: the tokens of each row's prompt and answer so far.
+    """
+
+    penalty: Float[Array, ""]
+    seen: Bool[Array, "b v"]
+
+    def of(self, logits: Float[Array, "b v"]) -> Float[Array, "b v"]:
+        """The logits with the penalty."""
+        lower = jnp.where(logits > 0, logits / self.penalty, logits * self.penalty)
+        return jnp.where(self.seen, lower, logits)
+
+    def after(self, tokens: Int[Array, " b"]) -> Repetition:
+        """The penalty once a token of each row has been added."""
+        return self._replace(seen=self.seen.at[jnp.arange(len(tokens)), tokens].set(True))
 
 
 class TokenSampling(NamedTuple):
@@ -18,12 +41,15 @@ class TokenSampling(NamedTuple):
     temperature: Float[Array, ""]
     seeds: UInt[Array, " b"]
     rows: UInt[Array, " b"]
+    repetition: Repetition | None = None
 
 
 def sample_tokens(
     logits: Float[Array, "b v"], step: Int[Array, " b"], sampling: TokenSampling
 ) -> Int[Array, " b"]:
     """The next token of each row; ``step`` is its position in the row's answer, from 0."""
+    if sampling.repetition is not None:
+        logits = sampling.repetition.of(logits)
 
     def draw(logits: Float[Array, "b v"]) -> Int[Array, " b"]:
         def one(seed: Array, row: Array, step: Array, logits: Array) -> Array:

@@ -34,6 +34,8 @@ class Reader:
       answer_tokens, passage_tokens: limits of new tokens, of an answer and of a pseudo-context or
         rationale.
       temperature: 0 is greedy decoding, as in all papers here.
+      repetition_penalty: of tokens that occur in the prompt or the answer so far; 1 is none (DTR's
+        released code: 1.1; see `jaxrag.engines.language_model.DecodingOptions`).
       fidelity: tokens that u counts ("paper": all but the end token; "released": all but the last).
       truncate: whether the passages of a prompt that is too long are cut to fit (see
         `jaxrag.steps.prompts.truncation`). Otherwise, or if not even a word of them fits, its
@@ -44,6 +46,7 @@ class Reader:
     answer_tokens: int = 32
     passage_tokens: int = 256
     temperature: float = 0.0
+    repetition_penalty: float = 1.0
     fidelity: uncertainty.Rule = "paper"
     truncate: bool = False
 
@@ -217,6 +220,7 @@ async def ask(
         template.prompt(**{"question": question_text(question), **fields}),
         max_new_tokens=reader.passage_tokens if long else reader.answer_tokens,
         temperature=reader.temperature,
+        repetition_penalty=reader.repetition_penalty,
         stop=template.stop,
     )
     text = parse_answer(generation.text, template.parse)

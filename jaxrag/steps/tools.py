@@ -263,10 +263,13 @@ class LanguageModelTool:
         temperature: float = 0.0,
         stop: Sequence[str] = (),
         seed: int = 0,
+        repetition_penalty: float = 1.0,
     ) -> Request:
         """Awaits to the prompt's `Generation`; see `DecodingOptions`."""
         shared = seed if temperature == 0 else None  # samples of all seeds share one operation
-        operation = self._operation(max_new_tokens, temperature, tuple(stop), shared)
+        operation = self._operation(
+            max_new_tokens, temperature, tuple(stop), shared, repetition_penalty
+        )
         return Request(operation, (prompt, seed))
 
     def logprob(self, prompt: Prompt, continuation: str) -> Request:
@@ -291,7 +294,12 @@ class LanguageModelTool:
         return encoder_of(self._model)
 
     def _make_operation(
-        self, max_new_tokens: int, temperature: float, stop: tuple[str, ...], seed: int | None
+        self,
+        max_new_tokens: int,
+        temperature: float,
+        stop: tuple[str, ...],
+        seed: int | None,
+        repetition_penalty: float,
     ) -> Operation:
         """Generation for payloads (prompt, seed); ``seed`` is None where payloads differ in it."""
         model = self._model
@@ -300,6 +308,8 @@ class LanguageModelTool:
             "temperature": temperature,
             "stop": stop,
         }
+        if repetition_penalty != 1:  # so that results stored without one keep their key
+            options["repetition_penalty"] = repetition_penalty
         named = options if seed is None else {**options, "seed": seed}
         return Operation(
             name="generate",

@@ -254,6 +254,9 @@ def test_invalid_settings_are_refused(directory: Path, tmp_path: Path) -> None:
         Beams(0)
     with pytest.raises(InputError, match="max_new_tokens is 0"):
         Seq2SeqModel.load(directory).generate(["cat"], max_new_tokens=0)
+    with pytest.raises(InputError, match=r"repetition_penalty is 1\.1, and encoder-decoders"):
+        options: Any = {"max_new_tokens": 2, "repetition_penalty": 1.1}
+        Seq2SeqModel.load(directory).generate(["cat"], **options)
     small_t5.write(tmp_path, CONFIGS["1.1"])
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).unlink()

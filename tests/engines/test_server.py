@@ -88,6 +88,15 @@ def test_draws_depend_on_prompt_and_seed(tokenizer: str) -> None:
     assert len(set(seeds)) == 3
 
 
+def test_a_penalty_of_repetition_is_sent_only_where_there_is_one(tokenizer: str) -> None:
+    with serving() as server:
+        model = connect(tokenizer, server)
+        model.generate(["Hi"], max_new_tokens=2)
+        model.generate(["Hi"], max_new_tokens=2, repetition_penalty=1.1)
+        sent = [body.get("repetition_penalty") for _, body, _ in server.bodies]
+    assert sent == [None, 1.1]
+
+
 def test_transient_faults_lose_no_results(tokenizer: str) -> None:
     with serving(faulty) as server:
         assert texts(connect(tokenizer, server, concurrency=3)) == EXPECTED

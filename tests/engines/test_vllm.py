@@ -87,6 +87,17 @@ def test_greedy_texts_are_those_of_the_local_engine(
         assert ours[i].finish_reason == theirs[i].finish_reason
 
 
+def test_texts_with_a_penalty_of_repetition_are_those_of_the_local_engine(
+    prompts: Any, local: LocalModel, engine: Any
+) -> None:
+    settings: Any = {"max_new_tokens": 16, "repetition_penalty": 1.3}
+    asked = prompts["pseudo_context"][:20]
+    ours, theirs = local.generate(asked, **settings), engine.generate(asked, **settings)
+    assert ours != local.generate(asked, max_new_tokens=16)
+    same = sum(one.tokens == other.tokens for one, other in zip(ours, theirs, strict=True))
+    assert same >= 19  # near ties may part
+
+
 def test_scores_are_those_of_the_local_engine(prompts: Any, local: LocalModel, engine: Any) -> None:
     asked = prompts["context"]
     texts = [f" {str(p)[-60:]}" if i % 3 else "Yes" for i, p in enumerate(asked)]

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxrag.methods import retrieve_and_read
 from jaxrag.steps import prompts
-from jaxrag.steps.asking import mean_nll, parse_answer
+from jaxrag.steps.asking import Reader, mean_nll, parse_answer
+from jaxrag.steps.tools import LanguageModelTool
 from jaxrag.types import Generation, InputError, Passage
+from tests.scripted import ScriptedModel, run
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,19 @@ def test_parse_answer(raw, how, answer):
 def test_any_text_can_be_parsed(raw, how):
     parsed = parse_answer(raw, how)
     assert parsed == parsed.strip() and (how == "text" or "\n" not in parsed)
+
+
+def test_a_penalty_of_repetition_reaches_the_model_and_the_key_of_the_store():
+    tool, none = LanguageModelTool(ScriptedModel("x")), {"repetition_penalty": 1.0}
+    plain = tool.generate("a", max_new_tokens=3).operation.identity
+    assert tool.generate("a", max_new_tokens=3, **none).operation.identity == plain
+    assert "repetition_penalty" not in plain  # results stored before are still found
+    other = tool.generate("a", max_new_tokens=3, repetition_penalty=1.1).operation.identity
+    assert '"repetition_penalty":1.1' in other
+    model = ScriptedModel("x")
+    reader = Reader(repetition_penalty=1.1)
+    run(dataclasses.replace(retrieve_and_read.NO_RETRIEVAL, reader=reader), model)
+    assert [one["repetition_penalty"] for one in model.settings] == [1.1]
 
 
 def generation(logprobs, finish):

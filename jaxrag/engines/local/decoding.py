@@ -28,7 +28,7 @@ from jaxrag.models.decoder.decoding import (
     decode,
     next_token,
 )
-from jaxrag.models.sampling import TokenSampling
+from jaxrag.models.sampling import Repetition, TokenSampling
 
 
 class AnswerDraw(NamedTuple):
@@ -61,11 +61,13 @@ class DecodingRequest:
       ends: mask [v] of tokens at which an answer may end: end tokens, and tokens after which
         ``stopped`` may be true.
       stopped: whether an answer has met a stop string, from its tokens so far.
+      repetition_penalty: of tokens that have occurred; 1 is none.
     """
 
     temperature: float
     ends: np.ndarray
     stopped: Callable[[Sequence[int]], bool]
+    repetition_penalty: float = 1.0
 
 
 @dataclasses.dataclass
@@ -73,6 +75,7 @@ class _Answer:
     """An answer in progress, in one row; ``logprobs`` are of the tokens not begun."""
 
     number: int
+    prompt: tuple[int, ...]
     count: int
     tokens: list[int]
     logprobs: list[float]
@@ -171,9 +174,18 @@ class AnswerRows:
     def _unused(self) -> list[int]:
         return [row for row, answer in enumerate(self._answers) if answer is None]
 
-    def _sampling(self, numbers: np.ndarray, seeds: np.ndarray) -> TokenSampling:
+    def _sampling(
+        self, numbers: np.ndarray, seeds: np.ndarray, texts: Sequence[Sequence[int]]
+    ) -> TokenSampling:
+        """How the next tokens are chosen; ``texts`` are the tokens of the first rows so far."""
         put, temperature = self._prefill.put, jnp.float32(self._request.temperature)
-        return TokenSampling(temperature, put(seeds), put(numbers))
+        penalty, repetition = self._request.repetition_penalty, None
+        if penalty != 1:
+            seen = np.zeros((len(seeds), len(self._request.ends)), bool)
+            for row, text in enumerate(texts):
+                seen[row, list(text)] = True
+            repetition = Repetition(jnp.float32(penalty), put(seen))
+        return TokenSampling(temperature, put(seeds), put(numbers), repetition)
 
     def _enter(
         self,
@@ -195,7 +207,7 @@ class AnswerRows:
             self._prefill.params,
             step.hidden[chunk, last],
             begun,
-            self._sampling(numbers, seeds),
+            self._sampling(numbers, seeds, [draws[number].job.tokens for _, number in read]),
         )
         sources[: len(read)] = [one.row for one, _ in read]
         rows[: len(read)] = self._unused()[: len(read)]
@@ -207,7 +219,9 @@ class AnswerRows:
         for i, (row, (_, number)) in enumerate(zip(rows.tolist(), read, strict=False)):
             draw, first = draws[number], int(tokens[i])
             made = [*draw.begun, first]
-            self._answers[row] = _Answer(number, draw.count, made, [float(logprobs[i])])
+            self._answers[row] = _Answer(
+                number, draw.prompt, draw.count, made, [float(logprobs[i])]
+            )
             self._token[row], self._made[row], self._count[row] = first, len(made), draw.count
             self._position[row] = len(draw.job.tokens)
             self._numbers[row], self._seeds[row] = numbers[i], seeds[i]
@@ -228,7 +242,11 @@ class AnswerRows:
             self.caches.pop(len(self._answers)),
             DecodingRows(put(self._token), put(self._position), put(self._made), put(unused)),
             limits,
-            self._sampling(self._numbers, self._seeds),
+            self._sampling(
+                self._numbers,
+                self._seeds,
+                [(*one.prompt, *one.tokens) if one else () for one in self._answers],
+            ),
         )
         made = np.asarray(after.made)
         new = (made - self._made).tolist()

@@ -180,6 +180,7 @@ class LocalModel:
             decoding.temperature,
             self._endings(tuple(decoding.stop)),
             reader.stopped,
+            decoding.repetition_penalty,
         )
 
         def answer(draws: Sequence[AnswerDraw]) -> Iterator[tuple[int, Generation]]:

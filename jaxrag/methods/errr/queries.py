@@ -80,6 +80,7 @@ class Prompted:
             template.prompt(**fields),
             max_new_tokens=self.tokens,
             temperature=reader.temperature,
+            repetition_penalty=reader.repetition_penalty,
             stop=template.stop,
         )
         return _parse(question, generation, self.most, trace)

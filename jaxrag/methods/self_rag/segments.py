@@ -59,6 +59,7 @@ async def by_tokens(
         sentence=not short,
         max_new_tokens=tokens if short else config.segment_tokens,
         temperature=config.reader.temperature,
+        repetition_penalty=config.reader.repetition_penalty,
         stop=template.stop,
     )
     text = steps.parse_answer(made.generation.text, template.parse)

@@ -120,7 +120,9 @@ def next_token(
     step: Int[Array, " b"],
     sampling: TokenSampling,
 ) -> tuple[Int[Array, " b"], Float[Array, " b"]]:
-    """The next token of each row, and its natural-log probability unscaled by temperature.
+    """The next token of each row, and its natural-log probability.
+
+    The probability is the model's: neither temperature nor penalty of repetition changes it.
 
     Args:
       hidden: hidden state of the previous token.
@@ -151,11 +153,11 @@ def decode(
     shape = (len(rows.token), STEPS)
 
     def unfinished(state: tuple[Any, ...]) -> Bool[Array, ""]:
-        i, _, rows, _, _ = state
+        i, _, rows, *_ = state
         return (i < limits.steps) & (rows.finished.sum() < limits.enough)
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        i, cache, rows, tokens, logprobs = state
+        i, cache, rows, tokens, logprobs, repetition = state
         hidden, cache = _apply(
             decoder,
             params,
@@ -165,18 +167,21 @@ def decode(
             cache=cache,
             slot=rows.position,
         )
-        token, logprob = next_token(decoder, params, hidden[:, 0], rows.made, sampling)
+        choice = sampling._replace(repetition=repetition)
+        token, logprob = next_token(decoder, params, hidden[:, 0], rows.made, choice)
         moved = (~rows.finished).astype(jnp.int32)
         made = rows.made + moved
         finished = rows.finished | limits.ends[token] | (made >= limits.count)
         token = jnp.where(rows.finished, rows.token, token)
         tokens, logprobs = tokens.at[:, i].set(token), logprobs.at[:, i].set(logprob)
         rows = DecodingRows(token, rows.position + moved, made, finished)
-        return i + 1, cache, rows, tokens, logprobs
+        if repetition is not None:
+            repetition = repetition.after(token)
+        return i + 1, cache, rows, tokens, logprobs, repetition
 
     nothing = (jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32))
-    state = (jnp.int32(0), cache, rows, *nothing)
-    _, cache, rows, tokens, logprobs = jax.lax.while_loop(unfinished, step, state)
+    state = (jnp.int32(0), cache, rows, *nothing, sampling.repetition)
+    _, cache, rows, tokens, logprobs, _ = jax.lax.while_loop(unfinished, step, state)
     return cache, rows, tokens, logprobs
 
 

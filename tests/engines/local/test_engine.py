@@ -47,6 +47,30 @@ def test_greedy_tokens_and_logprobs_equal_the_reference(model: LocalModel, tmp_p
         tokens.append(token)
 
 
+def test_repetition_penalty_equals_the_reference(model: LocalModel, tmp_path: Path) -> None:
+    tensors = write_tiny_model(tmp_path)
+    config, penalty = {**CONFIGS["qwen2"], "vocab_size": 260}, 1.3
+    prompts = ["The cat sat on", "a", "What is it? What is it?"]
+    options: dict[str, Any] = {"max_new_tokens": 24, "repetition_penalty": penalty}
+    found = model.generate(prompts, **options)
+    plain = model.generate(prompts, max_new_tokens=24)
+    assert [one.tokens for one in found] != [one.tokens for one in plain]
+    for prompt, one in zip(prompts, found, strict=True):
+        tokens = encode(model, prompt)
+        for token, logprob in zip(one.tokens, one.logprobs, strict=True):
+            logits = reference_logits(config, tensors, np.array(tokens))[-1]
+            own, lower = sorted(set(tokens)), logits.copy()
+            lower[own] = np.where(logits[own] > 0, logits[own] / penalty, logits[own] * penalty)
+            assert token == lower.argmax()
+            # the log-probability is the model's own
+            wanted = logits[token] - np.log(np.exp(logits).sum())
+            assert logprob == pytest.approx(wanted, abs=2e-5)
+            tokens.append(token)
+    assert model.generate(prompts[1:], **options) == found[1:]  # whatever else is in the batch
+    with pytest.raises(InputError, match="repetition_penalty is 0"):
+        model.generate(prompts, max_new_tokens=2, repetition_penalty=0.0)
+
+
 def test_messages_go_through_the_chat_template(model: LocalModel) -> None:
     text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     chat = model.generate([(Message("user", "Hi"),)], max_new_tokens=6)
