@@ -12,6 +12,10 @@ Methods:
 - ``dtr``; its ablations (Table 3 of the paper): ``dtr_wo_ugt`` always retrieves, ``dtr_wo_dpr``
   searches by the question alone, ``dtr_wo_ais_2q1p`` and ``dtr_wo_ais_1q2p`` read two passages of
   one search and one of the other.
+- ``dtr_released``: what the authors' code does instead of the paper (docs/methods.md, "DTR: paper and
+  code"): the sum of cosines as score, a penalty of repetition of 1.1, up to 1,024 new tokens, u
+  without the last token, retrieval at u equal to the threshold, and the index of bge-base-en-v1.5
+  without titles and prefixes; ``dtr_released_e5`` with the index of e5-base-v2.
 - the baselines of the table, as in `configs.baselines`: ``no_retrieval``, ``standard_rag``,
   ``hyde``, ``q2d``, ``cot``, ``llm_judge``; and ``rerank`` and ``dpr_ais`` of PAIRS, all with DTR's
   prompts. ``pairs`` has its own.
@@ -24,12 +28,16 @@ the papers' sets: ``paper-nq``, ``paper-triviaqa``, ``paper-webq``, ``paper-squa
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from configs import pairs
 from configs.baselines import SINGLE_SEARCH, entries, prompted
 from configs.parts import PAIRS, SMALL, K, job_of
 from jaxrag.methods import dtr
 from jaxrag.methods.dtr import UncertaintyGate
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.published_encoders import bge, e5
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.runs.job import Job
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.gates import Always
@@ -50,10 +58,31 @@ def _methods(full: dtr.Config, k: int) -> dict[str, dtr.Config]:
     return {"dtr": full, **ablations}
 
 
+def released(method: dtr.Config, **reader: Any) -> dtr.Config:
+    """A method's settings as in the authors' code."""
+    return dataclasses.replace(
+        method,
+        select=AIS(k=method.select.k, score="cosine_sum"),
+        reader=dataclasses.replace(
+            method.reader, repetition_penalty=1.1, fidelity="released", **reader
+        ),
+    )
+
+
+def _bare(encoder: BiEncoder) -> dict[str, Scann]:
+    """The index of an encoder without titles and prefixes, as a change of a run."""
+    bare = dataclasses.replace(encoder, embed_title=False, query_prefix="", passage_prefix="")
+    return {"index": Scann(bare)}
+
+
 _SMALL = dtr.Config(UncertaintyGate(THRESHOLD), select=AIS(k=K), reader=SMALL)
 _PAPER = _methods(dtr.Config(), 3)
+_RELEASED = released(_SMALL), released(dtr.Config(), answer_tokens=1024, passage_tokens=1024)
+_BGE_BASE = bge("hub:BAAI/bge-base-en-v1.5")
 METHODS = {
     **{name: PAIRS.entry(small, _PAPER[name]) for name, small in _methods(_SMALL, K).items()},
+    "dtr_released": PAIRS.entry(*_RELEASED, _bare(BiEncoder()), _bare(_BGE_BASE)),
+    "dtr_released_e5": PAIRS.entry(*_RELEASED, _bare(BiEncoder()), _bare(e5())),
     "pairs": pairs.METHODS["pairs"],
     **entries(prompted(SINGLE_SEARCH, "dtr"), PAIRS),
 }
