@@ -215,8 +215,8 @@ THETA = 2.5
 as found by ``--config.data.part=train --config.method.theta=1e9``."""
 
 THRESHOLD = 7.2
-"""SeaKR's for SmolLM2: 16 of 20 training questions of factbook have a first step above it, as found
-by ``--config.data.part=train --config.method.threshold=1e9``."""
+"""SeaKR's for SmolLM2 and the residual stream: 16 of 20 training questions of factbook have a first
+step above it, as found by ``--config.data.part=train --config.method.threshold=1e9``."""
 
 
 def _adaptive(complexity: adaptive_rag.Complexity, **small: Any) -> Baseline:
@@ -269,6 +269,7 @@ ITERATIVE = {
     "seakr": Baseline(
         seakr.Config(
             threshold=THRESHOLD,
+            state="residual",
             samples=3,
             k=2,
             max_steps=3,

@@ -22,6 +22,7 @@ from jaxrag.core.store import Store
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.local.inspection import Inspection
 from jaxrag.engines.scheduler import Scheduler
+from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.steps.inspection_tool import InspectionTool
 from jaxrag.steps.tools import (
     NO_INDEX,
@@ -204,6 +205,7 @@ class _Model:
         continuations: Sequence[str],
         *,
         layer: int | None = None,
+        part: StatePart = "residual",
         ended: bool = False,
     ) -> list[Inspection]:
         pairs = zip(prompts, continuations, strict=True)

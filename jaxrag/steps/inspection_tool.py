@@ -18,6 +18,7 @@ from jaxrag.core.hashing import canonical
 from jaxrag.engines.local.inspection import InspectableModel, Inspection
 from jaxrag.engines.prompts import prompt_size
 from jaxrag.engines.scheduler import Operation, Request
+from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.text.sentences import sentences, word_key
 from jaxrag.types import Prompt
 
@@ -64,9 +65,16 @@ class InspectionTool:
         """Awaits to the `Inspection` of a continuation; its state is the middle layer's."""
         return Request(self._inspection, (prompt, continuation))
 
-    def state(self, prompt: Prompt, continuation: str, *, layer: int | None) -> Request:
-        """Awaits to a continuation's `EndState` after ``layer``, from 0; None: the middle one."""
-        return Request(self._state(layer), (prompt, continuation))
+    def state(
+        self,
+        prompt: Prompt,
+        continuation: str,
+        *,
+        layer: int | None,
+        part: StatePart = "residual",
+    ) -> Request:
+        """Awaits to a continuation's `EndState` at ``layer``, from 0; None: the middle one."""
+        return Request(self._state(layer, part), (prompt, continuation))
 
     @functools.cached_property
     def _inspection(self) -> Operation:
@@ -82,15 +90,20 @@ class InspectionTool:
             size=lambda pair: prompt_size(*pair),
         )
 
-    def _state_operation(self, layer: int | None) -> Operation:
+    def _state_operation(self, layer: int | None, part: StatePart) -> Operation:
         model = self._model
+        named = {} if part == "residual" else {"part": part}  # stored ones keep their key
         return Operation(
             name="hidden_state",
-            identity=canonical({"model": model.identity, "layer": layer}),
+            identity=canonical({"model": model.identity, "layer": layer, **named}),
             run=lambda pairs: [
                 EndState(len(seen.logprobs), seen.state)
                 for seen in model.inspect(
-                    [p for p, _ in pairs], [c for _, c in pairs], layer=layer, ended=True
+                    [p for p, _ in pairs],
+                    [c for _, c in pairs],
+                    layer=layer,
+                    part=part,
+                    ended=True,
                 )
             ],
             key=canonical,

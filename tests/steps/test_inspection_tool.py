@@ -61,6 +61,8 @@ def test_results_of_different_layers_are_stored_separately(tmp_path) -> None:
     asked = (tool.look("a", "b"), tool.state("a", "b", layer=None), tool.state("a", "b", layer=3))
     identities = [json.loads(request.operation.identity) for request in asked]
     assert [one.get("layer", "-") for one in identities] == ["-", None, 3]
+    mlp = json.loads(tool.state("a", "b", layer=3, part="mlp").operation.identity)
+    assert mlp == {**identities[2], "part": "mlp"} and "part" not in identities[2]
     assert tool.state("a", "b", layer=3).operation is tool.state("c", "d", layer=3).operation
 
 

@@ -30,6 +30,7 @@ from jaxrag.engines.prompts import (
 )
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.decoder.checkpoint import load_decoder
+from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.models.device_memory import is_out_of_memory
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.sharding import automatic_mesh, device_mesh
@@ -243,6 +244,7 @@ class LocalModel:
         continuations: Sequence[str],
         *,
         layer: int | None = None,
+        part: StatePart = "residual",
         ended: bool = False,
     ) -> list[Inspection]:
         """See `InspectableModel.inspect`."""
@@ -260,7 +262,7 @@ class LocalModel:
             slots = [
                 self._sizes.slots(len(p.prompt) - 1 + continuation_width(p, chunk), 0) for p in jobs
             ]
-            return inspections(self._prefill, jobs, slots, layer)
+            return inspections(self._prefill, jobs, slots, layer, part)
 
         return self._all(pairs, run)
 

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from jaxrag.engines.local.prefill import Prefill, PrefillJob, group_equal
 from jaxrag.engines.prompts import PromptEncoder, render_chat
 from jaxrag.models.cache import Cache, place
-from jaxrag.models.decoder.inspection import inspect, predict
+from jaxrag.models.decoder.inspection import StatePart, inspect, predict
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.types import InputError, Prompt
 
@@ -34,7 +34,8 @@ class Inspection(NamedTuple):
       logprobs: natural-log probability of each of the continuation's tokens, float32.
       attention: weights of the last layer, mean over heads, from each of the continuation's tokens
         to all p + t tokens; rows sum to 1, and are 0 after their own token. float32.
-      state: the residual stream at the last token, after the requested layer, float32.
+      state: of the last token at the requested layer, float32: the residual stream after it, or the
+        output of its MLP.
     """
 
     text: str
@@ -60,6 +61,7 @@ class InspectableModel(Protocol):
         continuations: Sequence[str],
         *,
         layer: int | None = None,
+        part: StatePart = "residual",
         ended: bool = False,
     ) -> list[Inspection]:
         """Attentions, entropies and a hidden state of each continuation, see `Inspection`.
@@ -67,6 +69,7 @@ class InspectableModel(Protocol):
         Args:
           prompts, continuations: as in `LanguageModel.logprob`.
           layer: of the hidden state, from 0; by default the middle one, L // 2 - 1 of L.
+          part: which state of the layer.
           ended: whether the end token follows each continuation.
 
         Raises:
@@ -107,7 +110,11 @@ def read_pair(
 
 
 def inspections(
-    prefill: Prefill, pairs: Sequence[InspectionPair], slots: Sequence[int], layer: int
+    prefill: Prefill,
+    pairs: Sequence[InspectionPair],
+    slots: Sequence[int],
+    layer: int,
+    part: StatePart = "residual",
 ) -> Iterator[tuple[int, Inspection]]:
     """Yields the index and the `Inspection` of each pair, as they are done.
 
@@ -116,6 +123,7 @@ def inspections(
       pairs: prompts and continuations.
       slots: of each pair's cache: room for its prompt and `continuation_width` tokens after it.
       layer: of the hidden states, from 0.
+      part: which state of the layer.
     """
     same = group_equal(
         PrefillJob(
@@ -128,15 +136,15 @@ def inspections(
     )
     numbers = list(same.values())
     for _, reading in prefill.readings(list(same)):
-        rows = _InspectionRows(prefill, reading.decoder, pairs, layer)
+        rows = _InspectionRows(prefill, reading.decoder, pairs, layer, part)
         while not reading.over:
             step = reading.step()
             done = [(one.row, i) for one in step.rows if one.done for i in numbers[one.number]]
             for start in range(0, len(done), prefill.rows):
-                part = done[start : start + prefill.rows]
-                if len(rows.numbers) + len(part) > prefill.rows:
+                some = done[start : start + prefill.rows]
+                if len(rows.numbers) + len(some) > prefill.rows:
                     yield from rows.run()
-                rows.enter(step.cache, part)
+                rows.enter(step.cache, some)
         yield from rows.run()
 
 
@@ -149,11 +157,16 @@ class _InspectionRows:
     """Pairs whose prompts have been prefilled, and their caches."""
 
     def __init__(
-        self, prefill: Prefill, decoder: Decoder, pairs: Sequence[InspectionPair], layer: int
+        self,
+        prefill: Prefill,
+        decoder: Decoder,
+        pairs: Sequence[InspectionPair],
+        layer: int,
+        part: StatePart,
     ) -> None:
         self.numbers: list[int] = []
         self._prefill, self._decoder = prefill, decoder
-        self._pairs, self._layer = pairs, np.int32(layer)
+        self._pairs, self._layer, self._part = pairs, np.int32(layer), part
         self._cache: Cache | None = None
 
     def enter(self, cache: Cache, done: Sequence[tuple[int, int]]) -> None:
@@ -193,7 +206,13 @@ class _InspectionRows:
         prefill, put = self._prefill, self._prefill.put
         assert self._cache is not None, "no prompts have been entered"
         inside, self._cache = inspect(
-            self._decoder, prefill.params, self._cache, put(tokens), put(starts + at), self._layer
+            self._decoder,
+            prefill.params,
+            self._cache,
+            put(tokens),
+            put(starts + at),
+            self._layer,
+            part=self._part,
         )
         lengths = {row: min(len(p.added) + 1 - at, prefill.chunk) for row, p in enumerate(pairs)}
         lengths = {row: length for row, length in lengths.items() if length > 0}

@@ -10,8 +10,9 @@
 4. Read the answer twice, from the steps alone and from the passages alone; take the less uncertain
    reading.
 
-Our readings of the paper. "The hidden state" is the residual stream after the layer (the released
-code takes the output of the layer's MLP, so its threshold of -6 refers to smaller states). Samples
+Our readings of the paper. "The hidden state" is the output of the layer's MLP, as in the released
+code, to whose states its threshold of -6 belongs; ``state="residual"`` is the residual stream after
+the layer, whose entries are larger. Samples
 are drawn from all tokens at temperature 1 (released: from the 50 most probable ones up to 0.9). An
 answer that states none is asked for with the words that lead to it, at the uncertainty of the text
 before them. As released, words of the question and of the previous step are always confident, and
@@ -31,9 +32,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.core.checks import check_limits
+from jaxrag.core.checks import check_choices, check_limits
 from jaxrag.engines.scheduler import gather
 from jaxrag.functional import seakr
+from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, prompts
 from jaxrag.steps.candidates import search
@@ -56,6 +58,8 @@ class Config:
       threshold: uncertainty above which a step retrieves.
       samples: texts drawn to measure it.
       layer: layer of the hidden states, from 0; -1 is the middle one.
+      state: of the layer: "mlp" is its MLP's output, "residual" the residual stream after it. A
+        threshold belongs to one of them.
       alpha: of `jaxrag.functional.seakr.uncertainty`.
       sure: least probability of a confident word.
       k: passages of each search; each is tried.
@@ -69,6 +73,7 @@ class Config:
     threshold: float = -6.0
     samples: int = 20
     layer: int = -1
+    state: StatePart = "mlp"
     alpha: float = 1e-3
     sure: float = 0.9
     k: int = 3
@@ -80,6 +85,7 @@ class Config:
     def __post_init__(self) -> None:
         names = ("samples", "k", "max_steps", "max_passages", "tokens")
         check_limits(**{name: getattr(self, name) for name in names})
+        check_choices(self, state=StatePart)
         if self.alpha <= 0 or not 0 <= self.sure <= 1 or self.layer < -1:
             raise InputError(
                 f"alpha is {self.alpha}, sure {self.sure} and layer {self.layer}: alpha is above "
@@ -199,7 +205,9 @@ async def _measure(prompt: Prompt, texts: Sequence[str], tools: Tools, config: C
     if not texts:
         return math.inf
     layer = None if config.layer < 0 else config.layer
-    ends = await gather(*(tools.inspection.state(prompt, text, layer=layer) for text in texts))
+    ends = await gather(
+        *(tools.inspection.state(prompt, text, layer=layer, part=config.state) for text in texts)
+    )
     states = np.zeros((config.samples, len(ends[0].state)), np.float32)
     states[: len(ends)] = [end.state for end in ends]
     where = np.arange(config.samples) < len(ends)

@@ -8,7 +8,7 @@ attention weights of the last one.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ class InspectedChunk(NamedTuple):
 
     Attributes:
       attention: weights of the last layer for each slot, mean over its heads.
-      state: residual stream after the requested layer (transformers' ``hidden_states[layer + 1]``,
-        but for the last layer not normalised).
+      state: of the requested layer: the residual stream after it (transformers'
+        ``hidden_states[layer + 1]``, but for the last layer not normalised), or its MLP's output.
       hidden: normalised state of the last layer, from which the next token is predicted.
     """
 
@@ -34,7 +34,11 @@ class InspectedChunk(NamedTuple):
     hidden: Float[Array, "b t d"]
 
 
-@partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
+StatePart = Literal["residual", "mlp"]
+"""Which hidden state of a layer is returned."""
+
+
+@partial(jax.jit, static_argnames=("decoder", "part"), donate_argnames="cache")
 def inspect(
     decoder: Decoder,
     params: dict[str, Any],
@@ -42,6 +46,8 @@ def inspect(
     tokens: Int[Array, "b t"],
     start: Int[Array, " b"],
     layer: Int[Array, ""],
+    *,
+    part: StatePart = "residual",
 ) -> tuple[InspectedChunk, Cache]:
     """Prefills the next chunk of each row and returns internals.
 
@@ -51,6 +57,7 @@ def inspect(
       tokens: token ids of the chunk; ids after the end of a row's text may be arbitrary.
       start: position and slot of each row's first token.
       layer: whose states are requested, from 0.
+      part: which of its states.
 
     Returns:
       Internals, and the updated cache.
@@ -61,15 +68,24 @@ def inspect(
 
     ranks = recency(where) if config.windows else None
 
-    def run_layer(carry: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, LayerCache]:
-        (x, state, _), (own, entry, window, i) = carry, part
+    def captured(module: Any, method: str) -> bool:
+        return part == "mlp" and module.name == "mlp" and method == "__call__"
+
+    def run_layer(carry: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, LayerCache]:
+        (x, state, _), (own, entry, window, i) = carry, inputs
         context = (window, positions, where, ranks, start)
         (x, new), sown = DecoderLayer(config).apply(
-            {"params": own}, x, entry, *context, mutable="intermediates"
+            {"params": own},
+            x,
+            entry,
+            *context,
+            mutable="intermediates",
+            capture_intermediates=captured,
         )
         tree: Any = sown
         (weights,) = tree["intermediates"]["self_attn"]["weights"]
-        return (x, jnp.where(layer == i, x, state), weights), new
+        (own_state,) = tree["intermediates"]["mlp"]["__call__"] if part == "mlp" else (x,)
+        return (x, jnp.where(layer == i, own_state, state), weights), new
 
     def method(name: str, x: Array) -> Any:
         return decoder.apply({"params": params}, x, method=name)

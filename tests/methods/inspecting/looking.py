@@ -37,13 +37,15 @@ class Transparent(ScriptedModel):
         super().__init__(self.write_one, last_turn=True)
         self.write, self.inside, self.spread, self.surely = write, inside, spread, surely
         self.looked: list[tuple[str, str]] = []
+        self.parts: set[str] = set()
 
     def write_one(self, shown: str, settings: dict[str, Any]) -> tuple[str, list[float], str]:
         text = self.write(shown, settings["seed"])
         return text, [0.5] * len(text), "stop"
 
-    def inspect(self, prompts, continuations, *, layer=None, ended=False):
+    def inspect(self, prompts, continuations, *, layer=None, part="residual", ended=False):
         pairs = list(zip(prompts, continuations, strict=True))
+        self.parts |= {part} if ended else set()
         return [self._seen(prompt, text, ended) for prompt, text in pairs]
 
     def _seen(self, prompt, text, ended):

@@ -66,6 +66,7 @@ def test_certain_steps_need_no_passages() -> None:
         "It lies in Italy.",
         "So the answer is Rome.",
     ]
+    assert model.parts == {"mlp"}  # to which the released threshold belongs
     low = math.log(1e-3)  # all states are 0: the mean of three logarithms of alpha
     assert [one["uncertainty"] for one in trace["steps"]] == pytest.approx([low, low], rel=1e-5)
     assert trace["gate"] == {
@@ -188,7 +189,8 @@ def test_it_terminates_on_any_output(texts, number) -> None:
 
 def test_settings_out_of_range_are_refused() -> None:
     for changes, said in [({"samples": 0}, "samples is 0"), ({"alpha": 0.0}, "alpha is 0.0"),
-                          ({"sure": 1.5}, "sure 1.5"), ({"layer": -2}, "layer -2")]:  # fmt: skip
+                          ({"sure": 1.5}, "sure 1.5"), ({"layer": -2}, "layer -2"),
+                          ({"state": "logits"}, "state is 'logits'")]:  # fmt: skip
         with pytest.raises(InputError, match=said):
             config(**changes)
 

@@ -12,6 +12,19 @@ def reference_inside(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of a sequence: the last layer's attention [t t], mean over heads; the residual stream after
     each layer [l t d], the embeddings first; and natural-log probabilities [t v]."""
+    return _inside(config, tensors, tokens)[:3]
+
+
+def reference_mlps(
+    config: dict[str, Any], tensors: dict[str, np.ndarray], tokens: np.ndarray
+) -> np.ndarray:
+    """Output of each layer's MLP [l t d]."""
+    return _inside(config, tensors, tokens)[3]
+
+
+def _inside(
+    config: dict[str, Any], tensors: dict[str, np.ndarray], tokens: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     w = {name: array.astype(np.float64) for name, array in tensors.items()}
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
@@ -33,7 +46,7 @@ def reference_inside(
         return np.concatenate([first * cos - second * sin, second * cos + first * sin, rest], -1)
 
     x = w["model.embed_tokens.weight"][tokens] * own.embedding
-    states, weights = [x], np.zeros((heads, t, t))
+    states, mlps, weights = [x], [], np.zeros((heads, t, t))
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}"
         y = norm(x, f"{at}.input_layernorm")
@@ -55,10 +68,11 @@ def reference_inside(
         y = norm(x, f"{at}.{before}_layernorm")
         gate = own.activation(linear(y, f"{at}.mlp.gate_proj"))
         y = linear(gate * linear(y, f"{at}.mlp.up_proj"), f"{at}.mlp.down_proj")
+        mlps.append(y)
         x = x + (norm(y, f"{at}.post_feedforward_layernorm") if own.post_norms else y)
         states.append(x)
     logits = norm(x, "model.norm") @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
     logits = capped(logits, own.logit_cap)
     top = logits.max(-1, keepdims=True)
     logp = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
-    return weights.mean(0), np.stack(states), logp
+    return weights.mean(0), np.stack(states), logp, np.stack(mlps)

@@ -12,9 +12,9 @@ from jaxrag.models.cache import empty_cache
 from jaxrag.models.decoder.checkpoint import parameter_shapes, stack_layers
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
-from jaxrag.models.decoder.inspection import InspectedChunk, inspect, predict
+from jaxrag.models.decoder.inspection import InspectedChunk, StatePart, inspect, predict
 from jaxrag.models.decoder.network import Decoder
-from tests.models.decoder.inspection_reference import reference_inside
+from tests.models.decoder.inspection_reference import reference_inside, reference_mlps
 from tests.models.decoder.reference import CONFIGS, random_tensors
 
 LENGTH, CHUNK, SLOTS = 22, 8, 32
@@ -33,17 +33,19 @@ def cache_of(decoder: Decoder, rows: int) -> Any:
     return empty_cache(decoder.config, rows, SLOTS, decoder.dtype, stacked=decoder.stacked)
 
 
-def seen_of(decoder: Decoder, params: Any, tokens: np.ndarray, layer: int) -> InspectedChunk:
+def seen_of(
+    decoder: Decoder, params: Any, tokens: np.ndarray, layer: int, part: StatePart = "residual"
+) -> InspectedChunk:
     """All tokens in chunks, the rows' last chunk filled up."""
     rows, cache, parts = len(tokens), cache_of(decoder, len(tokens)), []
     for at in range(0, LENGTH, CHUNK):
-        part = np.zeros((rows, CHUNK), np.int32)
-        part[:, : min(CHUNK, LENGTH - at)] = tokens[:, at : at + CHUNK]
+        some = np.zeros((rows, CHUNK), np.int32)
+        some[:, : min(CHUNK, LENGTH - at)] = tokens[:, at : at + CHUNK]
         start = np.full(rows, at, np.int32)
-        inside, cache = inspect(decoder, params, cache, part, start, np.int32(layer))
+        inside, cache = inspect(decoder, params, cache, some, start, np.int32(layer), part=part)
         parts.append(jax.tree.map(np.asarray, inside))
     return InspectedChunk(
-        *(np.concatenate(part, axis=1)[:, :LENGTH] for part in zip(*parts, strict=True))
+        *(np.concatenate(column, axis=1)[:, :LENGTH] for column in zip(*parts, strict=True))
     )
 
 
@@ -67,6 +69,16 @@ def test_internals_equal_the_reference(name: str, stacked: bool) -> None:
             logprobs, entropies = predict(decoder, params, hidden, targets)
             np.testing.assert_allclose(logprobs, logp[np.arange(LENGTH), targets], atol=2e-5)
             np.testing.assert_allclose(entropies, -(np.exp(logp) * logp).sum(-1), atol=2e-5)
+
+
+@pytest.mark.parametrize("name, stacked", [("gemma2", False), ("qwen3", True)])
+def test_outputs_of_mlps_equal_the_reference(name: str, stacked: bool) -> None:
+    decoder, params, tensors = network(name, stacked)
+    for layer in (0, 1):
+        found = seen_of(decoder, params, TOKENS, layer, "mlp")
+        for row, tokens in enumerate(TOKENS):
+            wanted = reference_mlps(CONFIGS[name], tensors, tokens)[layer]
+            np.testing.assert_allclose(found.state[row], wanted, atol=2e-5, rtol=1e-5)
 
 
 def test_inspection_has_the_network_s_hidden_states() -> None:
