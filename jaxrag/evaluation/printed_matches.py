@@ -37,7 +37,7 @@ METRICS: Mapping[str, str] = {
 _THRESHOLD = re.compile(r"(dtr)_u([0-9.]+)")
 
 
-class Match(NamedTuple):
+class PrintedMatch(NamedTuple):
     """A printed row beside a run.
 
     Attributes:
@@ -52,7 +52,7 @@ class Match(NamedTuple):
     differs: tuple[str, ...]
 
 
-def matches(config: Mapping[str, Any]) -> list[Match]:
+def matches(config: Mapping[str, Any]) -> list[PrintedMatch]:
     """The nearest row of each table that prints a run's method on its data set.
 
     Args:
@@ -64,7 +64,7 @@ def matches(config: Mapping[str, Any]) -> list[Match]:
     dataset, found = name_of(config, "dataset"), []
     for table in printed_tables().values():
         rows = [
-            Match(table, row, dataset, tuple(_differences(row, config)))
+            PrintedMatch(table, row, dataset, tuple(_differences(row, config)))
             for row in table.rows
             if dataset in row.datasets
             and METRICS.keys() & row.values[dataset].keys()

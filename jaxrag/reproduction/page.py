@@ -128,9 +128,10 @@ def html(
     sections = "".join(f"<section>{grid.html()}</section>" for grid in grids(cells, printed))
     for text in left_out(table, printed):
         sections += f"<p class='note'>{escape(f'Not reproduced: {text}.')}</p>"
+    caption = printed.caption[:1].upper() + printed.caption[1:]
     return document(
         title=f"{printed.paper}, {printed.name}",
-        lede=f"{printed.caption.capitalize()}. Scale: {scale}. {summary(cells)}",
+        lede=f"{caption}. Scale: {scale}. {summary(cells)}",
         facts=list(facts.items()),
         sections=sections,
         reading=(NOTE,),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxrag.evaluation.printed_matches import Match, matches
+from jaxrag.evaluation.printed_matches import PrintedMatch, matches
 
 
 def run(name: str, dataset: str, **parts: Any) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def run(name: str, dataset: str, **parts: Any) -> dict[str, Any]:
     return config | parts
 
 
-def by_table(found: list[Match]) -> dict[str, Match]:
+def by_table(found: list[PrintedMatch]) -> dict[str, PrintedMatch]:
     return {match.table.id: match for match in found}
 
 

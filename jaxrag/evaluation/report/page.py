@@ -23,7 +23,7 @@ from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
 from jaxrag.evaluation.printed import in_percent
-from jaxrag.evaluation.printed_matches import METRICS, Match, matches
+from jaxrag.evaluation.printed_matches import METRICS, PrintedMatch, matches
 from jaxrag.evaluation.records import RunRecords, read_passages, read_run
 from jaxrag.evaluation.report import explanations, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
@@ -298,7 +298,7 @@ def papers_table(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     )
 
 
-def _paper_line(row: Row, match: Match) -> str:
+def _paper_line(row: Row, match: PrintedMatch) -> str:
     values = match.row.values[match.dataset]
     shown = []
     for metric, value in values.items():
