@@ -129,7 +129,8 @@ def _trained(variant: Variant, *, context: bool) -> Trained:
     reads = _student_input(variant, context=context)
     beams = 4 if variant.paper and not context else 1
     model = Local("") if variant.method.endswith(_DECODER) else Seq2Seq(beams=beams)
-    return Trained(reads, model) if context else Trained(reads, model, tokens=50)
+    tokens = 128 if variant.paper else 48  # as many as the student learned to write
+    return Trained(reads, model, tokens=tokens if context else 50)
 
 
 def _answering(variant: Variant) -> Run:
@@ -192,7 +193,7 @@ STUDENTS = {
     "small": _SMALL_T5,
     "paper": TrainQueryOptimizer(
         checkpoint="hub:google-t5/t5-large",
-        training=StudentTraining(patience=3, remat=True),
+        training=StudentTraining(microbatch=1, best="", remat=True),
         max_source=512,
         max_target=128,
         evaluated=200,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.core import jsonl
 from jaxrag.evaluation import metrics, precision
+from jaxrag.evaluation.prices import prices
+from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.significance import Interval, interval
+from jaxrag.types import InputError
 
 JOB = ""
 """Name of a row's own job among its results."""
@@ -35,10 +40,11 @@ class Results:
 
     Attributes:
       directories: of the jobs.
+      row: the printed row; None for a figure.
     """
 
-    def __init__(self, directories: Mapping[str, Path]):
-        self.directories = directories
+    def __init__(self, directories: Mapping[str, Path], row: PrintedRow | None = None):
+        self.directories, self.row = directories, row
 
     @property
     def there(self) -> bool:
@@ -81,6 +87,49 @@ def over_questions(results: Results, values: Float[np.ndarray, " q"], job: str =
 def precision_of(name: str) -> Measure:
     """Measures a precision of closed questions (see `jaxrag.evaluation.precision`)."""
     return lambda results: Measured(precision.intervals(results.run().records)[name])
+
+
+def total_cost(results: Results) -> Measured:
+    """Dollars of a whole run: its tokens at the price of the printed generator.
+
+    Tokens of helpers, such as a trained writer of queries, are not paid for. At smaller scales the
+    price is that of the paper's model, too.
+
+    Raises:
+      InputError: the generator has no price.
+    """
+    assert results.row is not None
+    generator, known = results.row.generator or "", prices()
+    if generator not in known:
+        raise InputError(
+            f"{generator} has no price: add it to a JSON file and name that by $JAXRAG_PRICES (see "
+            "jaxrag/evaluation/prices.py)."
+        )
+    costs = [record.get("cost", {}) for record in results.run().records]
+
+    def paid(cost: Mapping[str, int], kind: str) -> int:
+        return cost.get(kind, 0) - cost.get(f"helper_{kind}", 0)
+
+    each = [known[generator].cost(paid(c, "prompt_tokens"), paid(c, "new_tokens")) for c in costs]
+    mean, low, high, n = interval(np.array(each))
+    return Measured(Interval(n * mean, n * low, n * high, n))
+
+
+def wall_seconds(results: Results) -> Measured:
+    """Seconds in which a run answered its questions, without loading models.
+
+    Of a run that was interrupted, the seconds of all its parts. What the store held is not waited
+    for, so the run must have a store of its own.
+    """
+    run = results.run()
+    seconds, started = 0.0, None
+    for line in jsonl.read(run.path / "log.jsonl", key="time", torn_ok=True):
+        moment = datetime.datetime.fromisoformat(line["time"])
+        if line["message"] == "started":
+            started = last = moment
+        elif started is not None:
+            seconds, last = seconds + (moment - last).total_seconds(), moment
+    return Measured(Interval(seconds, seconds, seconds, len(run.records)))
 
 
 USUAL: Mapping[str, Measure] = {

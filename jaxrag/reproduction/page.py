@@ -74,7 +74,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def _digits(cell: Cell) -> int:
-    return {"percent": 1, "points": 1, "fraction": 3}.get(cell.unit, 2)
+    return {"percent": 1, "points": 1, "fraction": 3, "usd_total": 3}.get(cell.unit, 2)
 
 
 def left_out(table: Table, printed: PrintedTable) -> list[str]:
@@ -114,6 +114,7 @@ def markdown(
     parts += [f"{summary(cells)} {'; '.join(f'{k}: {v}' for k, v in facts.items())}", ""]
     parts += [f"{grid.markdown()}" for grid in grids(cells, printed)]
     parts += [f"Not reproduced: {text}." for text in left_out(table, printed)]
+    parts += table.notes
     return "\n".join([*parts, "", NOTE, ""])
 
 
@@ -129,6 +130,8 @@ def html(
     for text in left_out(table, printed):
         sections += f"<p class='note'>{escape(f'Not reproduced: {text}.')}</p>"
     caption = printed.caption[:1].upper() + printed.caption[1:]
+    for text in table.notes:
+        sections += f"<p class='note'>{escape(text)}</p>"
     return document(
         title=f"{printed.paper}, {printed.name}",
         lede=f"{caption}. Scale: {scale}. {summary(cells)}",

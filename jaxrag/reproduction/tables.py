@@ -89,6 +89,7 @@ class Table:
       datasets: the data sets behind rows that print averages alone.
       draw: for a figure with printed values: its pictures, from the results by printed row and
         questions, in the order of rows and columns.
+      notes: what a reader of the table must know, such as where a setting differs from the paper.
     """
 
     data: Callable[[Scale, str], str]
@@ -99,6 +100,7 @@ class Table:
     unmeasured: Mapping[str, str] = dataclasses.field(default_factory=dict)
     datasets: tuple[str, ...] = ()
     draw: Callable[[Mapping[tuple[int, str], Results]], Sequence[Picture]] | None = None
+    notes: Sequence[str] = ()
 
     def columns(self, printed: PrintedTable, scale: Scale) -> dict[str, tuple[str, ...]]:
         """The questions of each column, and the printed data sets that they stand for."""

@@ -196,7 +196,7 @@ def add_row(
         made[name] = work.add(
             lambda directory, make=make: make(row, Setting(scale, dataset, data, directory))
         )
-    return Results(made)
+    return Results(made, row)
 
 
 def add_table(

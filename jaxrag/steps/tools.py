@@ -224,7 +224,7 @@ class ModelHelper:
                 f"This method compares log-probabilities of {self.name}, which returns none: "
                 "choose another model."
             )
-        return LanguageModelTool(model)
+        return LanguageModelTool(model, helper=True)
 
     def stand_in(self, trial: Trial) -> LanguageModelTool:
         """A model that writes random texts."""
@@ -244,10 +244,15 @@ def model_tool(model: ModelSettings | None, tools: Tools) -> LanguageModelTool:
 
 
 class LanguageModelTool:
-    """A language model, called with one prompt at a time."""
+    """A language model, called with one prompt at a time.
 
-    def __init__(self, model: LanguageModel) -> None:
-        self._model = model
+    Every generation costs an ``llm_calls`` with ``prompt_tokens`` and ``new_tokens``. Those of a
+    helper are also counted as ``helper_prompt_tokens`` and ``helper_new_tokens``, since another
+    model than the run's has another price.
+    """
+
+    def __init__(self, model: LanguageModel, *, helper: bool = False) -> None:
+        self._model, self._helper = model, helper
         self._operation = functools.cache(self._make_operation)
 
     @property
@@ -320,16 +325,20 @@ class LanguageModelTool:
             key=lambda pair: canonical(pair if seed is None else pair[0]),
             encode=lambda generation: canonical(dataclasses.asdict(generation)).encode(),
             decode=_decode_generation,
-            cost=lambda pair, generation: {
-                "llm_calls": 1,
-                "prompt_tokens": generation.prompt_tokens,
-                "new_tokens": len(generation.tokens),
-            },
+            cost=lambda pair, generation: self._cost(generation),
             size=lambda pair: prompt_size(pair[0]),
             submit=(lambda pair: model.submit(pair[0], **options, seed=pair[1]))
             if isinstance(model, StreamingModel)
             else None,
         )
+
+    def _cost(self, generation: Generation) -> dict[str, int]:
+        tokens = {
+            "prompt_tokens": generation.prompt_tokens,
+            "new_tokens": len(generation.tokens),
+        }
+        own = {f"helper_{name}": count for name, count in tokens.items()} if self._helper else {}
+        return {"llm_calls": 1, **tokens, **own}
 
     @functools.cached_property
     def _scoring(self) -> Operation:
@@ -364,6 +373,19 @@ def encode_array(array: np.ndarray) -> bytes:
 def decode_array(data: bytes) -> np.ndarray:
     """The inverse of `encode_array`."""
     return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+def embedding(identity: str, embed: Callable[[Sequence[str]], np.ndarray]) -> Operation:
+    """The operation that embeds a text as a query, float32 [d]; ``identity`` is the encoder's."""
+    return Operation(
+        name="embed",
+        identity=canonical({"encoder": identity}),
+        run=lambda texts: list(embed(texts)),
+        key=canonical,
+        encode=encode_array,
+        decode=decode_array,
+        size=len,
+    )
 
 
 class _Search(NamedTuple):
@@ -422,15 +444,7 @@ class RetrieverTool:
     @functools.cached_property
     def _embedding(self) -> Operation:
         retriever = self._with_vectors()
-        return Operation(
-            name="embed",
-            identity=canonical({"encoder": retriever.encoder.identity}),
-            run=lambda texts: list(retriever.embed(texts)),
-            key=canonical,
-            encode=encode_array,
-            decode=decode_array,
-            size=len,
-        )
+        return embedding(retriever.encoder.identity, retriever.embed)
 
     def _make_operation(self, k: int) -> Operation:
         retriever = self._retriever

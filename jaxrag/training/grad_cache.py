@@ -53,6 +53,18 @@ def data_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     return Mesh(np.asarray(devices or jax.devices()), (_AXIS,))
 
 
+def fitting_mesh(batch: int, microbatch: int) -> Mesh:
+    """A mesh over as many devices as a batch has microbatches for; the others stay idle.
+
+    Results do not depend on it. Several processes use all devices, as `data_mesh`.
+    """
+    devices, most = jax.devices(), max(batch // max(microbatch, 1), 1)
+    if jax.process_count() > 1:
+        return data_mesh()
+    count = 1 << (min(len(devices), most).bit_length() - 1)
+    return data_mesh(devices[:count])
+
+
 def replicate(tree: Tree, mesh: Mesh) -> Tree:
     """A copy of a tree of arrays on every device of a mesh; the tree is equal in all processes."""
     copies = [jax.device_put(tree, device, may_alias=False) for device in mesh.local_devices]

@@ -119,7 +119,7 @@ class Trained:
 
     reads: StudentInput = StudentInput()
     model: ModelSettings = Seq2Seq()
-    tokens: int = 64
+    tokens: int = 128
     most: int = 5
 
     def __post_init__(self) -> None:

@@ -249,13 +249,13 @@ def train(
         after an interruption; the last call has the parameters that training returns. Without
         evaluations, or with ``settings.best`` "", those are the last ones.
       evaluate: (parameters, step) -> metrics of held-out pairs, including ``settings.best``.
-      mesh: see `grad_cache.data_mesh`; by default all devices.
+      mesh: see `grad_cache.data_mesh`; by default as many devices as a batch has microbatches for.
 
     Raises:
       InputError: settings or data are invalid, ``directory`` is of another training, or the loss is
         not finite.
     """
-    mesh = mesh or grad_cache.data_mesh()
+    mesh = mesh or grad_cache.fitting_mesh(settings.batch, settings.microbatch)
     grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
     steps = settings.steps_over(len(pairs))
     step = make_step(student.module, settings, steps=steps, mesh=mesh)
