@@ -26,8 +26,9 @@ The baselines of Table 1 are METHODs, too, as in `configs.baselines`: ``few_shot
 
 Tables of questions to train on and, for rewards, to evaluate:
 
-- ``make_labels``: which passages of each rewrite are relevant, by the model
-  (``--config.run.method.judge.by=word`` parses its written verdict) and by the gold passages.
+- ``make_labels``: which passages of each rewrite are relevant, by the model and by the gold
+  passages. Small models judge by log-probability (``--config.run.method.judge.by=word`` parses the
+  written verdict, as the paper does, ``--config.run.method.compared=1`` does both).
 - ``make_gold_labels``: the same by the gold passages alone, without calls to the model.
 - ``make_rewards``: rewards of the answers from the first 1, 2, ... 10 rewrites as generated.
 - ``make_ranked_rewards``: the same with rewrites in the order of a trained ranker,
@@ -37,22 +38,31 @@ DATA: ``tiny``, ``factbook``, ``boolq``, ``strategyqa``, ``hotpotqa_distractor``
 ``arc_challenge``: 100 drawn test questions of each, 300 others to train on; see `configs.data`.
 ``paper-boolq``, ``paper-strategyqa``, ``paper-hotpotqa``, ``paper-medmcqa``: Qwen2.5-32B-Instruct
 and nomic-embed-text from the hub, 1,600 questions to train on and 400 to evaluate, drawn from the
-published sets and searched in their own contexts; not run by us yet.
+published sets and searched in their own contexts; not run by us yet. Another model than the one
+that answers may rewrite: ``--config.method.rewriter.model=Local``.
 
 Trainings:
 
 - ``train_ranker@SIZE``: RankNet over the rewrites of each question, from ``labels.jsonl`` in
   ``--config.labels=DIRECTORY``. ``--config.label`` chooses the labels: by the model's written
-  verdict ("model", the default), its log-probabilities ("logprob") or the gold passages ("gold").
-  ``tiny``: 4 steps; ``small``: all-MiniLM-L6-v2, 8 epochs, 22 minutes on 2 CPU cores; ``paper``:
-  bert-base-uncased from the hub, batches of 64 and 100 epochs; not run by us yet.
+  verdict ("model", the paper's), its log-probabilities ("logprob", as small models judge) or the
+  gold passages ("gold"). ``tiny``: 4 steps; ``small``: all-MiniLM-L6-v2, 8 epochs over four fifths
+  of the questions, 22 minutes on 2 CPU cores; ``paper``: bert-base-uncased from the hub, batches of
+  64 pairs and 100 epochs over all questions; ``paper-medmcqa``: the same with ClinicalBERT. The
+  last two have not been run by us.
 - ``train_bandit@TABLES``: how many rewrites to keep, from stored rewards; TABLES are directories of
   reward tables with commas between them. No language model is called. 500 epochs in batches of 32,
   5 seeds, the weights 3.0 - 0.2 k and the five lambdas of the appendix, whole embeddings;
   NeuralUCB, Thompson sampling, epsilon-greedy and LinUCB. ``train_bandit_sweep@TABLES``: the same
   schemes and seeds for NeuralUCB alone, with 50 hidden units on 32 principal axes of the
-  embeddings: about a tenth of the work. ``train_bandit_tiny@TABLES``: 3 epochs, 2 seeds, 1 lambda,
-  every policy; for tests.
+  embeddings: about a tenth of the work. ``train_bandit_full@TABLES``: the whole matrix Z, as the
+  equations print it, with 16 hidden units on 16 axes. ``train_bandit_released@TABLES``: the bandit
+  of Zhou et al.'s public code, one question at a time, 10 epochs. ``train_bandit_tiny@TABLES``: 3
+  epochs, 2 seeds, 1 lambda, every policy; for tests.
+
+The embeddings are those of the index's encoder, or of another one
+(``--config.run.method.context=BiEncoder`` of the rewards, and
+``--config.method.count.bandit.context=BiEncoder`` of the run).
 """
 
 from __future__ import annotations
@@ -61,7 +71,7 @@ from typing import Any
 
 from configs import data
 from configs.baselines import ARS_BASELINES, SELF_RAG, entries
-from configs.parts import ARS, BY, CLOSED_TOKENS, SIZES, SMALL, Entry, K, Variant, job_of
+from configs.parts import ARS, BY, CLOSED_TOKENS, SMALL, Entry, K, Variant, job_of
 from jaxrag.methods.ars import ars
 from jaxrag.methods.ars import labels as ars_labels
 from jaxrag.methods.ars import rewards as ars_rewards
@@ -71,6 +81,7 @@ from jaxrag.methods.ars.bandit.settings import (
     EpsilonGreedy,
     LinUcb,
     NeuralUcb,
+    ReleasedNeuralUcb,
     Thompson,
 )
 from jaxrag.methods.ars.labels import MakeLabels
@@ -82,6 +93,7 @@ from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
 from jaxrag.methods.baselines import few_shot
 from jaxrag.methods.r3 import r3
+from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.runs.job import Job
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath, Search
@@ -89,7 +101,7 @@ from jaxrag.steps.passage_selectors import Top
 from jaxrag.types import InputError
 
 _SMALL: dict[str, Any] = {
-    "rewriter": Rewriter(tokens=200, temperature=0.6),
+    "rewriter": Rewriter(tokens=200, word_tokens=0, temperature=0.6),
     "search": Search(m=5, read=K),
     "reader": SMALL,
 }
@@ -100,7 +112,8 @@ _PAPER: dict[str, Any] = {
 }
 _CLOSED: dict[str, Any] = {"closed_tokens": CLOSED_TOKENS, "by": BY}
 _PAPER_CLOSED: dict[str, Any] = {"closed_tokens": 20, "by": "text"}
-SMALL_JUDGE = RelevanceJudge(prompts=SMALL.prompts, empty="N/A")
+SMALL_JUDGE = RelevanceJudge(by="logprob", prompts=SMALL.prompts, empty="N/A")
+"""SmolLM2 writes one word for nearly all passages; its log-probabilities tell them apart."""
 
 _FIVE = Fixed(5)
 STRATEGIES: dict[str, tuple[Any, Any]] = {
@@ -140,12 +153,16 @@ def _rewards(variant: Variant) -> MakeRewards:
 
 RANKERS = {
     "tiny": TrainRanker(
-        training=RankerTraining(steps=4, batch=8, microbatch=1, evaluate_every=2, save_every=2),
+        training=RankerTraining(
+            steps=4, unit="questions", batch=4, microbatch=1, evaluate_every=2, save_every=2
+        ),
+        label="logprob",
         max_length=48,
     ),
     "small": TrainRanker(
         training=RankerTraining(
             epochs=8,
+            unit="questions",
             batch=16,
             microbatch=2,
             encoder_dropout=0.0,  # as measured in docs/results.md
@@ -153,12 +170,20 @@ RANKERS = {
             evaluate_every=30,
             save_every=30,
         ),
+        label="logprob",
         max_length=96,
     ),
     "paper": TrainRanker(
-        checkpoint="hub:google-bert/bert-base-uncased", training=RankerTraining(evaluate_every=100)
+        checkpoint="hub:google-bert/bert-base-uncased", held_out=0.0, max_length=256
+    ),
+    "paper-medmcqa": TrainRanker(
+        checkpoint="hub:emilyalsentzer/Bio_ClinicalBERT", held_out=0.0, max_length=512
     ),
 }
+"""Trainings by size; the paper takes ClinicalBERT for medmcqa."""
+
+PAPER_CONTEXT = BiEncoder("hub:google-bert/bert-base-uncased", max_length=512, normalise=False)
+"""The paper's bandit chooses by "the BERT embedding" of the question; its pooling is not stated."""
 
 
 def _train_bandit(variant: Variant) -> TrainBandit:
@@ -169,6 +194,12 @@ def _train_bandit(variant: Variant) -> TrainBandit:
     if variant.method == "train_bandit_tiny":
         training, learner = BanditTraining(epochs=3, dimensions=4), NeuralUcb(width=8)
         return TrainBandit(tables, 10, learner, others, training, penalties=(0.02,), seeds=2)
+    if variant.method == "train_bandit_full":
+        learner = NeuralUcb(width=16, confidence="full")
+        return TrainBandit(tables, learner=learner, training=BanditTraining(dimensions=16))
+    if variant.method == "train_bandit_released":
+        training = BanditTraining(epochs=10, batch=1)
+        return TrainBandit(tables, learner=ReleasedNeuralUcb(), training=training)
     if variant.method == "train_bandit_sweep":
         training = BanditTraining(dimensions=32)
         return TrainBandit(tables, learner=NeuralUcb(width=50), training=training)
@@ -191,9 +222,10 @@ METHODS = {
     **entries(ARS_BASELINES | SELF_RAG, ARS),
     **{name: Entry(_labels, data.ARS) for name in ("make_labels", "make_gold_labels")},
     **{name: Entry(_rewards, data.ARS) for name in ("make_rewards", "make_ranked_rewards")},
-    "train_ranker": Entry(lambda variant: RANKERS[variant.name], SIZES),
+    "train_ranker": Entry(lambda variant: RANKERS[variant.name], RANKERS),
     **{name: Entry(_train_bandit) for name in
-       ("train_bandit", "train_bandit_sweep", "train_bandit_tiny")},
+       ("train_bandit", "train_bandit_sweep", "train_bandit_full", "train_bandit_released",
+        "train_bandit_tiny")},
 }  # fmt: skip
 
 

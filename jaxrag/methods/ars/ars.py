@@ -51,8 +51,8 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """An index, and the needs of order, count and answering."""
-        found = needs_of(order=self.order, count=self.count)
+        """An index, and the needs of rewriter, order, count and answering."""
+        found = needs_of(rewriter=self.rewriter, order=self.order, count=self.count)
         return Needs(search=True) | found | tasks.answering_needs(self)
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Config:
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answers from the passages of the K best rewrites."""
         trace: steps.Trace = {}
-        rewrites = (await rewrite(question, tools.llm, self.reader, self.rewriter, trace)).texts
+        rewrites = (await rewrite(question, tools, self.reader, self.rewriter, trace)).texts
         # Ranked: scores S(q_i, Q) of all rewrites, best first
         ordered = await self.order(question, rewrites, tools, self.search, trace)
         # Chosen: the bandit's K = argmax_k f_k(x)

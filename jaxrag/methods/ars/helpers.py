@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -18,15 +18,17 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core.hashing import canonical
-from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.language_model import LanguageModel, ModelSettings
+from jaxrag.engines.scheduler import Operation
 from jaxrag.evaluation.records import differences
-from jaxrag.methods.ars.bandit.trained import load_bandit
+from jaxrag.methods.ars.bandit.trained import TrainedBandit, load_bandit
 from jaxrag.methods.ars.ranker import scorer
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
 from jaxrag.runs.loading import describe
-from jaxrag.steps.tools import LoadedRun, RerankerTool, Trial
+from jaxrag.steps.tools import LoadedRun, RerankerTool, Trial, embedding
 from jaxrag.types import InputError
 
 _COMPUTATION = ("engine", "backend", "dtype", "sizes", "stacked", "mesh")
@@ -98,7 +100,9 @@ class RewriteRanker(_Checkpoint):
           InputError: the directory holds no ranker, or one for another corpus or rewriter.
         """
         if loaded.retriever is not None:
-            here = labels_source(loaded.method, loaded.llm, loaded.retriever.passages)
+            model = loaded.method.rewriter.model  # pyright: ignore[reportAttributeAccessIssue]
+            llm = loaded.llm if model is None else loaded.load_model(model)
+            here = labels_source(loaded.method, llm, loaded.retriever.passages)
             self._check_source(scorer.read_source(self.checkpoint), here)
         return RerankerTool(scorer.load(self.checkpoint))
 
@@ -109,6 +113,11 @@ class RewriteRanker(_Checkpoint):
 
 class BanditTool(Protocol):
     """Chooses how many rewrites of a question are kept."""
+
+    @property
+    def encoder(self) -> Operation | None:
+        """Embeds the question for the bandit; None takes its vector from the index."""
+        ...
 
     @property
     def identity(self) -> str:
@@ -124,6 +133,7 @@ class BanditTool(Protocol):
 class _RandomBandit:
     trial: Trial
     identity: str = canonical({"bandit": "made up"})
+    encoder: Operation | None = None
 
     def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
         return 1 + self.trial.draw("count", np.asarray(context).tolist()) % n
@@ -131,12 +141,18 @@ class _RandomBandit:
 
 @dataclasses.dataclass(frozen=True)
 class CountBandit(_Checkpoint):
-    """A bandit that `jaxrag.methods.ars.bandit.job` trained."""
+    """A bandit that `jaxrag.methods.ars.bandit.job` trained.
+
+    Attributes:
+      context: the encoder of the questions in its reward table; None is the index's.
+    """
 
     made_by = (
         "chooses how many rewrites to keep: give --{field}.checkpoint=DIRECTORY of one that "
         "configs/ars.py:train_bandit@TABLES made, or a fixed method.count"
     )
+
+    context: BiEncoder | None = None
 
     def load(self, loaded: LoadedRun) -> BanditTool:
         """Reads the checkpoint.
@@ -145,19 +161,40 @@ class CountBandit(_Checkpoint):
           InputError: the directory holds no bandit, or one for embeddings of another encoder, for
             another order of rewrites or for another reader.
         """
+        encoder = self._encoder(loaded)
+        bandit = load_bandit(Path(self.checkpoint), encoder=json.loads(encoder.identity))
+        here = rewards_source(loaded.method, loaded.llm, loaded.load_model)
+        self._check_source(bandit.source, here)
+        own = None if self.context is None else embedding(encoder.identity, encoder.embed)
+        return _LoadedBandit(bandit, own)
+
+    def _encoder(self, loaded: LoadedRun) -> TextEncoder:
+        if self.context is not None:
+            return self.context.load()
         if loaded.retriever is None or isinstance(loaded.retriever, TextRetriever):
             raise InputError(
                 "A bandit chooses by the question's vector, and the run's index has no encoder: "
-                "choose an index with one, such as Exact."
+                "choose an index with one, such as Exact, or set bandit.context=BiEncoder, the "
+                "encoder of its reward table."
             )
-        encoder = json.loads(loaded.retriever.encoder.identity)
-        bandit = load_bandit(Path(self.checkpoint), encoder=encoder)
-        self._check_source(bandit.source, rewards_source(loaded.method, loaded.llm))
-        return bandit
+        return loaded.retriever.encoder
 
     def stand_in(self, trial: Trial) -> BanditTool:
         """A bandit that chooses at random."""
         return _RandomBandit(trial)
+
+
+@dataclasses.dataclass(frozen=True)
+class _LoadedBandit:
+    bandit: TrainedBandit
+    encoder: Operation | None
+
+    @property
+    def identity(self) -> str:
+        return self.bandit.identity
+
+    def count(self, context: Float[np.ndarray, " d"], n: int) -> int:
+        return self.bandit.count(context, n)
 
 
 def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str, Any]:
@@ -168,24 +205,37 @@ def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str
       llm: the language model that rewrites.
       corpus: the passages that rewrites are searched for in.
     """
-    rewriter = {**describe(method.rewriter), "prompts": method.reader.prompts}
+    rewriter = {**_described_rewriter(method), "prompts": method.reader.prompts}
     found = {"corpus": corpus.identity, "rewriter": rewriter, "language_model": _identity(llm)}
     return json.loads(canonical(found))
 
 
-def rewards_source(method: Any, llm: LanguageModel) -> dict[str, Any]:
+def rewards_source(
+    method: Any, llm: LanguageModel, load: Callable[[ModelSettings], LanguageModel]
+) -> dict[str, Any]:
     """Provenance of the rewards of K rewrites: rewriter, order, search and reader.
 
     Args:
       method: a Config with the fields of `jaxrag.methods.ars.rewards.Config`.
-      llm: the language model that rewrites and reads.
+      llm: the language model that reads, and rewrites unless the rewriter names another.
+      load: loads that one.
     """
-    names = ("rewriter", "order", "search", "reader", "closed_tokens", "by")
-    found = {name: describe(getattr(method, name)) for name in names}
+    names = ("order", "search", "reader", "closed_tokens", "by")
+    found = {"rewriter": _described_rewriter(method)}
+    found |= {name: describe(getattr(method, name)) for name in names}
+    if method.rewriter.model is not None:
+        found["rewriting_model"] = _identity(load(method.rewriter.model))
     for field, helper in method.order.needs.helpers.items():
         if isinstance(helper, RewriteRanker):
             found["order"][field] = fingerprint(locate(helper.checkpoint))
     return json.loads(canonical(found | {"language_model": _identity(llm)}))
+
+
+def _described_rewriter(method: Any) -> dict[str, Any]:
+    """The rewriter's settings; its model is recorded by its identity."""
+    found = describe(method.rewriter)
+    del found["model"]
+    return found
 
 
 def _identity(llm: LanguageModel) -> dict[str, Any]:

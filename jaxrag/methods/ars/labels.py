@@ -60,8 +60,8 @@ class Config:
 
     @property
     def needs(self) -> Needs:
-        """An index, and the needs of the judge."""
-        found = Needs(search=True) | self.reader.needs
+        """An index, and the needs of rewriter and judge."""
+        found = Needs(search=True) | self.reader.needs | needs_of(rewriter=self.rewriter)
         if self.judge is None:
             return found
         judge = dataclasses.replace(self.judge, by="logprob") if self.compared else self.judge
@@ -74,7 +74,7 @@ class Config:
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Rewrites, searches, and judges every passage once."""
         trace: steps.Trace = {}
-        written = await rewrite(question, tools.llm, self.reader, self.rewriter, trace)
+        written = await rewrite(question, tools, self.reader, self.rewriter, trace)
         rankings = await self.search.search_all(written.texts, tools)
         record_searches(written.texts, rankings, tools, trace)
         trace["judged"] = {}
@@ -122,7 +122,9 @@ class MakeLabels(TableJob):
                 f"corpus {dataset.passages.identity}, and the index searches {corpus.identity}: "
                 "search the data's own corpus, or set run.method.judge."
             )
-        source = labels_source(method, load_model(run.model, cache), corpus)
+        source = labels_source(
+            method, load_model(method.rewriter.model or run.model, cache), corpus
+        )
         write_text(workdir / SOURCE, json.dumps(source, indent=2) + "\n")
         return [label_line(record, gold=own) for record in records.records]
 

@@ -32,8 +32,8 @@ class RelevanceJudge:
     """A judge of passages' relevance.
 
     Attributes:
-      by: "logprob": by whether the word for relevant is more probable than the word for
-        irrelevant; "word": by which of the two the model writes.
+      by: "word": by which of the words for relevant and irrelevant the model writes, as in the
+        paper; "logprob": by which of them is more probable.
       prompts: the prompt set whose role "relevance" is used.
       empty: a text without content, such as "N/A". If set, "logprob" judges by whether the passage
         raises the log-odds of the word for relevant above those given this text, since small models
@@ -41,7 +41,7 @@ class RelevanceJudge:
       model: the language model that judges; None uses the run's.
     """
 
-    by: By = "logprob"
+    by: By = "word"
     prompts: str = "ars"
     empty: str = ""
     model: ModelSettings | None = None

@@ -29,7 +29,8 @@ from jaxrag.methods.ars.bandit.reward_table import CONFIG, CONTEXTS, REWARDS, id
 from jaxrag.methods.ars.helpers import rewards_source
 from jaxrag.methods.ars.rewrites import Rewriter, rewrite
 from jaxrag.methods.ars.strategies import Ranked, RewriteOrder
-from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
 from jaxrag.runs.loading import load_model
 from jaxrag.runs.run import open_index
 from jaxrag.runs.table_job import TableJob
@@ -42,7 +43,11 @@ from jaxrag.types import Answer, InputError, Question, Ranking
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The fields of `jaxrag.methods.ars.ars.Config` without ``count``: every K is tried."""
+    """The fields of `jaxrag.methods.ars.ars.Config` without ``count``: every K is tried.
+
+    Attributes:
+      context: encoder of the questions' embeddings that the bandit chooses by; None is the index's.
+    """
 
     name = "ars_rewards"
 
@@ -52,14 +57,16 @@ class Config:
     reader: steps.Reader = steps.Reader(prompts="ars")
     closed_tokens: int = 20
     by: kinds.By = "text"
+    context: BiEncoder | None = None
 
     def __post_init__(self) -> None:
         kinds.check_closed(self.closed_tokens, self.by)
 
     @property
     def needs(self) -> Needs:
-        """An index, and the needs of the order and of answering."""
-        return Needs(search=True) | needs_of(order=self.order) | tasks.answering_needs(self)
+        """An index, and the needs of rewriter, order and answering."""
+        found = needs_of(rewriter=self.rewriter, order=self.order)
+        return Needs(search=True) | found | tasks.answering_needs(self)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Answers from the passages of the first rewrite, of the first two, ..., of all.
@@ -68,7 +75,7 @@ class Config:
         ids of its passages under "read".
         """
         trace: steps.Trace = {}
-        written = await rewrite(question, tools.llm, self.reader, self.rewriter, trace)
+        written = await rewrite(question, tools, self.reader, self.rewriter, trace)
         ordered = await self.order(question, written.texts, tools, self.search, trace)
         trace["kept"] = {"numbers": list(ordered.numbers), "scores": list(ordered.scores)}
         texts = [written.texts[number] for number in ordered.numbers]
@@ -110,15 +117,11 @@ class MakeRewards(TableJob):
           InputError: the index has no encoder, or a question has no gold answer.
         """
         cache, config, data = Path(self.run.cache), records.config, self.run.data
-        retriever = open_index(self.run, cache)
-        if isinstance(retriever, TextRetriever):
-            raise InputError(
-                "The bandit chooses by the question's vector, and the run's index has no encoder: "
-                "choose an index with one, such as Exact."
-            )
+        method, encoder = self.run.method, self._encoder(cache)
         assert isinstance(data, Draw)  # __post_init__ refuses any other
+        assert isinstance(method, Config)
         lines = [reward_line(one, data.part_of(at)) for at, one in enumerate(records.records)]
-        contexts = retriever.embed([line["question"] for line in lines])
+        contexts = encoder.embed([line["question"] for line in lines])
         with atomic_write(workdir / CONTEXTS) as stream:
             np.save(stream, np.asarray(contexts, np.float32), allow_pickle=False)
         table = {
@@ -129,13 +132,28 @@ class MakeRewards(TableJob):
                 "ids": ids_hash(line["question_id"] for line in lines),
                 "run": digest(canonical(config)),
             },
-            "encoder": json.loads(retriever.encoder.identity),
-            "source": rewards_source(self.run.method, load_model(self.run.model, cache)),
+            "encoder": json.loads(encoder.identity),
+            "source": rewards_source(
+                method, load_model(self.run.model, cache), lambda model: load_model(model, cache)
+            ),
             "dataset": config["dataset"],
             "method": config["method"],
         }
         write_text(workdir / CONFIG, json.dumps({"config": table}, indent=2) + "\n")
         return lines
+
+    def _encoder(self, cache: Path) -> TextEncoder:
+        """The encoder of the questions that the bandit chooses by."""
+        assert isinstance(self.run.method, Config)
+        if self.run.method.context is not None:
+            return self.run.method.context.load()
+        retriever = open_index(self.run, cache)
+        if isinstance(retriever, TextRetriever):
+            raise InputError(
+                "The bandit chooses by the question's vector, and the run's index has no encoder: "
+                "choose an index with one, such as Exact, or set run.method.context=BiEncoder."
+            )
+        return retriever.encoder
 
     def summary(self, lines: Sequence[Mapping[str, Any]]) -> Table:
         """Scores and base reward of each K on the test questions (all, if there are none)."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 from typing import NamedTuple
 
+from jaxrag.engines.language_model import ModelSettings
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts
-from jaxrag.steps.tools import LanguageModelTool
+from jaxrag.steps.tools import Needs, Tools, model_needs, model_tool
 from jaxrag.types import InputError, Question
 
 # "1." "1)" "(1)" "[1]" "1:" "1 -" "**1.**" "Q1:" "Question 1:" "Rewrite 1." at a line's beginning
@@ -32,15 +34,21 @@ class Rewriter:
 
     Attributes:
       n: number of rewrites.
-      tokens: most new tokens of all rewrites together.
+      tokens: most new tokens of all rewrites together, unless the question is long.
+      word_tokens: most new tokens of a rewrite for each word of the question. If rewrites of that
+        length (and 8 tokens more each) exceed ``tokens``, these are the limit: a rewrite is about
+        as long as its question.
+      model: the language model that rewrites; None uses the run's, which also answers.
       temperature: of sampling; small models repeat themselves at 0 (not in the paper).
       seed: of sampling.
     """
 
     n: int = 10
     tokens: int = 400
+    word_tokens: float = 2.5
     temperature: float = 0.0
     seed: int = 0
+    model: ModelSettings | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.n <= 99 or self.tokens < 1 or not self.temperature >= 0:
@@ -48,6 +56,17 @@ class Rewriter:
                 f"rewriter.n is {self.n}, tokens {self.tokens} and temperature "
                 f"{self.temperature}: 1 to 99 rewrites, at least 1 token, and 0 or more."
             )
+        if not 0 <= self.word_tokens < math.inf:
+            raise InputError(f"rewriter.word_tokens is {self.word_tokens}: give 0 or more.")
+
+    @property
+    def needs(self) -> Needs:
+        """The rewriting model, where it is another than the run's."""
+        return model_needs("model", self.model)
+
+    def most_tokens(self, question: str) -> int:
+        """Most new tokens of all rewrites of a question."""
+        return max(self.tokens, math.ceil(self.n * (self.word_tokens * len(question.split()) + 8)))
 
 
 class Rewrites(NamedTuple):
@@ -94,7 +113,7 @@ def parse_rewrites(raw: str, question: str, n: int, *, cut: bool = False) -> Rew
 
 async def rewrite(
     question: Question,
-    llm: LanguageModelTool,
+    tools: Tools,
     reader: steps.Reader,
     rewriter: Rewriter,
     trace: steps.Trace,
@@ -105,9 +124,10 @@ async def rewrite(
     """
     template = prompts.load(reader.prompts).role("rewrite")
     prompt = template.prompt(question=question.text, count=str(rewriter.n))
+    llm = model_tool(rewriter.model, tools)
     generation = await llm.generate(
         prompt,
-        max_new_tokens=rewriter.tokens,
+        max_new_tokens=rewriter.most_tokens(question.text),
         temperature=rewriter.temperature,
         stop=template.stop,
         seed=rewriter.seed,

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from jaxrag.core.checks import check_limits
+from jaxrag.engines.scheduler import Request
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.relevance import RelevanceJudge, judge_all
 from jaxrag.steps.asking import Trace
@@ -159,8 +160,9 @@ class Chosen:
 
     @property
     def needs(self) -> Needs:
-        """The bandit, and an index with an encoder of questions."""
-        return Needs(search=True, vectors=True, helpers={"bandit": self.bandit})
+        """The bandit, and an index with an encoder of questions unless the bandit has its own."""
+        own = self.bandit.context is not None
+        return Needs(search=True, vectors=not own, helpers={"bandit": self.bandit})
 
     async def __call__(self, question: Question, n: int, tools: Tools) -> int:
         """K = pi(x).
@@ -168,5 +170,9 @@ class Chosen:
         Raises:
           InputError: the bandit was trained for another number of rewrites.
         """
-        context = await tools.retriever.embed(question.text)
-        return tools.helper(self.bandit).count(context, n)
+        bandit = tools.helper(self.bandit)
+        if bandit.encoder is not None:
+            context = await Request(bandit.encoder, question.text)
+        else:
+            context = await tools.retriever.embed(question.text)
+        return bandit.count(context, n)

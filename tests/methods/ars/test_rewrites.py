@@ -83,7 +83,7 @@ def test_any_text_gives_n_rewrites(raw, n, cut):
 def asked_rewrites(model, rewriter):
     async def answer(question: Question, tools):
         trace: steps.Trace = {}
-        found = await rewrite(question, tools.llm, steps.Reader(prompts="small"), rewriter, trace)
+        found = await rewrite(question, tools, steps.Reader(prompts="small"), rewriter, trace)
         return found, trace
 
     return run_step(answer, tools_of(model)).value
@@ -110,7 +110,7 @@ def test_the_chat_prompt_names_the_number_of_rewrites():
     model = ScriptedModel({"": "1. One?"})
 
     async def answer(question, tools):
-        return await rewrite(question, tools.llm, steps.Reader(prompts="ars"), Rewriter(n=7), {})
+        return await rewrite(question, tools, steps.Reader(prompts="ars"), Rewriter(n=7), {})
 
     run_step(answer, tools_of(model))
     assert "Write 7 different" in model.prompts[0] and "from 1 to 7" in model.prompts[0]
@@ -127,7 +127,7 @@ def test_the_temperature_and_seed_reach_the_model():
     rewriter = Rewriter(temperature=0.6, seed=3, tokens=50)
 
     async def answer(question, tools):
-        return await rewrite(question, tools.llm, steps.Reader(prompts="small"), rewriter, {})
+        return await rewrite(question, tools, steps.Reader(prompts="small"), rewriter, {})
 
     run_step(answer, tools_of(model))
     wanted = {"temperature": 0.6, "seed": 3, "max_new_tokens": 50}

@@ -28,7 +28,13 @@ from jaxrag.data.leakage import write_trained_on
 from jaxrag.evaluation.records import differences
 from jaxrag.methods.ars.bandit.report import CURVES, SUMMARY, write_bandit_report
 from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
-from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb, Policy, RewardScheme
+from jaxrag.methods.ars.bandit.settings import (
+    BanditTraining,
+    Learner,
+    NeuralUcb,
+    Policy,
+    RewardScheme,
+)
 from jaxrag.methods.ars.bandit.summary import summarise
 from jaxrag.methods.ars.bandit.trained import write_bandit
 from jaxrag.methods.ars.bandit.training import BanditResult, Contexts, contexts_of, train
@@ -58,7 +64,7 @@ class TrainBandit:
 
     tables: tuple[str, ...]
     arms: int = 10
-    learner: NeuralUcb = NeuralUcb()
+    learner: Learner = NeuralUcb()
     others: tuple[Policy, ...] = ()
     training: BanditTraining = BanditTraining()
     weighted: RewardScheme = RewardScheme()
@@ -105,6 +111,7 @@ class TrainBandit:
         settings = dataclasses.asdict(self)
         for name in ("tables", "workers"):  # paths and parallelism do not change results
             del settings[name]
+        settings["learner"] = {"name": self.learner.name, **dataclasses.asdict(self.learner)}
         settings["others"] = [{"name": one.name, **dataclasses.asdict(one)} for one in self.others]
         contents = {one.name: {"config": one.config, "content": one.fingerprint} for one in tables}
         with job_directory(workdir, {"bandit": settings, "tables": contents}) as directory:

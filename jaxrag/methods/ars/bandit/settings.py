@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.core.checks import check_limits
 from jaxrag.functional import rewards
 from jaxrag.functional.bandits import neural_ucb
-from jaxrag.functional.bandits.confidence import Confidence, diagonal, zero_width
+from jaxrag.functional.bandits.confidence import Confidence, diagonal, full, zero_width
 from jaxrag.functional.bandits.interaction import Bandit
+from jaxrag.functional.bandits.networks import Network, linear_uniform, mlp
 from jaxrag.functional.bandits.policies import epsilon_greedy, linear_ucb, thompson
 from jaxrag.types import InputError
 
@@ -65,9 +68,12 @@ class RewardScheme:
         return np.asarray(rewards.weighted(given, weights))
 
 
+_CONFIDENCE = {"diagonal": diagonal, "full": full}
+
+
 @dataclasses.dataclass(frozen=True)
 class NeuralUcb:
-    """ARS-RAG's bandit: a network and a diagonal Z for every arm (eqs 10-12).
+    """ARS-RAG's bandit: a network and a matrix Z for every arm (eqs 10-12).
 
     Attributes:
       width: hidden units of each network.
@@ -75,14 +81,21 @@ class NeuralUcb:
         2.8, each question keeps playing the first arm with a reward above 0.
       regularization: lambda; Z starts as lambda times the identity.
       learning_rate: of SGD (not in the paper; 0.01 in Zhou et al.'s public code).
+      confidence: "diagonal" keeps the diagonal of Z, as Zhou et al.'s code does; "full" the whole
+        of it, as printed, p x p for p weights of an arm: for few hidden units and dimensions.
     """
 
     width: int = 100
     beta: float = 10.0
     regularization: float = 1.0
     learning_rate: float = 1e-2
+    confidence: Literal["diagonal", "full"] = "diagonal"
 
     def __post_init__(self) -> None:
+        if self.confidence not in _CONFIDENCE:
+            raise InputError(
+                f"confidence is {self.confidence!r}; allowed: {', '.join(_CONFIDENCE)}."
+            )
         if self.width < 1 or not (math.isfinite(self.beta) and self.beta >= 0):
             raise InputError(f"width is {self.width} and beta {self.beta}: give at least 1 and 0.")
         for name in ("regularization", "learning_rate"):
@@ -92,10 +105,14 @@ class NeuralUcb:
 
     name = "NeuralUCB"
 
+    def network(self, d: int, arms: int) -> Network:
+        """The networks of all arms."""
+        return mlp(d, arms, hidden=(self.width,))
+
     def bandit(
-        self, d: int, arms: int, batch: int, *, confidence: Callable[..., Confidence] = diagonal
+        self, d: int, arms: int, batch: int, *, matrix: Callable[..., Confidence] | None = None
     ) -> Bandit:
-        """The policy for contexts of ``d`` features."""
+        """The policy for contexts of ``d`` features; ``matrix`` replaces the confidence matrix."""
         return neural_ucb.paper(
             d,
             arms,
@@ -104,7 +121,66 @@ class NeuralUcb:
             regularization=self.regularization,
             learning_rate=self.learning_rate,
             batch=batch,
-            confidence=confidence,
+            confidence=matrix or _CONFIDENCE[self.confidence],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleasedNeuralUcb:
+    """Zhou et al.'s public code: one network for all arms, the exploration factor inside the root.
+
+    It plays one question at a time (``training.batch=1``), and fits the network after each of the
+    first 2,000 and then every 100th.
+
+    Attributes:
+      width, regularization, learning_rate: as of `NeuralUcb`; lambda also decays the weights.
+      nu: exploration factor.
+      steps: most gradient steps of a fit.
+      capacity: plays that are kept to fit on; no fewer than 2,000 and a hundredth of the others.
+    """
+
+    width: int = 100
+    nu: float = 1.0
+    regularization: float = 1e-3
+    learning_rate: float = 1e-2
+    steps: int = 1000
+    capacity: int = 10_000
+
+    name = "NeuralUCB (released)"
+
+    def __post_init__(self) -> None:
+        check_limits(width=self.width, steps=self.steps, capacity=self.capacity)
+        for name in ("nu", "regularization", "learning_rate"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name} is {value!r}; give a number above 0.")
+
+    def network(self, d: int, arms: int) -> Network:
+        """The one network of all arms."""
+        return mlp(
+            d, arms, hidden=(self.width,), shared=True, bias=True, initializer=linear_uniform
+        )
+
+    def bandit(self, d: int, arms: int, batch: int) -> Bandit:
+        """The policy for contexts of ``d`` features.
+
+        Raises:
+          InputError: questions are played in batches.
+        """
+        if batch != 1:
+            raise InputError(
+                f"batch is {batch}: the released NeuralUCB learns after single questions; set "
+                "training.batch=1."
+            )
+        return neural_ucb.released(
+            d,
+            arms,
+            capacity=self.capacity,
+            hidden=(self.width,),
+            nu=self.nu,
+            regularization=self.regularization,
+            learning_rate=self.learning_rate,
+            steps=self.steps,
         )
 
 
@@ -138,7 +214,7 @@ class EpsilonGreedy:
         """The policy for contexts of ``d`` features."""
         # an epsilon-greedy policy needs no confidence matrix
         networks = self.networks.bandit(
-            d, arms, batch, confidence=lambda network, **_: zero_width(network)
+            d, arms, batch, matrix=lambda network, **_: zero_width(network)
         )
         return epsilon_greedy(networks, self.epsilon)
 
@@ -164,7 +240,9 @@ class LinUcb:
         return linear_ucb(d, arms, alpha=self.alpha, regularization=self.regularization)
 
 
-Policy = NeuralUcb | Thompson | EpsilonGreedy | LinUcb
+Learner = NeuralUcb | ReleasedNeuralUcb
+"""Policies whose trained networks can be used."""
+Policy = Learner | Thompson | EpsilonGreedy | LinUcb
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxrag.functional.bandits.networks import Params, mlp
+from jaxrag.functional.bandits.networks import Network, Params, mlp
 from jaxrag.models.checkpoint.files import (
     check_parameters,
     read_json,
@@ -43,6 +43,7 @@ class TrainedBandit(NamedTuple):
       axes: embeddings are projected onto these first; None keeps them as they are.
       encoder: identity of the encoder of the questions.
       source: rewriter, order, search and reader of its rewards; empty in old checkpoints.
+      shared: whether one network serves all arms, as in Zhou et al.'s public code.
     """
 
     arms: int
@@ -52,6 +53,7 @@ class TrainedBandit(NamedTuple):
     axes: Float[Array, "d r"] | None
     encoder: Any
     source: Mapping[str, Any]
+    shared: bool = False
 
     @property
     def identity(self) -> str:
@@ -61,6 +63,8 @@ class TrainedBandit(NamedTuple):
             leaves.append(np.asarray(self.axes, np.float32))
         weights = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest()
         shape = {"arms": self.arms, "features": self.features, "hidden": list(self.hidden)}
+        if self.shared:
+            shape["shared"] = True
         return json.dumps({"bandit": {**shape, "weights": weights}}, sort_keys=True)
 
     def choose(self, contexts: Float[np.ndarray, "q d"]) -> Int[np.ndarray, " q"]:
@@ -75,7 +79,7 @@ class TrainedBandit(NamedTuple):
                 "embeddings of the encoder that it was trained with."
             )
         size = self.features if self.axes is None else self.axes.shape[1]
-        network = mlp(size, self.arms, hidden=self.hidden)
+        network = _network(size, self.arms, self.hidden, self.shared)
 
         def one(x: Float[Array, " d"]) -> Int[Array, ""]:
             return jnp.argmax(network.rewards(self.params, normalized(x[None], self.axes)[0]))
@@ -95,6 +99,10 @@ class TrainedBandit(NamedTuple):
                 f"method.rewriter.n={self.arms}, or train another bandit."
             )
         return int(self.choose(np.asarray(context)[None])[0])
+
+
+def _network(d: int, arms: int, hidden: tuple[int, ...], shared: bool) -> Network:
+    return mlp(d, arms, hidden=hidden, shared=shared, bias=shared)
 
 
 def principal_axes(contexts: Float[np.ndarray, "q d"], count: int) -> Float[np.ndarray, "d r"]:
@@ -147,6 +155,7 @@ def write_bandit(
         "arms": bandit.arms,
         "features": bandit.features,
         "hidden": list(bandit.hidden),
+        "shared": bandit.shared,
         "dimensions": 0 if bandit.axes is None else bandit.axes.shape[1],
         "encoder": bandit.encoder,
         "source": dict(bandit.source),
@@ -198,7 +207,8 @@ def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:
             "use a bandit that was trained with this encoder, or train one from its reward table."
         )
     arms, features, dimensions = (config[name] for name in _SIZES)
-    network = mlp(dimensions or features, arms, hidden=tuple(hidden))
+    shared = bool(config.get("shared", False))
+    network = _network(dimensions or features, arms, tuple(hidden), shared)
     leaves, structure = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
     shapes = {f"layers.{at}": leaf.shape for at, leaf in enumerate(leaves)}
     if dimensions:
@@ -210,4 +220,6 @@ def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:
     params = jax.tree.unflatten(structure, layers)
     axes = jnp.asarray(found[_AXES]) if dimensions else None
     source = config.get("source", {})
-    return TrainedBandit(arms, features, tuple(hidden), params, axes, config["encoder"], source)
+    return TrainedBandit(
+        arms, features, tuple(hidden), params, axes, config["encoder"], source, shared
+    )

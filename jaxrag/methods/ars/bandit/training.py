@@ -23,7 +23,13 @@ from jaxtyping import Array, Float, Int
 
 from jaxrag.functional.bandits.interaction import Bandit, check_table, interact, rewards_of
 from jaxrag.methods.ars.bandit.reward_table import RewardTable
-from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb, Policy, RewardScheme
+from jaxrag.methods.ars.bandit.settings import (
+    BanditTraining,
+    NeuralUcb,
+    Policy,
+    ReleasedNeuralUcb,
+    RewardScheme,
+)
 from jaxrag.methods.ars.bandit.trained import TrainedBandit, normalized, principal_axes
 from jaxrag.types import InputError
 
@@ -109,10 +115,11 @@ def train(
         )
     played, train, test = (np.asarray(curve, np.float64) for curve in curves)
     bandit = None
-    if isinstance(policy, NeuralUcb):
+    if isinstance(policy, NeuralUcb | ReleasedNeuralUcb):
         size, encoder = table.contexts.shape[1], table.config["encoder"]
+        shared = isinstance(policy, ReleasedNeuralUcb)
         bandit = TrainedBandit(table.arms, size, (policy.width,), state.params, contexts.axes,
-                               encoder, table.source)  # fmt: skip
+                               encoder, table.source, shared)  # fmt: skip
     return BanditResult(played, train, test, np.asarray(chosen), bandit)
 
 

@@ -9,6 +9,7 @@ and by the gold passages (``labels_gold``, or null). Other fields are ignored.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -41,6 +42,9 @@ class RankingExample(NamedTuple):
     rewrites: tuple[str, ...]
     labels: tuple[int, ...]
 
+
+Unit = Literal["pairs", "questions"]
+"""What a batch consists of."""
 
 Labels = Mapping[str, RankingExample]
 """A question with its labels of each kind, see `Label`."""
@@ -187,28 +191,67 @@ def make_batch(some: Sequence[Tokenised], *, rewrites: int, limit: int, pad_id: 
     return RankerBatch(ids, segments, lengths, labels, lengths > 0, slot, np.zeros_like(slot))
 
 
+def number_of(examples: Sequence[RankingExample], unit: Unit, ties: Ties) -> int:
+    """Number of units that an epoch has, see `batches`."""
+    if unit == "questions":
+        return len(examples)
+    pairs = (itertools.combinations(example.labels, 2) for example in examples)
+    return sum(ties == "half" or a != b for some in pairs for a, b in some)
+
+
+def in_pairs(some: Sequence[Tokenised], ties: Ties) -> list[Tokenised]:
+    """Every unordered pair of rewrites of a question as an example of its own.
+
+    The loss is the same for (i, j) and (j, i). Pairs of equal labels are left out where ``ties``
+    does not learn from them.
+    """
+    return [
+        Tokenised((one.pairs[i], one.pairs[j]), (one.labels[i], one.labels[j]))
+        for one in some
+        for i, j in itertools.combinations(range(len(one.labels)), 2)
+        if ties == "half" or one.labels[i] != one.labels[j]
+    ]
+
+
 def batches(
-    examples: Sequence[RankingExample], ranker: CrossEncoderReranker, size: int, *, seed: int
+    examples: Sequence[RankingExample],
+    ranker: CrossEncoderReranker,
+    size: int,
+    *,
+    seed: int,
+    unit: Unit = "questions",
+    ties: Ties = "half",
 ) -> Data:
-    """Infinite batches of ``size`` questions, each once an epoch, in an order fixed by the seed.
+    """Infinite batches of ``size`` units, each once an epoch, in an order fixed by the seed.
 
     Every process makes the same full batches; its devices take their rows of them.
 
+    Args:
+      examples: the questions.
+      ranker: its tokenizer and greatest length.
+      size: units of a batch.
+      seed: of the order.
+      unit: "questions", each with all its rewrites, or "pairs" of rewrites of one question.
+      ties: whether pairs of equal labels are units.
+
     Raises:
-      InputError: there are fewer questions than ``size``.
+      InputError: there are fewer units than ``size``.
     """
-    if len(examples) < size:
+    units = tokenised(examples, ranker)
+    if unit == "pairs":
+        units = in_pairs(units, ties)
+    if len(units) < size:
         raise InputError(
-            f"There are {len(examples)} questions to train on, fewer than a batch of "
+            f"There are {len(units)} {unit} to train on, fewer than a batch of "
             f"{size}: lower batch (and microbatch), or label more questions."
         )
-    most = max(len(example.rewrites) for example in examples)
+    most = max(len(one.labels) for one in units)
     pad_id = ranker.module.config.pad_token_id
 
     def collate(some: Sequence[Tokenised]) -> RankerBatch:
         return make_batch(some, rewrites=most, limit=ranker.max_length, pad_id=pad_id)
 
-    dataset = grain.MapDataset.source(tokenised(examples, ranker)).seed(seed).shuffle()
+    dataset = grain.MapDataset.source(units).seed(seed).shuffle()
     dataset = dataset.repeat().batch(size, batch_fn=collate)
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
 
@@ -225,13 +268,15 @@ def without_pair(batch: RankerBatch, ties: Ties) -> int:
 def split(
     examples: Sequence[RankingExample], held_out: float, *, seed: int = 0
 ) -> tuple[list[RankingExample], list[RankingExample]]:
-    """Training and held-out questions, each in the given order.
+    """Training and held-out questions, each in the given order; none is held out at 0.
 
     A hash of seed and id decides, so that adding questions moves few between the parts.
 
     Raises:
       InputError: a part would be empty.
     """
+    if not held_out:
+        return [*examples], []
     count = round(held_out * len(examples))
     if not 0 < count < len(examples):
         raise InputError(

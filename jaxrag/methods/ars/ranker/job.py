@@ -65,7 +65,8 @@ class TrainRanker:
       training: length, batches, loss and optimiser.
       label: kind of the labels that are trained on: by the "model"'s word, its "logprob", or
         "gold" passages.
-      held_out: share of the questions that are evaluated instead of trained on.
+      held_out: share of the questions that are evaluated instead of trained on; 0, as in the paper,
+        trains on all and writes no table.
       split_seed: draws these questions.
       leakage: what happens to training questions whose text is that of a held-out one, see
         `jaxrag.data.leakage`.
@@ -89,8 +90,13 @@ class TrainRanker:
 
     def __post_init__(self) -> None:
         check_choices(self, label=Label, leakage=Leakage)
-        if not 0 < self.held_out < 1:
-            raise InputError(f"held_out is {self.held_out}; a share above 0 and below 1 is needed.")
+        if not 0 <= self.held_out < 1:
+            raise InputError(f"held_out is {self.held_out}; a share from 0 to below 1 is needed.")
+        if not self.held_out and self.training.evaluate_every:
+            raise InputError(
+                f"held_out is 0, so nothing can be evaluated every {self.training.evaluate_every} "
+                "steps: set training.evaluate_every=0."
+            )
         if self.head_seed < 0:
             raise InputError(f"head_seed is {self.head_seed}; 0 or more is needed.")
 
@@ -117,18 +123,16 @@ class TrainRanker:
         if source:
             record["source"] = source
         with job_directory(workdir, record) as directory:
-            encoder = Encoder.load(self.checkpoint, EncoderSettings(dtype=self.dtype or None))
-            references = {
-                "cosine": evaluation.cosines(encoder, examples),
-                "random": evaluation.random_orders(examples, seed=self.split_seed),
-            }
+            references = self._references(examples) if examples else {}
             same = evaluation.metrics(references, examples)  # at every step
 
             def evaluate(ranker: CrossEncoderReranker, step: int) -> Evaluation:
                 found = {"": evaluation.scores(ranker, examples)}
                 return evaluation.metrics(found, examples) | same
 
-            params = training.train(train, ranker, self.training, directory, evaluate=evaluate)
+            params = training.train(
+                train, ranker, self.training, directory, evaluate=evaluate if examples else None
+            )
             if jax.process_index() == 0:
                 module: Any = ranker.module
                 loaded = LoadedRanker(module, params, self.max_length)
@@ -137,8 +141,17 @@ class TrainRanker:
                     write_text(path / scorer.SOURCE, json.dumps(source, indent=2) + "\n")
                 texts = (one.question for one in train)
                 write_trained_on(path, texts, begun_with=self.checkpoint)
-                _write_tables(self, directory, held, references)
+                if held:
+                    _write_tables(self, directory, held, references)
         return trained(directory / RANKER)
+
+    def _references(self, examples: Sequence[RankingExample]) -> dict[str, Any]:
+        """Scores of the references, see the module's docstring."""
+        encoder = Encoder.load(self.checkpoint, EncoderSettings(dtype=self.dtype or None))
+        return {
+            "cosine": evaluation.cosines(encoder, examples),
+            "random": evaluation.random_orders(examples, seed=self.split_seed),
+        }
 
 
 def _split(job: TrainRanker, file: Path) -> tuple[list[RankingExample], list[Labels]]:
@@ -153,6 +166,8 @@ def _split(job: TrainRanker, file: Path) -> tuple[list[RankingExample], list[Lab
         leakage=job.leakage,
     )
     for name, some in (("to train on", train), ("held out", held)):
+        if name == "held out" and not job.held_out:
+            continue
         check_varied(some, f"{file}, the questions {name}")
     return train, [labelled[one] for one in held]
 

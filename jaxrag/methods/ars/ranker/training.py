@@ -1,9 +1,10 @@
 """Training ARS-RAG's ranker: RankNet over all pairs of each question's rewrites.
 
-Each rewrite is encoded once a step: the 10 scores of a question's rewrites give all of its 90
-ordered pairs. Microbatches pass through the network one after the other, so that results are
-bit-identical on any number of devices (`jaxrag.training.grad_cache`). Dropout depends on the seed,
-the step and the question's index in the batch alone, so it is the same after an interruption, too.
+A batch has pairs, as in the paper, or questions: then each rewrite is encoded once a step, and the
+10 scores of a question's rewrites give all of its 90 ordered pairs. Microbatches pass through the
+network one after the other, so that results are bit-identical on any number of devices
+(`jaxrag.training.grad_cache`). Dropout depends on the seed, the step and the index in the batch
+alone, so it is the same after an interruption, too.
 
 Source: docs/methods.md, "ARS-RAG: ranker".
 """
@@ -26,7 +27,14 @@ from jaxtyping import Array, Float
 from jaxrag.core.checks import check_choices, check_share
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.functional.ranking import Ties, ranknet_loss
-from jaxrag.methods.ars.ranker.data import RankerBatch, RankingExample, batches, without_pair
+from jaxrag.methods.ars.ranker.data import (
+    RankerBatch,
+    RankingExample,
+    Unit,
+    batches,
+    number_of,
+    without_pair,
+)
 from jaxrag.methods.ars.ranker.scorer import with_params
 from jaxrag.models.bert.rewrite_ranker import RankerNetwork, dropout_noise
 from jaxrag.models.parameters import flatten
@@ -41,17 +49,20 @@ from jaxrag.training.optimisation import TrainState, TrainStep
 class RankerTraining:
     """The training of ARS-RAG's ranker (docs/methods.md, "ARS-RAG: ranker").
 
-    The paper: batches of 64 questions, 100 epochs, AdamW at 5e-5 with weight decay 0.01, a cosine
+    The paper: batches of 64 pairs, 100 epochs, AdamW at 5e-5 with weight decay 0.01, a cosine
     schedule, dropout 0.1, BCE-with-logits. It does not mention ties, warm-up and clipping; weight
     decay applies to all parameters, as in PyTorch's AdamW.
 
     Attributes:
       steps: number of steps; 0: as many as ``epochs`` need.
-      epochs: passes over the questions.
-      batch: questions per step, on all devices together.
-      microbatch: questions, with all their rewrites, that pass through the network at a time; a
-        batch is 1, 2, 4, 8, ... of these. It changes memory and the last bits of results; the
-        number of devices does not change results.
+      epochs: passes over the pairs, or the questions.
+      unit: what ``batch`` counts. "pairs", as in the paper: two rewrites of a question, which are
+        encoded for that pair. "questions": all pairs of a question at once, whose rewrites are
+        encoded once; an epoch of ten rewrites a question then costs a ninth.
+      batch: pairs or questions per step, on all devices together.
+      microbatch: pairs, or questions with all their rewrites, that pass through the network at a
+        time; a batch is 1, 2, 4, 8, ... of these. It changes memory and the last bits of results;
+        the number of devices does not change results.
       ties: treatment of pairs of equal labels, see `jaxrag.functional.ranking.Ties`.
       dropout: of the pooled state, before the head.
       encoder_dropout: inside the BERT, see `jaxrag.models.bert.network`; BERT's own rate. Whether
@@ -67,6 +78,7 @@ class RankerTraining:
 
     steps: int = 0
     epochs: float = 100.0
+    unit: Unit = "pairs"
     batch: int = 64
     microbatch: int = 8
     ties: Ties = "half"
@@ -83,12 +95,13 @@ class RankerTraining:
     def __post_init__(self) -> None:
         optimisation.check_length(self.steps, self.epochs, self.seed)
         optimisation.check_optimiser(self, "warmup", "weight_decay", "clip")
-        check_choices(self, ties=Ties)
+        check_choices(self, ties=Ties, unit=Unit)
         check_share(dropout=self.dropout, encoder_dropout=self.encoder_dropout)
 
-    def steps_over(self, questions: int) -> int:
-        """Steps of a training on a number of questions."""
-        return self.steps or max(1, round(self.epochs * questions / self.batch))
+    def steps_over(self, examples: Sequence[RankingExample]) -> int:
+        """Steps of a training on some questions."""
+        count = number_of(examples, self.unit, self.ties)
+        return self.steps or max(1, round(self.epochs * count / self.batch))
 
     def optimiser(self, steps: int) -> optax.GradientTransformation:
         """AdamW for a training of ``steps`` steps."""
@@ -183,7 +196,7 @@ def train(
       settings: see `RankerTraining`.
       directory: for checkpoints and metrics.
       evaluate: (ranker with the parameters of that step, step) -> metrics of held-out questions.
-      mesh: see `grad_cache.data_mesh`; by default all devices.
+      mesh: see `grad_cache.data_mesh`; by default as many devices as a batch has microbatches for.
 
     Returns:
       The parameters, on this process's first device.
@@ -191,9 +204,9 @@ def train(
     Raises:
       InputError: settings, data and the content of ``directory`` do not fit, or the loss is NaN.
     """
-    mesh = mesh or grad_cache.data_mesh()
+    mesh = mesh or grad_cache.fitting_mesh(settings.batch, settings.microbatch)
     grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
-    steps = settings.steps_over(len(examples))
+    steps = settings.steps_over(examples)
     module: Any = ranker.module
     step = make_step(module, settings, steps=steps, mesh=mesh)
 
@@ -205,7 +218,14 @@ def train(
 
     state = fit(
         step.begin(ranker.params),
-        batches(examples, ranker, settings.batch, seed=settings.seed),
+        batches(
+            examples,
+            ranker,
+            settings.batch,
+            seed=settings.seed,
+            unit=settings.unit,
+            ties=settings.ties,
+        ),
         step.update,
         steps=steps,
         directory=directory,
