@@ -27,6 +27,9 @@ GENERATORS = {
     "Llama-3.1-8B-Instruct": "hub:meta-llama/Llama-3.1-8B-Instruct",
     "Phi-3-mini-4k-instruct": "hub:microsoft/Phi-3-mini-4k-instruct",
     "Mistral-7B-Instruct-v0.3": "hub:mistralai/Mistral-7B-Instruct-v0.3",
+    "Gemma2:9B": "hub:google/gemma-2-9b-it",
+    "Qwen2.5:32B": "hub:Qwen/Qwen2.5-32B-Instruct",
+    "Llama3.3:70B": "hub:meta-llama/Llama-3.3-70B-Instruct",
 }
 """Checkpoints."""
 

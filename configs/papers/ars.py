@@ -1,0 +1,256 @@
+"""Tables and figures of ARS-RAG."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from configs import ars
+from configs.papers.models import model, with_method
+from configs.parts import ARS, Variant
+from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.methods.ars import rewards
+from jaxrag.methods.ars.bandit.job import BANDITS, LAMBDAS, TrainBandit
+from jaxrag.methods.ars.bandit.settings import BanditTraining, NeuralUcb, RewardScheme
+from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
+from jaxrag.methods.ars.ranker.job import RANKER
+from jaxrag.methods.ars.rewards import MakeRewards
+from jaxrag.methods.ars.strategies import Chosen, Generated, Ranked, RewriteOrder, Shuffled
+from jaxrag.reproduction import rewrite_figures as figures
+from jaxrag.reproduction.measures import JOB, mean_of
+from jaxrag.reproduction.tables import Declarations, Figure, Line, Scale, Setting, Table
+from jaxrag.runs.job import Job
+from jaxrag.runs.run import Run
+
+REWRITER = "Llama3.3:70B"
+"""Rewrites and judges, whichever model answers."""
+
+Order = Literal["generated", "ranked"]
+_DATASETS = ("boolq", "hotpotqa", "medmcqa", "strategyqa")
+
+
+def _questions(scale: Scale, dataset: str) -> str:
+    small = "hotpotqa_distractor" if dataset == "hotpotqa" else dataset
+    return {"tiny": "tiny", "small": small, "paper": f"paper-{dataset}"}[scale]
+
+
+def _with_models(run: Run, generator: str, setting: Setting) -> Run:
+    """The run with the model that answers, and the one that rewrites; unchanged where small."""
+    if not setting.paper:
+        return run
+    run = dataclasses.replace(run, model=model(generator), index=run.index and ARS.paper["index"])
+    method: Any = run.method
+    if generator == REWRITER or not hasattr(method, "rewriter"):
+        return run
+    return with_method(run, rewriter=dataclasses.replace(method.rewriter, model=model(REWRITER)))
+
+
+def _run(method: str, generator: str, setting: Setting, **changes: Any) -> Run:
+    """A method of configs/ars.py; ``changes`` are of the method's settings."""
+    run: Any = ars.METHODS[method].make(Variant(method, setting.data))
+    return with_method(_with_models(run, generator, setting), **changes)
+
+
+def _line(method: str) -> Line:
+    return Line(lambda row, setting: _run(method, _generator(row), setting))
+
+
+def _generator(row: PrintedRow) -> str:
+    return row.generator or REWRITER
+
+
+def _ranker(setting: Setting) -> RewriteRanker:
+    """A ranker trained on labels of the data set.
+
+    Small models judge badly: gold passages are the labels, where a set marks them.
+    """
+    gold = not setting.paper and setting.dataset != "medmcqa"
+    method = "make_gold_labels" if gold else "make_labels"
+    labels: Any = ars.METHODS[method].make(Variant(method, setting.data))
+    labels = dataclasses.replace(labels, run=_with_models(labels.run, REWRITER, setting))
+    clinical = setting.paper and setting.dataset == "medmcqa"
+    job = ars.RANKERS["paper-medmcqa" if clinical else setting.scale]
+    label = "gold" if gold else job.label
+    job = dataclasses.replace(job, labels=str(setting.directory(labels)), label=label)
+    return RewriteRanker(str(setting.directory(job) / RANKER))
+
+
+def _order(order: Order, setting: Setting) -> RewriteOrder:
+    return Generated() if order == "generated" else Ranked(ranker=_ranker(setting))
+
+
+def _rewards(order: Order, generator: str, setting: Setting) -> MakeRewards:
+    """The table of the answers' rewards by K."""
+    job: Any = ars.METHODS["make_rewards"].make(Variant("make_rewards", setting.data))
+    run = _with_models(job.run, generator, setting)
+    context = ars.PAPER_CONTEXT if setting.paper else None
+    return MakeRewards(with_method(run, order=_order(order, setting), context=context))
+
+
+def _bandit(order: Order, generator: str, setting: Setting) -> TrainBandit:
+    """Five seeds under the weights and under every lambda."""
+    tables = (str(setting.directory(_rewards(order, generator, setting))),)
+    if setting.paper:
+        return TrainBandit(tables)
+    if setting.scale == "small":
+        return TrainBandit(tables, 10, NeuralUcb(width=50), (), BanditTraining(dimensions=32))
+    return TrainBandit(tables, 10, NeuralUcb(width=8), (), BanditTraining(3, 32, 4), seeds=2)
+
+
+def _chosen(order: Order, generator: str, setting: Setting) -> Chosen:
+    """K by the first seed of the bandit that learned from the weighted rewards."""
+    job = _bandit(order, generator, setting)
+    path = setting.directory(job) / BANDITS / Path(job.tables[0]).name / RewardScheme().name
+    context = ars.PAPER_CONTEXT if setting.paper else None
+    return Chosen(CountBandit(str(path), context=context))
+
+
+def _with_bandit(order: Order, method: str, generator: str, setting: Setting) -> Run:
+    count = _chosen(order, generator, setting)
+    return _run(method, generator, setting, order=_order(order, setting), count=count)
+
+
+def _ars(generator: str, setting: Setting) -> Run:
+    return _with_bandit("ranked", "ars", generator, setting)
+
+
+_MAIN: Mapping[str, Line] = {
+    "no_retrieval": _line("few_shot"),
+    "cot_prompting": _line("chain_of_thought"),
+    "flare": _line("flare"),
+    "self_rag": _line("self_rag_prompted"),
+    "cor": _line("cor"),
+    "fairrag": _line("fairrag"),
+    "rankrag": _line("rankrag"),
+    "ars_rag": Line(lambda row, setting: _ars(_generator(row), setting)),
+}
+_ABLATION: Mapping[str, Line] = {
+    "no_retrieval": _MAIN["no_retrieval"],
+    "standard_rag": _line("rag"),
+    "rewriter_10": _line("rewriter10"),
+    "rewriter_ranker_top5": Line(
+        lambda row, setting: _run("top", _generator(row), setting, order=_order("ranked", setting))
+    ),
+    "rewriter_bandit": Line(
+        lambda row, setting: _with_bandit("generated", "bandit", _generator(row), setting)
+    ),
+    "ars_rag": _MAIN["ars_rag"],
+}
+_RANKED_REWARDS = Line(lambda row, setting: _rewards("ranked", REWRITER, setting))
+_PENALTY = Line(
+    lambda row, setting: _bandit("ranked", REWRITER, setting),
+    {"accuracy": figures.under_penalty("correct"), "mean_k": figures.under_penalty("k")},
+    {figures.REWARDS: _RANKED_REWARDS.job},
+)
+TABLES = {
+    "ars/table1": Table(
+        _questions,
+        _MAIN,
+        {
+            "rafe": "its rewriter is trained from a reranker's preferences, on data and with a "
+            "model that the paper does not state"
+        },
+        {"accuracy": mean_of("exact_match")},
+        notes=(
+            "Self-RAG and RankRAG need models trained for them, and the paper does not say how it "
+            "ran them on these generators: here their judgements are asked for by prompts.",
+            "Precision is the mean over classes.",
+        ),
+    ),
+    "ars/table2": Table(_questions, _ABLATION, {}, {"accuracy": mean_of("exact_match")}),
+    "ars/table3": Table(
+        _questions,
+        {"ars_rag_penalty": _PENALTY},
+        notes=("A question's value is its mean over the seeds of the bandit.",),
+    ),
+    "ars/figure4": Table(
+        _questions,
+        {"rewriter_ranker_topk": _RANKED_REWARDS},
+        measures={"best_fixed_k": figures.best_fixed_k},
+    ),
+}
+
+
+def _answers_by_k(order: RewriteOrder, setting: Setting) -> Run:
+    """Answers from the first 1, 2, ... rewrites of another order, to the test questions."""
+    job = _rewards("generated", REWRITER, setting)
+    method: Any = dataclasses.replace(job.run.method, order=order, context=None)
+    assert isinstance(method, rewards.Config)
+    data: Any = dataclasses.replace(job.run.data, part="test")  # pyright: ignore
+    return dataclasses.replace(job.run, method=method, data=data)
+
+
+def _timed(method: str, setting: Setting) -> Run:
+    """A run of which nothing is stored, so that its seconds are of the whole work."""
+    run = _ars(REWRITER, setting) if method == "ars" else _run(method, REWRITER, setting)
+    return dataclasses.replace(run, store="memory", limit=0 if setting.paper else 20)
+
+
+def _random(seed: int) -> Callable[[Setting], Job]:
+    return lambda setting: _answers_by_k(Shuffled(seed), setting)
+
+
+_BANDIT: Mapping[str, Callable[[Setting], Job]] = {
+    JOB: lambda setting: _bandit("ranked", REWRITER, setting),
+    figures.REWARDS: lambda setting: _rewards("ranked", REWRITER, setting),
+}
+_PIPELINES = {"Original": "judge", "ARS-RAG": "ars"}
+FIGURES = {
+    "ars/figure4": Figure(
+        "strategies of choosing rewrites, by number kept",
+        ("boolq", "hotpotqa"),
+        _questions,
+        {
+            "ranked": lambda setting: _rewards("ranked", REWRITER, setting),
+            "generated": lambda setting: _rewards("generated", REWRITER, setting),
+            "worst": lambda setting: _answers_by_k(
+                Ranked(reverse=True, ranker=_ranker(setting)), setting
+            ),
+            **{f"random {seed}": _random(seed) for seed in range(5)},
+            "rag": lambda setting: _run("rag", REWRITER, setting),
+            "ars": lambda setting: _ars(REWRITER, setting),
+        },
+        figures.strategies("ars-figure4", "Strategies of choosing rewrites"),
+    ),
+    "ars/figure5": Figure(
+        "weighted reward of the bandit by epoch, mean and standard deviation over seeds",
+        _DATASETS,
+        _questions,
+        _BANDIT,
+        figures.rewards_by_epoch("ars-figure5", "Weighted reward by epoch"),
+    ),
+    "ars/figure6": Figure(
+        "K that the bandit chose for the test questions after the last epoch",
+        _DATASETS,
+        _questions,
+        _BANDIT,
+        figures.kept_histograms("ars-figure6", "Rewrites kept"),
+    ),
+    "ars/figure7": Figure(
+        "K that bandits chose under penalties lambda",
+        ("boolq",),
+        _questions,
+        _BANDIT,
+        figures.kept_histograms(
+            "ars-figure7",
+            "Rewrites kept by lambda",
+            tuple(RewardScheme(penalty=penalty).name for penalty in LAMBDAS),
+        ),
+    ),
+    "ars/figure8": Figure(
+        "seconds of the pipeline that judges every passage, and of ARS-RAG",
+        _DATASETS,
+        _questions,
+        {job: lambda setting, job=job: _timed(job, setting) for job in _PIPELINES.values()},
+        figures.seconds("ars-figure8", "Seconds a question", _PIPELINES),
+    ),
+}
+LEFT_OUT = {
+    "ars/figure1": "an example of a question and its rewrites",
+    "ars/figure2": "a picture of the method",
+    "ars/figure3": "a picture of the bandit",
+    **{f"ars/table{n}": "a prompt; ours are in jaxrag/steps/prompts" for n in range(4, 8)},
+}
+DECLARED = Declarations(TABLES, FIGURES, LEFT_OUT)

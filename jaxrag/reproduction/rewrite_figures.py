@@ -1,0 +1,225 @@
+"""Measures and figures of ARS-RAG: rewrites kept, bandits over epochs and penalties, seconds.
+
+docs/methods.md, "ARS-RAG: strategies and ablations".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxrag.core import jsonl
+from jaxrag.evaluation.report import plots
+from jaxrag.evaluation.report.plots import Curve
+from jaxrag.evaluation.significance import LEVEL, Interval, interval, resampled_means
+from jaxrag.methods.ars.bandit.report import CURVES
+from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
+from jaxrag.methods.ars.bandit.settings import RewardScheme
+from jaxrag.methods.ars.rewards import reward_line
+from jaxrag.reproduction.measures import JOB, Measure, Measured, Results, wall_seconds
+from jaxrag.reproduction.tables import Picture
+
+REWARDS = "rewards"
+"""Name of the job that made the reward table of a bandit."""
+WEIGHTED = RewardScheme().name
+
+Draw = Callable[[Mapping[str, Results]], list[Picture]]
+
+
+def _score(table: RewardTable) -> Float[np.ndarray, "q a"]:
+    """The printed score of the test questions by K: F1 of open questions, else accuracy."""
+    is_open = bool((table.f1 != table.correct).any())
+    return (table.f1 if is_open else table.correct)[~table.train]
+
+
+def best_fixed_k(results: Results) -> Measured:
+    """The K whose answers score best on the test questions; the row's job made the rewards.
+
+    The interval is that of the best K over bootstrap samples of the questions.
+    """
+    scores = _score(read_table(results.directories[JOB]))
+    drawn = 1 + resampled_means(scores).argmax(axis=1)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    best = 1 + int(scores.mean(axis=0).argmax())
+    return Measured(Interval(best, float(low), float(high), len(scores)))
+
+
+def under_penalty(column: Literal["correct", "k"]) -> Measure:
+    """Measures accuracy or mean K of the bandit that was trained with the row's lambda.
+
+    A question's value is its mean over the seeds. Jobs: the row's trained the bandit, `REWARDS`
+    made its reward table.
+    """
+
+    def measure(results: Results) -> Measured:
+        assert results.row is not None
+        scheme = RewardScheme(penalty=float(results.row.other["penalty_lambda"])).name
+        table = read_table(results.directories[REWARDS])
+        chosen = chosen_k(results.directories[JOB], scheme)
+        each = chosen.astype(np.float64)
+        if column == "correct":
+            correct = table.correct[~table.train]
+            each = correct[np.arange(len(correct)), chosen - 1]
+        means = each.mean(axis=0)
+        ids = [name for name, train in zip(table.ids, table.train, strict=True) if not train]
+        values = dict(zip(ids, means.tolist(), strict=True))
+        if np.ptp(means) == 0 and column == "k":  # its interval would be that of a share
+            return Measured(Interval(means[0], means[0], means[0], len(means)), values)
+        return Measured(interval(means), values)
+
+    return measure
+
+
+def chosen_k(bandit: Path, scheme: str) -> Int[np.ndarray, "s q"]:
+    """K of every test question after the last epoch, by seed."""
+    return np.array([line["chosen"] for line in _curves(bandit, scheme)])
+
+
+def _curves(bandit: Path, scheme: str) -> list[dict[str, Any]]:
+    lines = jsonl.read(bandit / CURVES, key="training")
+    return [line for line in lines if line["scheme"] == scheme]
+
+
+def strategies(name: str, title: str) -> Draw:
+    """Draws the score over K of every order of rewrites.
+
+    Jobs: "ranked" and "generated" made reward tables; "worst" and "random 0", "random 1", ... are
+    runs of `jaxrag.methods.ars.rewards` on the test questions; "rag" and "ars" are runs.
+    """
+
+    def draw(results: Mapping[str, Results]) -> list[Picture]:
+        panels, numbers = [], {}
+        for dataset, one in results.items():
+            found, y_title = _by_k(one)
+            series = [Curve(range(1, len(line) + 1), line) for line in found.values()]
+            panels.append(
+                plots.curves(dataset, series, x_title="rewrites kept, K", y_title=y_title)
+            )
+            numbers[dataset] = {"score": y_title, **found}
+        legend = tuple(next(iter(numbers.values())))[1:]
+        return [Picture(name, plots.sheet(title, panels, legend), numbers)]
+
+    return draw
+
+
+def _by_k(results: Results) -> tuple[dict[str, list[float]], str]:
+    """Percent of the score by K of each strategy; a strategy without K has one value for all K."""
+    ranked = read_table(results.directories["ranked"])
+    is_open = bool((ranked.f1 != ranked.correct).any())
+    column = "f1" if is_open else "correct"
+    random = [job for job in results.directories if job.startswith("random")]
+    whole = {"ARS-RAG": "ars", "RAG": "rag"}
+    generated = _score(read_table(results.directories["generated"])).mean(axis=0)
+    found = {
+        "Top-K": _score(ranked).mean(axis=0),
+        "Worse-K": _answered(results, "worst", column),
+        "Random-K": np.mean([_answered(results, job, column) for job in random], axis=0),
+        "Rewriter-K": generated,
+    }
+    for name, job in whole.items():
+        score = np.nanmean(results.scores(job)["f1" if is_open else "exact_match"])
+        found[name] = np.full(ranked.arms, score)
+    percent = {name: (100 * values).round(4).tolist() for name, values in found.items()}
+    return percent, "F1 %" if is_open else "accuracy %"
+
+
+def _answered(results: Results, job: str, column: str) -> Float[np.ndarray, " a"]:
+    records = [one for one in results.run(job).records if "error" not in one]
+    return np.mean([reward_line(one, "test")[column] for one in records], axis=0)
+
+
+def rewards_by_epoch(name: str, title: str) -> Draw:
+    """Draws mean and standard deviation of the weighted reward over epochs, by part; one bandit."""
+
+    def draw(results: Mapping[str, Results]) -> list[Picture]:
+        panels, numbers = [], {}
+        for dataset, one in results.items():
+            lines = _curves(one.directories[JOB], WEIGHTED)
+            curves = {part: np.array([line[part] for line in lines]) for part in ("train", "test")}
+            panels.append(
+                plots.curves(
+                    dataset,
+                    [_banded(values) for values in curves.values()],
+                    x_title="epoch",
+                    y_title="weighted reward",
+                )
+            )
+            numbers[dataset] = {
+                part: {"mean": values.mean(0).tolist(), "std": _std(values).tolist()}
+                for part, values in curves.items()
+            }
+        picture = plots.sheet(title, panels, ("training", "test"), columns=2)
+        return [Picture(name, picture, numbers)]
+
+    return draw
+
+
+def _banded(values: Float[np.ndarray, "s e"]) -> Curve:
+    mean, std = values.mean(0), _std(values)
+    epochs = range(1, len(mean) + 1)
+    return Curve(epochs, mean.tolist(), (mean - std).tolist(), (mean + std).tolist())
+
+
+def _std(values: Float[np.ndarray, "s e"]) -> Float[np.ndarray, " e"]:
+    """Sample standard deviation over the seeds; 0 for a single one."""
+    return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+
+
+def kept_histograms(name: str, title: str, schemes: Sequence[str] = (WEIGHTED,)) -> Draw:
+    """Draws how often a bandit chose each K for the test questions, over all seeds.
+
+    A panel for each data set and reward scheme. Jobs: `JOB` trained the bandit, `REWARDS` made its
+    reward table.
+    """
+
+    def draw(results: Mapping[str, Results]) -> list[Picture]:
+        panels, numbers = [], {}
+        for dataset, one in results.items():
+            arms = read_table(one.directories[REWARDS]).arms
+            for scheme in schemes:
+                chosen = chosen_k(one.directories[JOB], scheme)
+                counts = np.bincount(chosen.ravel(), minlength=arms + 1)[1:].tolist()
+                label = dataset if schemes == (WEIGHTED,) else f"{dataset}, {scheme}"
+                panels.append(
+                    plots.histogram(
+                        f"{label}: mean {chosen.mean():.1f}",
+                        counts,
+                        x_title="K",
+                        labels=[str(k + 1) for k in range(arms)],
+                    )
+                )
+                numbers[label] = {"counts": counts, "mean": float(chosen.mean())}
+        return [Picture(name, plots.sheet(title, panels), numbers)]
+
+    return draw
+
+
+def seconds(name: str, title: str, pipelines: Mapping[str, str]) -> Draw:
+    """Draws seconds a question of runs with nothing stored, a bar for each pipeline by its job."""
+
+    def draw(results: Mapping[str, Results]) -> list[Picture]:
+        found = {
+            dataset: [_per_question(one, job) for job in pipelines.values()]
+            for dataset, one in results.items()
+        }
+        panel = plots.bars("", found, y_title="seconds a question")
+        numbers = {
+            dataset: {
+                pipeline: {"seconds": value.mean, "questions": value.n}
+                for pipeline, value in zip(pipelines, values, strict=True)
+            }
+            for dataset, values in found.items()
+        }
+        return [Picture(name, plots.sheet(title, [panel], tuple(pipelines)), numbers)]
+
+    return draw
+
+
+def _per_question(results: Results, job: str) -> Interval:
+    total = wall_seconds(Results({JOB: results.directories[job]})).interval
+    value = total.mean / total.n
+    return Interval(value, value, value, total.n)
