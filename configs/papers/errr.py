@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from configs import errr
+from configs.papers.models import with_method
 from configs.parts import Variant
 from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.methods.errr.ppo.job import TrainRrr
@@ -46,8 +47,10 @@ def _searching(run: Run, row: PrintedRow, setting: Setting) -> Run:
 def _student(setting: Setting, kind: str) -> str:
     """The directory of a T5 that has learned the frozen variant's queries."""
     method = f"make_pairs_{kind}"
-    pairs = setting.directory(errr.METHODS[method].make(Variant(method, setting.data)))
-    job = dataclasses.replace(errr.STUDENTS[setting.scale], pairs=str(pairs))
+    pairs: Any = errr.METHODS[method].make(Variant(method, setting.data))
+    if setting.scale == "tiny":  # of 8 questions
+        pairs = dataclasses.replace(pairs, run=with_method(pairs.run, held_out=0.5))
+    job = dataclasses.replace(errr.STUDENTS[setting.scale], pairs=str(setting.directory(pairs)))
     return str(setting.directory(job) / OPTIMIZER)
 
 

@@ -5,14 +5,21 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from jaxrag.engines.local.engine import Local
+from jaxrag.functional.bandits.networks import Layer
 from jaxrag.methods.ars import ars, helpers
-from jaxrag.methods.ars.helpers import RewriteRanker, labels_source
+from jaxrag.methods.ars.bandit.trained import TrainedBandit, write_bandit
+from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker, labels_source, rewards_source
 from jaxrag.methods.ars.rewrites import Rewriter
-from jaxrag.steps.tools import LoadedRun
-from jaxrag.types import InputError
-from tests.scripted import ScriptedModel
+from jaxrag.methods.ars.strategies import Chosen
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.steps.tools import LanguageModelTool, LoadedRun, Tools
+from jaxrag.types import InputError, Question
+from tests.scripted import ScriptedModel, run_step
 
 
 @pytest.fixture
@@ -43,6 +50,47 @@ def test_a_ranker_of_another_corpus_or_rewriter_is_refused(loaded, ranker):
         with pytest.raises(InputError, match=rf"another source than this run's:\n  {told}"):
             ranker.load(other)
         assert dataclasses.replace(ranker, transfer=True).load(other) == "loaded"
+
+
+class Letters:
+    """An encoder by the number of a's and b's."""
+
+    identity = json.dumps({"encoder": "letters"})
+
+    def embed(self, texts):
+        return np.array([[text.count("a"), text.count("b")] for text in texts], np.float32)
+
+
+def test_a_bandit_may_have_an_encoder_of_its_own(loaded, tmp_path, monkeypatch):
+    """K = 1 for more a's than b's, K = 2 otherwise; the index gives no vectors at all."""
+    monkeypatch.setattr(helpers.BiEncoder, "load", lambda self: Letters())
+    layers = (Layer(jnp.array([[[1.0, 0.0]], [[0.0, 1.0]]]), None), Layer(jnp.ones((2, 1)), None))
+    source = rewards_source(loaded.method, loaded.llm, loaded.load_model)
+    encoder = json.loads(Letters.identity)
+    write_bandit(tmp_path / "bandit", TrainedBandit(2, 2, (1,), layers, None, encoder, source))
+    count = Chosen(CountBandit(str(tmp_path / "bandit"), context=BiEncoder("somewhere")))
+    assert not count.needs.vectors
+    tool = count.bandit.load(loaded)
+    tools = Tools(llm=LanguageModelTool(ScriptedModel({})), helpers={count.bandit: tool})
+    for text, wanted in (("banana", 1), ("bubble", 2)):
+        asked = Question("q", text, ("x",))
+        found = run_step(lambda question, tools: count(question, 2, tools), tools, asked)
+        assert found.value == wanted
+    with pytest.raises(InputError, match="is a bandit for encoder"):
+        monkeypatch.setattr(Letters, "identity", json.dumps({"encoder": "other"}))
+        count.bandit.load(loaded)
+
+
+def test_the_rewriting_model_is_part_of_a_source(loaded):
+    """By its identity, wherever its checkpoint lies; without one of its own nothing changes."""
+    other: Any = ScriptedModel({})
+    other.identity = json.dumps({"model": "writer"})
+    plain = rewards_source(loaded.method, loaded.llm, loaded.load_model)
+    named = dataclasses.replace(loaded.method, rewriter=Rewriter(model=Local("somewhere")))
+    found = rewards_source(named, loaded.llm, lambda _: other)
+    assert found.pop("rewriting_model") == {"model": "writer"} and found == plain
+    moved = dataclasses.replace(loaded.method, rewriter=Rewriter(model=Local("elsewhere")))
+    assert rewards_source(moved, loaded.llm, lambda _: other)["rewriter"] == plain["rewriter"]
 
 
 def test_a_checkpoint_without_a_source_is_used_with_a_warning(loaded, ranker, tmp_path, caplog):

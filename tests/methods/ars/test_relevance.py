@@ -18,7 +18,7 @@ def odds(**words):
 
 
 def judged(model, **changes) -> Judgement:
-    settings = RelevanceJudge(prompts="small", **changes)
+    settings = RelevanceJudge(**{"by": "logprob", "prompts": "small"} | changes)
 
     async def answer(question, tools):
         return await relevance.judge(question.text, PASSAGE, tools.llm, settings)
@@ -69,11 +69,15 @@ def test_judgements_by_word(text, wanted):
     assert judged(ScriptedModel({"": text}), by="word") == wanted
 
 
+def test_the_written_word_decides_unless_set_otherwise():
+    assert RelevanceJudge().by == "word" and not RelevanceJudge().needs.logprobs
+
+
 def test_chat_prompts_ask_for_the_bare_word():
     model = odds(relevant=[-1.0], irrelevant=[-2.0])
 
     async def answer(question, tools):
-        return await relevance.judge(question.text, PASSAGE, tools.llm, RelevanceJudge())
+        return await relevance.judge(question.text, PASSAGE, tools.llm, RelevanceJudge("logprob"))
 
     assert run_step(answer, tools_of(model)).value.relevant
     assert [word for _, word in model.scored] == ["relevant", "irrelevant"]

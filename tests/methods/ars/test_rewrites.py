@@ -1,11 +1,15 @@
 """Reading rewrites out of what models write."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxrag.engines.local.engine import Local
 from jaxrag.methods.ars.rewrites import Rewriter, parse_rewrites, rewrite
 from jaxrag.steps import asking as steps
+from jaxrag.steps.tools import LanguageModelTool, needs_of
 from jaxrag.types import InputError, Question
 from tests.scripted import ScriptedModel, run_step, tools_of
 
@@ -116,15 +120,47 @@ def test_the_chat_prompt_names_the_number_of_rewrites():
     assert "Write 7 different" in model.prompts[0] and "from 1 to 7" in model.prompts[0]
 
 
-@pytest.mark.parametrize("bad", [{"n": 0}, {"n": 100}, {"tokens": 0}, {"temperature": -1.0}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"n": 0}, {"n": 100}, {"tokens": 0}, {"temperature": -1.0}, {"word_tokens": -1.0}],
+)
 def test_invalid_settings_are_refused(bad):
     with pytest.raises(InputError, match="rewriter"):
         Rewriter(**bad)
 
 
+def test_a_long_question_gets_more_tokens():
+    rewriter = Rewriter(n=10, tokens=400, word_tokens=2.5)
+    # 10 rewrites of 2.5 tokens a word and 8 more: 10 * (2.5 * 12 + 8) = 380, 10 * (2.5 * 100 + 8)
+    assert rewriter.most_tokens("word " * 12) == 400
+    assert rewriter.most_tokens("word " * 100) == 2580
+    assert Rewriter(n=10, tokens=200, word_tokens=0).most_tokens("word " * 100) == 200
+
+
+def test_another_model_may_rewrite():
+    """The rewriter's own model is a helper of the method, and the run's is not asked."""
+    own, writer = ScriptedModel({"": "answer"}), ScriptedModel({"": "1. Whose work is it?\n2. x"})
+    rewriter = Rewriter(n=1, model=Local("somewhere"))
+    helper = rewriter.needs.helpers["model"]
+    tools = dataclasses.replace(
+        tools_of(own), helpers={helper: LanguageModelTool(writer, helper=True)}
+    )
+
+    async def answer(question, tools):
+        return await rewrite(question, tools, steps.Reader(prompts="ars"), rewriter, {})
+
+    ended = run_step(answer, tools)
+    assert ended.value.texts == ("Whose work is it?",)
+    assert len(writer.prompts) == 1 and not own.prompts
+    cost = ended.cost
+    assert cost["llm_calls"] == 1 and cost["helper_new_tokens"] == cost["new_tokens"] > 0
+    assert cost["helper_prompt_tokens"] == cost["prompt_tokens"]
+    assert needs_of(rewriter=rewriter).helpers and not Rewriter().needs.helpers
+
+
 def test_the_temperature_and_seed_reach_the_model():
     model = ScriptedModel("x")
-    rewriter = Rewriter(temperature=0.6, seed=3, tokens=50)
+    rewriter = Rewriter(temperature=0.6, seed=3, tokens=50, word_tokens=0)
 
     async def answer(question, tools):
         return await rewrite(question, tools, steps.Reader(prompts="small"), rewriter, {})

@@ -115,7 +115,7 @@ def made(tmp_path_factory):
     (root / "prompts.toml").write_text(MORE)
     reader, search = Reader(prompts=str(root / "prompts.toml"), answer_tokens=3), Search(m=5)
     common = {"rewriter": Rewriter(n=4, tokens=30), "search": search, "reader": reader}
-    judge = RelevanceJudge(prompts=reader.prompts)
+    judge = RelevanceJudge("logprob", prompts=reader.prompts)
     methods = {
         "labels": ("train", ars_labels.Config(judge=judge, compared=1.0, **common)),
         "rewards": ("both", ars_rewards.Config(order=Generated(), **common)),

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.functional.bandits.networks import Layer
+from jaxrag.functional.bandits.networks import Layer, mlp
 from jaxrag.methods.ars.bandit.trained import (
     TrainedBandit,
     load_bandit,
@@ -68,6 +69,18 @@ def test_principal_axes_keep_most_of_the_contexts() -> None:
     for count in (0, 7):
         with pytest.raises(InputError, match=f"{count} dimensions are requested"):
             principal_axes(contexts, count)
+
+
+def test_a_saved_shared_network_chooses_the_same_arms(tmp_path: Path) -> None:
+    network = mlp(2, 3, hidden=(4,), shared=True, bias=True)
+    params = network.init(jax.random.key(0))
+    bandit = TrainedBandit(3, 2, (4,), params, None, {"name": "encoder A"}, {}, shared=True)
+    write_bandit(tmp_path / "s", bandit)
+    found = load_bandit(tmp_path / "s")
+    assert found.shared and found.identity == bandit.identity
+    rows = normalized(jnp.asarray(CONTEXTS), None)
+    wanted = [1 + int(jnp.argmax(network.rewards(params, row))) for row in rows]
+    assert found.choose(CONTEXTS).tolist() == wanted
 
 
 @pytest.mark.parametrize("axes", [None, jnp.array([[0.0, 1.0], [1.0, 0.0]])])

@@ -15,6 +15,7 @@ from jaxrag.methods.ars.bandit.settings import (
     EpsilonGreedy,
     LinUcb,
     NeuralUcb,
+    ReleasedNeuralUcb,
     RewardScheme,
     Thompson,
 )
@@ -59,6 +60,33 @@ def counting(arms: int) -> Bandit:
         fit=lambda state, key: state,
         greedy=lambda state, x: jnp.asarray(0),
     )
+
+
+def test_the_whole_matrix_and_the_released_bandit_learn_the_table(table: RewardTable) -> None:
+    """K = 1 earns 2.8 of the questions of the first kind, K = 3 earns 2.4 of the second."""
+    whole = dataclasses.replace(SMALL, width=4, confidence="full")
+    found = trained(table, policy=whole)
+    assert found.test[-1] > 2.5 and found.bandit.hidden == (4,)
+    released = ReleasedNeuralUcb(width=16, steps=100, learning_rate=0.05, capacity=256)
+    found = trained(table, policy=released, training=BanditTraining(epochs=5, batch=1))
+    assert found.test[-1] > 2.5 and found.bandit.shared
+    kinds = np.arange(len(table.ids))[~table.train] % 2
+    assert np.array_equal(found.bandit.choose(table.contexts[~table.train]), 1 + 2 * kinds)
+    with pytest.raises(InputError, match="learns after single questions"):
+        trained(table, policy=released)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"width": 0}, {"nu": 0.0}, {"steps": 0}, {"learning_rate": float("nan")}]
+)
+def test_invalid_settings_of_the_released_bandit_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=next(iter(bad))):
+        ReleasedNeuralUcb(**bad)  # pyright: ignore[reportArgumentType]
+
+
+def test_another_confidence_matrix_is_refused() -> None:
+    with pytest.raises(InputError, match="confidence is 'half'; allowed: diagonal, full"):
+        NeuralUcb(confidence="half")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7, 8, 20])

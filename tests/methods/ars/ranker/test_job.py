@@ -48,10 +48,17 @@ def made(directory: Path, **more: Any) -> job.TrainRanker:
     write(directory / "labels", lines())
     start = small_ranker.write(directory)
     how = RankerTraining(
-        steps=4, batch=8, microbatch=2, learning_rate=5e-3, evaluate_every=2, save_every=2
+        steps=4,
+        unit="questions",
+        batch=8,
+        microbatch=2,
+        learning_rate=5e-3,
+        evaluate_every=2,
+        save_every=2,
     )
     told: dict[str, Any] = {"max_length": 16, "held_out": 0.25} | more
-    return job.TrainRanker(str(directory / "labels"), str(start), how, **told)
+    told = {"training": how} | told
+    return job.TrainRanker(str(directory / "labels"), str(start), **told)
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +117,16 @@ def test_files_of_a_job_and_resuming(tmp_path: Path) -> None:
     write(tmp_path / "labels", lines(13))
     with pytest.raises(InputError, match="another"):
         settings.execute(work)
+
+
+def test_nothing_held_out_trains_on_all_and_writes_no_table(tmp_path: Path) -> None:
+    job_of_all = made(tmp_path, held_out=0.0, training=RankerTraining(
+        steps=2, batch=8, microbatch=8))  # fmt: skip
+    path = job_of_all.execute(tmp_path / "work").path
+    assert scorer.load(str(path)).max_length == 16
+    assert not (tmp_path / "work" / "ranker.jsonl").exists()
+    with pytest.raises(InputError, match="held_out is 0, so nothing can be evaluated"):
+        dataclasses.replace(job_of_all, training=RankerTraining(evaluate_every=5))
 
 
 def test_random_orders_have_chance_metrics(tmp_path: Path) -> None:

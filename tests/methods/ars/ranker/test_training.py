@@ -14,7 +14,9 @@ from jaxrag.functional.ranking import pairwise_accuracy, ranknet_loss
 from jaxrag.methods.ars.ranker.data import (
     RankingExample,
     batches,
+    in_pairs,
     make_batch,
+    number_of,
     split,
     tokenised,
     without_pair,
@@ -36,6 +38,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(**more: Any) -> RankerTraining:
     told: dict[str, Any] = {
+        "unit": "questions",
         "batch": 8,
         "microbatch": 2,
         "learning_rate": 5e-3,
@@ -296,14 +299,51 @@ def test_too_few_questions_are_refused(start: Path) -> None:
 
 
 def test_epochs_determine_steps() -> None:
-    assert RankerTraining(epochs=20, batch=16).steps_over(240) == 300
-    assert RankerTraining(steps=7).steps_over(240) == 7
+    some = small_ranker.examples(12)  # 6 of four rewrites and 6 of three: 6 * 6 + 6 * 3 = 54 pairs
+    assert RankerTraining(epochs=20, unit="questions", batch=16).steps_over(some) == 15
+    assert RankerTraining(epochs=20, batch=16).steps_over(some) == 68  # 20 * 54 / 16 = 67.5
+    assert RankerTraining(steps=7).steps_over(some) == 7
+
+
+def test_a_batch_of_pairs_is_of_two_rewrites_of_one_question(start: Path) -> None:
+    ranker = small_ranker.begin(start)
+    some = [
+        RankingExample("a", "the cat", ("cat", "mat", "rug"), (0, 1, 1)),
+        RankingExample("b", "the mat", ("river", "cat"), (2, 0)),
+    ]
+    tokens = tokenised(some, ranker)
+    every, varied = in_pairs(tokens, "half"), in_pairs(tokens, "drop")
+    # pairs of a: (0, 1), (0, 1) and the tie (1, 1); of b: (2, 0)
+    assert [one.labels for one in every] == [(0, 1), (0, 1), (1, 1), (2, 0)]
+    assert [one.labels for one in varied] == [(0, 1), (0, 1), (2, 0)]
+    assert every[2].pairs == tokens[0].pairs[1:]
+    assert (number_of(some, "pairs", "half"), number_of(some, "pairs", "drop")) == (4, 3)
+    batch = next(batches(some, ranker, 2, seed=0, unit="pairs"))
+    assert batch.ids.shape[:2] == (2, 2) and batch.where.all()
+    with pytest.raises(InputError, match="3 pairs to train on, fewer than a batch of 4"):
+        batches(some, ranker, 4, seed=0, unit="pairs", ties="drop")
+
+
+def test_pairs_have_the_mean_loss_of_their_question(start: Path) -> None:
+    """All pairs of a question in one batch of pairs, against the question as one example."""
+    ranker, one = small_ranker.begin(start), small_ranker.examples(1)
+    module: Any = ranker.module
+    losses = []
+    for batch in (
+        batch_of(one, ranker),
+        make_batch(in_pairs(tokenised(one, ranker), "half"), rewrites=2, limit=16, pad_id=0),
+    ):
+        how = settings(batch=len(batch.ids), microbatch=len(batch.ids), dropout=0.0)
+        step = make_step(module, how, steps=1, mesh=one_device())
+        losses.append(float(step.update(step.begin(ranker.params), batch, 0)[1]["loss"]))
+    assert len(one[0].rewrites) == 4 and losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
         ({"ties": "keep"}, "ties is 'keep'"),
+        ({"unit": "rewrites"}, "unit is 'rewrites'"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),

@@ -1,0 +1,102 @@
+"""ARS-RAG's measures and figures from reward tables and choices that are known."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.reproduction import rewrite_figures as figures
+from jaxrag.reproduction.measures import JOB, Results
+from tests.methods.ars.bandit import small_table
+
+# K = 1, 2, 3 of four test questions: accuracies 1/4, 3/4 and 2/4
+CORRECT = np.array([[1, 1, 0], [0, 1, 1], [0, 1, 0], [0, 0, 1]], float)
+
+
+def table(path: Path, *, f1: float | None = None) -> Path:
+    """One training question, then those of `CORRECT`; open ones, if ``f1`` is added to all."""
+    rows = np.vstack([[0, 0, 1], CORRECT])
+    lines = small_table.lines_of(rows, 1)
+    if f1 is not None:
+        for line in lines:
+            line["f1"] = [max(value, f1) for value in line["f1"]]
+    small_table.settle(path, np.ones((5, 4), np.float32), lines)
+    return path
+
+
+def curves(path: Path, chosen: dict[str, list[list[int]]]) -> Path:
+    """A bandit's curves: by scheme K of the test questions, a list for each seed."""
+    path.mkdir()
+    lines = [
+        {
+            "training": f"{scheme}/{seed}",
+            "scheme": scheme,
+            "policy": "NeuralUCB",
+            "train": [0.5 + seed, 1.0 + seed],
+            "test": [0.25, 0.75],
+            "chosen": ks,
+        }
+        for scheme, seeds in chosen.items()
+        for seed, ks in enumerate(seeds)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (path / "curves.jsonl").write_text(text)
+    return path
+
+
+def penalised(tmp_path: Path, penalty: float) -> Results:
+    chosen = {"weighted": [[3, 3, 3, 3]], "lambda 0.01": [[1, 2, 1, 3], [2, 2, 2, 2]]}
+    made = {JOB: curves(tmp_path / "bandit", chosen), figures.REWARDS: table(tmp_path / "t")}
+    row = PrintedRow("m", "M", None, None, None, {}, {"penalty_lambda": penalty}, {}, {})
+    return Results(made, row)
+
+
+def test_best_fixed_k(tmp_path: Path) -> None:
+    found = figures.best_fixed_k(Results({JOB: table(tmp_path / "t")})).interval
+    assert found.mean == 2 and found.n == 4 and 1 <= found.low <= 2 <= found.high <= 3
+
+
+def test_accuracy_and_k_under_a_penalty(tmp_path: Path) -> None:
+    results = penalised(tmp_path, 0.01)
+    accuracy = figures.under_penalty("correct")(results)
+    # seed 0: 1, 1, 0, 1; seed 1: 1, 1, 1, 0; the means are 1, 1, 1/2, 1/2
+    assert list(accuracy.values.values()) == [1, 1, 0.5, 0.5]
+    assert accuracy.interval.mean == pytest.approx(0.75)
+    kept = figures.under_penalty("k")(results)
+    assert list(kept.values.values()) == [1.5, 2, 1.5, 2.5] and kept.interval.mean == 1.875
+    assert list(kept.values) == ["q1", "q2", "q3", "q4"]
+
+
+def test_a_constant_k_has_no_interval_of_a_share(tmp_path: Path) -> None:
+    made = {
+        JOB: curves(tmp_path / "b", {"lambda 0": [[3, 3, 3, 3]]}),
+        figures.REWARDS: table(tmp_path / "t"),
+    }
+    row = PrintedRow("m", "M", None, None, None, {}, {"penalty_lambda": 0}, {}, {})
+    found = figures.under_penalty("k")(Results(made, row)).interval
+    assert found == (3, 3, 3, 4)
+
+
+def test_histograms_count_the_choices_of_all_seeds(tmp_path: Path) -> None:
+    draw = figures.kept_histograms("f", "Kept", ("weighted", "lambda 0.01"))
+    (picture,) = draw({"boolq": penalised(tmp_path, 0.01)})
+    assert picture.numbers == {
+        "boolq, weighted": {"counts": [0, 0, 4], "mean": 3.0},
+        "boolq, lambda 0.01": {"counts": [2, 5, 1], "mean": 1.875},
+    }
+    ElementTree.fromstring(picture.svg)
+
+
+def test_rewards_by_epoch_have_the_standard_deviation_of_seeds(tmp_path: Path) -> None:
+    chosen = {"weighted": [[1] * 4, [2] * 4], "lambda 0": [[1] * 4]}
+    results = Results({JOB: curves(tmp_path / "bandit", chosen)})
+    (picture,) = figures.rewards_by_epoch("f", "Rewards")({"boolq": results})
+    # seeds 0 and 1: (0.5, 1.5) and (1, 2), whose deviation is sqrt(1/2); the test part is equal
+    numbers = picture.numbers["boolq"]  # pyright: ignore
+    assert numbers["train"]["mean"] == [1.0, 1.5]
+    assert numbers["train"]["std"] == pytest.approx([0.5**0.5] * 2)
+    assert numbers["test"] == {"mean": [0.25, 0.75], "std": [0.0, 0.0]}
+    ElementTree.fromstring(picture.svg)
