@@ -50,6 +50,9 @@ class Model(ScriptedModel):
         return -0.5 if relevant == (word == " relevant") else -2.0
 
 
+JUDGE = RelevanceJudge("logprob", prompts="small")
+
+
 class FixedBandit:
     identity = canonical({"bandit": "scripted"})
     encoder = None
@@ -111,7 +114,7 @@ def test_ranked_and_reversed():
 
 def test_the_original_pipeline_judges_every_passage_once():
     model = Model()
-    outcome = run(made(Judged(RelevanceJudge("logprob", prompts="small")), Fixed(1)), model=model)
+    outcome = run(made(Judged(JUDGE), Fixed(1)), model=model)
     trace = outcome.value.trace
     # relevant are c and e: none of the first rewrite, one of the second, one of the third
     assert trace["judged"] == {"passages": 5, "relevant": [0, 1, 1]}
