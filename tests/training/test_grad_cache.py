@@ -98,3 +98,12 @@ def test_indivisible_batches_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=told):
         grad_cache.check_batch(rows, microbatch, mesh(devices))
+
+
+@pytest.mark.parametrize(
+    ("rows", "microbatch", "devices"), [(4, 1, 4), (4, 4, 1), (4, 2, 2), (64, 4, 8), (24, 4, 4)]
+)
+def test_a_small_batch_leaves_devices_idle(rows: int, microbatch: int, devices: int) -> None:
+    """Of eight devices; 4 pairs (T5's default batch) need no more than 4 of them."""
+    assert jax.device_count() == 8
+    assert grad_cache.fitting_mesh(rows, microbatch).size == devices
