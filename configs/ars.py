@@ -22,7 +22,10 @@ SmolLM2, the most probable option relative to a content-free prompt (``calibrate
 
 The baselines of Table 1 are METHODs, too, as in `configs.baselines`: ``few_shot`` (LLM),
 ``chain_of_thought`` (COT), ``flare``, ``fairrag``, ``rankrag``, ``cor``, ``self_rag``,
-``self_rag_prompted``.
+``self_rag_prompted``; and ``rafe``, whose rewriter is trained in three steps: ``make_pairs_rafe``,
+``configs/errr.py:train_optimizer@SIZE`` of these pairs, and ``train_rafe``, PPO whose reward is a
+reranker's score of the passages found, ``--config.checkpoint=DIRECTORY``. The run takes
+``--config.method.rewriter.model.checkpoint=DIRECTORY``.
 
 Tables of questions to train on and, for rewards, to evaluate:
 
@@ -67,9 +70,10 @@ The embeddings are those of the index's encoder, or of another one
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from configs import data
+from configs import data, errr
 from configs.baselines import ARS_BASELINES, SELF_RAG, entries
 from configs.parts import ARS, BY, CLOSED_TOKENS, SMALL, Entry, K, Variant, job_of
 from jaxrag.methods.ars import ars
@@ -92,9 +96,16 @@ from jaxrag.methods.ars.rewards import MakeRewards
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen, Fixed, Generated, Judged, Ranked, Shuffled
 from jaxrag.methods.baselines import few_shot
+from jaxrag.methods.errr import errr_pairs, rrr
+from jaxrag.methods.errr.ppo.job import TrainRrr
+from jaxrag.methods.errr.ppo.rewards import Worth
+from jaxrag.methods.errr.queries import RRR, Prompted, StudentInput, Trained
+from jaxrag.methods.errr.query_pairs import MakeQueryPairs
 from jaxrag.methods.r3 import r3
 from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.settings import CrossEncoder, QueryLikelihood
 from jaxrag.runs.job import Job
+from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath, Search
 from jaxrag.steps.passage_selectors import Top
@@ -186,6 +197,41 @@ PAPER_CONTEXT = BiEncoder("hub:google-bert/bert-base-uncased", max_length=512, n
 """The paper's bandit chooses by "the BERT embedding" of the question; its pooling is not stated."""
 
 
+RAFE = Worth(exact_match=0.0, f1=0.0, hit=0.0, rerank=1.0)
+"""Rewards a rewriter by the reranker's mean score of the passages that its queries find."""
+
+
+def _rafe(variant: Variant) -> Run:
+    """A trained rewriter's queries are searched for beside the question."""
+    settings = _PAPER | _PAPER_CLOSED if variant.paper else _SMALL | _CLOSED
+    del settings["rewriter"]
+    tokens = errr.STUDENTS["paper" if variant.paper else "small"].max_target
+    rewriter = Trained(StudentInput(RRR, False), tokens=tokens)
+    return ARS.run(rrr.Config(rewriter, search_question=True, **settings), variant)
+
+
+def _rafe_pairs(variant: Variant) -> MakeQueryPairs:
+    prompted, prompts = Prompted(context=False), "errr"
+    if not variant.paper:
+        prompted, prompts = Prompted(context=False, tokens=48), "errr_small"
+    reader = Reader(prompts=prompts)
+    method = errr_pairs.Config(prompted, StudentInput(RRR, False), reader=reader)
+    return MakeQueryPairs(ARS.run(method, variant, part="train", index=None))
+
+
+def _train_rafe(variant: Variant) -> TrainRrr:
+    run = _rafe(variant)
+    reranker = CrossEncoder("hub:BAAI/bge-reranker-base") if variant.paper else QueryLikelihood()
+    train = ARS.data(variant, part="train")
+    training, lengths = errr.PPO, {"max_target": 24}
+    if variant.paper:
+        training, lengths = errr.PAPER_PPO, {"max_source": 512, "max_target": 128}
+    if variant.name == "tiny":
+        training = dataclasses.replace(training, steps=2, rollouts=4, batch=2, evaluate_every=1)
+    trained = dataclasses.replace(run, data=train, reranker=reranker, label="")
+    return TrainRrr(trained, run.data, training=training, worth=RAFE, **lengths)
+
+
 def _train_bandit(variant: Variant) -> TrainBandit:
     tables = tuple(path for path in variant.name.split(",") if path)
     if not tables:
@@ -222,6 +268,9 @@ METHODS = {
     **entries(ARS_BASELINES | SELF_RAG, ARS),
     **{name: Entry(_labels, data.ARS) for name in ("make_labels", "make_gold_labels")},
     **{name: Entry(_rewards, data.ARS) for name in ("make_rewards", "make_ranked_rewards")},
+    "rafe": Entry(_rafe, data.ARS),
+    "make_pairs_rafe": Entry(_rafe_pairs, data.ARS),
+    "train_rafe": Entry(_train_rafe, data.ARS),
     "train_ranker": Entry(lambda variant: RANKERS[variant.name], RANKERS),
     **{name: Entry(_train_bandit) for name in
        ("train_bandit", "train_bandit_sweep", "train_bandit_full", "train_bandit_released",

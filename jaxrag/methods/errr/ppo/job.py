@@ -21,13 +21,14 @@ from jaxrag.core.checks import check_choices
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, evaluated_sets, without_leaks, write_trained_on
+from jaxrag.engines.language_model import LanguageModel
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import check_seeds, evaluation_of, over_seeds
 from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import describe_job, load_data, load_model
 from jaxrag.runs.run import Run, open_index, store_path
-from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample
@@ -150,6 +151,9 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
     record |= {"language_model": model.identity, "index": index.identity}
     record["data"] = [dataset.identity, evaluation_data.identity]
     tools = Tools(llm=LanguageModelTool(model), retriever=RetrieverTool(index))
+    if job.worth.rerank:
+        tools = dataclasses.replace(tools, reranker=_reranker(job, model, cache))
+        record["reranker"] = tools.reranker.identity
     with job_directory(workdir, record) as directory:
         store = Store(store_path(run))
         try:
@@ -160,6 +164,14 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
         trained_on = (question.text for question in usable(dataset, job.worth, run.limit))
         write_trained_on(path, trained_on, begun_with=job.checkpoint)
         return path
+
+
+def _reranker(job: TrainRrr, model: LanguageModel, cache: Path) -> RerankerTool:
+    if job.run.reranker is None:
+        raise InputError(
+            "worth.rerank rewards a reranker's scores, but the run has none: set run.reranker."
+        )
+    return RerankerTool(job.run.reranker.load(model, cache))
 
 
 def _train(

@@ -1,7 +1,7 @@
 """PPO's reward of a rewriter's queries: EM + F1 + hit, by the passages found and the answer.
 
-Ma et al. (2023). Reader and index are used through the scheduler and the store, so that no request
-is computed twice.
+Ma et al. (2023); or a reranker's score of the passages, as RaFe's (Mao et al., 2024). Reader and
+index are used through the scheduler and the store, so that no request is computed twice.
 """
 
 from __future__ import annotations
@@ -35,17 +35,20 @@ class Worth:
       exact_match, f1: weights of the reader's scores; if both are 0, no answer is generated.
       hit: weight of a hit, 1 if the passages read contain an answer, else -1.
       gold: a hit is a gold passage among those read, not an answer in their text.
+      rerank: weight of the mean score that the run's reranker gives the passages read for the
+        question itself, 0 where nothing was found; it needs neither answers nor gold passages.
     """
 
     exact_match: float = 1.0
     f1: float = 1.0
     hit: float = 1.0
     gold: bool = False
+    rerank: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("exact_match", "f1", "hit"):
+        for name in ("exact_match", "f1", "hit", "rerank"):
             check(f"worth.{name}", getattr(self, name))
-        if not self.reads and not self.hit:
+        if not self.reads and not self.hit and not self.rerank:
             raise InputError("All weights of worth are 0, so every reward is 0: set one above 0.")
 
     @property
@@ -138,6 +141,8 @@ class Rewards:
         total = self.worth.hit * (1.0 if record["hit"] else -1.0)
         if self.worth.reads:
             total += self.worth.exact_match * record["exact_match"] + self.worth.f1 * record["f1"]
+        if self.worth.rerank:
+            total += self.worth.rerank * record["rerank"]
         return total
 
     def _task(
@@ -158,6 +163,10 @@ class Rewards:
                 reply = await queries.read(question, pool, self.tools, self.method, trace)
                 scores = accuracy(reply.text, question.answers)
                 record |= {name: scores[name] for name in ("exact_match", "f1")}
+            if self.worth.rerank:
+                passages = self.tools.retriever.passages(pool.rows)
+                scored = await self.tools.reranker.scores(question.text, passages)
+                record["rerank"] = sum(scored) / max(len(scored), 1)
             return record | {"hit": self._hit(question, trace["selected"]["ids"])}
 
         return score

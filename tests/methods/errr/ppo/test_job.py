@@ -27,7 +27,7 @@ from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import Search
-from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
+from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.training.ppo.step import PPOTraining
 from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
 from jaxrag.training.student.student import NewT5
@@ -85,6 +85,27 @@ def test_em_f1_and_hit_by_hand() -> None:
         "queries": ["first"], "parsed": True, "exact_match": 0.0, "f1": 0.5, "hit": False,
     }  # fmt: skip
     assert second["queries"] == ["second", "first"] and second["hit"]
+
+
+def test_a_reranker_rewards_the_passages_read_for_the_question() -> None:
+    class Scores:
+        identity = json.dumps({"reranker": "scripted"})
+
+        def score(self, queries: Any, passages: Any) -> Any:
+            assert set(queries) == {"Where is it?"}
+            return np.array([3.0 if "Rome" in text else 1.0 for text in passages])
+
+    found = rewards(Worth(0.0, 0.0, 0.0, rerank=0.5))
+    found = dataclasses.replace(
+        found,
+        tools=dataclasses.replace(found.tools, reranker=RerankerTool(Scores())),  # pyright: ignore
+    )
+    # "first" finds a and b, 1 each; "second" e and d, 3 and 1: half of the means
+    values, records = found([QUESTION] * 2, [wrote("first **"), wrote("second **")])
+    assert values == [0.5, 1.0] and [one["rerank"] for one in records] == [1.0, 2.0]
+    assert not Worth(0.0, 0.0, 0.0, rerank=0.5).reads
+    with pytest.raises(InputError, match=r"worth\.rerank"):
+        Worth(rerank=-1.0)
 
 
 def test_gold_hits_need_no_reader() -> None:
