@@ -37,7 +37,7 @@ class Rewriter:
       tokens: most new tokens of all rewrites together, unless the question is long.
       word_tokens: most new tokens of a rewrite for each word of the question. If rewrites of that
         length (and 8 tokens more each) exceed ``tokens``, these are the limit: a rewrite is about
-        as long as its question.
+        as long as its question. 0: ``tokens`` always.
       model: the language model that rewrites; None uses the run's, which also answers.
       temperature: of sampling; small models repeat themselves at 0 (not in the paper).
       seed: of sampling.
@@ -66,6 +66,8 @@ class Rewriter:
 
     def most_tokens(self, question: str) -> int:
         """Most new tokens of all rewrites of a question."""
+        if not self.word_tokens:
+            return self.tokens
         return max(self.tokens, math.ceil(self.n * (self.word_tokens * len(question.split()) + 8)))
 
 

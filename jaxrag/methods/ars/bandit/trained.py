@@ -137,6 +137,11 @@ def normalized(
     return contexts / jnp.where(length > 0, length, 1.0)
 
 
+def _stored(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape in a checkpoint: a single number, the bias of a shared network, is a vector of one."""
+    return shape or (1,)
+
+
 def write_bandit(
     directory: str | Path, bandit: TrainedBandit, *, trained: Mapping[str, Any] | None = None
 ) -> Path:
@@ -162,7 +167,7 @@ def write_bandit(
         "trained": dict(trained or {}),
     }
     tensors = {
-        f"layers.{at}": np.asarray(leaf, np.float32)
+        f"layers.{at}": np.asarray(leaf, np.float32).reshape(_stored(leaf.shape))
         for at, leaf in enumerate(jax.tree.leaves(bandit.params))
     }
     if bandit.axes is not None:
@@ -210,13 +215,15 @@ def load_bandit(path: str | Path, *, encoder: Any = None) -> TrainedBandit:
     shared = bool(config.get("shared", False))
     network = _network(dimensions or features, arms, tuple(hidden), shared)
     leaves, structure = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(0)))
-    shapes = {f"layers.{at}": leaf.shape for at, leaf in enumerate(leaves)}
+    shapes = {f"layers.{at}": _stored(leaf.shape) for at, leaf in enumerate(leaves)}
     if dimensions:
         shapes[_AXES] = (features, dimensions)
     found = check_parameters(read_tensors(path), shapes, source=path)
     if bad := [name for name, array in found.items() if not np.isfinite(array).all()]:
         raise InputError(f"{path}: {', '.join(bad)} are not all finite numbers; train it again.")
-    layers = [jnp.asarray(found[f"layers.{at}"]) for at in range(len(leaves))]
+    layers = [
+        jnp.asarray(found[f"layers.{at}"]).reshape(leaf.shape) for at, leaf in enumerate(leaves)
+    ]
     params = jax.tree.unflatten(structure, layers)
     axes = jnp.asarray(found[_AXES]) if dimensions else None
     source = config.get("source", {})

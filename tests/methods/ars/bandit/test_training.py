@@ -64,9 +64,9 @@ def counting(arms: int) -> Bandit:
 
 def test_the_whole_matrix_and_the_released_bandit_learn_the_table(table: RewardTable) -> None:
     """K = 1 earns 2.8 of the questions of the first kind, K = 3 earns 2.4 of the second."""
-    whole = dataclasses.replace(SMALL, width=4, confidence="full")
+    whole = dataclasses.replace(SMALL, confidence="full")
     found = trained(table, policy=whole)
-    assert found.test[-1] > 2.5 and found.bandit.hidden == (4,)
+    assert found.test[-1] > 2.5 and found.bandit.hidden == (16,)
     released = ReleasedNeuralUcb(width=16, steps=100, learning_rate=0.05, capacity=256)
     found = trained(table, policy=released, training=BanditTraining(epochs=5, batch=1))
     assert found.test[-1] > 2.5 and found.bandit.shared
