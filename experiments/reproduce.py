@@ -146,7 +146,8 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     Raises:
       InputError: settings of a job do not fit.
     """
-    work, checker, told = _work(values), Checker(DIMENSIONS), set()
+    work, told = _work(values), set()
+    checker = Checker(DIMENSIONS, work.root)
     needs: list[Need] = []
     for name in dict.fromkeys(names):
         if name in ALL.tables:

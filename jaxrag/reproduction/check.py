@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from jaxrag.core.progress import size_text
@@ -72,10 +73,11 @@ class Checker:
 
     Args:
       dimensions: lengths of the vectors of published encoders, by checkpoint.
+      root: the parent of the jobs' directories; checkpoints below it are yet to be trained.
     """
 
-    def __init__(self, dimensions: Mapping[str, int]):
-        self._dimensions = dimensions
+    def __init__(self, dimensions: Mapping[str, int], root: Path | None = None):
+        self._dimensions, self._root = dimensions, root
         self._known: dict[Any, dict[str, Calls]] = {}
 
     def need(self, name: str, job: Job) -> Need:
@@ -88,7 +90,7 @@ class Checker:
         models = tuple(dict.fromkeys(checkpoints(job)))
         if not isinstance(run, Run):
             return Need(name, type(job).__name__, "", None, None, "", {}, "", models)
-        check_needs(run)
+        check_needs(run, given=self._made_later(run, training=run is not job))
         questions, passages, corpus, task = sizes(run.data)
         count = questions if not run.limit or questions is None else min(questions, run.limit)
         searches = run.method.needs.search
@@ -97,6 +99,16 @@ class Checker:
         calls = self._calls(run, task)
         model = run.model.name
         return Need(name, kind, model, count, passages, corpus * searches, calls, index, models)
+
+    def _made_later(self, run: Run, *, training: bool) -> dict[str, Any]:
+        """Helpers whose checkpoints other jobs will have trained, or the job itself trains."""
+        found = {}
+        for field, helper in run.method.needs.helpers.items():
+            path = Path(helper.checkpoint or "")
+            below = self._root is not None and self._root in path.parents
+            if below or (training and not helper.checkpoint):
+                found[field] = None
+        return found
 
     def _calls(self, run: Run, task: str) -> dict[str, Calls]:
         vectors = run.index is not None and run.index.gives_vectors

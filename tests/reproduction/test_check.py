@@ -1,12 +1,15 @@
 """What reproductions take, from settings alone."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from configs import ars, dtr
+from configs import ars, dtr, errr
 from configs.papers.models import DIMENSIONS
+from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
+from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.reproduction.check import Checker, checkpoints, models_text, needs_grid, sizes
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
@@ -56,3 +59,24 @@ def test_models_are_found_at_any_depth() -> None:
     method = dataclasses.replace(run.method, gate=JudgeGate(judge))
     found = list(checkpoints(dataclasses.replace(run, method=method)))
     assert "judge behind http://a/v1" in found
+
+
+def test_checkpoints_of_other_jobs_are_not_missing() -> None:
+    """ARS-RAG's ranker and bandit are trained by jobs before it; elsewhere they must be there."""
+    run: Any = ars.get_config("ars@paper-boolq")
+    order = Ranked(ranker=RewriteRanker("made/TrainRanker-1/ranker"))
+    count = Chosen(CountBandit("made/TrainBandit-1/bandits/x/weighted"))
+    method = dataclasses.replace(run.method, order=order, count=count)
+    run = dataclasses.replace(run, method=method)
+    need = Checker(DIMENSIONS, Path("made")).need("ars-1", run)
+    assert need.calls["llm_calls"].most == 2  # the rewrites, and the answer
+    with pytest.raises(InputError, match="TrainRanker-1/ranker is no directory"):
+        CHECKER.need("ars-1", run)
+
+
+def test_a_training_makes_the_checkpoint_that_its_run_lacks() -> None:
+    assert (
+        CHECKER.need("TrainRrr-1", errr.get_config("train_rrr_qa@paper-popqa")).kind == "TrainRrr"
+    )
+    with pytest.raises(InputError, match=r"config\.method\.rewriter\.model has no checkpoint"):
+        CHECKER.need("rrr-1", errr.get_config("trainable_rrr@paper-popqa"))
