@@ -21,7 +21,15 @@ from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen, Generated, Ranked, RewriteOrder, Shuffled
 from jaxrag.reproduction import rewrite_figures as figures
 from jaxrag.reproduction.measures import JOB, mean_of
-from jaxrag.reproduction.tables import Declarations, Figure, Line, Scale, Setting, Table
+from jaxrag.reproduction.tables import (
+    Declarations,
+    Figure,
+    Line,
+    Maker,
+    Scale,
+    Setting,
+    Table,
+)
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 from jaxrag.runs.student import OPTIMIZER
@@ -169,6 +177,40 @@ _PENALTY = Line(
     {"accuracy": figures.under_penalty("correct"), "mean_k": figures.under_penalty("k")},
     {figures.REWARDS: _RANKED_REWARDS.job},
 )
+
+
+def _answers_by_k(order: RewriteOrder, setting: Setting) -> Run:
+    """Answers from the first 1, 2, ... rewrites of another order, to the test questions."""
+    job = _rewards("generated", REWRITER, setting)
+    method: Any = dataclasses.replace(job.run.method, order=order, context=None)
+    assert isinstance(method, rewards.Config)
+    data: Any = dataclasses.replace(job.run.data, part="test")  # pyright: ignore
+    return dataclasses.replace(job.run, method=method, data=data)
+
+
+def _timed(method: str, setting: Setting) -> Run:
+    """A run of which nothing is stored, so that its seconds are of the whole work."""
+    run = _ars(REWRITER, setting) if method == "ars" else _run(method, REWRITER, setting)
+    return dataclasses.replace(run, store="memory", limit=0 if setting.paper else 20)
+
+
+def _random(seed: int) -> Maker:
+    return lambda row, setting: _answers_by_k(Shuffled(seed), setting)
+
+
+def _worst(row: PrintedRow, setting: Setting) -> Run:
+    return _answers_by_k(Ranked(reverse=True, ranker=_ranker(setting)), setting)
+
+
+_STRATEGIES: Mapping[str, Maker] = {
+    "generated": lambda row, setting: _rewards("generated", REWRITER, setting),
+    "worst": _worst,
+    **{f"random {seed}": _random(seed) for seed in range(5)},
+    "rag": lambda row, setting: _run("rag", REWRITER, setting),
+    "ars": lambda row, setting: _ars(REWRITER, setting),
+}
+"""Jobs of Figure 4 beside the ranked rewards."""
+
 _SMALL_RANKER = (
     "At smaller scales the ranker learns from gold passages instead of the model's verdicts; for "
     "medmcqa, which marks none, it is boolq's."
@@ -200,29 +242,11 @@ TABLES = {
     ),
     "ars/figure4": Table(
         _questions,
-        {"rewriter_ranker_topk": _RANKED_REWARDS},
+        {"rewriter_ranker_topk": Line(_RANKED_REWARDS.job, others=_STRATEGIES)},
         measures={"best_fixed_k": figures.best_fixed_k},
+        draw=lambda results: figures.strategies("ars/figure4", results),
     ),
 }
-
-
-def _answers_by_k(order: RewriteOrder, setting: Setting) -> Run:
-    """Answers from the first 1, 2, ... rewrites of another order, to the test questions."""
-    job = _rewards("generated", REWRITER, setting)
-    method: Any = dataclasses.replace(job.run.method, order=order, context=None)
-    assert isinstance(method, rewards.Config)
-    data: Any = dataclasses.replace(job.run.data, part="test")  # pyright: ignore
-    return dataclasses.replace(job.run, method=method, data=data)
-
-
-def _timed(method: str, setting: Setting) -> Run:
-    """A run of which nothing is stored, so that its seconds are of the whole work."""
-    run = _ars(REWRITER, setting) if method == "ars" else _run(method, REWRITER, setting)
-    return dataclasses.replace(run, store="memory", limit=0 if setting.paper else 20)
-
-
-def _random(seed: int) -> Callable[[Setting], Job]:
-    return lambda setting: _answers_by_k(Shuffled(seed), setting)
 
 
 _BANDIT: Mapping[str, Callable[[Setting], Job]] = {
@@ -231,35 +255,19 @@ _BANDIT: Mapping[str, Callable[[Setting], Job]] = {
 }
 _PIPELINES = {"Original": "judge", "ARS-RAG": "ars"}
 FIGURES = {
-    "ars/figure4": Figure(
-        "strategies of choosing rewrites, by number kept",
-        ("boolq", "hotpotqa"),
-        _questions,
-        {
-            "ranked": lambda setting: _rewards("ranked", REWRITER, setting),
-            "generated": lambda setting: _rewards("generated", REWRITER, setting),
-            "worst": lambda setting: _answers_by_k(
-                Ranked(reverse=True, ranker=_ranker(setting)), setting
-            ),
-            **{f"random {seed}": _random(seed) for seed in range(5)},
-            "rag": lambda setting: _run("rag", REWRITER, setting),
-            "ars": lambda setting: _ars(REWRITER, setting),
-        },
-        figures.strategies("ars-figure4", "Strategies of choosing rewrites"),
-    ),
     "ars/figure5": Figure(
         "weighted reward of the bandit by epoch, mean and standard deviation over seeds",
         _DATASETS,
         _questions,
         _BANDIT,
-        figures.rewards_by_epoch("ars-figure5", "Weighted reward by epoch"),
+        figures.rewards_by_epoch("ars/figure5", "Weighted reward by epoch"),
     ),
     "ars/figure6": Figure(
         "K that the bandit chose for the test questions after the last epoch",
         _DATASETS,
         _questions,
         _BANDIT,
-        figures.kept_histograms("ars-figure6", "Rewrites kept"),
+        figures.kept_histograms("ars/figure6", "Rewrites kept"),
     ),
     "ars/figure7": Figure(
         "K that bandits chose under penalties lambda",
@@ -267,7 +275,7 @@ FIGURES = {
         _questions,
         _BANDIT,
         figures.kept_histograms(
-            "ars-figure7",
+            "ars/figure7",
             "Rewrites kept by lambda",
             tuple(RewardScheme(penalty=penalty).name for penalty in LAMBDAS),
         ),
@@ -277,7 +285,7 @@ FIGURES = {
         _DATASETS,
         _questions,
         {job: lambda setting, job=job: _timed(job, setting) for job in _PIPELINES.values()},
-        figures.seconds("ars-figure8", "Seconds a question", _PIPELINES),
+        figures.seconds("ars/figure8", "Seconds a question", _PIPELINES),
     ),
 }
 LEFT_OUT = {

@@ -84,31 +84,26 @@ def _curves(bandit: Path, scheme: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["scheme"] == scheme]
 
 
-def strategies(name: str, title: str) -> Draw:
-    """Draws the score over K of every order of rewrites.
+def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Picture]:
+    """Draws the score over K of every order of rewrites, a panel for the questions of each column.
 
-    Jobs: "ranked" and "generated" made reward tables; "worst" and "random 0", "random 1", ... are
-    runs of `jaxrag.methods.ars.rewards` on the test questions; "rag" and "ars" are runs.
+    Jobs: `JOB` and "generated" made reward tables; "worst" and "random 0", "random 1", ... are runs
+    of `jaxrag.methods.ars.rewards` on the test questions; "rag" and "ars" are runs.
     """
-
-    def draw(results: Mapping[str, Results]) -> list[Picture]:
-        panels, numbers = [], {}
-        for dataset, one in results.items():
-            found, y_title = _by_k(one)
-            series = [Curve(range(1, len(line) + 1), line) for line in found.values()]
-            panels.append(
-                plots.curves(dataset, series, x_title="rewrites kept, K", y_title=y_title)
-            )
-            numbers[dataset] = {"score": y_title, **found}
-        legend = tuple(next(iter(numbers.values())))[1:]
-        return [Picture(name, plots.sheet(title, panels, legend), numbers)]
-
-    return draw
+    panels, numbers = [], {}
+    for (_, data), one in results.items():
+        found, y_title = _by_k(one)
+        series = [Curve(range(1, len(line) + 1), line) for line in found.values()]
+        title = data.removeprefix("paper-")
+        panels.append(plots.curves(title, series, x_title="rewrites kept, K", y_title=y_title))
+        numbers[title] = {"score": y_title, **found}
+    legend = tuple(next(iter(numbers.values())))[1:]
+    return [Picture(name, plots.sheet("Strategies of choosing rewrites", panels, legend), numbers)]
 
 
 def _by_k(results: Results) -> tuple[dict[str, list[float]], str]:
     """Percent of the score by K of each strategy; a strategy without K has one value for all K."""
-    ranked = read_table(results.directories["ranked"])
+    ranked = read_table(results.directories[JOB])
     is_open = bool((ranked.f1 != ranked.correct).any())
     column = "f1" if is_open else "correct"
     random = [job for job in results.directories if job.startswith("random")]

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction import rewrite_figures as figures
 from jaxrag.reproduction.measures import JOB, Results
+from tests.evaluation.fabricate import ENVIRONMENT
 from tests.methods.ars.bandit import small_table
 
 # K = 1, 2, 3 of four test questions: accuracies 1/4, 3/4 and 2/4
@@ -78,6 +80,52 @@ def test_a_constant_k_has_no_interval_of_a_share(tmp_path: Path) -> None:
     row = PrintedRow("m", "M", None, None, None, {}, {"penalty_lambda": 0}, {}, {})
     found = figures.under_penalty("k")(Results(made, row)).interval
     assert found == (3, 3, 3, 4)
+
+
+def run_of(path: Path, right: list[list[int]], *, prediction: str = "Quito") -> Path:
+    """Records of answers by K, right where the lists have 1, and of one prediction."""
+    records = [
+        {
+            "question_id": f"q{i}",
+            "question": "?",
+            "gold_answers": ["Lima"],
+            "gold_passages": [],
+            "prediction": prediction,
+            "trace": {"answers": ["Lima" if hit else "Quito" for hit in row]},
+            "cost": {},
+        }
+        for i, row in enumerate(right)
+    ]
+    config = {"method": {"name": "m"}, "dataset": {"name": "d"}}
+    with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
+        directory.append(records)
+        directory.finish([str(r["question_id"]) for r in records])
+    return path
+
+
+def test_strategies_over_k(tmp_path: Path) -> None:
+    jobs = {
+        JOB: table(tmp_path / "ranked"),
+        "generated": table(tmp_path / "generated"),
+        "worst": run_of(tmp_path / "worst", [[0, 0, 1], [0, 1, 1]]),
+        "random 0": run_of(tmp_path / "random0", [[0, 0, 0], [1, 1, 1]]),
+        "random 1": run_of(tmp_path / "random1", [[1, 0, 1], [1, 0, 1]]),
+        "rag": run_of(tmp_path / "rag", [[0], [0]]),
+        "ars": run_of(tmp_path / "ars", [[0], [0]], prediction="Lima"),
+    }
+    (picture,) = figures.strategies("f", {(0, "paper-boolq"): Results(jobs)})
+    assert picture.numbers == {
+        "boolq": {
+            "score": "accuracy %",
+            "Top-K": [25.0, 75.0, 50.0],
+            "Worse-K": [0.0, 50.0, 100.0],
+            "Random-K": [75.0, 25.0, 75.0],  # of 1/2, 1/2, 1/2 and 1, 0, 1
+            "Rewriter-K": [25.0, 75.0, 50.0],
+            "ARS-RAG": [100.0] * 3,
+            "RAG": [0.0] * 3,
+        }
+    }
+    ElementTree.fromstring(picture.svg)
 
 
 def test_histograms_count_the_choices_of_all_seeds(tmp_path: Path) -> None:
