@@ -7,6 +7,4 @@ and what is left out, with the reason.
 from configs.papers import ars, dtr, errr, pairs, r3
 from jaxrag.reproduction.tables import Declarations
 
-ALL = Declarations.of(
-    pairs.DECLARED, dtr.DECLARED, r3.DECLARED, errr.DECLARED, ars.DECLARED
-)
+ALL = Declarations.of(pairs.DECLARED, dtr.DECLARED, r3.DECLARED, errr.DECLARED, ars.DECLARED)
