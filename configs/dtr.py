@@ -60,9 +60,10 @@ def _methods(full: dtr.Config, k: int) -> dict[str, dtr.Config]:
 
 def released(method: dtr.Config, **reader: Any) -> dtr.Config:
     """A method's settings as in the authors' code."""
+    select: Any = method.select
     return dataclasses.replace(
         method,
-        select=AIS(k=method.select.k, score="cosine_sum"),
+        select=AIS(k=select.k, score="cosine_sum"),
         reader=dataclasses.replace(
             method.reader, repetition_penalty=1.1, fidelity="released", **reader
         ),

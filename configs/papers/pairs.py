@@ -35,7 +35,8 @@ def _run(method: str, row: PrintedRow | None, setting: Setting) -> Run:
     """A method of configs/pairs.py with the row's models and number of passages."""
     run: Any = pairs.METHODS[method].make(Variant(method, setting.data))
     if isinstance(run.method, PairsConfig) and not setting.paper:
-        gate = dataclasses.replace(run.method.gate, test="f1", f1=SMALL_AGREEMENT)
+        agreement: Any = run.method.gate
+        gate = dataclasses.replace(agreement, test="f1", f1=SMALL_AGREEMENT)
         run = dataclasses.replace(with_method(run, gate=gate), label=f"{method} f1={gate.f1}")
     if row is None:
         return run
