@@ -69,3 +69,18 @@ def test_f1_is_the_mean_over_aliases_where_the_paper_prints_that(
     write(tmp_path / "run", "1", aliases=("Lima", "Oslo"), dataset=dataset)
     measure = TABLES["pairs/table2"].measures["F1"]
     assert measure(Results({JOB: tmp_path / "run"})).interval.mean == value
+
+
+@pytest.mark.parametrize("method, encoder", [("dtr_released", "BAAI/bge-base-en-v1.5"),
+                                             ("dtr_released_e5", "intfloat/e5-base-v2")])  # fmt: skip
+def test_the_released_preset_of_dtr(method: str, encoder: str) -> None:
+    job: Any = dtr.get_config(f"{method}@paper-nq")
+    reader, bare = job.method.reader, job.index.encoder
+    assert (reader.repetition_penalty, reader.answer_tokens, reader.fidelity) == (
+        1.1, 1024, "released",
+    )  # fmt: skip
+    assert job.method.select.score == "cosine_sum" and job.method.gate.threshold == 0.001
+    assert bare.checkpoint == f"hub:{encoder}"
+    assert (bare.embed_title, bare.query_prefix, bare.passage_prefix) == (False, "", "")
+    small: Any = dtr.get_config(f"{method}@tiny")
+    assert small.method.reader.repetition_penalty == 1.1 and not small.index.encoder.embed_title
