@@ -71,8 +71,10 @@ def test_f1_is_the_mean_over_aliases_where_the_paper_prints_that(
     assert measure(Results({JOB: tmp_path / "run"})).interval.mean == value
 
 
-@pytest.mark.parametrize("method, encoder", [("dtr_released", "BAAI/bge-base-en-v1.5"),
-                                             ("dtr_released_e5", "intfloat/e5-base-v2")])  # fmt: skip
+RELEASED = {"dtr_released": "BAAI/bge-base-en-v1.5", "dtr_released_e5": "intfloat/e5-base-v2"}
+
+
+@pytest.mark.parametrize("method, encoder", RELEASED.items())
 def test_the_released_preset_of_dtr(method: str, encoder: str) -> None:
     job: Any = dtr.get_config(f"{method}@paper-nq")
     reader, bare = job.method.reader, job.index.encoder
