@@ -57,13 +57,17 @@ class Work:
     def add(self, make: Callable[[Callable[[Job], Path]], Job]) -> Path:
         """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
 
+        A job among these that names the directory of another one needs that.
+
         Returns:
           The job's directory.
         """
         needed: list[Path] = []
 
         def directory(job: Job) -> Path:
-            needed.append(self._place(job, ()))
+            named = canonical(describe_job(job))
+            own = (path for path in needed if json.dumps(str(path))[1:-1] in named)
+            needed.append(self._place(job, tuple(own)))
             return needed[-1]
 
         job = make(directory)

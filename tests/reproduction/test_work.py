@@ -1,6 +1,7 @@
 """Jobs of tables: shared, in order, resumed."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from jaxrag.evaluation.printed import printed_tables
 from jaxrag.reproduction import work as module
 from jaxrag.reproduction.work import Work, chosen
-from jaxrag.runs.job import Outcome
+from jaxrag.runs.job import Job, Outcome
 from jaxrag.types import InputError
 
 EXECUTED: list[str] = []
@@ -107,3 +108,19 @@ def test_jobs_of_a_model_follow_each_other(tmp_path: Path, monkeypatch: pytest.M
     last = work.add(lambda made: Count("last", str(made(needs)), model="a"))
     work.execute([*made, last])
     assert EXECUTED == ["run0", "run2", "released", "run1", "run3", "needs a", "released", "last"]
+
+
+def test_what_a_job_asks_for_comes_in_order_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training needs the start, though both are asked for by the run alone."""
+    EXECUTED.clear()
+    monkeypatch.setattr(module, "release", lambda: None)
+    work = Work(tmp_path)
+
+    def run(made: Callable[[Job], Path]) -> Count:
+        start = made(Count("start", model="b"))
+        return Count("run", source=str(made(Count("training", source=f"{start}/retriever"))))
+
+    work.execute([work.add(lambda made: Count("other")), work.add(run)])
+    assert EXECUTED == ["other", "start", "training", "run"]
