@@ -12,37 +12,9 @@ import numpy as np
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.significance import Interval, paired_difference
 from jaxrag.reproduction.measures import USUAL, Measured, Results
-from jaxrag.reproduction.tables import Delta, Scale, Table
+from jaxrag.reproduction.tables import Column, Delta, Scale, Table
 
 _PERCENT = ("percent", "points")
-
-
-class Column(NamedTuple):
-    """A column of a reproduced table.
-
-    Attributes:
-      data: the questions at this scale, as the configs name them; `AVERAGE` for means.
-      datasets: the printed data sets that they stand for.
-    """
-
-    data: str
-    datasets: tuple[str, ...]
-
-    @property
-    def same(self) -> bool:
-        """Whether the questions are of the printed data set."""
-        name = self.data.removeprefix("paper-")
-        return len(self.datasets) == 1 and (
-            name == self.datasets[0] or name.startswith(f"{self.datasets[0]}_")
-        )
-
-    @property
-    def heading(self) -> str:
-        """The name of the questions, with the data sets that they stand for."""
-        name = self.data.removeprefix("paper-")
-        if self.same or self.data == AVERAGE:
-            return name if name == self.data or not self.datasets else self.datasets[0]
-        return f"{name} (for {', '.join(self.datasets)})"
 
 
 class Cell(NamedTuple):

@@ -20,8 +20,9 @@ import numpy as np
 
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
-from jaxrag.reproduction.cells import Cell, Column, difference, mean_interval
+from jaxrag.reproduction.cells import Cell, difference, mean_interval
 from jaxrag.reproduction.measures import Measured
+from jaxrag.reproduction.tables import Column
 
 Verdict = Literal["replicated", "contradicted", "undecided", "not measured"]
 Where = Mapping[str, Any]

@@ -22,6 +22,34 @@ questions or the factbook; ``paper``: the paper's data, models and settings."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
+class Column(NamedTuple):
+    """A column of a reproduced table.
+
+    Attributes:
+      data: the questions at this scale, as the configs name them; `AVERAGE` for means.
+      datasets: the printed data sets that they stand for.
+    """
+
+    data: str
+    datasets: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether the questions are of the printed data set."""
+        name = self.data.removeprefix("paper-")
+        return len(self.datasets) == 1 and (
+            name == self.datasets[0] or name.startswith(f"{self.datasets[0]}_")
+        )
+
+    @property
+    def heading(self) -> str:
+        """The name of the questions, with the data sets that they stand for."""
+        name = self.data.removeprefix("paper-")
+        if self.same or self.data == AVERAGE:
+            return name if name == self.data or not self.datasets else self.datasets[0]
+        return f"{name} (for {', '.join(self.datasets)})"
+
+
 class Setting(NamedTuple):
     """Where a job of a row runs.
 

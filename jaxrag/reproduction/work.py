@@ -14,7 +14,7 @@ from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import tell
 from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.reproduction.measures import JOB, Results
-from jaxrag.reproduction.tables import Figure, Scale, Setting, Table
+from jaxrag.reproduction.tables import Column, Figure, Scale, Setting, Table
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job, release
 from jaxrag.runs.run import Run
@@ -261,22 +261,21 @@ def chosen(
 
 
 def add_figure(work: Work, figure: Figure, scale: Scale) -> dict[str, Results]:
-    """Adds the jobs of a figure; their results by data set.
+    """Adds the jobs of a figure; their results by the heading of the data set.
 
-    Data sets with the same questions at this scale are one, under the first one's name.
+    Data sets with the same questions at this scale are one.
     """
-    found, seen = {}, set()
+    columns: dict[str, tuple[str, ...]] = {}
     for dataset in figure.datasets:
         data = figure.data(scale, dataset)
-        if data in seen:
-            continue
-        seen.add(data)
-        found[dataset] = Results(
-            {
-                name: work.add(
-                    lambda directory, make=make: make(Setting(scale, dataset, data, directory))  # noqa: B023
-                )
-                for name, make in figure.jobs.items()
-            }
-        )
+        columns[data] = (*columns.get(data, ()), dataset)
+    found = {}
+    for data, names in columns.items():
+        made = {
+            name: work.add(
+                lambda directory, make=make: make(Setting(scale, names[0], data, directory))  # noqa: B023
+            )
+            for name, make in figure.jobs.items()
+        }
+        found[Column(data, names).heading] = Results(made)
     return found

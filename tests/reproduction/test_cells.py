@@ -10,9 +10,9 @@ from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction import page
-from jaxrag.reproduction.cells import Cell, Column, mean_interval, table_cells
+from jaxrag.reproduction.cells import Cell, mean_interval, table_cells
 from jaxrag.reproduction.measures import JOB, Measured, Results
-from jaxrag.reproduction.tables import Delta, Line, Scale, Table
+from jaxrag.reproduction.tables import Column, Delta, Line, Scale, Table
 from jaxrag.runs.job import Outcome
 from tests.evaluation.fabricate import ENVIRONMENT
 

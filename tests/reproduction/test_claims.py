@@ -6,9 +6,10 @@ import pytest
 
 from jaxrag.evaluation.printed import PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
-from jaxrag.reproduction.cells import Cell, Column
+from jaxrag.reproduction.cells import Cell
 from jaxrag.reproduction.claims import Claim, Comparison, compare, overall, rows_of
 from jaxrag.reproduction.measures import Measured
+from jaxrag.reproduction.tables import Column
 from tests.reproduction.test_cells import printed_row
 
 PRINTED = PrintedTable(
