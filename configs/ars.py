@@ -223,7 +223,8 @@ def _train_rafe(variant: Variant) -> TrainRrr:
     run = _rafe(variant)
     reranker = CrossEncoder("hub:BAAI/bge-reranker-base") if variant.paper else QueryLikelihood()
     train = ARS.data(variant, part="train")
-    training, lengths = errr.PPO, {"max_target": 24}
+    training: Any = errr.PPO
+    lengths: dict[str, Any] = {"max_target": 24}
     if variant.paper:
         training, lengths = errr.PAPER_PPO, {"max_source": 512, "max_target": 128}
     if variant.name == "tiny":

@@ -182,8 +182,8 @@ _PENALTY = Line(
 def _answers_by_k(order: RewriteOrder, setting: Setting) -> Run:
     """Answers from the first 1, 2, ... rewrites of another order, to the test questions."""
     job = _rewards("generated", REWRITER, setting)
-    method: Any = dataclasses.replace(job.run.method, order=order, context=None)
-    assert isinstance(method, rewards.Config)
+    assert isinstance(job.run.method, rewards.Config)
+    method = dataclasses.replace(job.run.method, order=order, context=None)
     data: Any = dataclasses.replace(job.run.data, part="test")  # pyright: ignore
     return dataclasses.replace(job.run, method=method, data=data)
 
