@@ -83,7 +83,7 @@ class GoldGeometry(TableJob):
 
     A line of points.jsonl: a passage of the first ``samples`` questions: its ``cloud``, and ``x``
     and ``y``, the vector from the question to the passage on the first two principal components of
-    all these vectors (not centred, so that the question is the origin), and its length ``r``.
+    all these vectors, with the question at the origin, and the vector's length ``r``.
 
     Attributes:
       depth: of the search for ranks.
@@ -197,7 +197,8 @@ def _padded(rows: Float[np.ndarray, "n d"], count: int) -> Float[np.ndarray, "m 
 def _placed(points: Sequence[tuple[str, str, Float[np.ndarray, " d"]]]) -> list[dict[str, Any]]:
     """The points on the two principal components of all of them."""
     vectors = np.stack([vector for _, _, vector in points]).astype(np.float64)
-    _, components = np.linalg.eigh(vectors.T @ vectors)
+    centred = vectors - vectors.mean(axis=0)
+    _, components = np.linalg.eigh(centred.T @ centred)
     first = components[:, ::-1][:, :2]
     first = first * np.sign(first[np.abs(first).argmax(axis=0), [0, 1]])  # a sign to keep
     places, lengths = vectors @ first, np.linalg.norm(vectors, axis=1)
