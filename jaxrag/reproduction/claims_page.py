@@ -11,7 +11,7 @@ from typing import Any
 from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
 from jaxrag.reproduction.claims import Claim, printed_effects
 from jaxrag.reproduction.listing import result_file
-from jaxrag.reproduction.tables import SCALES, Scale
+from jaxrag.reproduction.tables import Scale
 
 Found = tuple[dict[str, Any], dict[str, Any]]
 """A claim's verdict, and the record of its table."""
@@ -28,20 +28,22 @@ reproduced; each verdict is tied to cells of the named table.
   its comparisons, at the difference that the paper prints and with a power of 80 %.
 
 "In the paper": the printed differences, better is positive, and for how many of the comparisons
-the paper's own table agrees with its claim. At the scales tiny and small other, much smaller models
-answer questions that partly stand for other sets: a verdict there is on the method with such
-models, not on the paper.
+the paper's own table agrees with its claim. At the scale small other, much smaller models answer
+questions that partly stand for other sets: a verdict there is on the method with such models, not
+on the paper. The scale tiny tests the code and gives no verdicts.
 """
+
+_SCALES: tuple[Scale, ...] = ("small", "paper")
 
 
 def claims_page(claims: Sequence[Claim], workdir: Path) -> str:
     """The page as Markdown, from the results in a working directory."""
     results: dict[Scale, dict[str, Found]] = {}
-    for scale in SCALES:
+    for scale in _SCALES:
         if found := _records(claims, workdir, scale):
             results[scale] = found
     shown = list(results)
-    parts = [_HEAD]
+    parts = [_HEAD] if shown else [_HEAD, "No table has been made at these scales yet.\n"]
     for paper in PAPERS:
         own = [claim for claim in claims if claim.id.startswith(f"{paper}/")]
         if own:
