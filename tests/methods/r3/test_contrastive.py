@@ -95,6 +95,7 @@ def test_a_step_follows_the_gradient_of_the_loss(
     assert known.mean() > 0.3
 
 
+@pytest.mark.slow
 def test_dropout_differs_by_step_and_is_the_same_again(tmp_path: Path) -> None:
     module, params = small_sidr.towers(tmp_path, shared=True)
     mesh = grad_cache.data_mesh(jax.devices()[:1])

@@ -62,6 +62,7 @@ def counting(arms: int) -> Bandit:
     )
 
 
+@pytest.mark.slow
 def test_the_whole_matrix_and_the_released_bandit_learn_the_table(table: RewardTable) -> None:
     """K = 1 earns 2.8 of the questions of the first kind, K = 3 earns 2.4 of the second."""
     whole = dataclasses.replace(SMALL, confidence="full")
