@@ -91,6 +91,15 @@ def test_each_and_average() -> None:
     assert mean.ours is not None and mean.ours.mean == 37.5 and mean.printed == 6.0
 
 
+def test_questions_that_would_decide_an_average() -> None:
+    # on each of two sets a question's difference has the variance 2 / 3 (6666.7 in points), so the
+    # mean of both has (2 * 6666.7) / 4 a question; 7.8489 * 3333.3 / 6^2 = 726.7
+    values = [[0.0, 1, 1, 0], [1.0, 0, 1, 0]]
+    cells = [cell(row, column, values[row]) for column in (NQ, WEBQ) for row in (0, 1)]
+    (mean,) = compare(claim(over="average"), PRINTED, cells)
+    assert mean.verdict == "undecided" and mean.needed == 727
+
+
 def test_values_without_questions_are_compared_as_independent() -> None:
     ours = cell(1, NQ, [1.0])._replace(ours=Measured(Interval(0.5, 0.2, 0.9, 10)))
     theirs = cell(0, NQ, [1.0])._replace(ours=Measured(Interval(0.4, 0.3, 0.8, 10)))
