@@ -25,3 +25,11 @@ def test_equal_passages_mix_to_themselves_at_any_temperature() -> None:
             jnp.asarray([3.0, 1.0]), jnp.asarray([row, row]), temperature=temperature
         )
         np.testing.assert_allclose(found, row, rtol=1e-5)
+
+
+def test_the_temperature_divides_the_scores() -> None:
+    # scores 0 and 2 ln 3 at temperature 2: weights 1 / 4 and 3 / 4; 0.25 * 0.4 + 0.75 * 0.8 = 0.7
+    scores = jnp.array([0.0, 2 * np.log(3.0)])
+    logprobs = jnp.log(jnp.array([[0.4], [0.8]]))
+    found = log_mixture(scores, logprobs, temperature=2.0)
+    np.testing.assert_allclose(np.exp(found), [0.7], rtol=1e-5)
