@@ -12,13 +12,12 @@ from typing import Any
 
 from configs import dtr, pairs
 from configs.papers.models import model, passages, questions, reading, with_method, with_models
+from configs.papers.pairs import gold_figures_of
 from configs.parts import Variant
 from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.gold_geometry import GoldGeometry
-from jaxrag.reproduction import gold_figures
 from jaxrag.reproduction.gate_figures import GainOf, gain_curves, ratio_curves, threshold_curves
-from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Setting, Table
 from jaxrag.runs.run import Run
 from jaxrag.steps.gates import JudgeGate
@@ -134,10 +133,6 @@ def _geometry(setting: Setting) -> GoldGeometry:
     return dataclasses.replace(job, run=run)
 
 
-def _gold(title: str, draw: gold_figures.Draw) -> Figure:
-    return Figure(title, ("hotpotqa",), questions, {JOB: _geometry}, draw)
-
-
 FIGURES = {
     "dtr/figure3": Figure(
         "EM without retrieval and query ratio over the threshold",
@@ -157,18 +152,7 @@ FIGURES = {
             {"by size": _SIZE_GAINS, "by retrieval": _MECHANISM_GAINS},
         ),
     ),
-    "dtr/figure7": _gold(
-        "cosine of questions and gold documents", gold_figures.similarities("dtr/figure7")
-    ),
-    "dtr/figure8": _gold(
-        "rank of gold documents in the search by the question", gold_figures.ranks("dtr/figure8")
-    ),
-    "dtr/figure9": _gold(
-        "documents around the question, xy", gold_figures.positions("dtr/figure9", polar=False)
-    ),
-    "dtr/figure10": _gold(
-        "documents around the question, polar", gold_figures.positions("dtr/figure10", polar=True)
-    ),
+    **gold_figures_of("dtr", 7, _geometry),
     "dtr/figure16": Figure(
         "EM and F1 without retrieval over the share of least uncertain questions",
         SETS,

@@ -8,6 +8,7 @@ metrics"). hotpotqa and 2wiki have the best alias, which for one answer is the s
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from configs import pairs
@@ -123,26 +124,33 @@ def _groups(number: int, metric: str, printed: str) -> Figure:
     )
 
 
-def gold_figure(title: str, draw: gold_figures.Draw) -> Figure:
-    """A figure of gold passages of hotpotqa."""
-    return Figure(title, ("hotpotqa",), questions, {JOB: _geometry}, draw)
+def gold_figures_of(
+    paper: str, first: int, geometry: Callable[[Setting], GoldGeometry]
+) -> dict[str, Figure]:
+    """Four figures of hotpotqa's gold passages, which PAIRS and DTR print under other numbers."""
+    similarities, ranks, xy, polar = (f"{paper}/figure{first + n}" for n in range(4))
+    drawn = {
+        similarities: (
+            "cosine of questions and gold documents",
+            gold_figures.similarities(similarities),
+        ),
+        ranks: (
+            "rank of gold documents in the search by the question",
+            gold_figures.ranks(ranks),
+        ),
+        xy: ("documents around the question, xy", gold_figures.positions(xy, polar=False)),
+        polar: ("documents around the question, polar", gold_figures.positions(polar, polar=True)),
+    }
+    return {
+        name: Figure(title, ("hotpotqa",), questions, {JOB: geometry}, draw)
+        for name, (title, draw) in drawn.items()
+    }
 
 
 FIGURES = {
     "pairs/figure3": _groups(3, "exact_match", "EM"),
     "pairs/figure11": _groups(11, "f1_mean_over_aliases", "F1"),
-    "pairs/figure5": gold_figure(
-        "cosine of questions and gold documents", gold_figures.similarities("pairs/figure5")
-    ),
-    "pairs/figure6": gold_figure(
-        "rank of gold documents in the search by the question", gold_figures.ranks("pairs/figure6")
-    ),
-    "pairs/figure7": gold_figure(
-        "documents around the question, xy", gold_figures.positions("pairs/figure7", polar=False)
-    ),
-    "pairs/figure8": gold_figure(
-        "documents around the question, polar", gold_figures.positions("pairs/figure8", polar=True)
-    ),
+    **gold_figures_of("pairs", 5, _geometry),
 }
 LEFT_OUT = {
     "pairs/table1": "sizes of data sets; docs/data.md has them",
