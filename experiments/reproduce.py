@@ -23,8 +23,8 @@ servers, ``--server=http://HOST:PORT/v1`` or, for several models, ``--server=NAM
 server that stops ends the command; with the server back, the same command goes on.
 
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
-what each takes: questions, calls of language models, tokens, the size of the index, and the models
-to have.
+the requirements of each: questions, calls of language models, tokens, the size of the index, and
+the models that must be downloaded.
 
 ``--list`` prints all tables and figures of the five papers. ``--claims=docs/claims.md`` writes the
 page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``.
@@ -85,7 +85,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
     flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
-    flags.DEFINE_bool("check", False, "only tell what the jobs take", flag_values=values)
+    flags.DEFINE_bool("check", False, "only print the requirements of the jobs", flag_values=values)
     flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
 
 
@@ -141,12 +141,12 @@ def _work(values: Any) -> Work:
 
 
 def check(names: Sequence[str], values: Any, console: Console) -> None:
-    """Prints what tables and figures take; of jobs that several share, with the first one.
+    """Prints the requirements of tables and figures; a job that several share is listed once.
 
     Raises:
       InputError: settings of a job do not fit.
     """
-    work, told = _work(values), set()
+    work, listed = _work(values), set()
     checker = Checker(DIMENSIONS, work.root)
     needs: list[Need] = []
     for name in dict.fromkeys(names):
@@ -154,8 +154,8 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
             add_table(work, ALL.tables[name], printed_tables()[name], values.scale, values.only)
         if name in ALL.figures:
             add_figure(work, ALL.figures[name], values.scale)
-        fresh = [path for path in work.jobs if path not in told]
-        told |= set(fresh)
+        fresh = [path for path in work.jobs if path not in listed]
+        listed |= set(fresh)
         found = [checker.need(path.name, work.jobs[path]) for path in fresh]
         needs += found
         console.print(f"{name}: {len(found)} jobs that no table before it has")

@@ -27,7 +27,7 @@ class PrintedRow(NamedTuple):
       passages: number that the generator reads; None where it is not stated.
       values: by data set and metric; None for an empty cell. `AVERAGE` is a column of means, and
         "" stands for no data set.
-      other: further settings that tell rows apart: "block" of the table, "shots", ...
+      other: further settings in which rows differ: "block" of the table, "shots", ...
       questions: number of questions by data set, where the row states one.
       doubts: by "DATASET METRIC", or "" for the whole row: why a value is not certain.
     """

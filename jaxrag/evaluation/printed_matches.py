@@ -105,7 +105,7 @@ def _differences(row: PrintedRow, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _words(name: str) -> set[str]:
-    """The parts of a model's name that tell it from others."""
+    """The parts of a model's name that distinguish it from others."""
     return set(re.findall(r"[a-z0-9.]+", name.lower())) - {"chroma", "instruct"}
 
 

@@ -1,4 +1,4 @@
-"""What a reproduction takes, told from settings alone: no data, model or index is read.
+"""Requirements of a reproduction, computed from settings alone: no data, model or index is read.
 
 Calls and tokens come from running each method on simulated models (see `jaxrag.runs.calls`), sizes
 of data from the papers' published sets and corpora, sizes of indexes from the number of passages
@@ -37,7 +37,7 @@ _SIDR_TOKENS = 128  # of a passage, at most
 
 
 class Need(NamedTuple):
-    """What one job takes.
+    """Requirements of one job.
 
     Attributes:
       name: of the job's directory.
@@ -46,7 +46,7 @@ class Need(NamedTuple):
       questions, passages: their numbers; None where they are not known from settings alone.
       corpus: name of what is searched; "" for a job that does not search.
       calls: of one question, by kind; empty for a job without a run.
-      index: the index and what it takes; "" without one.
+      index: the index with its bytes on disk and in memory; "" without one.
       models: checkpoints and names of served models.
     """
 
@@ -81,7 +81,7 @@ class Checker:
         self._known: dict[Any, dict[str, Calls]] = {}
 
     def need(self, name: str, job: Job) -> Need:
-        """What a job takes.
+        """The requirements of a job.
 
         Raises:
           InputError: its settings do not fit; the message names the setting.

@@ -26,7 +26,7 @@ from jaxrag.reproduction.tables import Column
 
 Verdict = Literal["replicated", "contradicted", "undecided", "not measured"]
 Where = Mapping[str, Any]
-"""Tells a row of a printed table: attributes of `PrintedRow`, or entries of its ``other``."""
+"""Identifies a row of a printed table: attributes of `PrintedRow`, or entries of its ``other``."""
 
 _WORST_FIRST: tuple[Verdict, ...] = ("contradicted", "not measured", "undecided", "replicated")
 _PERCENT = ("percent", "points")
@@ -128,7 +128,7 @@ def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
 
 
 def rows_of(where: Where, printed: PrintedTable, metric: str) -> list[int]:
-    """The numbers of the rows that ``where`` tells and that have a metric.
+    """The numbers of the rows that match ``where`` and have a metric.
 
     Raises:
       KeyError: there is none.

@@ -39,7 +39,7 @@ def _grid(metric: str, cells: Sequence[Cell], printed: PrintedTable) -> Grid:
 
 
 def row_label(row: PrintedRow, printed: PrintedTable) -> str:
-    """A row's label, with what tells it from others of the same label."""
+    """A row's label, with the settings that differ from other rows of the same label."""
     parts = [row.label]
     same = [one for one in printed.rows if one.label == row.label]
     if len({one.generator for one in same}) > 1 and row.generator:

@@ -1,4 +1,4 @@
-"""What it takes to reproduce a table or a figure of a paper, as a declaration.
+"""Declarations of how the tables and figures of the papers are reproduced.
 
 A `Table` says how each printed row is made: by a `Line`, whose jobs are made for every data set of
 the row at one of three scales. The printed rows themselves (`jaxrag.evaluation.printed`) give the

@@ -209,7 +209,7 @@ def add_table(
     """Adds the jobs of a table.
 
     Args:
-      work: takes the jobs.
+      work: the jobs are added to it.
       table: the declaration.
       printed: the printed table.
       scale: of data and models.
