@@ -16,7 +16,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 import transformers
 from rich.console import Console
 from rich.table import Table
