@@ -6,19 +6,60 @@ was made from, so that a changed file is converted again and an unchanged one ne
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jaxrag.core.hashing import digest, digest_bytes
-from jaxrag.data.dataset import Dataset, LabelledQuestion, write_questions
-from jaxrag.data.question_kinds import with_task
+from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset, write_questions
+from jaxrag.data.question_kinds import check_task, with_task
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.corpus.rows import is_complete
 from jaxrag.types import InputError, Passage
 
 _log = logging.getLogger("jaxrag")
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionFiles:
+    """Questions of a user's files, and the corpus to search.
+
+    Attributes:
+      path: of the files.
+      split: which of the questions.
+      corpus: what is searched; "" is the passages that come with the questions. Gold passages that
+        another corpus lacks are dropped, which the log counts.
+      task: of all questions: "yes_no", "fact_checking", "labels", or "open" to decide for each
+        question (see `jaxrag.data.question_kinds`).
+      labels: of the task "labels", such as yes, no and maybe; without any, a question's ``choices``
+        are its labels.
+    """
+
+    path: str
+    split: str
+    corpus: str = ""
+    task: str = "open"
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_task(self.task, self.labels)
+
+    def converted(self, name: str, root: Path, passages: Passages, *, corpus: str = "") -> Dataset:
+        """The data set of the questions that were converted to ``root``.
+
+        The settings' task and labels are given to all questions, unless the task is "open".
+
+        Raises:
+          InputError: a gold answer does not fit the task.
+        """
+        dataset = read_dataset(name, root, passages, split=self.split, corpus=corpus)
+        if self.task == "open":
+            return dataset
+        questions = tuple(with_task(one, self.task, self.labels) for one in dataset.questions)
+        identity = digest(" ".join([dataset.identity, self.task, *self.labels]))
+        return dataset._replace(questions=questions, identity=identity)
 
 
 def short_hash(text: str) -> str:
@@ -73,16 +114,3 @@ def keep_present(
         yield LabelledQuestion(question, present)
     if missing:
         _log.info("%s: dropped %d gold passages that the searched corpus lacks", source, missing)
-
-
-def with_kind(dataset: Dataset, task: str, labels: tuple[str, ...]) -> Dataset:
-    """The data set with the task and labels of its settings; "open" keeps the questions' own.
-
-    Raises:
-      InputError: a gold answer does not fit them.
-    """
-    if task == "open":
-        return dataset
-    questions = tuple(with_task(question, task, labels) for question in dataset.questions)
-    identity = digest(" ".join([dataset.identity, task, *labels]))
-    return dataset._replace(questions=questions, identity=identity)

@@ -20,14 +20,13 @@ from jaxrag.core.checks import check_local
 from jaxrag.core.hashing import digest_file_once
 from jaxrag.core.jsonl_input import read_input
 from jaxrag.data.conversion import (
+    QuestionFiles,
     convert_corpus,
     convert_questions,
     keep_present,
     short_hash,
-    with_kind,
 )
-from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion, read_dataset
-from jaxrag.data.question_kinds import check_task
+from jaxrag.data.dataset import Dataset, GoldPassage, LabelledQuestion
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.types import InputError, Passage, Question
 
@@ -36,7 +35,7 @@ _FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Folder:
+class Folder(QuestionFiles):
     """Questions and corpus of a directory of JSONL files.
 
     Attributes:
@@ -44,20 +43,10 @@ class Folder:
       split: name of the file of questions without ``.jsonl``: "queries" or "train".
       corpus: directory whose ``corpus.jsonl`` is searched; "" is ``path``. Gold passages that are
         not in another directory's corpus are dropped; in its own corpus a missing one is an error.
-      task: of all questions: "yes_no", "fact_checking", "labels", or "open" to decide for each
-        question (see `jaxrag.data.question_kinds`).
-      labels: of the task "labels", such as yes, no and maybe; without any, a question's ``choices``
-        are its labels.
+      task, labels: as in `jaxrag.data.conversion.QuestionFiles`.
     """
 
-    path: str
     split: str = "queries"
-    corpus: str = ""
-    task: str = "open"
-    labels: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_task(self.task, self.labels)
 
     def load(self, cache: Path) -> Dataset:
         """Loads the directory; the first time, checks and converts it under ``cache``.
@@ -68,8 +57,7 @@ class Folder:
         """
         check_local({"path": self.path, "corpus": self.corpus})
         root, passages = _convert(Path(self.path), Path(cache), self.split, self.corpus)
-        dataset = read_dataset(Path(self.path).name, root, passages, split=self.split)
-        return with_kind(dataset, self.task, self.labels)
+        return self.converted(Path(self.path).name, root, passages)
 
 
 def _convert(source: Path, cache: Path, split: str, corpus: str) -> tuple[Path, Passages]:

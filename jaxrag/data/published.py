@@ -20,14 +20,14 @@ from jaxrag.core.jsonl_input import read_input
 from jaxrag.core.packed_files import open_packed
 from jaxrag.core.tables import header_of
 from jaxrag.data.conversion import (
+    QuestionFiles,
     convert_corpus,
     convert_questions,
     keep_present,
     short_hash,
-    with_kind,
 )
 from jaxrag.data.corpora import open_corpus
-from jaxrag.data.dataset import Dataset, LabelledQuestion, read_dataset
+from jaxrag.data.dataset import Dataset, LabelledQuestion
 from jaxrag.data.formats.dpr import read_dpr_table, read_dpr_training
 from jaxrag.data.formats.flashrag import read_flashrag
 from jaxrag.data.formats.hotpot import read_hotpot
@@ -38,7 +38,6 @@ from jaxrag.data.formats.judgements import (
     read_trec_judgements,
 )
 from jaxrag.data.formats.kilt import read_kilt
-from jaxrag.data.question_kinds import check_task
 from jaxrag.data.set_row import SetRow
 from jaxrag.retrieval.corpus.formats import read_beir
 from jaxrag.retrieval.corpus.passages import Passages
@@ -55,7 +54,7 @@ TITLE_CORPORA = ("hotpotqa_abstracts", "2wiki_contexts")
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class Published(QuestionFiles):
     """Questions of published files, in one of the forms of `find_source`.
 
     Attributes:
@@ -65,18 +64,10 @@ class Published:
       corpus: what is searched: "" is the passages that the files bring, a name is a built corpus
         ("psgs_w100"), and one with a "/" the path of a built one. Gold passages are those that the
         files name for this corpus; those that it lacks are dropped, which the log counts.
-      task: as in `jaxrag.data.folder.Folder`.
-      labels: as in `jaxrag.data.folder.Folder`.
+      task, labels: as in `jaxrag.data.conversion.QuestionFiles`.
     """
 
-    path: str
     split: str = "test"
-    corpus: str = ""
-    task: str = "open"
-    labels: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_task(self.task, self.labels)
 
     def load(self, cache: Path) -> Dataset:
         """Loads the questions; the first time, checks and converts them under ``cache``.
@@ -95,8 +86,7 @@ class Published:
 
         root = convert_questions(Path(cache), self.split, key, labelled)
         label = Path(self.path).name.split(".")[0]
-        dataset = read_dataset(label, root, passages, split=self.split, corpus=name)
-        return with_kind(dataset, self.task, self.labels)
+        return self.converted(label, root, passages, corpus=name)
 
     def _corpus(self, source: Source, cache: Path) -> tuple[str, Passages]:
         """The corpus, and the name under which gold passages know it."""
