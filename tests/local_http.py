@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -17,6 +17,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         pass
+
+    def handle(self) -> None:
+        """Answers; a client that breaks off, as a killed one does, is no error of the server's."""
+        with suppress(ConnectionError):
+            super().handle()
 
     @contextmanager
     def counted(self, asked: list[Any], what: Any) -> Iterator[int]:
@@ -35,7 +40,8 @@ class Handler(BaseHTTPRequestHandler):
     def drop(self) -> None:
         """Breaks the connection off."""
         self.close_connection = True
-        self.connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # the other side may have closed it
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def send(self, status: int, value: Any, **headers: str) -> bool:
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
