@@ -7,12 +7,12 @@ with their methods.
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.steps import asking as steps
 from jaxrag.steps.asking import Decision, Reader, Trace
 from jaxrag.steps.tools import Needs, Tools, model_needs, model_tool
+from jaxrag.text.sentences import first_word
 from jaxrag.types import Question
 
 
@@ -70,8 +70,7 @@ class JudgeGate:
     ) -> Decision:
         """Prompts the judge with the reader's prompts."""
         reply = await steps.ask("judge", question, model_tool(self.judge, tools), reader)
-        word = re.match(r"\W*(\w*)", reply.text.lower())
-        verdict = word.group(1) if word else ""
+        verdict = first_word(reply.text.lower())
         retrieve = verdict != "no"
         _record(trace, "judge", retrieve, verdict=reply.text, junk=verdict not in ("yes", "no"))
         return Decision(retrieve)

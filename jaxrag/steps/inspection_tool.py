@@ -19,7 +19,7 @@ from jaxrag.engines.local.inspection import InspectableModel, Inspection
 from jaxrag.engines.prompts import prompt_size
 from jaxrag.engines.scheduler import Operation, Request
 from jaxrag.models.decoder.inspection import StatePart
-from jaxrag.text.sentences import sentences, word_key
+from jaxrag.text.sentences import bare, sentences, word_key
 from jaxrag.types import Prompt
 
 STOPWORDS = frozenset(
@@ -154,14 +154,14 @@ class Word(NamedTuple):
     @property
     def bare(self) -> str:
         """The word without punctuation around it."""
-        return re.sub(r"^\W+|\W+$", "", self.text)
+        return bare(self.text)
 
     @property
     def content(self) -> bool:
         """Whether it has letters or digits and is no stopword."""
         key = self.text.casefold().replace("’", "'")
-        bare = re.sub(r"^\W+|\W+$", "", key)
-        return bool(bare) and bare not in STOPWORDS and bare.partition("'")[0] not in STOPWORDS
+        word = bare(key)
+        return bool(word) and word not in STOPWORDS and word.partition("'")[0] not in STOPWORDS
 
 
 def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
@@ -169,10 +169,10 @@ def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
     part = text[start:end]
     lengths = [len(sentence.split()) for sentence in sentences(part)]
     numbers = np.repeat(np.arange(len(lengths)), lengths).tolist()
-    found = list(re.finditer(r"\S+", part))
+    found = [match.span() for match in re.finditer(r"\S+", part)]
     return [
-        Word(match.group(), start + match.start(), start + match.end(), number)
-        for match, number in zip(found, numbers, strict=True)
+        Word(part[first:last], start + first, start + last, number)
+        for (first, last), number in zip(found, numbers, strict=True)
     ]
 
 

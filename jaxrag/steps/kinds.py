@@ -5,13 +5,13 @@ For the kinds see `jaxrag.data.question_kinds` and docs/methods.md, "Common: kin
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 from jaxrag.core.checks import check_limits
 from jaxrag.data.question_kinds import (
-    LETTERS,
     gold_option,
     option_texts,
     options,
@@ -102,24 +102,37 @@ def named_choices(text: str, question: Question) -> list[int]:
     letter A. All other mentions count, several choices included (R3 checks only whether the right
     letter occurs).
     """
-    letters = LETTERS[: len(question.choices)]
-    found = [(m.span(), letters.find(m.group())) for m in _LONE_LETTER.finditer(text)]
-    words = []
+    phrases, words = [], []
     for index, choice in enumerate(question.choices):
         parts = choice.strip().rstrip(".").split()
         if len(parts) > 2 and parts[0].lower() in ("a", "an", "the"):
             parts = parts[1:]
         pattern = _BEFORE + r"\s+".join(map(re.escape, parts)) + _AFTER
-        mentions = [(m.span(), index) for m in re.finditer(pattern, text, re.I) if parts]
-        (found if len(parts) > 1 else words).extend(mentions)
-    if not any(index >= 0 for _, index in found):
-        found += words
+        mentions = [(*m.span(), index) for m in re.finditer(pattern, text, re.I) if parts]
+        (phrases if len(parts) > 1 else words).extend(mentions)
+    letters = _lone_letters(text, len(question.choices))
+    outer = _outer(phrases if phrases or letters else words)
+    named = {index for _, _, index in outer}
+    starts, reach = [start for start, _, _ in outer], [0, *(end for _, end, _ in outer)]
+    # the last mention that begins before a letter reaches farthest
+    named |= {i for place, i in letters if reach[bisect.bisect(starts, place)] <= place}
+    return sorted(named)
 
-    def within(span: tuple[int, int]) -> bool:
-        start, end = span
-        return any(a <= start and end <= b and b - a > end - start for (a, b), _ in found)
 
-    return sorted({index for span, index in found if index >= 0 and not within(span)})
+def _lone_letters(text: str, count: int) -> list[tuple[int, int]]:
+    """Places of the letters of choices that stand alone, and the choices' indices."""
+    found = ((m.start(), ord(m.group()) - ord("A")) for m in _LONE_LETTER.finditer(text))
+    return [(place, index) for place, index in found if index < count]
+
+
+def _outer(mentions: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The mentions (start, end, index) that lie within no longer one, in order."""
+    found, reach = [], 0
+    for start, end, index in sorted(mentions, key=lambda one: (one[0], -one[1])):
+        if end > reach or (found and (start, end) == found[-1][:2]):
+            found.append((start, end, index))
+            reach = end
+    return found
 
 
 def chosen(text: str, question: Question) -> str:

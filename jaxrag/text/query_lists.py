@@ -5,6 +5,7 @@ In the output format of ERRR and RRR, queries are separated by ';' and end with 
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,14 +15,17 @@ from jaxrag.text.sentences import word_key
 _END, _SEPARATOR = "**", "; "
 
 _LABEL = r"(?:[\w'’ ]{0,50}\b)?quer(?:y|ies)\b[ \w]{0,30}:|answer:"
-_BOLD_LABEL = re.compile(rf"\*\*\s*({_LABEL})\s*\*\*|\*\*\s*({_LABEL})(?=[^*\n]*\S)", re.I)
-_LABELLED = re.compile(rf"^\W*(?:{_LABEL})\s*", re.I)
+_BOLD_LABEL = re.compile(rf"\*\*\s*+({_LABEL})\s*\*\*|\*\*\s*+({_LABEL})(?=[^*\n]*\S)", re.I)
+_LABELLED = re.compile(rf"\W*+(?:{_LABEL})\s*", re.I)
 # bold text does not end the queries at the beginning, or after an item's number or bullet
-_BOLD = re.compile(
-    r"(\A\s*|^\s*(?:[-•*–]\s+|\(?\d{1,2}[.):]\s*))\*\*(?=\s*[\w\"“'])(.+?)\*\*", re.M
-)
-_MARK = re.compile(r"^\s*(?:[-•*–]\s+|[\[(]?\d{1,2}(?:[.)\]:]+(?=\D|$)|\s*[–-]\s))\s*")
+_ITEM = r"(?:[-•*–]\s++|\(?\d{1,2}[.):]\s*+)"
+_LINE = r"(?:\A|[^\S\n]*+\n)\s*+"  # from the first of the blanks before a line's text
+_BOLD = re.compile(rf"(?<!\s)(\A\s*+|{_LINE}{_ITEM})\*\*(?=\s*[\w\"“'])(.+?)\*\*")
+_MARK = re.compile(r"\s*+(?:[-•*–]\s+|[\[(]?\d{1,2}(?:[.)\]:]+(?=\D|$)|\s*+[–-]\s))\s*")
 _NEXT_ITEM = re.compile(r"(?<=[?.!\"”])\s+(?=\(?\d{1,2}[.)]\s)")  # "who is a? 2. who is b?"
+_WORD = re.compile(r"\w")
+_AROUND, _QUOTES = " *`,", '"“”'
+_DOUBLE = re.compile(f"[{_QUOTES}]")
 _NO_QUERY = frozenset(("none", "n a", "no query", "no queries"))
 
 
@@ -60,9 +64,9 @@ def parse_queries(
     text = _BOLD.sub(r"\1\2", _BOLD_LABEL.sub(r"\1\2", raw))
     text, ended, _ = text.partition(_END)
     items = [item for line in _lines(text) for item in re.split("[;；]", line)]
-    if truncated and not ended and items and len(unique_queries(map(_clean, items))) > 1:
-        items = items[:-1]
-    found = unique_queries(map(_clean, items))
+    found = _cleaned(items)
+    if truncated and not ended and len(found) > 1:
+        found = _cleaned(items[:-1])
     if not found:
         return ParsedQueries((question,), False)
     return ParsedQueries(found[:limit], True, max(len(found) - limit, 0))
@@ -98,23 +102,61 @@ def _lines(text: str) -> list[str]:
     return split or lines
 
 
+def _cleaned(items: Sequence[str]) -> tuple[str, ...]:
+    return unique_queries(map(_clean, dict.fromkeys(items)))
+
+
 def _clean(item: str) -> str:
-    """A query without numbers, bullets, labels and quotes around it."""
-    before = None
-    while item != before:
-        before = item
-        item = _LABELLED.sub("", _MARK.sub("", item, count=1), count=1)
-        item = _unquoted(" ".join(item.split()).strip(" *`,"))
-    return item
+    """A query without numbers, bullets, labels and quotes around it.
+
+    They may be nested, so they are removed until none is left. Positions move instead of texts:
+    the time is linear in the length.
+    """
+    for pattern in (_MARK, _LABELLED):
+        item = item[_end(pattern, item, 0, len(item)) :]
+    text = " ".join(item.split())
+    quotes = [found.start() for found in _DOUBLE.finditer(text)]
+    start, end = _unquoted(text, quotes, *_stripped(text, 0, len(text), _AROUND))
+    word = -1
+    while True:
+        first = _end(_MARK, text, start, end)
+        if word < first:  # a label begins with the first word, and is looked for there only once
+            found = _WORD.search(text, first, end)
+            word = found.start() if found else end
+            label = _LABELLED.match(text, word, end)
+            first = label.end() if label else first
+        place = _unquoted(text, quotes, *_stripped(text, first, end, _AROUND))
+        if place == (start, end):
+            return text[start:end]
+        start, end = place
 
 
-def _unquoted(item: str) -> str:
-    """A text without quotes around all of it, and without an unpaired double quote."""
-    marks = '"“”'
-    count = sum(item.count(mark) for mark in marks)
-    around = len(item) > 1 and item[0] in marks and item[-1] in marks
+def _end(pattern: re.Pattern[str], text: str, start: int, end: int) -> int:
+    """Where a match at ``start`` ends; ``start`` without one."""
+    found = pattern.match(text, start, end)
+    return found.end() if found else start
+
+
+def _stripped(text: str, start: int, end: int, characters: str) -> tuple[int, int]:
+    """The part of a text without some characters around it."""
+    while start < end and text[start] in characters:
+        start += 1
+    while start < end and text[end - 1] in characters:
+        end -= 1
+    return start, end
+
+
+def _unquoted(text: str, quotes: Sequence[int], start: int, end: int) -> tuple[int, int]:
+    """The part of a text without quotes around all of it, and without an unpaired double quote.
+
+    ``quotes`` are the positions of the double quotes.
+    """
+    if end - start < 2:
+        return _stripped(text, start, end, _QUOTES)
+    count = bisect.bisect_left(quotes, end) - bisect.bisect_left(quotes, start)
+    around = text[start] in _QUOTES and text[end - 1] in _QUOTES
     if count == 1 or (around and count == 2):
-        return item.strip(marks)
-    if len(item) > 1 and item[0] in "'‘" and item[-1] in "'’":
-        return item[1:-1]
-    return item
+        return _stripped(text, start, end, _QUOTES)
+    while end - start > 1 and text[start] in "'‘" and text[end - 1] in "'’":
+        start, end = start + 1, end - 1
+    return start, end

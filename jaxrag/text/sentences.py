@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-_ABBREVIATED = re.compile(
-    r"(?:mr|mrs|ms|dr|st|prof|gen|col|lt|sgt|capt|sr|jr|vs|etc|cf|ca|approx|e\.g|i\.e|u\.s|u\.k)"
-    r"|(?-i:[A-Z]|No)",
+_ABBREVIATION = re.compile(
+    r"(?<![\w.])(?:mr|mrs|ms|dr|st|prof|gen|col|lt|sgt|capt|sr|jr|vs|etc|cf|ca|approx|e\.g|i\.e"
+    r"|u\.s|u\.k|(?-i:[A-Z]|No))\.$",
     re.I,
 )
-_SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)")
-_LAST_WORD = re.compile(r"([\w.]+)\.+$")
+_LONGEST = len("approx.")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]]*+(?=\s)")
 
 
 def sentences(text: str) -> list[str]:
@@ -26,17 +26,25 @@ def sentences(text: str) -> list[str]:
 def _in_line(line: str) -> list[str]:
     found, start = [], 0
     for mark in _SENTENCE_END.finditer(line):
-        rest = line[mark.end() :].lstrip()
-        if rest[:1].islower() or _ends_with_abbreviation(line[start : mark.end()]):
+        end = mark.end()
+        near = max(start, end - _LONGEST)
+        if line[end + 1 : end + 2].islower() or _ABBREVIATION.search(line, near, end):
             continue
-        found.append(line[start : mark.end()].strip())
-        start = mark.end()
+        found.append(line[start:end].strip())
+        start = end
     return [*found, line[start:].strip()]
 
 
-def _ends_with_abbreviation(piece: str) -> bool:
-    word = _LAST_WORD.search(piece)
-    return word is not None and bool(_ABBREVIATED.fullmatch(word.group(1)))
+def bare(text: str) -> str:
+    """A text without the characters around it that are neither letters, digits nor "_"."""
+    first, last = re.search(r"\w", text), re.search(r"\w", text[::-1])
+    return text[first.start() : len(text) - last.start()] if first and last else ""
+
+
+def first_word(text: str) -> str:
+    """The first run of letters, digits and "_" in a text; "" without one."""
+    found = re.search(r"\w+", text)
+    return found.group() if found else ""
 
 
 def word_key(text: str) -> str:

@@ -111,10 +111,15 @@ async def judge(
 
 async def _by_word(prompt: Prompt, template: prompts.Template, llm: LanguageModelTool) -> Judgement:
     reply = await llm.generate(prompt, max_new_tokens=_WORD_TOKENS, stop=template.stop)
-    found = re.search(rf"\b({'|'.join(map(re.escape, template.words))})\b", reply.text, re.I)
+    return word_judgement(reply.text, template.words)
+
+
+def word_judgement(text: str, words: Sequence[str]) -> Judgement:
+    """The judgement that a text names by the first of the words in it; junk without any."""
+    found = re.search(rf"\b({'|'.join(map(re.escape, words))})\b", text, re.I)
     if not found:
         return Judgement(False, junk=True)
-    return Judgement(found.group(1).lower() == template.words[0].lower())
+    return Judgement(found.group(1).lower() == words[0].lower())
 
 
 async def _log_odds(prompt: Prompt, words: tuple[str, ...], llm: LanguageModelTool) -> float:

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from jaxrag.text.sentences import word_key
 
-_NAME = r"\b(search|lookup|finish)[ \t]*\[([^\n]*)"
-_LABELLED = re.compile(rf"\baction\s*\d*\s*:\s*{_NAME}", re.I)
+_NAME = r"\b(search|lookup|finish)[ \t]*+\[([^\n]*)"
+_NUMBERED = r"\s*+\d*+\s*+:"
+_LABELLED = re.compile(rf"\baction{_NUMBERED}\s*+{_NAME}", re.I)
 _BARE = re.compile(_NAME, re.I)
-_LABEL = re.compile(r"^\s*thought\s*\d*\s*:\s*", re.I)
-_ACTION_LABEL = re.compile(r"\n?\s*action\s*\d*\s*:\s*.*\Z", re.I | re.S)
+_LABEL = re.compile(rf"^\s*+thought{_NUMBERED}", re.I)
+_ACTION_LABEL = re.compile(rf"action{_NUMBERED}", re.I)
+_BRACKET = re.compile(r"[\[\]]")
 _LEFT_OUT = "(left out)"
 
 
@@ -62,7 +64,8 @@ def read_action(text: str) -> tuple[str, Action | None]:
     """
     found = _LABELLED.search(text) or _BARE.search(text)
     thought = text[: found.start()] if found else text
-    thought = " ".join(_LABEL.sub("", _ACTION_LABEL.sub("", thought)).split())
+    thought = _LABEL.sub("", _ACTION_LABEL.split(thought, maxsplit=1)[0])
+    thought = " ".join(thought.split())
     if not found:
         return thought, None
     return thought, Action(found.group(1).lower(), _inside(found.group(2)).strip())
@@ -71,10 +74,10 @@ def read_action(text: str) -> tuple[str, Action | None]:
 def _inside(text: str) -> str:
     """The text before its first unmatched closing bracket, or all of it."""
     depth = 1
-    for place, character in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(character, 0)
+    for bracket in _BRACKET.finditer(text):
+        depth += 1 if bracket.group() == "[" else -1
         if depth == 0:
-            return text[:place]
+            return text[: bracket.start()]
     return text
 
 

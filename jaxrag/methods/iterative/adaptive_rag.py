@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -175,7 +176,13 @@ async def label_by_text(
         max_new_tokens=_LABEL_TOKENS,
         stop=template.stop,
     )
-    labels = "|".join(map(re.escape, template.words))
-    found = re.search(rf"(?<!\w)(?:{labels})(?!\w)", generation.text)
-    number = template.words.index(found.group()) if found else len(template.words) // 2
-    return number, {"raw": generation.text, "junk": found is None}
+    number = first_label(generation.text, template.words)
+    record = {"raw": generation.text, "junk": number is None}
+    return len(template.words) // 2 if number is None else number, record
+
+
+def first_label(text: str, labels: Sequence[str]) -> int | None:
+    """Index of the label that occurs first in a text as a whole word; None if none does."""
+    either = "|".join(map(re.escape, labels))
+    found = re.search(rf"(?<!\w)(?:{either})(?!\w)", text)
+    return labels.index(found.group()) if found else None

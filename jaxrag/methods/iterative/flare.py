@@ -175,9 +175,13 @@ def _words(reply: steps.Reply, llm: LanguageModelTool) -> list[tuple[str, float]
     raw, logprobs = reply.raw.rstrip(), _own_logprobs(reply.generation)
     spans = list(re.finditer(r"\S+", raw))
     start = llm.room("\n", max_new_tokens=0)
-    ends = [start - llm.room(f"\n{raw[: span.end()]}", max_new_tokens=0) for span in spans]
-    if abs(ends[-1] - len(logprobs)) > 1:
+
+    def tokens(text: str) -> int:
+        return start - llm.room(f"\n{text}", max_new_tokens=0)
+
+    if abs(tokens(raw) - len(logprobs)) > 1:
         return None
+    ends = [tokens(raw[: span.end()]) for span in spans]
     return [
         (span.group(), math.exp(min(logprobs[first:last], default=0.0)))
         for span, (first, last) in zip(spans, itertools.pairwise([0, *ends]), strict=True)

@@ -11,6 +11,7 @@ from jaxrag.core.hashing import digest
 from jaxrag.types import EngineDown, InputError, Passage
 
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_ENDLESS = re.compile(r"&#[0-9]{100,};?")  # int() refuses thousands of digits
 _MARK = "#passage-"
 _ID = re.compile(rf"{_MARK}([0-9a-f]{{16}})$")
 
@@ -37,7 +38,7 @@ def plain(text: object, *, tags: bool = False) -> str:
     if not isinstance(text, str):
         return ""
     if tags:
-        text = html.unescape(_TAG.sub("", text))
+        text = html.unescape(_ENDLESS.sub("\N{REPLACEMENT CHARACTER}", _TAG.sub("", text)))
     return " ".join(text.encode("utf-8", "replace").decode().split())  # a lone surrogate is "?"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from jaxrag.types import Passage
 
-_WORD = re.compile(r"\s*\S{1,20}")
+_WORD = re.compile(r"(?<!\s)\s*+\S{1,20}")
 
 
 def word_ends(text: str) -> list[int]:
