@@ -14,8 +14,9 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.configuration import load, parse_plain, script, show
+from experiments.configuration import parse_plain, script, show
 from jaxrag.evaluation.report.page import write_report
+from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 
 METHODS = ("no_retrieval", "standard_rag", "pairs", "dtr")

@@ -30,9 +30,10 @@ import jax
 from absl import flags
 from rich.console import Console
 
-from experiments.configuration import parse, script, settings
+from experiments.configuration import parse, script
 from jaxrag.core.progress import size_text
 from jaxrag.data.origins import unbuilt
+from jaxrag.runs.edits import settings
 from jaxrag.runs.job import RUN, Job
 from jaxrag.runs.plan import ModelPlan, Plan, plan, plan_job
 from jaxrag.runs.run import Run

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.configuration import edited, parse, script, show
+from experiments.configuration import parse, script, show
+from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, execute
 from jaxrag.types import InputError
 

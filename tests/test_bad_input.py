@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.configuration import load, parse
+from experiments.configuration import parse
 from jaxrag.core.store import Store
 from jaxrag.data.factbook.build import Factbook
 from jaxrag.data.folder import Folder
@@ -20,6 +20,7 @@ from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.exact import ExactIndex
 from jaxrag.retrieval.dense.matrix import build_matrix
+from jaxrag.runs.config_file import load
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import prompts
 from jaxrag.types import InputError, Passage

@@ -8,10 +8,11 @@ import pytest
 
 from experiments import quickstart, sweep
 from experiments import run as script
-from experiments.configuration import edited, load
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
 from jaxrag.runs import run as runs_module
+from jaxrag.runs.config_file import load
+from jaxrag.runs.edits import edited
 from jaxrag.runs.run import execute
 from jaxrag.types import InputError
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import pytest
 
 from configs import ars as ars_config
-from experiments.configuration import load
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.ars import ars
@@ -27,6 +26,7 @@ from jaxrag.models.bert.rewrite_ranker import untrained_ranker, write_ranker
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact
+from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader

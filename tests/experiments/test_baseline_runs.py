@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from configs import baselines
-from experiments.configuration import load
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.baselines import cor
 from jaxrag.methods.inspecting import dragin, seakr
 from jaxrag.methods.self_rag import reflection
 from jaxrag.runs.calls import bounds
+from jaxrag.runs.config_file import load
 from jaxrag.runs.run import Run, execute, prepare
 from jaxrag.steps import prompts
 from jaxrag.steps.asking import Reader

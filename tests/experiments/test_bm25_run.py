@@ -10,12 +10,12 @@ pytest.importorskip("bm25s", reason="needs bm25s: pip install 'jaxrag[bm25]'")
 
 from experiments import index as index_script
 from experiments import run as script
-from experiments.configuration import load
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader

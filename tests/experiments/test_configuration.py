@@ -11,7 +11,7 @@ import pytest
 from absl import flags
 
 from experiments import configuration, report, run
-from experiments.configuration import choices, edited, load, parse, settings
+from experiments.configuration import parse
 from experiments.sweep import with_value
 from jaxrag.data.benchmark import Benchmark
 from jaxrag.data.dataset import DataSettings
@@ -35,6 +35,8 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.retrieval.web.index import Web
 from jaxrag.retrieval.wiki_dpr.flat_index import FaissFlat
 from jaxrag.retrieval.wiki_dpr.index import WikiDpr
+from jaxrag.runs.config_file import load
+from jaxrag.runs.edits import choices, edited, settings
 from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Candidates, Gate
@@ -236,7 +238,7 @@ def test_methods_must_have_the_parameters_of_the_protocol(monkeypatch: Any) -> N
         def read(self, path: Path, *, deep: bool) -> int:
             return 0
 
-    monkeypatch.setattr("experiments.configuration._dataclasses", lambda: [Right, Other, Returns])
+    monkeypatch.setattr("jaxrag.runs.edits._dataclasses", lambda: [Right, Other, Returns])
     assert choices(Reads) == {"Right": Right}
 
 
@@ -359,3 +361,18 @@ def test_help_of_configs_and_other_scripts(
     printed = capsys.readouterr()
     assert end.value.code == 0 and not printed.err
     assert all(text in printed.out for text in shown)
+
+
+def test_values_that_are_no_texts() -> None:
+    """From Python: numbers and None are read as their texts, dataclasses set as they are."""
+    run = load("configs/dtr.py:dtr@tiny")
+    changed = edited(
+        run,
+        {"limit": 3, "reranker": None, "index": Bm25(), "method.gate.threshold": 1e-05},
+    )
+    assert (changed.limit, changed.reranker, changed.index) == (3, None, Bm25())
+    assert changed.method.gate.threshold == 1e-05
+    with pytest.raises(InputError, match=r"--config\.index is a Folder; allowed: Bm25"):
+        edited(run, {"index": Folder("x")})
+    with pytest.raises(InputError, match="allowed: an integer"):
+        edited(run, {"limit": 1.5})

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import pytest
 
 from configs import errr as errr_config
-from experiments.configuration import load
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.errr import errr, rrr
 from jaxrag.methods.errr.queries import Prompted, Trained
+from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader

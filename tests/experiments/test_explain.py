@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from experiments import explain, report
-from experiments.configuration import load
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import explanations
+from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from configs import ars, baselines, r3
-from experiments.configuration import edited, load
 from jaxrag.data.folder import Folder
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.runs.config_file import load
+from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, execute
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run

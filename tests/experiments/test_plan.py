@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.configuration import load
 from experiments.run import main
 from jaxrag.engines.local.engine import Local, LocalModel
 from jaxrag.engines.scheduler import gather
@@ -31,6 +30,7 @@ from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs.calls import bounds
+from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import Plan, plan
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps import asking as steps
@@ -250,7 +250,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments.configuration import load
+from jaxrag.runs.config_file import load
 from jaxrag.steps import asking as steps
 from jaxrag.steps.tools import Needs
 from jaxrag.types import Answer, Question

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from experiments.configuration import load
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods import dtr
 from jaxrag.methods.r3 import r3
 from jaxrag.models.bert.sidr import write_towers
 from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute, load_questions, open_index
 from jaxrag.steps.asking import Reader

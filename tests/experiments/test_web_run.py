@@ -8,13 +8,13 @@ import pytest
 
 from experiments import index as index_script
 from experiments import run as script
-from experiments.configuration import load
 from jaxrag.core import http
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.methods import dtr
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.retrieval.web.index import Web
+from jaxrag.runs.config_file import load
 from jaxrag.runs.loading import open_index_over
 from jaxrag.runs.run import Run, execute
 from jaxrag.steps.asking import Reader

@@ -133,7 +133,7 @@ class Config:
 CONFIG = """
 import dataclasses
 
-from experiments.configuration import load
+from jaxrag.runs.config_file import load
 from {package}.helper import LengthHelper, TrainLength
 from {package}.method import Config
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from experiments import run as script
-from experiments.configuration import load
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.ars import labels as ars_labels
@@ -20,6 +19,7 @@ from jaxrag.methods.ars.relevance import RelevanceJudge
 from jaxrag.methods.ars.rewards import MakeRewards, reward_line
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Generated
+from jaxrag.runs.config_file import load
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import Search
 from jaxrag.types import InputError

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from experiments import run as script
-from experiments.configuration import load
 from jaxrag.data.draw import Draw
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.errr import errr_pairs, query_pairs
 from jaxrag.methods.errr.queries import ERRR, Prompted, StudentInput
+from jaxrag.runs.config_file import load
 from jaxrag.steps.asking import Reader
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.types import InputError
@@ -160,7 +160,7 @@ def test_the_script_makes_pairs(made, tmp_path, capsys):
     config = root / "pairs_config.py"
     config.write_text(
         "import dataclasses\n"
-        "from experiments.configuration import load\n"
+        "from jaxrag.runs.config_file import load\n"
         "from jaxrag.methods.errr import errr_pairs\n"
         "from jaxrag.methods.errr.query_pairs import MakeQueryPairs\n"
         "from jaxrag.methods.errr.queries import Prompted\n"

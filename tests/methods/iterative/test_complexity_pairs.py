@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from experiments.configuration import load
 from jaxrag.evaluation.records import read_run
 from jaxrag.methods.iterative import adaptive_labels, adaptive_rag
 from jaxrag.methods.iterative.complexity_pairs import COUNTS, MakeComplexityPairs, pair_line
 from jaxrag.methods.iterative.ircot import Interleaving
+from jaxrag.runs.config_file import load
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top

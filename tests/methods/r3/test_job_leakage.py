@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.configuration import load
 from jaxrag.data.leakage import TRAINED_ON, question_set
 from jaxrag.methods.r3 import r3, sidr_training
 from jaxrag.methods.r3.jobs import TrainR3, TrainSidr
 from jaxrag.methods.r3.settings import SidrTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs.config_file import load
 from jaxrag.runs.loading import load_data
 from jaxrag.runs.run import execute
 from jaxrag.steps.asking import Reader

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from experiments.configuration import load
 from jaxrag.core import http
 from jaxrag.engines import vllm
 from jaxrag.engines.local.engine import LocalModel
@@ -22,6 +21,7 @@ from jaxrag.engines.vllm import VllmModel
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.methods.retrieve_and_read import STANDARD_RAG
 from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.runs.config_file import load
 from jaxrag.runs.run import execute
 from jaxrag.steps import asking as steps
 from jaxrag.steps import prompts

@@ -1,0 +1,353 @@
+"""Changes settings in a tree of frozen dataclasses by dotted names.
+
+A text is parsed by the type of its field: a number, a word, several values with commas between
+them for a tuple, ``None`` where the type allows it. A field whose type is a dataclass or a protocol
+takes the name of a class, whose other fields are then at their defaults. Of a protocol, such as
+`IndexSettings`, the choices are all dataclasses of jaxrag and of loaded config files that have its
+members. The elements of a tuple are fields named 0, 1, ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import jaxrag
+from jaxrag.data.benchmark import Benchmark
+from jaxrag.data.dataset import DataSettings
+from jaxrag.data.sets import SETS
+from jaxrag.types import InputError
+
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_NUMBERS = {int: "an integer", float: "a number"}
+_REQUIRED = dataclasses.MISSING
+
+T = TypeVar("T")
+Changes = Mapping[tuple[str, ...], Any]
+
+
+class _UnknownSettingError(Exception):
+    """No setting has this name; ``known`` are the names in the same dataclass."""
+
+    def __init__(self, name: str, known: Sequence[str]):
+        super().__init__(name)
+        self.name, self.known = name, known
+
+
+def edited(value: T, changes: Mapping[str, Any], *, name: str = "config") -> T:
+    """A copy of a dataclass with some of its settings changed.
+
+    Classes are chosen before their own settings are set, whatever the order of ``changes``. Every
+    changed dataclass is constructed, and so validated, again.
+
+    Args:
+      value: a dataclass.
+      changes: new values by dotted names relative to ``value``: texts, numbers, tuples of these,
+        None, or a dataclass that fits the field's type.
+      name: name of ``value`` in error messages.
+
+    Raises:
+      InputError: no such setting (the message names the nearest), or a text that does not fit the
+        type of its field.
+    """
+    split = {tuple(key.split(".")): text for key, text in changes.items()}
+    try:
+        return _edited(value, split, type(value), name)
+    except _UnknownSettingError as error:
+        known = [*settings(value, name), *error.known]
+        near = difflib.get_close_matches(error.name, known, 1, 0)
+        raise InputError(f"no setting --{error.name}; the nearest is --{near[0]}") from None
+
+
+def settings(value: Any, name: str) -> dict[str, Any]:
+    """All settings in a tree of dataclasses by their dotted names, parents before children."""
+    found = {}
+    for field, entry in _children(value):
+        found[f"{name}.{field}"] = entry
+        found |= settings(entry, f"{name}.{field}")
+    return found
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value)):
+        yield from ((str(number), entry) for number, entry in enumerate(value))
+    elif dataclasses.is_dataclass(value):
+        for field in _fields(value):
+            entry = getattr(value, field, _REQUIRED)
+            if entry is not _REQUIRED:
+                yield field, entry
+
+
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.init]
+
+
+def _edited(value: Any, changes: Changes, hint: Any, name: str) -> Any:
+    """``value``, or the one chosen to replace it, with the changes to its fields."""
+    if () in changes:
+        value = _given(hint, changes[()], name)
+    below: dict[str, dict[tuple[str, ...], str]] = {}
+    for (first, *rest), text in ((path, text) for path, text in changes.items() if path):
+        below.setdefault(first, {})[tuple(rest)] = text
+    if isinstance(value, tuple):
+        return _edited_items(value, below, hint, name)
+    if isinstance(value, type):
+        return _made(value, below, name)
+    if not below:
+        return value
+    if value is None or value is _REQUIRED:
+        raise InputError(
+            f"--{name}.{next(iter(below))}: {name} is not set; choose its class first, "
+            f"--{name}={_listed(choices(hint))}."
+        )
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        raise _UnknownSettingError(f"{name}.{next(iter(below))}", [name])
+    return dataclasses.replace(value, **_edited_fields(value, below, name))
+
+
+def _given(hint: Any, given: Any, name: str) -> Any:
+    """A new value, or the class to construct, for a field of type ``hint``."""
+    if not dataclasses.is_dataclass(given) or isinstance(given, type):
+        return _read(hint, given if isinstance(given, str) else str(given), name)
+    if not any(_fits(type(given), one) for one in _without_none(hint)):
+        allowed = _listed(choices(hint)) if choices(hint) else str(hint)
+        raise InputError(f"--{name} is a {_name(type(given))}; allowed: {allowed}.")
+    return given
+
+
+def _fits(kind: type, hint: Any) -> bool:
+    """Whether a dataclass is a type, or has all members of a protocol."""
+    return kind is hint or (getattr(hint, "_is_protocol", False) and _satisfies(kind, hint))
+
+
+def _edited_fields(value: Any, below: Mapping[str, Changes], name: str) -> dict[str, Any]:
+    """New values of changed fields; ``value`` is a dataclass, or a class to construct."""
+    hints = get_type_hints(value if isinstance(value, type) else type(value))
+    found, known = {}, _fields(value)
+    if () in below.get("data", {}) and "limit" in known and "limit" not in below:
+        found["limit"] = _current(value if isinstance(value, type) else type(value), "limit")
+    for field, changes in below.items():
+        if field not in known:
+            raise _UnknownSettingError(f"{name}.{field}", [f"{name}.{one}" for one in known])
+        found[field] = _edited(_current(value, field), changes, hints[field], f"{name}.{field}")
+    return found
+
+
+def _current(value: Any, field: str) -> Any:
+    """The value of a field; of a class, the field's default."""
+    if not isinstance(value, type):
+        return getattr(value, field)
+    (found,) = (one for one in dataclasses.fields(value) if one.name == field)
+    if found.default_factory is not _REQUIRED:
+        return found.default_factory()
+    return found.default
+
+
+def _made(kind: type, below: Mapping[str, Changes], name: str) -> Any:
+    """An instance of a dataclass with changes to its defaults."""
+    given = _edited_fields(kind, below, name)
+    for field in _fields(kind):
+        if field not in given and _current(kind, field) is _REQUIRED:
+            raise InputError(f"{kind.__name__} needs {field}: give --{name}.{field}=VALUE, too.")
+    return kind(**given)
+
+
+def _edited_items(value: tuple, below: Mapping[str, Changes], hint: Any, name: str) -> tuple:
+    numbers = [str(number) for number in range(len(value))]
+    for number in below:
+        if number not in numbers:
+            raise _UnknownSettingError(f"{name}.{number}", [f"{name}.{one}" for one in numbers])
+    hints = _item_hints(_without_none(hint)[0], len(value))
+    return tuple(
+        _edited(entry, below.get(number, {}), item, f"{name}.{number}")
+        for number, entry, item in zip(numbers, value, hints, strict=True)
+    )
+
+
+def _item_hints(hint: Any, count: int) -> tuple[Any, ...]:
+    """Types of the elements of a tuple with ``count`` elements."""
+    arguments = get_args(hint)
+    return arguments[:1] * count if len(arguments) == 2 and arguments[1] is ... else arguments
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """The members of a union; any other type is its own only alternative."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _without_none(hint: Any) -> tuple[Any, ...]:
+    return tuple(one for one in _alternatives(hint) if one is not type(None))
+
+
+def _read(hint: Any, text: str, name: str) -> Any:
+    """The value, or the class, that ``text`` means for a field of type ``hint``.
+
+    Raises:
+      InputError: the text fits no alternative of the type.
+    """
+    if text == "None" and type(None) in _alternatives(hint):
+        return None
+    if found := {**choices(hint), **named_values(hint)}:
+        if text not in found:
+            near = difflib.get_close_matches(text, found, 1, 0)
+            raise InputError(
+                f"--{name} is {text!r}; allowed: {_listed(found)}. Nearest: {near[0]}."
+            )
+        return found[text]
+    allowed = []
+    for one in _without_none(hint):
+        try:
+            return _read_plain(one, text, name)
+        except ValueError as error:
+            allowed.append(str(error))
+    raise InputError(f"--{name} is {text!r}; allowed: {' or '.join(allowed)}.")
+
+
+def _read_plain(hint: Any, text: str, name: str) -> Any:
+    """``text`` as a value of a type other than a dataclass.
+
+    Raises:
+      ValueError: the text is not a value of the type; the message says what is.
+    """
+    if get_origin(hint) is Literal:
+        known = {str(one): one for one in get_args(hint)}
+        if text not in known:
+            raise ValueError(_listed(known))
+        return known[text]
+    if get_origin(hint) is tuple:
+        return _read_items(hint, text, name)
+    if hint is bool:
+        if text.lower() not in _WORDS:
+            raise ValueError("True or False")
+        return _WORDS[text.lower()]
+    if hint in _NUMBERS:
+        try:
+            return hint(text)
+        except ValueError:
+            raise ValueError(_NUMBERS[hint]) from None
+    if hint is str:
+        return text
+    raise ValueError(f"no text, because its type is {hint}: set it in a config file")
+
+
+def _read_items(hint: Any, text: str, name: str) -> tuple:
+    """The elements of a tuple written as A,B,C or (A, B, C)."""
+    inner = text.strip()
+    if inner[:1] + inner[-1:] in ("()", "[]"):
+        inner = inner[1:-1]
+    parts = [part.strip().strip("'\"") for part in inner.split(",") if part.strip()]
+    hints = _item_hints(hint, len(parts))
+    if len(hints) != len(parts):
+        raise ValueError(f"{len(hints)} values with commas between them")
+    pairs = enumerate(zip(hints, parts, strict=True))
+    return tuple(_read(one, part, f"{name}.{number}") for number, (one, part) in pairs)
+
+
+def _listed(names: Any) -> str:
+    *others, last = sorted(names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+@functools.cache
+def choices(hint: Any) -> dict[str, type]:
+    """The dataclasses that fit a field of some type, by name; empty if it takes plain values.
+
+    The name of a method's Config is that of its module.
+    """
+    kinds = []
+    for one in _without_none(hint):
+        if dataclasses.is_dataclass(one):
+            kinds.append(one)
+        elif getattr(one, "_is_protocol", False):
+            kinds += [kind for kind in _dataclasses() if _satisfies(kind, one)]
+    return {_name(kind): kind for kind in kinds}
+
+
+@functools.cache
+def named_values(hint: Any) -> dict[str, Any]:
+    """Values of a field that have names of their own: of data, the published sets."""
+    if DataSettings not in _without_none(hint):
+        return {}
+    return {name: Benchmark(name) for name in SETS}
+
+
+def _name(kind: type) -> str:
+    return kind.__module__.rpartition(".")[2] if kind.__name__ == "Config" else kind.__name__
+
+
+@functools.cache
+def _dataclasses() -> list[type]:
+    """All public dataclasses of jaxrag and of the loaded config files."""
+    for module in pkgutil.walk_packages(jaxrag.__path__, "jaxrag."):
+        if not module.name.endswith("__main__"):
+            try:
+                importlib.import_module(module.name)
+            except ImportError:  # an optional dependency is missing
+                continue
+    found = []
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("jaxrag", "configs") or name.startswith("config_"):
+            found += [one for one in vars(module).values() if _is_settings(one, name)]
+    return found
+
+
+def _is_settings(value: Any, module: str) -> bool:
+    plain = isinstance(value, type) and dataclasses.is_dataclass(value)
+    return plain and value.__module__ == module and not value.__name__.startswith("_")
+
+
+def _satisfies(kind: type, protocol: type) -> bool:
+    """Whether a dataclass has all members of a protocol, with methods of the same signature."""
+    for name, wanted in _members(protocol).items():
+        given = inspect.getattr_static(kind, name, None)
+        if not _has(kind, name):
+            return False
+        if inspect.isfunction(wanted) and not (
+            inspect.isfunction(given)
+            and [*inspect.signature(given).parameters] == [*inspect.signature(wanted).parameters]
+            and _returns(given, wanted)
+        ):
+            return False
+    return True
+
+
+def _has(kind: type, name: str) -> bool:
+    return hasattr(kind, name) or name in getattr(kind, "__dataclass_fields__", {})
+
+
+def _members(protocol: type) -> dict[str, Any]:
+    found = {}
+    for base in protocol.__mro__:
+        if getattr(base, "_is_protocol", False) and base is not Protocol:
+            members = {**dict.fromkeys(vars(base).get("__annotations__", ())), **vars(base)}
+            found |= {n: m for n, m in members.items() if n == "__call__" or n[:1] != "_"}
+    return found
+
+
+def _returns(given: Any, wanted: Any) -> bool:
+    """Whether a method's return type fits the protocol's; true where a type cannot be resolved."""
+    try:
+        results = [get_type_hints(function).get("return") for function in (given, wanted)]
+    except NameError:  # a type that is imported for type checkers only
+        return True
+    if not all(map(_without_none, results)):
+        return True
+    (first, *_), expected = _without_none(results[0]), _without_none(results[1])
+    return any(
+        not isinstance(one, type) or first is one or _has_members(first, one) for one in expected
+    )
+
+
+def _has_members(kind: Any, wanted: type) -> bool:
+    if getattr(wanted, "_is_protocol", False):  # attributes may be set by __init__, unseen here
+        members = _members(wanted).items()
+        return all(_has(kind, name) for name, member in members if inspect.isfunction(member))
+    return isinstance(kind, type) and issubclass(kind, wanted)
