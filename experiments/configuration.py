@@ -48,6 +48,15 @@ def parse(
     Raises:
       InputError: the file, the variant, a name or a value is wrong; the message says which.
     """
+    job, names, values = parse_job(argv, define, kind=kind)
+    _refuse_names(names)
+    return job, values
+
+
+def parse_job(
+    argv: Sequence[str], define: Callable[[flags.FlagValues], object], *, kind: Any = Job
+) -> tuple[Any, list[str], Any]:
+    """As `parse`, for a script that takes names: the job, the names and the script's own flags."""
     config, changes, rest = _split(argv[1:])
     if not config:
         raise InputError(
@@ -55,7 +64,7 @@ def parse(
         )
     job = edited(load(config, kind=kind), changes)
     _check_paths(settings(job, "--config"))
-    return job, parse_plain([argv[0], *rest], define)
+    return job, *parse_named([argv[0], *rest], define)
 
 
 def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object]) -> Any:
@@ -65,9 +74,13 @@ def parse_plain(argv: Sequence[str], define: Callable[[flags.FlagValues], object
       InputError: a flag or its value is wrong.
     """
     rest, values = parse_named(argv, define)
-    if rest:
-        raise InputError(f"unexpected arguments {rest}: write settings as --NAME=VALUE")
+    _refuse_names(rest)
     return values
+
+
+def _refuse_names(names: Sequence[str]) -> None:
+    if names:
+        raise InputError(f"unexpected arguments {names}: write settings as --NAME=VALUE")
 
 
 def parse_named(

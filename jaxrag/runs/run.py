@@ -261,9 +261,34 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
     Raises:
       InputError: something cannot be loaded, or does not meet the method's needs.
     """
-    needs, given = run.method.needs, given or {}
     check_needs(run, given=given)
     dataset, questions = load_questions(run, cache)
+    tools, identities = load_tools(run, cache, given=given)
+    record = settings_record(run, dataset, questions)
+    for name, identity in identities.items():
+        record[name] |= identity
+    for field, helper in run.method.needs.helpers.items():
+        record["helpers"][field] |= json.loads(tools.helpers[helper].identity)
+    return PreparedRun(dataset, questions, tools, record)
+
+
+def load_tools(
+    run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None
+) -> tuple[Tools, dict[str, Any]]:
+    """The models, index and helpers of a run, as its method uses them; without its questions.
+
+    Args:
+      run: the run.
+      cache: directory of data sets and indexes.
+      given: as in `prepare`.
+
+    Returns:
+      The tools, and the identities of language model, retriever and reranker.
+
+    Raises:
+      InputError: something cannot be loaded, or does not meet the method's needs.
+    """
+    needs, given = run.method.needs, given or {}
     model = load_model(run.model, cache)
     if needs.logprobs and not model.gives_logprobs:
         raise InputError(
@@ -278,7 +303,7 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
         run.method, model, retriever, lambda settings: load_model(settings, cache), cache
     )
     helpers = {
-        field: given[field] if field in given else helper.load(loaded)
+        helper: given[field] if field in given else helper.load(loaded)
         for field, helper in needs.helpers.items()
     }
     tools = Tools(
@@ -286,16 +311,13 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
         retriever=RetrieverTool(retriever) if retriever else NO_INDEX,
         reranker=RerankerTool(reranker) if reranker else NO_RERANKER,
         inspection=inspection,
-        helpers={needs.helpers[field]: tool for field, tool in helpers.items()},
+        helpers=helpers,
     )
-    record = settings_record(run, dataset, questions)
-    record["language_model"] |= json.loads(model.identity) | limit
+    identities = {"language_model": json.loads(model.identity) | limit}
     for name, part in (("retriever", retriever), ("reranker", reranker)):
         if part is not None:
-            record[name] |= json.loads(part.identity)
-    for field, tool in helpers.items():
-        record["helpers"][field] |= json.loads(tool.identity)
-    return PreparedRun(dataset, questions, tools, record)
+            identities[name] = json.loads(part.identity)
+    return tools, identities
 
 
 def store_path(run: Run) -> Path | None:

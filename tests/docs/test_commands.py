@@ -63,6 +63,8 @@ def check_script(name: str, arguments: list[str]) -> None:
         if name == "sweep":
             for text in values["values"].value:
                 with_value(job, values.key, text)
+    elif name == "ask":
+        assert script.parse_job(argv, lambda values: None, kind=Run)[1]
     elif name in ("data", "reproduce"):
         script.read_command(argv)
     elif name == "status":

@@ -77,6 +77,11 @@ def write_figures(page: str | Path, directory: str | Path) -> list[Path]:
     return files
 
 
+def figures_of(page: str) -> list[tuple[str, str]]:
+    """Title and whole SVG of each figure of a report page, given as HTML."""
+    return [(unescape(f"{one.section}: {one.title}"), alone(one)) for one in _figures(page)]
+
+
 def _figures(page: str) -> Iterator[Alone]:
     _, *parts = _SECTION.split(page)
     for section, content in zip(parts[::2], parts[1::2], strict=True):

@@ -1,0 +1,232 @@
+"""A method with its model and index, answering single questions from Python."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from jaxrag.core.store import Store
+from jaxrag.engines.scheduler import Scheduler
+from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
+from jaxrag.runs.config_file import load as load_config
+from jaxrag.runs.edits import edited
+from jaxrag.runs.run import Run, check_needs, load_tools, open_index, store_path
+from jaxrag.steps.tools import RetrieverTool, Tools
+from jaxrag.text.printable import printable
+from jaxrag.types import InputError, Passage, Question
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedAnswer:
+    """An answer with its trace: HTML in a notebook, text in a terminal.
+
+    Attributes:
+      question: the question.
+      text: the answer.
+      trace: how it was found, as plain JSON.
+      cost: calls of the model, tokens and searches.
+      passages: the passages that the trace names, by id.
+    """
+
+    question: Question
+    text: str
+    trace: Mapping[str, Any]
+    cost: Mapping[str, int]
+    passages: Mapping[str, Passage]
+
+    def __rich__(self) -> Text:
+        """The trace in colours."""
+        return trace_text(self.question.text, self._steps, self.cost)
+
+    def __str__(self) -> str:
+        return plain(self.__rich__())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return trace_html(self.question.text, self._steps, self.cost)
+
+    @property
+    def _steps(self) -> list[Any]:
+        return trace_steps(self.trace, self.passages, self.text)
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundPassages:
+    """Passages found for a text, best first, with the index's scores."""
+
+    query: str
+    passages: tuple[Passage, ...]
+    scores: tuple[float, ...]
+
+    def __iter__(self) -> Iterator[Passage]:
+        return iter(self.passages)
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{score:.3f}  {printable(one.title or one.id)}: {printable(one.text)[:160]}"
+            for one, score in zip(self.passages, self.scores, strict=True)
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{score:.3f}</td><td>{escape(printable(one.title or one.id))}</td>"
+            f'<td style="text-align:left">{escape(printable(one.text))}</td></tr>'
+            for one, score in zip(self.passages, self.scores, strict=True)
+        )
+        head = "<tr><th>score</th><th>title</th><th>text</th></tr>"
+        return f'<table class="tex2jax_ignore mathjax_ignore">{head}{rows}</table>'
+
+
+class Rag:
+    """A method with its model and index.
+
+    Models and index are loaded at the first question, once per process. Results are kept in the
+    run's store, so the same question costs nothing the second time. Calls need no event loop and
+    work inside a running one, such as a notebook's.
+
+    >>> rag = jaxrag.Rag(jaxrag.load("configs/dtr.py:dtr@tiny").settings)
+    >>> rag.answer("What is the currency of the Bahamas?").trace["gate"]["name"]
+    'nll'
+    """
+
+    def __init__(self, settings: Run) -> None:
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        model = self.settings.model.name
+        index = self.settings.index.name if self.settings.index else "no index"
+        return f"<Rag {self.settings.name}: {model}, {index}>"
+
+    def changed(self, changes: Mapping[str, Any]) -> Rag:
+        """A copy with other settings, by dotted names as on the command line.
+
+        >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
+        >>> rag.changed({"method.gate.threshold": 0.5}).settings.method.gate.threshold
+        0.5
+        """
+        return Rag(edited(self.settings, changes))
+
+    def answer(self, question: str | Question) -> TracedAnswer:
+        """Answers one question; errors of the model or the index are raised.
+
+        >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
+        >>> answer = rag.answer("What is the currency of the Bahamas?")
+        >>> print(answer)  # doctest: +ELLIPSIS
+        What is the currency of the Bahamas?
+        <BLANKLINE>
+        1. Direct answer, uncertainty u = ... nats a token
+        ...
+        """
+        return self.answers([question])[0]
+
+    def answers(self, questions: Sequence[str | Question]) -> list[TracedAnswer]:
+        """Answers many questions in large batches, in their order.
+
+        Raises the first error of a question; results of the others are kept in the store.
+
+        >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
+        >>> len(rag.answers(["Where is Nassau?", "What is the capital of Peru?"]))
+        2
+        """
+        if isinstance(questions, str):
+            raise InputError("answers() takes a list of questions: use answer() for one.")
+        asked = [_question(one, number) for number, one in enumerate(questions)]
+        check_needs(self.settings)
+        run = self.settings
+        tools, _ = load_tools(run, Path(run.cache))
+        starts = (
+            (number, functools.partial(run.method.answer, one, tools))
+            for number, one in enumerate(asked)
+        )
+        with contextlib.closing(Store(store_path(run))) as store:
+            ended = sorted(Scheduler(store, live=run.live).run(starts), key=lambda one: one.id)
+        for one in ended:
+            if one.error is not None:
+                raise one.error
+        return [
+            self._traced(question, one, tools) for question, one in zip(asked, ended, strict=True)
+        ]
+
+    def _traced(self, question: Question, ended: Any, tools: Tools) -> TracedAnswer:
+        trace = ended.value.trace
+        names = {name for search in trace.get("searches", ()) for name in search["ids"]}
+        names |= set((trace.get("selected") or {}).get("ids", ()))
+        needed = self.settings.method.needs.search and names
+        found = tools.retriever.corpus.find(sorted(names)) if needed else []
+        passages = {one.id: one for one in found}
+        return TracedAnswer(question, ended.value.text, trace, ended.cost, passages)
+
+    def search(self, text: str, k: int = 5) -> FoundPassages:
+        """The ``k`` best passages of the index for a text.
+
+        >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
+        >>> len(rag.search("currency of the Bahamas", k=3))
+        3
+        """
+        if k < 1:
+            raise InputError(f"k is {k}; it must be at least 1.")
+        retriever = open_index(self.settings, Path(self.settings.cache))
+        tool = RetrieverTool(retriever)
+        with contextlib.closing(Store(store_path(self.settings))) as store:
+            (ended,) = Scheduler(store).run([("", functools.partial(tool.search, text, k))])
+        if ended.error is not None:
+            raise ended.error
+        passages = tuple(retriever.passages.get(ended.value.ids))
+        return FoundPassages(text, passages, ended.value.scores)
+
+
+def _question(given: str | Question, number: int) -> Question:
+    if isinstance(given, Question):
+        return given
+    if not given.strip():
+        raise InputError(f"question {number + 1} is empty.")
+    return Question(f"asked-{number + 1}", given, ())
+
+
+def load(source: str | Run | Rag, changes: Mapping[str, Any] | None = None) -> Rag:
+    """A method with its model and index, from a config file or from settings.
+
+    Nothing is loaded before the first question.
+
+    >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny", {"method.gate.threshold": 0.5})
+    >>> rag.settings.method.gate.threshold
+    0.5
+
+    Args:
+      source: FILE:VARIANT of a config, settings, or a loaded method.
+      changes: new values of settings by their dotted names, as on the command line: texts, numbers,
+        None, or dataclasses.
+
+    Raises:
+      InputError: no such file, variant or setting, or the config describes no run of a method.
+    """
+    if isinstance(source, str):
+        settings = load_config(source, kind=Run)
+    else:
+        settings = source.settings if isinstance(source, Rag) else source
+    if not isinstance(settings, Run):
+        raise InputError(f"load takes FILE:VARIANT of a config or a Run, not {settings!r}.")
+    return Rag(edited(settings, changes or {}))
+
+
+def search(source: str | Run | Rag, text: str, k: int = 5) -> FoundPassages:
+    """The ``k`` best passages for a text, in the index of a config, of settings or of a method.
+
+    >>> found = jaxrag.search("configs/dtr.py:dtr@tiny", "currency of the Bahamas", k=2)
+    >>> [type(passage).__name__ for passage in found]
+    ['Passage', 'Passage']
+    """
+    return load(source).search(text, k)

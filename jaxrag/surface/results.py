@@ -1,0 +1,202 @@
+"""Runs, comparisons and reports from Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from jaxrag.core.durable_files import write_text
+from jaxrag.evaluation.records import read_run
+from jaxrag.evaluation.report import tables
+from jaxrag.evaluation.report.figure_files import figures_of
+from jaxrag.evaluation.report.page import page
+from jaxrag.evaluation.summary import BASELINE, Row, summarise, summarise_read
+from jaxrag.runs.config_file import load as load_config
+from jaxrag.runs.edits import edited
+from jaxrag.runs.job import Job, Outcome
+from jaxrag.runs.run import Run, execute
+from jaxrag.surface.rag import Rag
+from jaxrag.types import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResults:
+    """Rows of results of runs, with intervals and paired differences; shown as a table.
+
+    Attributes:
+      rows: one per run.
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The run directories."""
+        return tuple(row.path for row in self.rows)
+
+    def __str__(self) -> str:
+        buffer = io.StringIO()
+        Console(file=buffer, width=104, no_color=True).print(tables.terminal_table(self.rows))
+        return buffer.getvalue().rstrip("\n")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        parts = [_table(self.rows, name) for name in dict.fromkeys(r.dataset for r in self.rows)]
+        return f"{''.join(parts)}<p><small>{escape(tables.NOTE)}</small></p>"
+
+
+_COLUMNS = ("exact_match", "f1", "contains", "trigger", "llm_calls", "prompt_tokens")
+
+
+def _table(rows: Sequence[Row], dataset: str) -> str:
+    """The rows of a data set as HTML without a style sheet."""
+    heads = ("method", "questions", *(tables.HEADINGS[name] for name in _COLUMNS), "ΔEM")
+    lines = []
+    for row in (row for row in rows if row.dataset == dataset):
+        cells = [row.label, tables.count_text(row)]
+        for name in _COLUMNS:
+            mean, ends = tables.with_interval(name, row.means[name])
+            cells.append(f"{mean} {ends}".strip() if name in tables.PERCENT else mean)
+        change = " ".join(tables.difference_text(row.differences.get("exact_match")))
+        lines.append((*cells, change if row.baseline else "baseline"))
+    return f"<p><b>{escape(dataset)}</b></p>{tables.Grid(heads, lines).html()}"
+
+
+def run(
+    source: str | Run | Rag | Job,
+    workdir: str | Path,
+    changes: Mapping[str, Any] | None = None,
+) -> RunResults | Outcome:
+    """Executes a run or another job, or continues it, in a directory of its own.
+
+    >>> results = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
+    >>> results.rows[0].answered
+    2
+
+    Args:
+      source: FILE:VARIANT of a config, a job, or a loaded method.
+      workdir: directory of the job.
+      changes: new values of settings by their dotted names.
+
+    Returns:
+      The results of a run of a method; of another job, such as a training, its outcome.
+
+    Raises:
+      InputError: the settings do not fit, or ``workdir`` belongs to another job.
+    """
+    job: Any = load_config(source) if isinstance(source, str) else source
+    job = edited(job.settings if isinstance(job, Rag) else job, changes or {})
+    if not isinstance(job, Run):
+        return job.execute(workdir)
+    execute(job, workdir)
+    return compare(workdir)
+
+
+def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResults:
+    """Compares runs question by question with a baseline: intervals, differences, p-values.
+
+    >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
+    >>> rag = jaxrag.run("configs/dtr.py:standard_rag@tiny", "runs/first2-rag", {"limit": 2})
+    >>> [row.baseline for row in jaxrag.compare(dtr, rag).rows]
+    ['standard_rag', '']
+
+    Args:
+      runs: run directories, or results of `run`.
+      baseline: method or directory name; where there is no such run, the first one is taken.
+
+    Raises:
+      InputError: no run was given, or one is not a run directory.
+    """
+    return RunResults(tuple(summarise(_directories(runs), baseline=baseline)))
+
+
+def _directories(runs: Sequence[str | Path | RunResults]) -> list[Path]:
+    found: list[Path] = []
+    for one in runs:
+        found += one.paths if isinstance(one, RunResults) else [Path(one)]
+    if not found:
+        raise InputError("give at least one run directory, or the results of jaxrag.run.")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawnFigure:
+    """A figure of a report, drawn by a notebook."""
+
+    title: str
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<DrawnFigure {self.title!r}>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A report page: shown inline in a notebook.
+
+    Attributes:
+      html: the whole page.
+      results: the rows of its table.
+    """
+
+    html: str
+    results: RunResults
+
+    @property
+    def figures(self) -> list[DrawnFigure]:
+        """The page's figures, each with its title."""
+        return [DrawnFigure(title, drawn) for title, drawn in figures_of(self.html)]
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the page, and the table beside it under the same name ending in .md."""
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, self.html)
+        write_text(file.with_suffix(".md"), tables.markdown_table(self.results.rows))
+        return file
+
+    def __repr__(self) -> str:
+        return str(self.results)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, whose scripts cannot reach the notebook."""
+        return (
+            '<iframe sandbox="allow-scripts" style="width:100%;height:640px;border:1px solid #ccc" '
+            f'srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+
+def report(
+    *runs: str | Path | RunResults, out: str | Path = "", baseline: str = BASELINE
+) -> Report:
+    """The report page of runs: tables, figures, and every question's trace.
+
+    >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
+    >>> page = jaxrag.report(dtr, out="runs/report.html")
+    >>> page.html.startswith("<!doctype html>")
+    True
+
+    Args:
+      runs: run directories, or results of `run`.
+      out: file to write, with the table beside it as .md; "" writes none.
+      baseline: as in `compare`.
+
+    Raises:
+      InputError: no run was given, or one is not a run directory.
+    """
+    read = [read_run(path) for path in _directories(runs)]
+    rows = summarise_read(read, baseline=baseline)
+    shown = Report(page(read, rows), RunResults(tuple(rows)))
+    if out:
+        shown.save(out)
+    return shown

@@ -1,0 +1,182 @@
+"""Answers, searches and reports from Python: what is shown, errors, untrusted text, event loops."""
+
+import asyncio
+import html.parser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxrag
+from experiments import ask
+from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
+from jaxrag.surface.rag import TracedAnswer
+from jaxrag.types import Passage, Question
+from tests.surface.small_configs import write_small_configs
+
+HOSTILE = "<script>alert('x')</script> $a$ \x1b]0;title\x07\x1b[31mred\x9b1m \u202egnol\udcff"
+TRACE = {
+    "direct": {"text": HOSTILE, "u": 0.61, "raw": HOSTILE + " more"},
+    "gate": {"name": "nll", "retrieve": True, "value": 0.61, "threshold": 0.4},
+    "pseudo_context": HOSTILE,
+    "searches": [
+        {"path": "q", "query": "who", "ids": ["a", "b"], "scores": [0.9, 0.8]},
+        {"path": "p", "query": HOSTILE, "ids": ["c"], "scores": [0.7]},
+    ],
+    "selected": {
+        "ids": ["b"],
+        "scores": [-0.2],
+        "candidates": [{"id": "b", "s1": 0.8, "s2": 0.5, "score": -0.2}],
+    },
+    "loop": {HOSTILE: [HOSTILE]},
+    "answer": {"text": "two", "raw": "two\nthree"},
+}
+PASSAGES = {"b": Passage("b", HOSTILE, HOSTILE)}
+COST = {"llm_calls": 3, "prompt_tokens": 1200}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_small_configs(tmp_path_factory.mktemp("small"))
+    return f"{folder / 'configs' / 'dtr.py'}:dtr@tiny"
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.open: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+        self.open += [] if tag == "br" else [tag]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_untrusted_text_is_escaped_and_cannot_control_the_terminal() -> None:
+    steps = trace_steps(TRACE, PASSAGES, HOSTILE)
+    text = plain(trace_text(HOSTILE, steps, COST))
+    page = trace_html(HOSTILE, steps, COST)
+    for shown in (text, page):
+        assert not {c for c in shown if ord(c) < 32 and c != "\n"} | {*shown} & {*"\x7f\x9b\u202e"}
+        shown.encode("utf-8")
+    assert "<script>" in text and "<script>" not in page
+    assert Tags(page).tags == {"div", "p", "b", "i", "br", "details", "summary", "code"}
+    assert "mathjax_ignore" in page
+
+
+def test_the_trace_has_all_steps_in_order() -> None:
+    steps = trace_steps(TRACE, PASSAGES, "two")
+    assert [step.heading for step in steps] == [
+        "Direct answer, uncertainty u = 0.61 nats a token",
+        "Decision",
+        "Pseudo-context, written by the model",
+        "Search by the question",
+        "Search by the pseudo-context",
+        "Given to the reader: 1 of 1 passages",
+        "Loop",
+        "Answer",
+    ]
+    assert steps[1].reason == "u = 0.61 is above the threshold 0.4: it retrieves"
+    assert [line.kept for line in steps[3].passages] == [False, True]
+    assert steps[5].passages[0].scores == "-0.200 (question 0.800, pseudo-context 0.500)"
+    assert "(s1)" in steps[5].reason and steps[-1].reason == "the model wrote: two\nthree"
+
+
+@pytest.mark.parametrize(
+    ("gate", "reason"),
+    [
+        (
+            {"name": "nll", "retrieve": False, "value": 0.1, "threshold": 0.4},
+            "u = 0.1 is not above the threshold 0.4: it answers without retrieval",
+        ),
+        (
+            {"name": "nll", "retrieve": True, "value": None, "threshold": 0.4},
+            "u = ∞ (empty answer) is above the threshold 0.4: it retrieves",
+        ),
+        (
+            {"name": "agreement", "retrieve": True, "agree": False, "second": {"text": "x"}},
+            "the direct answer and “x”, read from a passage that the model wrote, differ: "
+            "it retrieves",
+        ),
+        ({"name": "judge", "retrieve": True, "verdict": "Yes"}, "“Yes”: it retrieves (judge)"),
+    ],
+)
+def test_decisions_are_explained(gate: dict[str, Any], reason: str) -> None:
+    assert trace_steps({"gate": gate}, {}, "a")[0].reason == reason
+
+
+def test_answers_are_those_of_a_run_and_work_inside_an_event_loop(
+    config: str, tmp_path: Path
+) -> None:
+    rag = jaxrag.load(config)
+    dataset = rag.settings.data.load(Path(rag.settings.cache))
+    questions = dataset.questions[:4]
+
+    async def inside() -> list[TracedAnswer]:
+        return rag.answers([question.text for question in questions])
+
+    answers = asyncio.run(inside())
+    results = jaxrag.run(rag, tmp_path / "run")
+    recorded = [(r["prediction"], r["cost"]) for r in read(tmp_path / "run")]
+    assert [(one.text, one.cost) for one in answers] == recorded
+    assert results.rows[0].answered == 4 and str(results) in repr(results)
+    one = rag.answer(questions[0])
+    assert (one.text, one.question) == (answers[0].text, questions[0])
+    names = {name for search in one.trace["searches"] for name in search["ids"]}
+    assert {*one.passages} == names and "<details>" in one._repr_html_()
+    page = jaxrag.report(results)
+    assert page._repr_html_().startswith('<iframe sandbox="allow-scripts"')
+    assert all(figure._repr_svg_().startswith("<svg") for figure in page.figures)
+    assert Tags(results._repr_html_()).tags >= {"table", "th", "td"}
+
+
+def read(path: Path) -> Any:
+    from jaxrag.evaluation.records import read_run
+
+    return read_run(path).records
+
+
+def test_search_returns_passages_with_scores(config: str) -> None:
+    found = jaxrag.search(config, "the 3 of 2", k=3)
+    assert len(found) == 3 and list(found.scores) == sorted(found.scores, reverse=True)
+    assert found.passages[0].text in str(found) and Tags(found._repr_html_()).tags
+
+
+def test_bad_input_is_named(config: str) -> None:
+    rag = jaxrag.load(config)
+    with pytest.raises(jaxrag.InputError, match="question 2 is empty"):
+        rag.answers(["a", " "])
+    with pytest.raises(jaxrag.InputError, match="takes a list of questions"):
+        rag.answers("a")
+    with pytest.raises(jaxrag.InputError, match="k is 0"):
+        rag.search("a", 0)
+    with pytest.raises(jaxrag.InputError, match="the nearest is"):
+        rag.changed({"method.gate.treshold": 1})
+    with pytest.raises(jaxrag.InputError, match="at least one run directory"):
+        jaxrag.compare()
+    with pytest.raises(jaxrag.InputError, match="not a run directory"):
+        jaxrag.compare("nowhere")
+
+
+def test_a_failing_model_raises(config: str, monkeypatch: Any) -> None:
+    from jaxrag.engines.local.engine import LocalModel
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(LocalModel, "generate", fails)
+    with pytest.raises(RuntimeError, match="no luck"):
+        jaxrag.load(config).answer(Question("new", "a question that no store has", ()))
+
+
+def test_the_script_prints_the_trace(config: str, capsys: Any) -> None:
+    assert ask.main(["ask", "--config", config, "is a b 1", "is b c 2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("1. Direct answer") == 2 and "Answer" in shown
+    with pytest.raises(jaxrag.InputError, match="give a question in quotes"):
+        ask.main(["ask", "--config", config])
