@@ -7,7 +7,7 @@ VLLM_TESTS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-all test-vllm parity lint bench clean
+.PHONY: quickstart test test-all test-vllm parity lint bench clean notebooks site
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -53,6 +53,20 @@ lint: $(VENV)/.test  ## style, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+$(VENV)/.notebooks: $(VENV)/.core
+	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,report,notebooks]'
+	touch $@
+
+notebooks: $(VENV)/.notebooks  ## executes the notebooks in colab/ at the size of a test
+	$(BIN)/python -m colab.execute
+
+$(VENV)/.site: $(VENV)/.core
+	$(PIP) install -q -c constraints.txt -e '.[demo,report,site]'
+	touch $@
+
+site: $(VENV)/.site  ## builds the documentation site in build/site; dead links are errors
+	$(BIN)/python -m mkdocs build --strict
 
 bench: $(VENV)/.parity  ## speed compared with named libraries; prints ratios
 	for file in benchmarks/[a-z]*.py; do \

@@ -1,0 +1,1 @@
+"""Notebooks, each with its source beside it in jupytext's percent format."""
