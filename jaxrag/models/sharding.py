@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxrag.models.cache import CachedConfig
 from jaxrag.types import InputError
 
 # The first pattern that matches a parameter's whole name applies; matrices are [out, in].
@@ -87,3 +88,12 @@ def divisible_sharding(spec: P, shape: Sequence[int], mesh: Mesh) -> NamedShardi
         for axis, size in zip(spec, shape, strict=False)
     ]
     return NamedSharding(mesh, P(*axes))
+
+
+def cache_sharding(config: CachedConfig, rows: int, mesh: Mesh, *, stacked: bool) -> NamedSharding:
+    """Sharding of the keys and values of a cache, see `jaxrag.models.cache.empty_cache`."""
+    layers, g, _ = config.cache_shape
+    spec, shape = P("data", "model"), (rows, g)
+    if stacked:
+        spec, shape = P(None, *spec), (layers, *shape)
+    return divisible_sharding(spec, shape, mesh)

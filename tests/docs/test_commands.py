@@ -91,7 +91,8 @@ def test_documented_commands_are_valid(command: Command, monkeypatch: pytest.Mon
         if package == "experiments":
             check_script(name, words[2:])
         else:
-            assert (ROOT / "benchmarks" / f"{name}.py").is_file()
+            files = (ROOT / "benchmarks" / end for end in (f"{name}.py", f"{name}/__main__.py"))
+            assert any(file.is_file() for file in files)
 
 
 def test_the_documents_name_methods_that_exist() -> None:

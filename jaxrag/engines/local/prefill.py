@@ -29,7 +29,7 @@ from jax.sharding import PartitionSpec as P
 from jaxrag.models.cache import Cache, copy_in, copy_out, empty_cache
 from jaxrag.models.decoder.decoding import extend, extend_row
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.sharding import divisible_sharding
+from jaxrag.models.sharding import cache_sharding, divisible_sharding
 from jaxrag.types import InputError
 
 _SLOTS = 128  # caches have a multiple of this many slots
@@ -242,13 +242,8 @@ class Prefill:
 
     def empty(self, rows: int, slots: int) -> Cache:
         """An empty cache."""
-        config, stacked, device = self.decoder.config, self.decoder.stacked, None
-        if self._mesh is not None:
-            spec, shape = P("data", "model"), (rows, config.num_key_value_heads)
-            if stacked:
-                spec, shape = P(None, *spec), (config.num_hidden_layers, *shape)
-            device = divisible_sharding(spec, shape, self._mesh)
-        dtype = self.decoder.dtype
+        config, stacked, dtype = self.decoder.config, self.decoder.stacked, self.decoder.dtype
+        device = self._mesh and cache_sharding(config, rows, self._mesh, stacked=stacked)
         return empty_cache(config, rows, slots, dtype, stacked=stacked, device=device)
 
     def kept(self, rows: _PrefillRows, row: int, tokens: tuple[int, ...], most: int) -> int:

@@ -1,0 +1,146 @@
+"""The check fails where a program does not fit, does not compile, or moves more than recorded."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from benchmarks.tpu import __main__ as command
+from benchmarks.tpu.chips import Place, Slice
+from benchmarks.tpu.program import Figures, Ideal, Program, measure
+
+CHIP = Slice("v5e:2x4")
+
+
+class Here(Slice):
+    """This machine's processor in place of a chip."""
+
+    def place(self) -> Place:
+        return Place()
+
+
+@jax.jit
+def product(x: jax.Array, y: jax.Array) -> jax.Array:
+    return x @ y
+
+
+def program(size: int = 128) -> Program:
+    def trace(where: Place) -> Any:
+        x = where.array((64, size), jnp.float32)
+        return product.trace(x, where.array((size, 32), jnp.float32))
+
+    return Program("product", Here("v5e:2x4"), trace, Ideal(1e6, 1e6), 64, "rows")
+
+
+FIGURES = Figures(1 << 30, 1 << 30, 1 << 31, 10e9, 1e12, 0.0, 1.0)
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: Figures | Exception, *flags: str
+) -> int:
+    """Status of the command whose only program is compiled to these figures or this error."""
+
+    def fake(program: Program) -> Figures:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    (tmp_path / "tpu.md").touch()
+    monkeypatch.setattr(command, "RECORDED", tmp_path / "recorded.json")
+    monkeypatch.setattr(command, "PAGE", tmp_path / "tpu.md")
+    monkeypatch.setattr(command, "measure", fake)
+    monkeypatch.setattr(command, "version", lambda name: f"version of {name}")
+    monkeypatch.setattr(command.catalogue, "programs", lambda: [program()])
+    monkeypatch.setattr(sys, "argv", ["tpu", *flags])
+    return command.main()
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "says"),
+    [
+        ({}, 0, "all 1 pass"),
+        ({"hbm": 10.9e9}, 0, "all 1 pass"),
+        ({"hbm": 11.1e9}, 1, "moves 11.10 GB, 1.11 times the recorded 10.00 GB"),
+        ({"peak": 16 << 30}, 1, "does not fit: 16.00 of 15.75 GiB"),
+    ],
+)
+def test_more_bytes_than_recorded_or_than_the_chip_has_fail(
+    change: dict[str, Any],
+    status: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(monkeypatch, tmp_path, FIGURES, "--record") == 0
+    assert "product" in (tmp_path / "tpu.md").read_text()
+    assert run(monkeypatch, tmp_path, dataclasses.replace(FIGURES, **change)) == status
+    assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.", "does not fit"),
+        ("INTERNAL: Mosaic failed to compile TPU kernel.", "does not compile"),
+    ],
+)
+def test_what_does_not_fit_or_compile_fails_even_when_recording(
+    message: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = jax.errors.JaxRuntimeError(message)
+    assert run(monkeypatch, tmp_path, error) == 1
+    assert run(monkeypatch, tmp_path, error, "--record") == 1
+    assert f"{says}: {message}" in capsys.readouterr().out
+
+
+def test_a_program_without_recorded_figures_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert run(monkeypatch, tmp_path, FIGURES) == 1
+
+
+def test_a_program_that_cannot_be_lowered_for_a_gpu_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(program: Program) -> None:
+        raise NotImplementedError("MLIR translation rule not found for platform cuda")
+
+    run(monkeypatch, tmp_path, FIGURES, "--record")
+    monkeypatch.setattr(command, "lower_for_gpu", refuse)
+    assert run(monkeypatch, tmp_path, FIGURES) == 1
+    assert "does not lower for CUDA: MLIR translation" in capsys.readouterr().out
+
+
+def test_a_compiled_program_is_measured() -> None:
+    # 64 x 128 by 128 x 32 in float32: every array is read or written once
+    figures = measure(program())
+    assert figures.flops == 2 * 64 * 128 * 32
+    assert figures.hbm == 4 * (64 * 128 + 128 * 32 + 64 * 32)
+    assert figures.arguments == 4 * (64 * 128 + 128 * 32)
+    assert figures.peak >= figures.arguments + 4 * 64 * 32
+
+
+def test_a_chip_s_roofline_is_the_longer_of_two_times() -> None:
+    # 819 GB at 819 GB/s and 394 TFLOP at 197 TFLOP/s
+    figures = dataclasses.replace(FIGURES, hbm=819e9, flops=394e12)
+    assert (figures.memory_time(CHIP), figures.compute_time(CHIP)) == (1.0, 2.0)
+    assert figures.roofline(CHIP) == 2.0
+    eight = Slice("v5e:2x4", 2, 4)
+    assert Ideal(819e9 * 8, 197e12 * 4).seconds(eight) == 1.0
+
+
+def test_the_catalogue_names_each_program_once_and_has_a_fast_part() -> None:
+    from benchmarks.tpu.catalogue import programs
+
+    keys = [one.key for one in programs()]
+    assert len(set(keys)) == len(keys)
+    assert 0 < sum(one.fast for one in programs()) < len(keys)
