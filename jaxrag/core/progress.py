@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib.util
 import json
 import logging
 import sys
@@ -95,7 +96,7 @@ def progress(
         the job took longer.
       console: replaces standard error.
     """
-    console = console or Console(stderr=True)
+    console = console or _console()
     show = _bar if console.is_terminal or console.is_jupyter else _lines
     with show(total, label, done, every, console) as advance:
         yield advance
@@ -156,7 +157,13 @@ def _lines(total: int, label: str, done: int, every: float, console: Console) ->
 def tell(text: str) -> None:
     """Says something about a job on standard error and in the log."""
     _LOGGER.info(text)
-    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+    _console().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    """Standard error; in a notebook without ipywidgets, which rich's bars need, as plain text."""
+    widgets = importlib.util.find_spec("ipywidgets") is not None
+    return Console(stderr=True, force_jupyter=None if widgets else False)
 
 
 def size_text(count: int) -> str:

@@ -42,7 +42,8 @@ class RunResults:
 
     def __str__(self) -> str:
         buffer = io.StringIO()
-        Console(file=buffer, width=104, no_color=True).print(tables.terminal_table(self.rows))
+        console = Console(file=buffer, width=104, no_color=True, force_jupyter=False)
+        console.print(tables.terminal_table(self.rows))
         return buffer.getvalue().rstrip("\n")
 
     __repr__ = __str__

@@ -9,6 +9,7 @@ import pytest
 
 import jaxrag
 from experiments import ask
+from jaxrag.core.progress import _console
 from jaxrag.evaluation.report.trace import plain, trace_html, trace_steps, trace_text
 from jaxrag.surface.rag import TracedAnswer
 from jaxrag.types import Passage, Question
@@ -180,3 +181,14 @@ def test_the_script_prints_the_trace(config: str, capsys: Any) -> None:
     assert shown.count("1. Direct answer") == 2 and "Answer" in shown
     with pytest.raises(jaxrag.InputError, match="give a question in quotes"):
         ask.main(["ask", "--config", config])
+
+
+def test_in_a_notebook_text_is_returned_and_not_printed_into_the_cell(monkeypatch: Any) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    answer = TracedAnswer(Question("q", "who", ()), "two", TRACE, COST, PASSAGES)
+    assert str(answer).startswith("who\n\n1. Direct answer") and "u = 0.61" in str(answer)
+    # rich's progress bars need ipywidgets in a notebook and warn without them
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not _console().is_jupyter
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert _console().is_jupyter

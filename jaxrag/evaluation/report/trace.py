@@ -183,7 +183,8 @@ def trace_text(question: str, steps: Sequence[TraceStep], cost: Mapping[str, int
 def plain(text: Text) -> str:
     """A text for ``rich`` without colours, wrapped at 100 columns."""
     buffer = io.StringIO()
-    Console(file=buffer, width=100, no_color=True, force_terminal=False).print(text)
+    # without force_jupyter, rich prints into the cell of a notebook, not into the buffer
+    Console(file=buffer, width=100, no_color=True, force_jupyter=False).print(text)
     return buffer.getvalue().rstrip("\n")
 
 
