@@ -78,6 +78,7 @@ class LocalModel:
         self._network, self._encode = network, encode
         self._ends, self.identity = tuple(ends), identity
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
+        self._masks: dict[tuple[str, ...], np.ndarray] = {}
         self._resize(sizes)
 
     def _resize(self, sizes: Sizes) -> None:
@@ -266,15 +267,17 @@ class LocalModel:
 
         return self._all(pairs, run)
 
-    @functools.cache  # noqa: B019  # a model lives as long as its process
     def _endings(self, stop: tuple[str, ...]) -> np.ndarray:
         """Mask [v] of tokens that may end an answer: end tokens, and those with a stop string."""
+        if (known := self._masks.get(stop)) is not None:
+            return known
         found = np.zeros(self._network.decoder.config.vocab_size, np.bool_)
         found[list(self._ends)] = True
         if stop:
             texts = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
             contains = [any(s in text for s in stop) for text in texts[: len(found)]]
             found[: len(contains)] |= contains
+        self._masks[stop] = found
         return found
 
 

@@ -1,7 +1,9 @@
 """The local engine on a tiny random model: what it computes and what must not matter."""
 
 import copy
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,16 @@ def test_caches_of_other_sizes_are_freed(directory: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(AnswerRows, "_step", noted)
         model.generate([f"{text} {i}" for i in range(5)], max_new_tokens=4)
         assert len(held) == 2  # keys and values of one number of slots
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_a_model_that_nobody_holds_is_freed(directory: Path) -> None:
+    model = LocalModel.load(directory)
+    model.generate(["The cat"], max_new_tokens=2, stop=["x"])
+    reference = weakref.ref(model)
+    del model
+    gc.collect()
+    assert reference() is None
 
 
 def test_stop_strings_cut_the_text_but_not_the_tokens(
