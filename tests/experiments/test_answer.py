@@ -18,11 +18,11 @@ from jaxrag.types import InputError
 
 SHORTER = {
     "limit": "4",
-    "model.rows": "8",
-    "method.reader.answer_tokens": "8",
-    "method.reader.passage_tokens": "16",
+    "model.rows": "4",
+    "method.reader.answer_tokens": "6",
+    "method.reader.passage_tokens": "6",
 }
-SHORTER_DENSE = SHORTER | {"index.encoder.max_length": "64"}
+SHORTER_DENSE = SHORTER | {"index.encoder.max_length": "16"}
 
 
 def flags(settings):
