@@ -17,6 +17,7 @@ data do not keep the ``limit`` beside them, which is a part of the variant's dat
 from __future__ import annotations
 
 import ast
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +30,12 @@ from rich.console import Console
 from jaxrag.core.checks import check_local
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
-from jaxrag.runs.config_file import load
+from jaxrag.runs.config_file import explained, load
 from jaxrag.runs.edits import edited, settings
 from jaxrag.runs.job import Job
 from jaxrag.types import EngineDown, InputError
+
+_LONGEST = 1500  # characters of the beginning, and of the end, of a message that is shown
 
 
 def parse(
@@ -153,14 +156,38 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
         _check_paths({name or "an argument": value for name, _, value in arguments})
         sys.exit(main(sys.argv))
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_shortened(str(error))}", file=sys.stderr)
         sys.exit(2)
     except EngineDown as error:
         print(f"stopped: {error}", file=sys.stderr)
         sys.exit(1)
+    except BrokenPipeError:  # whoever reads the output has stopped, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        if not isinstance(error.filename, (str, os.PathLike)):
+            raise
+        print(f"error: {_shortened(_of_file(error))}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt as stop:
         print("\ninterrupted: run the same command again to continue", file=sys.stderr)
         sys.exit(143 if stop.args else 130)
+
+
+def _shortened(message: str) -> str:
+    """A message without the middle of an enormous value that it quotes."""
+    if len(message) <= 2 * _LONGEST:
+        return message
+    return f"{message[:_LONGEST]} [...] {message[-_LONGEST:]}"
+
+
+def _of_file(error: OSError) -> str:
+    """What the system says about a file, in a sentence."""
+    files = [str(one) for one in (error.filename, error.filename2) if one]
+    return (
+        f"{' to '.join(files)}: {error.strerror or error}. Check that path, its permissions and "
+        "the disk, then run the same command again; what was finished is kept."
+    )
 
 
 def _help(usage: str | None, arguments: Sequence[str]) -> str:
@@ -170,7 +197,8 @@ def _help(usage: str | None, arguments: Sequence[str]) -> str:
         return f"{usage}\n--config=FILE --help describes a config file, such as configs/dtr.py."
     if not Path(path).is_file():
         raise InputError(f"--config is {path}, which is not a file; configs/ has the papers'.")
-    described = ast.get_docstring(ast.parse(Path(path).read_text()))
+    with explained(path):
+        described = ast.get_docstring(ast.parse(Path(path).read_bytes()))
     return f"{usage}\n{path}\n\n{described or 'has no docstring.'}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.json_text import parse_json
 
 _SETTLED = 2.0  # seconds after which a change of a file has surely changed its time
 
@@ -58,7 +59,7 @@ def digest_file_once(path: Path, records: Path) -> str:
     state = _file_state(path)
     record = records / f"{digest(str(path))[:16]}.json"
     try:
-        known = json.loads(record.read_bytes())
+        known = parse_json(record.read_bytes())
         if known["file"] == state:
             return str(known["sha256"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -15,11 +15,13 @@ from typing import Any, TypeVar
 
 import httpx2 as httpx
 
+from jaxrag.core.json_text import parse_json
 from jaxrag.types import EngineDown, InputError
 
 _log = logging.getLogger("jaxrag")
 _TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504}  # status codes that are retried
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after every failure
+_MOST_BYTES = 100_000_000  # of a response, unpacked
 _QUOTED = 500  # characters of a response that an error message quotes
 
 T = TypeVar("T")
@@ -58,7 +60,7 @@ def retry_after(response: httpx.Response) -> float | None:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, OSError):
         return None
 
 
@@ -71,8 +73,9 @@ class HttpClient:
     """Sends requests to the least busy server and retries transient failures; thread-safe.
 
     Timeouts, broken connections, status 408, 409, 425, 429, 5xx and responses that are not a JSON
-    object are retried. A server that failed gets no requests for 0.5 to 30 s, twice as long after
-    each consecutive failure, or for as long as it requests; other servers are used meanwhile.
+    object, or have more than 100 MB, are retried. A server that failed gets no requests for 0.5 to
+    30 s, twice as long after each consecutive failure, or for as long as it requests; other servers
+    are used meanwhile. Redirects are not followed.
 
     Args:
       urls: addresses of equivalent servers, up to the path.
@@ -110,7 +113,7 @@ class HttpClient:
                 "be above 0, patience at least 0."
             )
         self._servers = [_Server(url.rstrip("/")) for url in urls]
-        self._secrets, self._patience = tuple(secrets), patience
+        self._secrets, self._patience, self._timeout = tuple(secrets), patience, timeout
         self._requested_pause, self._refused = requested_pause, refused
         self._lock, self._spacing, self._next = threading.Lock(), 1 / rate if rate else 0.0, 0.0
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
@@ -202,23 +205,36 @@ class HttpClient:
     ) -> dict[str, Any]:
         where = server.url + path
         try:
-            response = self._client.request(method, where, json=body, params=parameters)
-        except httpx.TransportError as error:
+            with self._client.stream(method, where, json=body, params=parameters) as response:
+                data = self._read(response, where)
+        except (httpx.TransportError, httpx.DecodingError) as error:
             raise TransientError(f"{where}: {type(error).__name__}: {self._quote(error)}") from None
-        status, quote = response.status_code, self._quote(response.text)
+        text, status = data.decode("utf-8", "replace"), response.status_code
+        quote = self._quote(text)
         if status in _TRANSIENT:
             raise TransientError(
                 f"{where} answers {status}: {quote}", pause=self._requested_pause(response)
             )
         if status != 200:
-            raise self._refused(status, response.text, f"{where} refuses ({status}): {quote}")
+            raise self._refused(status, text, f"{where} refuses ({status}): {quote}")
         try:
-            value = response.json()
+            value = parse_json(data)
         except ValueError:
             value = None
         if not isinstance(value, dict):
             raise TransientError(f"{where} answers something else than a JSON object: {quote}")
         return value
+
+    def _read(self, response: httpx.Response, where: str) -> bytes:
+        """The unpacked body; TransientError if it has too many bytes or takes too long."""
+        data, until = bytearray(), time.monotonic() + self._timeout
+        for piece in response.iter_bytes():
+            data += piece
+            if len(data) > _MOST_BYTES:
+                raise TransientError(f"{where} answers more than {_MOST_BYTES / 1e6:.0f} MB")
+            if time.monotonic() > until:
+                raise TransientError(f"{where} is still answering after {self._timeout:g} s")
+        return bytes(data)
 
     def _back_off(self, server: _Server, error: TransientError) -> None:
         with self._lock:

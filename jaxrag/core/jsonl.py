@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import explain_full_disk, utf8, write_text
+from jaxrag.core.json_text import parse_json
 from jaxrag.types import InputError
 
 
@@ -96,7 +97,7 @@ def _read_with_text(
     parsed = []
     for number, line in enumerate(lines, 1):
         try:
-            value = json.loads(line)
+            value = parse_json(line)
             if not isinstance(value[key], str):
                 raise TypeError(f"{key} is not text")
         except (ValueError, KeyError, TypeError) as error:

@@ -6,11 +6,11 @@ A record is a line of JSONL (`read_input`), an element of a JSON array
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrag.core.json_text import parse_json
 from jaxrag.core.packed_files import count_lines, open_packed
 from jaxrag.types import InputError
 
@@ -147,14 +147,12 @@ def parse_lines(path: Path, lines: Iterable[bytes]) -> Iterator[InputLine]:
     for number, raw in count_lines(path, lines):
         where = f"{path}, line {number}"
         try:
-            fields = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+            fields = parse_json(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError as error:
             raise InputError(f"{where}: not UTF-8 ({error.reason})") from None
         except ValueError as error:
             problem = "blank line" if not raw.strip() else f"not JSON ({error})"
             raise InputError(f"{where}: {problem}; every line must be one object") from None
-        except RecursionError:
-            raise InputError(f"{where}: nested too deeply to be read") from None
         if not isinstance(fields, dict):
             raise InputError(f"{where}: {type_name(fields)}; an object in braces is needed")
         yield InputLine(path, number, fields)

@@ -29,6 +29,7 @@ from jaxrag.core.durable_files import (
 )
 from jaxrag.core.hashing import digest_file
 from jaxrag.core.http import retry_after
+from jaxrag.core.json_text import parse_json
 from jaxrag.core.packed_files import open_member
 from jaxrag.core.progress import progress
 from jaxrag.types import InputError
@@ -136,7 +137,7 @@ class Downloads:
         if not path.is_file():
             return {}
         try:
-            return dict(json.loads(path.read_bytes()))
+            return dict(parse_json(path.read_bytes()))
         except (ValueError, TypeError) as error:
             raise InputError(
                 f"{path}: not a record of downloads ({error}); remove it, and the files beside it "
@@ -299,10 +300,11 @@ class _Fetch:
     def _begun(self) -> dict[str, Any]:
         """What an unfinished download is of; empty if it is of another address."""
         try:
-            about = json.loads(self._about.read_bytes())
+            about = parse_json(self._about.read_bytes())
         except (FileNotFoundError, ValueError):
             return {}
-        return about if about.get("address") == self._address else {}
+        known = isinstance(about, dict) and about.get("address") == self._address
+        return about if known else {}
 
     def _begin(
         self, response: httpx.Response, start: int, about: Mapping[str, Any]

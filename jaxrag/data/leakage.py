@@ -165,7 +165,7 @@ def check_evaluation(
         if not directory or not file.is_file():
             continue
         hashes = np.fromiter((question_hash(q.text) for q in questions), np.uint64, len(questions))
-        seen = np.isin(hashes, np.load(file, allow_pickle=False))
+        seen = np.isin(hashes, _read_hashes(file))
         if not seen.any():
             continue
         first = "".join(f"\n  {questions[row].text}" for row in np.flatnonzero(seen)[:_SHOWN])
@@ -193,6 +193,21 @@ def write_trained_on(checkpoint: Path, texts: Iterable[str], *, begun_with: str 
     hashes = question_set("", texts).hashes
     before = Path(begun_with).expanduser() / TRAINED_ON
     if begun_with and before.is_file():
-        hashes = np.union1d(hashes, np.load(before, allow_pickle=False))
+        hashes = np.union1d(hashes, _read_hashes(before))
     with atomic_write(checkpoint / TRAINED_ON) as stream:
         np.save(stream, hashes, allow_pickle=False)
+
+
+def _read_hashes(file: Path) -> np.ndarray:
+    """The record of the questions that a checkpoint was trained on."""
+    try:
+        found = np.load(file, allow_pickle=False)
+        if found.dtype == np.uint64:
+            return found
+        error = f"it holds {found.dtype}"
+    except (OSError, ValueError, EOFError, SyntaxError) as reason:
+        error = reason
+    raise InputError(
+        f"{file} is damaged ({error}): which questions the checkpoint was trained on is unknown. "
+        "Train it again, or delete the file to use it without this check."
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jinja2 import TemplateError
 
+from jaxrag.core.json_text import parse_json
 from jaxrag.models.checkpoint.files import read_config, read_json
 from jaxrag.types import Generation, InputError, Prompt
 
@@ -153,7 +154,7 @@ def parse_template_options(text: str) -> dict[str, Any]:
       InputError: ``text`` is not a JSON object.
     """
     try:
-        options = json.loads(text or "{}")
+        options = parse_json(text or "{}")
     except ValueError:
         options = None
     if not isinstance(options, dict):

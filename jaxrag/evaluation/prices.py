@@ -7,13 +7,13 @@ whose models are added to these, or replace them.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrag.core.json_text import parse_json
 from jaxrag.types import InputError
 
 VARIABLE = "JAXRAG_PRICES"
@@ -61,7 +61,7 @@ def read_prices(file: Path) -> dict[str, Price]:
       InputError: see `prices`.
     """
     try:
-        content = json.loads(file.read_text("utf-8"))
+        content = parse_json(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{VARIABLE}: {file} is no readable JSON file ({error}).") from error
     if not isinstance(content, dict):

@@ -37,6 +37,7 @@ import jaxrag
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_local
 from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.core.json_text import parse_json
 from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.significance import intervals
 from jaxrag.types import InputError, Passage
@@ -279,7 +280,7 @@ def _write_or_check_config(path: Path, config: dict[str, Any], environment: dict
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
-        head = json.loads(file.read_text("utf-8"))
+        head = parse_json(file.read_text("utf-8"))
         if isinstance(head["config"], dict) and isinstance(head["environments"], list):
             return head
     except (ValueError, KeyError, TypeError) as error:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.significance import Difference, Interval, interval, paired_difference
-from jaxrag.training.loop import METRICS
+from jaxrag.training.loop import METRICS, read_steps
 from jaxrag.types import InputError
 
 PARTS = {
@@ -88,15 +88,7 @@ def read_training(path: str | Path) -> TrainingLog:
     head, file = read_run(path), Path(path) / METRICS
     if not file.is_file():
         raise InputError(f"{path} is not a training's directory: it holds no {METRICS}")
-    steps = []
-    for number, line in enumerate(file.read_text("utf-8").split("\n")[:-1], 1):
-        try:
-            steps.append(json.loads(line))
-            int(steps[-1]["step"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{file}:{number}: not a step of a training ({error}); remove the line"
-            ) from error
+    steps = read_steps(file)
     if not steps:
         raise InputError(f"{path} has no step yet.")
     return TrainingLog(Path(path), head.config, head.environments, tuple(steps))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jaxrag.runs.job import Job
 from jaxrag.types import InputError
+
+_QUOTED = 300  # characters of an error in a config file that a message quotes
 
 
 def load(spec: str, *, kind: Any = Job) -> Any:
@@ -24,15 +29,37 @@ def load(spec: str, *, kind: Any = Job) -> Any:
             "configs/baselines.py, such as configs/baselines.py:standard_rag@quickstart."
         )
     module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
-    assert module_spec is not None and module_spec.loader is not None
+    if module_spec is None or module_spec.loader is None:
+        raise InputError(f"{path} is not a config file: its name must end in .py.")
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[module_spec.name] = module  # the dataclasses of a method defined there need it
-    module_spec.loader.exec_module(module)
-    make = getattr(module, "get_config", None)
-    if make is None:
-        raise InputError(f"{path} defines no get_config(variant).")
-    job = make(variant) if variant else make()
+    with explained(path):
+        module_spec.loader.exec_module(module)
+        make = getattr(module, "get_config", None)
+        if make is None:
+            raise InputError(f"{path} defines no get_config(variant).")
+        job = make(variant) if variant else make()
     if not isinstance(job, kind):
         wanted = f"{kind.__module__}.{kind.__name__}"
         raise InputError(f"get_config of {path} returned {type(job).__name__}, not a {wanted}.")
     return job
+
+
+@contextlib.contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turns an error in a config file into an InputError with its line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        steps = traceback.extract_tb(error.__traceback__)
+        lines = [step.lineno for step in steps if Path(step.filename) == Path(path).absolute()]
+        line = error.lineno if isinstance(error, SyntaxError) else next(reversed(lines), None)
+        where = f"{path}, line {line}" if line else path
+        what = " ".join(str(error).split())
+        shown = what if len(what) < _QUOTED else f"{what[:_QUOTED]}..."
+        raise InputError(
+            f"{where}: {type(error).__name__}: {shown}. Correct the config file; configs/ has "
+            "examples."
+        ) from error

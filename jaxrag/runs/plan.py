@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import jax
 
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl import encode
 from jaxrag.core.progress import duration_text
 from jaxrag.core.store import Store
@@ -274,7 +275,7 @@ def _safetensors(file: Path) -> Iterator[_Header]:
     try:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(min(length, file.stat().st_size)))
+            header = parse_json(stream.read(min(length, file.stat().st_size)))
         tensors = [entry for name, entry in header.items() if name != "__metadata__"]
         for tensor in tensors:
             first, last = tensor["data_offsets"]
@@ -372,7 +373,7 @@ def keep_rate(directory: Path, rate: float) -> None:
 
 def _read_rate(directory: Path) -> BuildRate | None:
     try:
-        found = BuildRate(**json.loads(_rate_file(directory).read_bytes()))
+        found = BuildRate(**parse_json(_rate_file(directory).read_bytes()))
     except (OSError, ValueError, TypeError):  # measured again at will
         return None
     return found if found.machine == this_machine() else None

@@ -167,7 +167,7 @@ class Word(NamedTuple):
 def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
     """The blank-separated words between two characters of a text; sentences count from 0."""
     part = text[start:end]
-    lengths = [len(sentence.split()) for sentence in sentences(part)]
+    lengths = [sentence.count(" ") + 1 for sentence in sentences(part)]
     numbers = np.repeat(np.arange(len(lengths)), lengths).tolist()
     found = [match.span() for match in re.finditer(r"\S+", part)]
     return [

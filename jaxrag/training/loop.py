@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import progress
 from jaxrag.training.checkpoints import Checkpoints
 from jaxrag.types import InputError
@@ -175,9 +176,44 @@ class _Log:
                 stream.write(json.dumps({"step": step, **metrics}) + "\n")
 
 
+def read_steps(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, without an incomplete last one; none if there is no file.
+
+    Raises:
+      InputError: naming file and line, where a line is not a step of a training.
+    """
+    return [value for _, value in _steps(path)]
+
+
 def lines_until(path: Path, step: int) -> list[str]:
-    """The lines of a JSONL file up to a step, without an incomplete last line."""
+    """The texts of these lines up to a step.
+
+    Raises:
+      InputError: see `read_steps`.
+    """
+    return [text for text, value in _steps(path) if value["step"] <= step]
+
+
+def _steps(path: Path) -> list[tuple[str, dict[str, Any]]]:
     if not path.exists():
         return []
-    lines = path.read_text("utf-8").split("\n")[:-1]
-    return [line for line in lines if line and json.loads(line)["step"] <= step]
+    found = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            text = line.decode()
+            found.append((text, _checked_step(parse_json(text))))
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                f"{path}:{number}: not a step of a training ({error}); remove the line"
+            ) from error
+    return found
+
+
+def _checked_step(line: Any) -> dict[str, Any]:
+    if not isinstance(line, dict) or type(line.get("step")) is not int:
+        raise TypeError("an object with a whole number 'step' is needed")
+    for name, value in {**line.get("watched", {}), **line.get("each", {})}.items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None and not isinstance(one, (int, float)):
+                raise TypeError(f"{name!r} is not numeric")
+    return line

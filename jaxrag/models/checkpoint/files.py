@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from jaxrag.core.checks import check_local
+from jaxrag.core.json_text import parse_json
 from jaxrag.models.checkpoint.gguf import config_from_gguf, readers_from_gguf
 from jaxrag.models.checkpoint.torch_archive import readers_from_torch
 from jaxrag.types import InputError
@@ -137,12 +138,12 @@ def read_config(path: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; InputError, with file and line, if it holds no valid object."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path} is missing; is the checkpoint {path.parent} complete?") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from error
-    except (UnicodeDecodeError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise InputError(f"{path} holds a JSON {type(value).__name__}; it must be an object.")

@@ -122,7 +122,12 @@ class ShardedRows:
     def open(cls, directory: Path, manifest: Manifest) -> ShardedRows:
         """Maps the files that a manifest lists."""
         paths = [directory / file.name for file in sorted(manifest.files)]
-        maps = (np.load(path, mmap_mode="r", allow_pickle=False) for path in paths)
+        try:
+            maps = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
+        except (OSError, ValueError, EOFError, SyntaxError) as error:
+            raise InputError(
+                f"{directory} has a file that is damaged ({error}); delete it and build again"
+            ) from error
         return cls(directory, tuple(array.view(np.ndarray) for array in maps))
 
     def __len__(self) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import canonical, digest, digest_file
+from jaxrag.core.json_text import parse_json
 from jaxrag.types import InputError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def read_manifest(directory: Path, kind: str, *, name: str = NAME) -> Manifest:
     """The directory's manifest; InputError if it is missing, damaged or of another kind."""
     path = directory / name
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(path.read_bytes())
         if (document["kind"], document["version"]) != (kind, _VERSION):
             raise InputError(
                 f"{path} describes a {document['kind']!r} of version {document['version']}, but a "
@@ -99,7 +100,7 @@ def read_manifest(directory: Path, kind: str, *, name: str = NAME) -> Manifest:
         raise InputError(
             f"{directory} holds no index ({name} is missing); build it first"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is damaged ({error!r}); delete {directory} and rebuild") from None

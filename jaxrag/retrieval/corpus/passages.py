@@ -48,11 +48,23 @@ class Passages:
 
     @functools.cached_property
     def _ids(self) -> tuple[np.ndarray, np.ndarray]:
-        hashes, rows = (
-            np.load(self.directory / name, mmap_mode="r", allow_pickle=False)
-            for name in (_IDS, _ID_ROWS)
-        )
+        hashes, rows = (self._id_file(name) for name in (_IDS, _ID_ROWS))
         return hashes, rows
+
+    def _id_file(self, name: str) -> np.ndarray:
+        try:
+            found = np.load(self.directory / name, mmap_mode="r", allow_pickle=False)
+            if found.shape == (self._length,) and found.dtype.kind in "iu":
+                return found
+            error = f"it holds {found.dtype} {list(found.shape)}"
+        except (OSError, ValueError, EOFError, SyntaxError) as reason:
+            error = reason
+        raise self._damaged(name, error)
+
+    def _damaged(self, name: str, why: object) -> InputError:
+        return InputError(
+            f"{self.directory / name} is damaged ({why}); remove the directory and build it again"
+        )
 
     def __len__(self) -> int:
         return self._length
@@ -113,7 +125,10 @@ class Passages:
             strict=True,
         )
         rows = [row for first, last in spans for row in id_rows[first:last].tolist()]
-        return list(zip(rows, self.get(rows), strict=True))
+        try:
+            return list(zip(rows, self.get(rows), strict=True))
+        except IndexError as error:
+            raise self._damaged(_ID_ROWS, error) from None
 
 
 def write_passages(

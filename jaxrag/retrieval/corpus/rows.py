@@ -35,6 +35,8 @@ from tensorflow_datasets.proto import tf_example_pb2
 
 from jaxrag.core.checks import check_local
 from jaxrag.core.durable_files import explain_full_disk, rename, write_text
+from jaxrag.core.hashing import digest
+from jaxrag.core.json_text import parse_json
 from jaxrag.retrieval.corpus.shards import (
     RECORD,
     ShardFile,
@@ -51,6 +53,7 @@ Row = Mapping[str, Any]
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
+_DESCRIPTION = ("dataset_info.json", "features.json")
 _READING = "readahead_buffer_size:0,max_parallelism:0"  # for random access
 _OPEN_FILES = 512  # of a split at once; systems often allow a process 1,024
 _ROWS_PER_FILE = 1 << 16
@@ -111,7 +114,7 @@ def write_rows(
         rows = {split: sum(file.rows for file in of_split) for split, of_split in files.items()}
         sizes = _file_sizes(partial)
         manifest = RowsManifest(kind, rows, identity, sizes, dict(about or {}))
-        document = {"format": _FORMAT, **manifest._asdict()}
+        document = {"format": _FORMAT, **manifest._asdict(), "description": _description(partial)}
         (partial / RECORD).unlink()
         write_text(partial / MANIFEST, json.dumps(document, indent=1, ensure_ascii=False))
         if not is_complete(directory):
@@ -155,8 +158,8 @@ def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
         what = "is unfinished (no manifest)" if directory.exists() else "does not exist"
         raise InputError(f"{directory}: this directory of {kind} {what}; build it first")
     try:
-        document = json.loads((directory / MANIFEST).read_text())
-        version = document.pop("format")
+        document = parse_json((directory / MANIFEST).read_bytes())
+        version, description = document.pop("format"), document.pop("description", None)
         manifest = RowsManifest(**document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{directory / MANIFEST}: not a manifest ({error}); {way_out}") from None
@@ -173,7 +176,14 @@ def read_manifest(directory: Path, *, kind: str) -> RowsManifest:
             raise InputError(
                 f"{path}: has {path.stat().st_size} bytes instead of {size}; {way_out}"
             )
+    if description not in (None, _description(directory)):  # older directories have none
+        raise InputError(f"{directory}: {' or '.join(_DESCRIPTION)} is damaged; {way_out}")
     return manifest
+
+
+def _description(directory: Path) -> str:
+    """A hash of TFDS's description of the data set."""
+    return digest(*((directory / name).read_text("utf-8", "replace") for name in _DESCRIPTION))
 
 
 def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
@@ -182,8 +192,14 @@ def open_rows(directory: Path, split: str) -> Callable[[Sequence[int]], list[dic
     Files are opened when they are first read. It raises InputError if a row does not match its
     checksum.
     """
-    builder: Any = tfds.builder_from_directory(str(directory))
-    features, info = builder.info.features, builder.info.splits[split]
+    try:
+        builder: Any = tfds.builder_from_directory(str(directory))
+        features, info = builder.info.features, builder.info.splits[split]
+    except Exception as error:  # TFDS raises what its parts happen to raise
+        raise InputError(
+            f"{directory}: {' or '.join(_DESCRIPTION)} is damaged ({error}); remove the directory "
+            "and build it again"
+        ) from error
     single = {name: isinstance(features[name], tfds.features.Text) for name in features}
     paths = [Path(directory) / Path(path).name for path in info.filepaths]
     ends = list(itertools.accumulate(info.shard_lengths))

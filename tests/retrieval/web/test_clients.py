@@ -1,5 +1,7 @@
 """The clients of Brave and SearXNG against a server that speaks their formats and fails."""
 
+import contextlib
+import gzip
 import threading
 import time
 from email.utils import formatdate
@@ -137,6 +139,8 @@ FAULTS = {
     ),
     "html": lambda handler: handler.send(200, b"<html>a proxy's page</html>"),
     "cut short": lambda handler: handler.send(200, b'{"query": {}, "web": {"resu'),
+    "deep": lambda handler: handler.send(200, b"[" * 100_000),
+    "no gzip": lambda handler: handler.send(200, b"{}", Content_Encoding="gzip"),
     "a list": lambda handler: handler.send(200, [1, 2]),
     "no results": lambda handler: handler.send(200, {"type": "search"}),
     "results of another type": lambda handler: handler.send(200, {"query": {}, "web": [1]}),
@@ -167,6 +171,45 @@ def test_slow_responses_time_out() -> None:
     with serving(slow) as server:
         assert len(brave_client(server, timeout=0.1).search("rome", 3)) == 3
         assert len(server.asked) == 2
+
+
+def test_a_body_that_unpacks_to_gigabytes_is_not_read_to_its_end() -> None:
+    bomb = gzip.compress(bytes(200_000_000), 1)
+
+    def send(handler, number, asked):
+        return number == 0 and handler.send(200, bomb, Content_Encoding="gzip")
+
+    with serving(send) as server:
+        assert len(brave_client(server).search("rome", 3)) == 3
+        assert len(server.asked) == 2
+
+
+def test_an_answer_that_never_ends_times_out() -> None:
+    def drip(handler, number, asked):
+        if number:
+            return False
+        handler.close_connection = True
+        handler.send_response(200)
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(40):
+                handler.wfile.write(b" ")
+                handler.wfile.flush()
+                time.sleep(0.05)
+        return True
+
+    with serving(drip) as server:
+        began = time.monotonic()
+        assert len(brave_client(server, timeout=0.3).search("rome", 3)) == 3
+        assert time.monotonic() - began < 2
+
+
+def test_redirects_are_not_followed() -> None:
+    def away(handler, number, asked):
+        return handler.send(302, b"", Location="file:///etc/hostname")
+
+    with serving(away) as server, pytest.raises(SearchRefusedError, match=r"refuses \(302\)"):
+        brave_client(server).search("rome", 3)
 
 
 def test_an_unreachable_server_stops_the_run() -> None:

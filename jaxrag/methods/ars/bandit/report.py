@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core import durable_files, jsonl
+from jaxrag.core.json_text import parse_json
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.document import configs, document, machines
 from jaxrag.evaluation.report.tables import Grid, p_text
@@ -48,7 +49,7 @@ def write_bandit_report(directory: str | Path, out_html: str | Path) -> list[Gri
     if not file.is_file():
         raise InputError(f"{path} holds no {SUMMARY}: run the bandit job to its end first.")
     try:
-        tables = json.loads(file.read_text("utf-8"))["tables"]
+        tables = parse_json(file.read_text("utf-8"))["tables"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is not a {SUMMARY} ({error!r}); run the job again.") from error
     lines = jsonl.read(path / CURVES, key="training")

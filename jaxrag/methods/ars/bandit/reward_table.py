@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxrag.core.hashing import digest
+from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl_input import InputLine, read_input
 from jaxrag.types import InputError
 
@@ -122,7 +123,7 @@ def _config(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise InputError(f"{path} is not a reward table: it holds no {CONFIG}.")
     try:
-        config = json.loads(file.read_text("utf-8"))["config"]
+        config = parse_json(file.read_text("utf-8"))["config"]
         arms, _ = config["table"]["arms"], config["encoder"]
         if not (isinstance(arms, int) and arms >= 1):
             raise TypeError(f"table.arms is {arms!r}")

@@ -7,11 +7,11 @@ is the query, the rewrite the passage.
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from jaxrag.core.hashing import canonical, digest
+from jaxrag.core.json_text import parse_json
 from jaxrag.models.bert.rewrite_ranker import LoadedRanker, Pooling, load_ranker, untrained_ranker
 from jaxrag.models.checkpoint.files import fingerprint, locate
 from jaxrag.models.precision import compute_dtype
@@ -81,7 +81,7 @@ def read_source(directory: str | Path) -> dict[str, Any]:
     """
     file = Path(directory) / SOURCE
     try:
-        found = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        found = parse_json(file.read_text("utf-8")) if file.exists() else {}
     except ValueError as error:
         raise InputError(f"{file} is damaged ({error}); write it again, or delete it.") from error
     return found

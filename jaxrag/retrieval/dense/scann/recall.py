@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxrag.core.durable_files import write_text
+from jaxrag.core.json_text import parse_json
 from jaxrag.retrieval.retriever import Retriever
 from jaxrag.types import InputError, Passage
 
@@ -43,11 +44,11 @@ class Recall(NamedTuple):
         """The recall that was measured of the index in a folder; empty if none was."""
         path = folder / NAME
         try:
-            document = json.loads(path.read_bytes())
+            document = parse_json(path.read_bytes())
             return cls({int(n): float(recall) for n, recall in document["recall"].items()})
         except FileNotFoundError:
             return cls({})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is damaged ({error!r}); delete it and build again") from None
 
     def write(self, folder: Path) -> None:

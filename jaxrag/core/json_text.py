@@ -1,0 +1,41 @@
+"""Parsing of JSON text, every fault of which is a ValueError."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxrag.types import InputError
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+      ValueError: it is not JSON, not UTF-8, or nested too deeply to be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply to be read") from None
+
+
+def read_json_object(file: Path, *, what: str, way_out: str) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Args:
+      file: the file.
+      what: what it should be, for the error: "the record of a training".
+      way_out: what to do if it is not, for the error.
+
+    Raises:
+      InputError: the file cannot be read or holds no JSON object.
+    """
+    try:
+        value = parse_json(file.read_bytes())
+        if not isinstance(value, dict):
+            raise TypeError(f"it holds a JSON {type(value).__name__}")
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{file} is not {what} ({error}): {way_out}.") from error
+    return value

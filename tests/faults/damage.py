@@ -1,0 +1,151 @@
+"""Ways to damage a file, and what a script says then: its exit code, or a traceback."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from experiments.configuration import script
+from jaxrag.runs import loading
+
+DEEP = b"[" * 100_000
+
+
+def replaced(data: bytes) -> Callable[[Path], None]:
+    return lambda file: void(file.write_bytes(data))
+
+
+def void(_: object) -> None:
+    """Drops a result."""
+
+
+def edited(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return lambda file: void(file.write_bytes(change(file.read_bytes())))
+
+
+def flipped(share: float) -> Callable[[Path], None]:
+    """Inverts one bit of the byte at a share of the file's length."""
+
+    def flip(data: bytes) -> bytes:
+        at = min(int(share * len(data)), len(data) - 1)
+        return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :] if data else b"\x10"
+
+    return edited(flip)
+
+
+def moved(file: Path) -> None:
+    file.unlink()
+
+
+def directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def loop(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file.name)
+
+
+def dangling(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("no-such-file")
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "missing": moved,
+    "empty": replaced(b""),
+    "first half": edited(lambda data: data[: len(data) // 2]),
+    "last byte gone": edited(lambda data: data[:-1]),
+    "a bit at the start": flipped(0.0),
+    "a bit at a third": flipped(0.33),
+    "a bit at two thirds": flipped(0.67),
+    "a bit at the end": flipped(0.999),
+    "garbage": replaced(b"garbage that is no JSON\n"),
+    "a line of garbage": edited(lambda data: data + b"garbage\n"),
+    "invalid UTF-8": edited(lambda data: b"\xff\xfe\x80" + data),
+    "byte-order mark": edited(lambda data: b"\xef\xbb\xbf" + data),
+    "NUL bytes": edited(lambda data: data[: len(data) // 2] + b"\0" * 64 + data[len(data) // 2 :]),
+    "a 5 MB line": edited(lambda data: data + b"x" * 5_000_000 + b"\n"),
+    "deep JSON": replaced(DEEP),
+    "a deep line": edited(lambda data: data + DEEP + b"\n"),
+    "null": replaced(b"null\n"),
+    "a list": replaced(b"[1, [], {}]\n"),
+    "an empty object": replaced(b"{}\n"),
+    "NaN": replaced(b'{"config": NaN, "step": NaN, "question_id": NaN}\n'),
+    "a directory": directory,
+    "a symbolic link to itself": loop,
+    "a symbolic link to nothing": dangling,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a script did.
+
+    Attributes:
+      code: its exit code; None where an exception left it.
+      said: its error, or the exception.
+      seconds: until it ended.
+    """
+
+    code: int | None
+    said: str
+    seconds: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether it ended well, or with one error of a few lines."""
+        if self.code in (0, 1):  # 1: questions failed or, of a status, are left
+            return len(self.said.splitlines()) <= 12
+        return self.code == 2 and 0 < len(self.said.splitlines()) <= 12
+
+
+def call(module: Any, *arguments: str) -> Outcome:
+    """Runs a script in this process, with nothing kept of earlier calls."""
+    for name in ("load_data", "load_model", "open_index_over"):
+        getattr(loading, name).cache_clear()
+    before, handler, hook = sys.argv, signal.getsignal(signal.SIGTERM), sys.unraisablehook
+    errors, began = io.StringIO(), time.monotonic()
+    sys.argv = [module.__name__, *arguments]
+    try:
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            script(module.main)
+        return Outcome(0, "", time.monotonic() - began)
+    except SystemExit as stop:
+        lines = errors.getvalue().splitlines()
+        first = next(
+            (i for i, one in enumerate(lines) if one.startswith(("error:", "stopped:"))), 0
+        )
+        said = "\n".join(lines[first:]) if stop.code else ""
+        return Outcome(int(stop.code or 0), said, time.monotonic() - began)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        where = error.__traceback__
+        while where is not None and where.tb_next is not None:
+            where = where.tb_next
+        place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
+        return Outcome(None, f"{type(error).__name__}: {error} ({place})", time.monotonic() - began)
+    finally:
+        sys.argv, sys.unraisablehook = before, hook
+        signal.signal(signal.SIGTERM, handler)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Replaces a directory by a copy of another."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, symlinks=True)
+
+
+def files(directory: Path) -> list[Path]:
+    """The files below a directory, relative to it, but for locks."""
+    found = (Path(at) / name for at, _, names in os.walk(directory) for name in names)
+    return sorted(one.relative_to(directory) for one in found if ".lock" not in one.name)

@@ -1,0 +1,62 @@
+"""Damaged files of every kind: a script ends well and as before, or with one clear error."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from jaxrag.training import grad_cache
+from tests.faults.worlds import WORLDS, cases
+
+# what once ended in a traceback: the end of a file's path, and the fault
+FOUND = {
+    "run": {
+        ("dataset_info.json", "a bit at a third"),
+        ("features.json", "a bit at two thirds"),
+        ("ids.npy", "a bit at the start"),
+        ("manifest.json", "deep JSON"),
+        ("vectors-00000.npy", "a directory"),
+        ("config.py", "a line of garbage"),
+        ("config.py", "invalid UTF-8"),
+        ("encoder/config.json", "deep JSON"),
+        ("tokenizer_config.json", "a symbolic link to nothing"),
+        ("run/config.json", "deep JSON"),
+        ("run/answers.jsonl", "a deep line"),
+    },
+    "training": {
+        ("run/metrics.jsonl", "a line of garbage"),
+        ("run/metrics.jsonl", "a deep line"),
+        ("run/metrics.jsonl", "invalid UTF-8"),
+        ("run/config.json", "a list"),
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight would compile everything eight times."""
+    mesh = grad_cache.data_mesh
+    monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: mesh(jax.devices()[:1]))
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_once_was_a_traceback_is_a_clear_error(name: str, tmp_path: Path) -> None:
+    def wanted(file: Path, fault: str) -> bool:
+        return any(str(file).endswith(end) and fault == one for end, one in FOUND[name])
+
+    tried = list(cases(WORLDS[name](tmp_path), wanted))
+    assert len(tried) >= len(FOUND[name])
+    assert not [str(case) for case in tried if case.problem]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_fault_of_every_file(name: str, tmp_path: Path, capsys: Any) -> None:
+    problems, count = [], 0
+    for case in cases(WORLDS[name](tmp_path)):
+        count += 1
+        problems += [str(case)] if case.problem else []
+    with capsys.disabled():
+        print(f"{name}: {count} cases, {len(problems)} problems")
+    assert not problems

@@ -1,0 +1,125 @@
+"""Malformed settings of every script: one clear error, within seconds."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.faults.damage import call
+
+ROOT = Path(__file__).parent.parent.parent
+DTR, R3 = "--config=configs/dtr.py:dtr@tiny", "--config=configs/r3.py:train_r3@factbook"
+LONG = "x" * 100_000
+
+RUN = {  # arguments after --config=configs/dtr.py:dtr@tiny
+    "no such setting": "--config.method.nothing=1",
+    "a setting of a number": "--config.limit.more=1",
+    "a setting of nothing": "--config.reranker.batch=1",
+    "two points": "--config..limit=1",
+    "a point at the end": "--config.limit.=1",
+    "only a point": "--config.=1",
+    "a word for a number": "--config.limit=many",
+    "no number": "--config.limit=",
+    "a fraction for a whole number": "--config.limit=1.5",
+    "a negative number": "--config.limit=-1",
+    "an enormous number": "--config.limit=" + "9" * 5000,
+    "NaN": "--config.method.gate.threshold=nan",
+    "infinity": "--config.method.select.k=inf",
+    "NUL": "--config.limit=\0",
+    "an unpaired surrogate": "--config.limit=\udcff",
+    "a long word": f"--config.limit={LONG}",
+    "a long name": f"--config.{LONG}=1",
+    "None for a number": "--config.limit=None",
+    "None for a method": "--config.method=None",
+    "no class": "--config.index=Nothing",
+    "a class of another kind": "--config.index=Local",
+    "a class without its fields": "--config.data=Folder",
+    "no published set": "--config.data=nqq",
+    "a number for a class": "--config.method.gate=1",
+    "a word for yes or no": "--config.method.candidates=maybe",
+    "no such choice": "--config.method.by=guess",
+    "no passages": "--config.method.select.k=0",
+    "a path of another file system": "--config.cache=gs://bucket/cache",
+    "a flag that is none": "--nothing=1",
+    "an argument without a name": "name",
+    "a directory of another file system": "--workdir=s3://bucket/run",
+    "processes that are none": "--distributed=localhost",
+    "a process too many": "--distributed=localhost:1,2,2",
+    "processes of words": "--distributed=localhost:1,a,b",
+}
+TRAINING = {  # after the config of a training
+    "the optimiser's field elsewhere": "--config.training.update.learning_rate=1",
+    "a training's field misspelt": "--config.training.learning_rat=1",
+    "steps of a word": "--config.training.steps=many",
+    "no steps": "--config.training.steps=0",
+    "NaN": "--config.training.learning_rate=nan",
+    "a section that is none": "--config.update.learning_rate=1",
+}
+OTHERS = {
+    "run, no config": ("run", "--workdir=x"),
+    "run, no file": ("run", "--config=configs/none.py"),
+    "run, a directory": ("run", "--config=configs"),
+    "run, two variants": ("run", "--config=configs/dtr.py:dtr@tiny@tiny"),
+    "run, no method": ("run", "--config=configs/dtr.py:nothing@tiny"),
+    "run, no data": ("run", "--config=configs/dtr.py:dtr@nothing"),
+    "run, no Python": ("run", "--config=README.md"),
+    "run, a NUL": ("run", "--config=configs/\0.py"),
+    "run, a surrogate": ("run", "--config=configs/\udcff.py"),
+    "run, a long path": ("run", f"--config=configs/{LONG}.py"),
+    "run, no directory": ("run", DTR),
+    "run, help of nothing": ("run", "--config=nothing.py", "--help"),
+    "run, help of no Python": ("run", "--config=README.md", "--help"),
+    "run, a training for a run": ("sweep", R3, "--workdir=x", "--values=1"),
+    "sweep, no values": ("sweep", DTR, "--workdir=x"),
+    "sweep, no key": ("sweep", DTR, "--workdir=x", "--key=method.nothing", "--values=1"),
+    "sweep, a word": ("sweep", DTR, "--workdir=x", "--key=limit", "--values=many"),
+    "report, nothing": ("report",),
+    "report, no directory": ("report", "--runs=nowhere"),
+    "report, a file": ("report", "--runs=README.md"),
+    "report, a foreign directory": ("report", "--runs=configs"),
+    "report, a NUL": ("report", "--runs=a\0b"),
+    "report, a long path": ("report", f"--runs={LONG}"),
+    "status, nothing": ("status",),
+    "status, a flag": ("status", "--runs=x"),
+    "status, no directory": ("status", "nowhere"),
+    "status, a file": ("status", "README.md"),
+    "status, a long path": ("status", LONG),
+    "status, a NUL": ("status", "a\0b"),
+    "index, no config": ("index",),
+    "index, no share": ("index", DTR, "--shard=one"),
+    "index, two ways": ("index", DTR, "--shard=0/2", "--estimate"),
+    "index, no index": ("index", DTR, "--config.index=None"),
+    "data, nothing": ("data",),
+    "data, no set": ("data", "nqq"),
+    "data, a part of a set": ("data", "boolq", "--first=3"),
+    "data, no number": ("data", "psgs_w100", "--first=many"),
+    "reproduce, nothing": ("reproduce",),
+    "reproduce, no table": ("reproduce", "dtr/table99"),
+    "reproduce, no scale": ("reproduce", "dtr/table2", "--scale=huge"),
+    "reproduce, no slice": ("reproduce", "dtr/table2", "--slice=2/2"),
+    "reproduce, no engine": ("reproduce", "dtr/table2", "--engine=none"),
+    "quickstart, a flag": ("quickstart", "--nothing"),
+}
+CASES = {
+    **{f"run, {name}": ("run", DTR, "--workdir=/dev/null/x", one) for name, one in RUN.items()},
+    **{f"training, {name}": ("run", R3, one) for name, one in TRAINING.items()},
+    **OTHERS,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_malformed_setting_is_one_clear_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    script, *arguments = CASES[name]
+    told = [
+        one.replace("=x", f"={tmp_path}/x") if one == "--workdir=x" else one for one in arguments
+    ]
+    outcome = call(import_module(f"experiments.{script}"), *told)
+    assert outcome.clear and outcome.code, outcome
+    assert len(outcome.said) < 5_000 and outcome.seconds < 30
+
+
+def test_many_malformed_settings_are_tried() -> None:
+    assert len(CASES) >= 75
