@@ -7,6 +7,8 @@ import jax
 import pytest
 
 from jaxrag.training import grad_cache
+from jaxrag.training.loop import METRICS, lines_until
+from jaxrag.types import InputError
 from tests.faults.worlds import WORLDS, cases
 
 # what once ended in a traceback: the end of a file's path, and the fault
@@ -40,7 +42,7 @@ def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: mesh(jax.devices()[:1]))
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", ["run", pytest.param("training", marks=pytest.mark.slow)])
 def test_what_once_was_a_traceback_is_a_clear_error(name: str, tmp_path: Path) -> None:
     def wanted(file: Path, fault: str) -> bool:
         return any(str(file).endswith(end) and fault == one for end, one in FOUND[name])
@@ -48,6 +50,19 @@ def test_what_once_was_a_traceback_is_a_clear_error(name: str, tmp_path: Path) -
     tried = list(cases(WORLDS[name](tmp_path), wanted))
     assert len(tried) >= len(FOUND[name])
     assert not [str(case) for case in tried if case.problem]
+
+
+@pytest.mark.parametrize(
+    "line", [b"garbage", b"\xff", b"[" * 100_000, b"[]", b'{"step": "1"}', b'{"step": NaN}',
+             b'{"step": 2, "watched": 1}', b'{"step": 2, "watched": {"recall": "x"}}'],
+)  # fmt: skip
+def test_a_line_of_metrics_that_is_no_step_is_named(line: bytes, tmp_path: Path) -> None:
+    file = tmp_path / METRICS
+    file.write_bytes(b'{"step": 1, "loss": 2.0}\n' + line + b"\n")
+    with pytest.raises(InputError, match=r"metrics.jsonl:2: not a step .* remove the line"):
+        lines_until(file, 1)
+    file.write_bytes(b'{"step": 1, "loss": 2.0}\n' + line)  # incomplete, as after a kill
+    assert lines_until(file, 1) == ['{"step": 1, "loss": 2.0}']
 
 
 @pytest.mark.slow
