@@ -42,7 +42,7 @@ class RunResults:
 
     def __str__(self) -> str:
         buffer = io.StringIO()
-        console = Console(file=buffer, width=104, no_color=True, force_jupyter=False)
+        console = Console(file=buffer, width=104, force_terminal=False, force_jupyter=False)
         console.print(tables.terminal_table(self.rows))
         return buffer.getvalue().rstrip("\n")
 

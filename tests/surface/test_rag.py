@@ -88,6 +88,12 @@ def test_the_trace_has_all_steps_in_order() -> None:
     assert "(s1)" in steps[5].reason and steps[-1].reason == "the model wrote: two\nthree"
 
 
+def test_passages_without_scores_are_shown() -> None:
+    step, _ = trace_steps({"selected": {"ids": ["b"]}}, PASSAGES, "two")
+    assert step.heading == "Given to the reader: 1 passage"
+    assert [(line.passage.id, line.scores) for line in step.passages] == [("b", "")]
+
+
 @pytest.mark.parametrize(
     ("gate", "reason"),
     [
@@ -185,8 +191,9 @@ def test_the_script_prints_the_trace(config: str, capsys: Any) -> None:
 
 def test_in_a_notebook_text_is_returned_and_not_printed_into_the_cell(monkeypatch: Any) -> None:
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as the kernels of notebooks do
     answer = TracedAnswer(Question("q", "who", ()), "two", TRACE, COST, PASSAGES)
-    assert str(answer).startswith("who\n\n1. Direct answer") and "u = 0.61" in str(answer)
+    assert str(answer).startswith("who\n\n1. Direct answer") and "\x1b" not in str(answer)
     # rich's progress bars need ipywidgets in a notebook and warn without them
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert not _console().is_jupyter

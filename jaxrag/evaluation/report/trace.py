@@ -108,12 +108,13 @@ def _retrieval(trace: Mapping[str, Any], passages: Mapping[str, Passage]) -> Ite
     if ids:
         of = f" of {len(selected['candidates'])}" if selected.get("candidates") else ""
         columns = {one["id"]: one for one in selected.get("candidates", ())}
-        pairs = zip(ids, selected.get("scores", ()), strict=False)
-        kept = [
-            _line(one, _columns(columns.get(one), score), True, passages) for one, score in pairs
-        ]
+        scores = dict(zip(ids, selected.get("scores", ()), strict=False))
+        pairs = [(one, _columns(columns.get(one), scores.get(one))) for one in ids]
+        kept = [_line(one, shown, True, passages) for one, shown in pairs]
         yield TraceStep(
-            f"Given to the reader: {len(ids)}{of} passages", reason=_why(columns), passages=kept
+            f"Given to the reader: {len(ids)}{of} passage{'s' * (len(ids) > 1 or bool(of))}",
+            reason=_why(columns),
+            passages=kept,
         )
 
 
@@ -121,7 +122,9 @@ def _line(name: str, scores: str, kept: bool, passages: Mapping[str, Passage]) -
     return PassageLine(passages.get(name, Passage(name, name, "")), scores, kept)
 
 
-def _columns(candidate: Mapping[str, Any] | None, score: float) -> str:
+def _columns(candidate: Mapping[str, Any] | None, score: float | None) -> str:
+    if score is None:
+        return ""
     if candidate is None or "s1" not in candidate:
         return f"{score:.3f}"
     parts = [f"question {candidate['s1']:.3f}"]
@@ -173,7 +176,7 @@ def trace_text(question: str, steps: Sequence[TraceStep], cost: Mapping[str, int
             shown.append(f"{_indented(step.reason)}\n", "yellow")
         for line in step.passages:
             shown.append(f"   {'*' if line.kept else ' '} ", "bold green")
-            shown.append(f"{line.scores}  ", "magenta")
+            shown.append(f"{line.scores}  " if line.scores else "", "magenta")
             shown.append(f"{printable(line.passage.title or line.passage.id)} ", "bold")
             shown.append(f"{_cut(line.passage.text)}\n", "dim")
     shown.append(f"\n{_costs(cost)}", "dim")
@@ -184,7 +187,7 @@ def plain(text: Text) -> str:
     """A text for ``rich`` without colours, wrapped at 100 columns."""
     buffer = io.StringIO()
     # without force_jupyter, rich prints into the cell of a notebook, not into the buffer
-    Console(file=buffer, width=100, no_color=True, force_jupyter=False).print(text)
+    Console(file=buffer, width=100, force_terminal=False, force_jupyter=False).print(text)
     return buffer.getvalue().rstrip("\n")
 
 
@@ -224,8 +227,9 @@ def _step_html(step: TraceStep) -> str:
 def _passage_html(line: PassageLine) -> str:
     title = _escaped(line.passage.title or line.passage.id)
     kept = "✓ " if line.kept else ""
+    scores = f"<code>{_escaped(line.scores)}</code> " if line.scores else ""
     return (
-        f"<details><summary>{kept}<code>{_escaped(line.scores)}</code> {title}</summary>"
+        f"<details><summary>{kept}{scores}{title}</summary>"
         f'<div style="margin-left:1.2em">{_escaped(line.passage.text)}</div></details>'
     )
 
