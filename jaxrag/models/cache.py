@@ -67,6 +67,26 @@ def put(
     return keys, rows(values, v.swapaxes(1, 2), slot)
 
 
+NewEntries = tuple[Float[Array, "*l b t g e"], Float[Array, "*l b t g e"]]
+"""Keys and values of new tokens."""
+
+
+def put_stacked(cache: LayerCache, new: NewEntries, slot: Int[Array, "*b"]) -> LayerCache:
+    """`put` for all layers at once; every array has the layers as first axis."""
+    keys, values = new[0].transpose(0, 1, 3, 4, 2), new[1].swapaxes(2, 3)
+    update = jax.lax.dynamic_update_slice
+    if not slot.ndim:
+        old_keys, old_values = cache
+        first = (0, 0, 0)
+        return update(old_keys, keys, (*first, 0, slot)), update(
+            old_values, values, (*first, slot, 0)
+        )
+    rows = partial(jax.vmap, in_axes=(1, 1, 0), out_axes=1)
+    write_keys = rows(lambda row, new, at: update(row, new, (0, 0, 0, at)))
+    write_values = rows(lambda row, new, at: update(row, new, (0, 0, at, 0)))
+    return write_keys(cache[0], keys, slot), write_values(cache[1], values, slot)
+
+
 @partial(jax.jit, static_argnames="length")
 def copy_out(
     cache: Cache, row: Int[Array, ""], start: Int[Array, ""], *, length: int

@@ -6,12 +6,14 @@ Hugging Face's checkpoints.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr, tree_flatten_with_path
 
@@ -41,7 +43,7 @@ def shapes(init: Callable[[], Any]) -> dict[str, tuple[int, ...]]:
 
 
 def to_devices(
-    arrays: dict[str, np.ndarray],
+    arrays: dict[str, Any],
     dtype: Any,
     mesh: Mesh | None,
     *,
@@ -50,7 +52,8 @@ def to_devices(
     """Puts arrays on the devices in ``dtype``; empties ``arrays``, to bound the host's memory.
 
     Args:
-      arrays: parameters by name.
+      arrays: parameters by name; a list of arrays becomes one array with their number as first
+        axis, of which the host only holds one more at a time.
       dtype: of the parameters on the device.
       mesh: devices to shard over; None uses the default device.
       rules: see `jaxrag.models.sharding`.
@@ -58,6 +61,33 @@ def to_devices(
     placed = {}
     for name in list(arrays):
         array = arrays.pop(name)
-        sharding = parameter_sharding(name, array.shape, mesh, rules=rules) if mesh else None
-        placed[name] = jax.device_put(array.astype(dtype), sharding)
+        if stacked := isinstance(array, list):
+            shape = (len(array), *array[0].shape)
+        else:
+            shape = array.shape
+        sharding = parameter_sharding(name, shape, mesh, rules=rules) if mesh else None
+        if stacked:
+            placed[name] = _stack_on_devices(array, shape, dtype, sharding)
+        else:
+            placed[name] = jax.device_put(array.astype(dtype), sharding)
     return placed
+
+
+def _stack_on_devices(
+    parts: list[Any], shape: tuple[int, ...], dtype: Any, sharding: NamedSharding | None
+) -> jax.Array:
+    """The arrays as one on the devices, written one by one; empties ``parts``."""
+    stack = jnp.zeros(shape, dtype, device=sharding)
+    one = sharding and NamedSharding(sharding.mesh, P(*sharding.spec[1:]))
+    write = _writer(sharding)
+    for i in range(len(parts)):
+        stack = write(stack, jax.device_put(parts[i].astype(dtype), one), np.int32(i))
+        parts[i] = None
+    return stack
+
+
+@functools.cache
+def _writer(sharding: NamedSharding | None) -> Callable[[jax.Array, jax.Array, Any], jax.Array]:
+    """Writes an array to an index of the first axis of another, in its memory."""
+    update = functools.partial(jax.lax.dynamic_update_index_in_dim, axis=0)
+    return jax.jit(update, donate_argnums=0, out_shardings=sharding)

@@ -7,6 +7,7 @@ called "model"; the rows of a batch are sharded over the axis "data". XLA derive
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -91,9 +92,24 @@ def divisible_sharding(spec: P, shape: Sequence[int], mesh: Mesh) -> NamedShardi
 
 
 def cache_sharding(config: CachedConfig, rows: int, mesh: Mesh, *, stacked: bool) -> NamedSharding:
-    """Sharding of the keys and values of a cache, see `jaxrag.models.cache.empty_cache`."""
-    layers, g, _ = config.cache_shape
-    spec, shape = P("data", "model"), (rows, g)
-    if stacked:
-        spec, shape = P(None, *spec), (layers, *shape)
-    return divisible_sharding(spec, shape, mesh)
+    """Sharding of the keys and values of a cache, see `jaxrag.models.cache.empty_cache`.
+
+    Rows are cut over the axis "data" and key-value heads over "model". Where "model" has more
+    devices than the heads divide by, the heads' devices cut the rows further: devices 2i and 2i + 1
+    of eight have head i of four, and half of the rows each. Neighbours so share a head, as they
+    share the parameters of its queries.
+    """
+    _, g, _ = config.cache_shape
+    data, model = (mesh.shape.get(axis, 1) for axis in ("data", "model"))
+    heads = math.gcd(model, g)
+    order = [axis for axis in ("data", "model") if axis in mesh.axis_names]
+    devices = mesh.devices.transpose([mesh.axis_names.index(axis) for axis in order])
+    axes = ("data", "heads", "rows")
+    cut = Mesh(devices.reshape(data, heads, model // heads), axes, axis_types=(AxisType.Auto,) * 3)
+    over = next(
+        some
+        for some in (("data", "rows"), ("data",), ("rows",), ())
+        if rows % math.prod(cut.shape[axis] for axis in some) == 0
+    )
+    spec = P(over or None, "heads")
+    return NamedSharding(cut, P(None, *spec) if stacked else spec)

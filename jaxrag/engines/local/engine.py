@@ -39,6 +39,7 @@ from jaxrag.types import Generation, InputError, Prompt
 
 _log = logging.getLogger("jaxrag")
 _NUMERICS = "jaxrag-local-5"  # part of the identity; raise it when results change
+_STACKED_NUMERICS = "jaxrag-local-6"  # the same for stacked layers, which compute another way
 
 
 def use_compile_cache(directory: str | Path) -> None:
@@ -146,7 +147,7 @@ class LocalModel:
         limit = decoder.config.max_position_embeddings
         options = dict(template_options or {})
         identity = {
-            "engine": _NUMERICS,
+            "engine": _STACKED_NUMERICS if stacked else _NUMERICS,
             "weights": fingerprint(path),
             "dtype": precision.name,
             "backend": jax.default_backend(),

@@ -51,7 +51,7 @@ def load_decoder(
         tensors = split_projections(tensors, decoder.config, source=path)
     arrays = check_parameters(tensors, parameter_shapes(decoder), source=path, ignore=ignore)
     if stacked:
-        decoder, arrays = decoder.clone(stacked=True), stack_layers(arrays)
+        decoder, arrays = decoder.clone(stacked=True), group_layers(arrays)
     template = jax.eval_shape(lambda: initialise(decoder, jax.random.key(0)))
     return decoder, unflatten(to_devices(arrays, dtype, mesh), template)
 
@@ -114,20 +114,23 @@ def join_projections(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     return joined
 
 
-def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters with each layer parameter stacked over layers, [l ...], under the key "stack"."""
-    found: dict[str, Any] = {}
+def group_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | list[np.ndarray]]:
+    """Parameters with a layer's as a list over the layers, under the key "stack"."""
+    found: dict[str, np.ndarray | list[np.ndarray]] = {}
+    layers: dict[str, dict[int, np.ndarray]] = {}
     for name, array in arrays.items():
         layer = re.fullmatch(r"(model\.layers)\.(\d+)\.(.*)", name)
         if layer is None:
             found[name] = array
         else:
-            parts = found.setdefault(f"{layer[1]}.stack.{layer[3]}", {})
-            parts[int(layer[2])] = array
-    for name, parts in found.items():
-        if isinstance(parts, dict):
-            found[name] = np.stack([parts[i] for i in range(len(parts))])
-    return found
+            layers.setdefault(f"{layer[1]}.stack.{layer[3]}", {})[int(layer[2])] = array
+    return found | {name: [own[i] for i in range(len(own))] for name, own in layers.items()}
+
+
+def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Parameters with each layer parameter stacked over layers, [l ...], under the key "stack"."""
+    grouped = group_layers(arrays).items()
+    return {name: np.stack(own) if isinstance(own, list) else own for name, own in grouped}
 
 
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:

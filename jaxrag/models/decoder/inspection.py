@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrag.models.cache import Cache, LayerCache
+from jaxrag.models.cache import Cache, put_stacked
 from jaxrag.models.decoder.network import Decoder, DecoderLayer, recency
 from jaxrag.models.precision import matmul_precision
 
@@ -71,10 +71,10 @@ def inspect(
     def captured(module: Any, method: str) -> bool:
         return part == "mlp" and module.name == "mlp" and method == "__call__"
 
-    def run_layer(carry: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, LayerCache]:
+    def run_layer(carry: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, Any]:
         (x, state, _), (own, entry, window, i) = carry, inputs
         context = (window, positions, where, ranks, start)
-        (x, new), sown = DecoderLayer(config).apply(
+        (x, new), sown = DecoderLayer(config, decoder.stacked).apply(
             {"params": own},
             x,
             entry,
@@ -101,7 +101,7 @@ def inspect(
             numbers = jnp.arange(config.num_hidden_layers)
             parts = (layers["stack"], cache[0], jnp.array(windows), numbers)
             carry, new = jax.lax.scan(run_layer, carry, parts)
-            caches = [new]
+            caches = [put_stacked(cache[0], new, start)]
         else:
             caches = []
             for i, entry in enumerate(cache):

@@ -14,6 +14,7 @@ Axes besides those of jaxrag.types: ``h`` head, and those of `jaxrag.models.cach
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -21,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxrag.models.cache import Cache, LayerCache, put
+from jaxrag.models.cache import Cache, LayerCache, NewEntries, put, put_stacked
 from jaxrag.models.decoder.config import DecoderConfig
 from jaxrag.models.decoder.rope import Rope
 from jaxrag.models.layers import ACTIVATIONS, Embedding, Linear, RMSNorm
@@ -29,9 +30,16 @@ from jaxrag.models.precision import matmul_precision
 
 
 class DecoderAttention(nn.Module):
-    """Grouped-query attention over the cache (Ainslie et al., 2023), with rotary positions."""
+    """Grouped-query attention over the cache (Ainslie et al., 2023), with rotary positions.
+
+    Attributes:
+      config: the architecture.
+      reads_only: whether keys and values of the new tokens are returned in place of the updated
+        cache, which attention then reads beside them; see `DecoderLayers`.
+    """
 
     config: DecoderConfig
+    reads_only: bool = False
 
     @nn.compact
     def __call__(
@@ -42,7 +50,7 @@ class DecoderAttention(nn.Module):
         where: Bool[Array, "b t c"],
         cache: LayerCache,
         slot: Int[Array, "*b"],
-    ) -> tuple[Float[Array, "b t d"], LayerCache]:
+    ) -> tuple[Float[Array, "b t d"], LayerCache | NewEntries]:
         c = self.config
         (b, t, _), g = x.shape, c.num_key_value_heads
 
@@ -55,11 +63,25 @@ class DecoderAttention(nn.Module):
             q = RMSNorm(c.rms_norm_eps, name="q_norm")(q)
             k = RMSNorm(c.rms_norm_eps, name="k_norm")(k)
         q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
+        project = Linear(c.hidden_size, c.o_bias, name="o_proj")
+        scaling = {"scale": c.query_scale, "cap": c.score_cap}
+        if self.reads_only:
+            own, new = (k.transpose(0, 2, 3, 1), v.swapaxes(1, 2)), (k, v)
+            old, among, before = cache, *split_mask(where, slot, t)
+            parts = (
+                attention_scores(q, old[0], where=before, **scaling),
+                attention_scores(q, own[0], where=among, **scaling),
+            )
+            weights, own_weights = softmax_parts(*parts)
+            if self.is_mutable_collection("intermediates"):
+                self.sow("intermediates", "weights", joined_weights(weights, own_weights, slot))
+            y = weighted_values((weights, old[1]), (own_weights, own[1]))
+            return project(y.reshape(b, t, -1)), new
         keys, values = cache = put(cache, k, v, slot)
-        weights = attention_weights(q, keys, where=where, scale=c.query_scale, cap=c.score_cap)
+        weights = attention_weights(q, keys, where=where, **scaling)
         self.sow("intermediates", "weights", weights)  # for jaxrag.models.decoder.inspection
-        y = weighted_values(weights, values).reshape(b, t, -1)
-        return Linear(c.hidden_size, c.o_bias, name="o_proj")(y), cache
+        y = weighted_values((weights, values)).reshape(b, t, -1)
+        return project(y), cache
 
 
 def rotate(
@@ -115,23 +137,68 @@ def attention_weights(
       scale: factor of the inner products.
       cap: soft cap of the scaled ones, see `soft_cap`.
     """
+    return jax.nn.softmax(attention_scores(q, keys, where=where, scale=scale, cap=cap), axis=-1)
+
+
+def attention_scores(
+    q: Float[Array, "b t h e"],
+    keys: Float[Array, "b g e c"],
+    *,
+    where: Bool[Array, "b t c"],
+    scale: float,
+    cap: float,
+) -> Float[Array, "b g m t c"]:
+    """Scores of `attention_weights` before the softmax; the least float32 outside ``where``."""
     (b, t, h, e), (g, c) = q.shape, (keys.shape[1], keys.shape[3])
     # one matrix product for each row and key-value head, over all queries of the group
     q = q.reshape(b, t, g, h // g, e).transpose(0, 2, 3, 1, 4).reshape(b, g, -1, e)
     scores = jnp.einsum("bgqe,bgec->bgqc", q, keys, preferred_element_type=jnp.float32)
     scores = soft_cap(scores.reshape(b, g, h // g, t, c) * scale, cap)
-    scores = jnp.where(where[:, None, None], scores, jnp.finfo(jnp.float32).min)
-    return jax.nn.softmax(scores, axis=-1)
+    return jnp.where(where[:, None, None], scores, jnp.finfo(jnp.float32).min)
+
+
+def split_mask(
+    where: Bool[Array, "b t c"], slot: Int[Array, "*b"], t: int
+) -> tuple[Bool[Array, "b t t"], Bool[Array, "b t c"]]:
+    """The mask among the ``t`` new tokens, and the mask without the slots that they will take."""
+    b, _, c = where.shape
+    slots = jnp.broadcast_to(jnp.asarray(slot)[..., None] + jnp.arange(t), (b, t))
+    among = jnp.take_along_axis(where, slots[:, None], axis=2, mode="clip")
+    first, last = slots[:, :1, None], slots[:, -1:, None]
+    return among, where & ((jnp.arange(c) < first) | (jnp.arange(c) > last))
+
+
+def softmax_parts(
+    *scores: Float[Array, "b g m t c"],
+) -> tuple[Float[Array, "b g m t c"], ...]:
+    """Softmax over the scores of several sets of keys together; a query has a key in some set."""
+    largest = jnp.max(jnp.stack([part.max(axis=-1) for part in scores]), axis=0)[..., None]
+    powers = [jnp.exp(part - largest) for part in scores]
+    total = sum(part.sum(axis=-1, keepdims=True) for part in powers)
+    return tuple(part / total for part in powers)
+
+
+def joined_weights(
+    weights: Float[Array, "b g m t c"], own: Float[Array, "b g m t t"], slot: Int[Array, "*b"]
+) -> Float[Array, "b g m t c"]:
+    """Weights of the slots, with those of the new tokens in the slots from ``slot`` on."""
+    slots = jnp.broadcast_to(slot, (len(weights),))
+    write = partial(jax.lax.dynamic_update_slice_in_dim, axis=-1)
+    return jax.vmap(write)(weights, own, slots)
 
 
 def weighted_values(
-    weights: Float[Array, "b g m t c"], values: Float[Array, "b g c e"]
+    *parts: tuple[Float[Array, "b g m t c"], Float[Array, "b g c e"]],
 ) -> Float[Array, "b t h e"]:
-    """Values averaged with `attention_weights`; h = g * m query heads."""
-    (b, g, m, t, c), e = weights.shape, values.shape[-1]
-    weights = weights.astype(values.dtype).reshape(b, g, -1, c)
-    y = jnp.einsum("bgqc,bgce->bgqe", weights, values, preferred_element_type=jnp.float32)
-    y = y.astype(values.dtype)
+    """Values averaged with `attention_weights`, of one or several sets; h = g * m query heads."""
+    (b, g, m, t, _), e = parts[0][0].shape, parts[0][1].shape[-1]
+
+    def average(weights: Float[Array, "b g m t c"], values: Float[Array, "b g c e"]) -> Array:
+        weights = weights.astype(values.dtype).reshape(b, g, m * t, -1)
+        return jnp.einsum("bgqc,bgce->bgqe", weights, values, preferred_element_type=jnp.float32)
+
+    first, *others = (average(*part) for part in parts)
+    y = sum(others, first).astype(parts[0][1].dtype)
     return y.reshape(b, g, m, t, e).transpose(0, 3, 1, 2, 4).reshape(b, t, g * m, e)
 
 
@@ -154,6 +221,7 @@ class DecoderLayer(nn.Module):
     """Attention, then the MLP, both with pre-normalisation; with ``post_norms`` also after them."""
 
     config: DecoderConfig
+    reads_only: bool = False
 
     @nn.compact
     def __call__(
@@ -165,7 +233,7 @@ class DecoderLayer(nn.Module):
         where: Bool[Array, "b t c"],
         ranks: Int[Array, "b t c"] | None,
         slot: Int[Array, "*b"],
-    ) -> tuple[Float[Array, "b t d"], LayerCache]:
+    ) -> tuple[Float[Array, "b t d"], LayerCache | NewEntries]:
         c = self.config
         if ranks is not None:
             where &= within(ranks, window)
@@ -173,7 +241,7 @@ class DecoderLayer(nn.Module):
         def norm(name: str) -> RMSNorm:
             return RMSNorm(c.rms_norm_eps, c.norm_offset, name=name)
 
-        attention = DecoderAttention(c, name="self_attn")
+        attention = DecoderAttention(c, self.reads_only, name="self_attn")
         y = norm("input_layernorm")(x)
         y, cache = attention(y, positions, where=where, cache=cache, slot=slot)
         if not c.post_norms:
@@ -190,6 +258,10 @@ class DecoderLayers(nn.Module):
 
     In the stack each parameter has the layers as first axis and a scan compiles one layer, whatever
     the depth. On CPUs a scan copies each layer's weights, so there the layers are separate.
+
+    The layers of the stack only read the cache, and attend to the new tokens beside it, whose keys
+    and values are written for all layers at once. A scan that updates the cache would write back
+    all of it in every step.
     """
 
     config: DecoderConfig
@@ -213,9 +285,9 @@ class DecoderLayers(nn.Module):
                 split_rngs={"params": True},
                 in_axes=(0, 0, *(nn.broadcast,) * 4),  # pyright: ignore[reportArgumentType]
                 length=self.config.num_hidden_layers,
-            )(self.config, name="stack")
+            )(self.config, reads_only=True, name="stack")
             x, new = layer(x, cache[0], jnp.array(windows), *context)
-            return x, (new,)
+            return x, (put_stacked(cache[0], new, slot),)
         caches = []
         for i, window in enumerate(windows):
             x, new = DecoderLayer(self.config, name=str(i))(x, cache[i], window, *context)

@@ -130,18 +130,19 @@ def test_shared_prefixes_are_computed_once(model: LocalModel, monkeypatch: Any) 
     "options",
     [
         {"chunk": 16, "prefill_rows": 2, "decode_rows": 4},
-        {"mesh": True, "stacked": True},
-        pytest.param({"mesh": True}, marks=pytest.mark.slow),
+        {"mesh": (2, 4), "stacked": True},
+        {"mesh": (1, 8), "stacked": True},
+        pytest.param({"mesh": (2, 4)}, marks=pytest.mark.slow),
         pytest.param({"stacked": True}, marks=pytest.mark.slow),
     ],
-    ids=lambda options: "-".join(options),
+    ids=lambda options: "-".join(f"{key}{value}" for key, value in options.items()),
 )
 def test_sizes_and_mesh_change_no_token(
     directory: Path, answers: list[Generation], options: dict[str, Any]
 ) -> None:
     if "mesh" in options:
-        mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
-        options = {**options, "mesh": mesh}
+        devices = np.array(jax.devices()[:8]).reshape(options["mesh"])
+        options = {**options, "mesh": jax.sharding.Mesh(devices, ("data", "model"))}
     found = LocalModel.load(directory, **options).generate(CHATS, max_new_tokens=12)
     for one, other in zip(found, answers, strict=True):
         assert one.tokens == other.tokens
