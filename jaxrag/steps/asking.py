@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from jaxrag.core.checks import check_limits
 from jaxrag.functional import uncertainty
 from jaxrag.steps import prompts
 from jaxrag.steps.prompts import truncation
@@ -40,6 +41,9 @@ class Reader:
       truncate: whether the passages of a prompt that is too long are cut to fit (see
         `jaxrag.steps.prompts.truncation`). Otherwise, or if not even a word of them fits, its
         question ends in an error.
+
+    Raises:
+      InputError: there are no such prompts, or a number is out of its range.
     """
 
     prompts: str = "dtr"
@@ -49,6 +53,10 @@ class Reader:
     repetition_penalty: float = 1.0
     fidelity: uncertainty.Rule = "paper"
     truncate: bool = False
+
+    def __post_init__(self) -> None:
+        prompts.load(self.prompts)
+        check_limits(answer_tokens=self.answer_tokens, passage_tokens=self.passage_tokens)
 
     @property
     def needs(self) -> Needs:
