@@ -43,7 +43,7 @@ class Reader:
         question ends in an error.
 
     Raises:
-      InputError: there are no such prompts, or a number is out of its range.
+      InputError: a limit is less than 1.
     """
 
     prompts: str = "dtr"
@@ -55,7 +55,6 @@ class Reader:
     truncate: bool = False
 
     def __post_init__(self) -> None:
-        prompts.load(self.prompts)
         check_limits(answer_tokens=self.answer_tokens, passage_tokens=self.passage_tokens)
 
     @property

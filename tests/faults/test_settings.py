@@ -40,7 +40,6 @@ RUN = {  # arguments after --config=configs/dtr.py:dtr@tiny
     "no such choice": "--config.method.by=guess",
     "no passages": "--config.method.select.k=0",
     "no new tokens": "--config.method.reader.answer_tokens=0",
-    "no such prompts": "--config.method.reader.prompts=nothing.toml",
     "a path of another file system": "--config.cache=gs://bucket/cache",
     "a flag that is none": "--nothing=1",
     "an argument without a name": "name",
