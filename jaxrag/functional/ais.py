@@ -72,7 +72,9 @@ def fit_alpha(
     across = theta0 - jnp.mean(theta0)
     square = jnp.sum(across * across)
     zero = square == 0.0
-    slope = jnp.where(zero, 0.0, jnp.sum(across * alpha) / jnp.where(zero, 1.0, square))
+    # alpha centred, too: in float32 the sum of ``across`` is not zero
+    product = jnp.sum(across * (alpha - jnp.mean(alpha)))
+    slope = jnp.where(zero, 0.0, product / jnp.where(zero, 1.0, square))
     return slope, jnp.mean(alpha) - slope * jnp.mean(theta0)
 
 
