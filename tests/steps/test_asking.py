@@ -159,3 +159,9 @@ def test_a_missing_role_is_named(tmp_path):
     file.write_text("[direct]\nuser = '{question}'")
     with pytest.raises(InputError, match=r"\[judge\]"):
         prompts.load(str(file)).role("judge")
+
+
+@pytest.mark.parametrize("limit", ["answer_tokens", "passage_tokens"])
+def test_limits_of_tokens_are_checked_when_they_are_set(limit: str) -> None:
+    with pytest.raises(InputError, match=f"{limit} is 0"):
+        Reader(**{limit: 0})  # pyright: ignore[reportArgumentType]
