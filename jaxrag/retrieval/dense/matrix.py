@@ -39,7 +39,7 @@ StoredType = Literal["float16", "float32"]
 Metric = Literal["inner_product", "l2"]
 """How a passage is scored: <q, p>, or -|q - p|^2."""
 
-_CELLS = 1 << 17  # numbers of candidates' vectors that a cache holds in float32
+_CELLS = 1 << 19  # numbers of candidates' vectors at a time in float32
 _WIDE_CELLS = 1 << 15  # the same in float32 and float64
 _READ = 1 << 22  # numbers read from disk at once, so that a file of the matrix is visited once
 _SPARE = 1  # candidates beyond k that float32 scores leave, for their rounding at the k-th place
@@ -115,6 +115,12 @@ class Matrix:
             _to_float32(self[start : start + step], part)
             longest = max(longest, math.sqrt(np.vecdot(part, part).max()))
         return dataclasses.replace(self, held=Held(vectors, longest))
+
+    def longest(self, vectors: Float[np.ndarray, "b m d"]) -> float | Float[np.ndarray, " b"]:
+        """At least the length of each query's longest candidate, from their vectors."""
+        if self.held:
+            return self.held.longest
+        return np.sqrt(np.vecdot(vectors, vectors).max(axis=1))
 
     def of_candidates(
         self, candidates: Int[np.ndarray, "q m"], *, cells: int = _CELLS
@@ -322,12 +328,8 @@ def rank(
     """
     scores = np.empty(candidates.shape, np.float32)
     for part, vectors in matrix.of_candidates(candidates, cells=_WIDE_CELLS):
-        wide = _scratch(np.float64, *vectors.shape)
-        np.copyto(wide, vectors)
-        scores[part] = _scores(queries[part], wide, metric)
-    scores[candidates < 0] = -np.inf
-    order = np.lexsort((candidates, -scores), axis=1)
-    return RankedRows(*(np.take_along_axis(a, order, axis=1) for a in (candidates, scores)))
+        scores[part] = _scores(queries[part], vectors, metric)
+    return _sorted(candidates, scores)
 
 
 def best_of(
@@ -343,11 +345,10 @@ def best_of(
     For inner products, float32 scores leave out candidates that cannot be among the ``k`` best
     whatever their rounding, so that few scores are computed in float64.
     """
-    kept = k + _SPARE
-    if metric != "inner_product" or candidates.shape[1] <= 2 * kept:
+    if metric != "inner_product" or candidates.shape[1] <= 2 * (k + _SPARE):
         return _first(rank(matrix, queries, candidates, metric=metric), k)
-    rows, sure = _likely(matrix, queries, candidates, k, kept)
-    found = _first(rank(matrix, queries, rows, metric=metric), k)
+    ranked, sure = _rank_likely(matrix, queries, candidates, k)
+    found = _first(ranked, k)
     if not sure.all():
         full = rank(matrix, queries[~sure], candidates[~sure], metric=metric)
         found.rows[~sure], found.scores[~sure] = _first(full, k)
@@ -358,31 +359,42 @@ def _first(ranked: RankedRows, k: int) -> RankedRows:
     return RankedRows(ranked.rows[:, :k], ranked.scores[:, :k])
 
 
-def _likely(
-    matrix: Matrix,
-    queries: Float[np.ndarray, "q d"],
-    candidates: Int[np.ndarray, "q m"],
-    k: int,
-    kept: int,
-) -> tuple[Int[np.ndarray, "q kept"], Bool[np.ndarray, " q"]]:
-    """The ``kept`` best candidates by inner product in float32, and whether the k best are there.
+def _sorted(rows: Int[np.ndarray, "q m"], scores: Float[np.ndarray, "q m"]) -> RankedRows:
+    """Rows, -1 for none, with the best score first and equal ones in the order of rows."""
+    scores[rows < 0] = -np.inf
+    order = np.lexsort((rows, -scores), axis=1)
+    return RankedRows(*(np.take_along_axis(a, order, axis=1) for a in (rows, scores)))
 
-    They are if the next score is further below the k-th than both can be rounded: the error of a
-    float32 sum is at most (d + 2) 2^-24 times the product of the vectors' lengths.
+
+def _rank_likely(
+    matrix: Matrix, queries: Float[np.ndarray, "q d"], candidates: Int[np.ndarray, "q m"], k: int
+) -> tuple[RankedRows, Bool[np.ndarray, " q"]]:
+    """`rank` of the candidates that are best by float32 inner product, `_SPARE` more than ``k``.
+
+    Returns:
+      The ranked candidates, and whether the k best of all are certainly among them. They are if the
+      best float32 score left out is further below the k-th than both can be rounded: the error of a
+      float32 sum is at most (d + 2) 2^-24 times the product of the vectors' lengths.
     """
-    scores = np.empty(candidates.shape, np.float32)
-    longest = np.full(len(queries), matrix.held.longest if matrix.held else 0, np.float32)
+    kept = k + _SPARE
+    rows = np.empty((len(queries), kept), candidates.dtype)
+    scores = np.empty(rows.shape, np.float32)
+    sure = np.empty(len(queries), np.bool_)
     for part, vectors in matrix.of_candidates(candidates):
-        np.matmul(vectors, queries[part][:, :, None], out=scores[part][..., None])
-        if not matrix.held:
-            longest[part] = np.sqrt(np.vecdot(vectors, vectors).max(axis=1))
-    scores[candidates < 0] = -np.inf
-    order = np.argsort(-scores, axis=1)[:, : kept + 1]
-    best = np.take_along_axis(scores, order, axis=1)
-    lengths = np.linalg.norm(queries, axis=1) * longest
-    error = 2 * 2.0**-24 * (matrix.dimension + 2) * lengths
-    sure = (best[:, kept] + error < best[:, k - 1]) | (best[:, kept] == -np.inf)
-    return np.take_along_axis(candidates, order[:, :kept], axis=1), sure
+        rough = np.matmul(vectors, queries[part][:, :, None])[..., 0]
+        rough[candidates[part] < 0] = -np.inf
+        order = np.argpartition(-rough, kept, axis=1)[:, : kept + 1]
+        best, left_out = order[:, :kept], order[:, kept:]
+        at_k = np.partition(np.take_along_axis(rough, best, axis=1), _SPARE, axis=1)[:, _SPARE]
+        bound = np.take_along_axis(rough, left_out, axis=1)[:, 0]
+        lengths = np.linalg.norm(queries[part], axis=1) * matrix.longest(vectors)
+        error = 2 * 2.0**-24 * (matrix.dimension + 2) * lengths
+        sure[part] = (bound + error < at_k) | (bound == -np.inf)
+        rows[part] = np.take_along_axis(candidates[part], best, axis=1)
+        flat = (best + np.arange(len(best))[:, None] * vectors.shape[1]).ravel()
+        chosen = vectors.reshape(-1, matrix.dimension)[flat].reshape(*best.shape, -1)
+        scores[part] = _scores(queries[part], chosen, "inner_product")
+    return _sorted(rows, scores), sure
 
 
 def _scratch(dtype: type[np.floating], *shape: int) -> np.ndarray:
@@ -418,10 +430,12 @@ def _to_float32(stored: np.ndarray, out: Float[np.ndarray, ...]) -> None:
 def _scores(
     queries: Float[np.ndarray, "q d"], vectors: Float[np.ndarray, "q m d"], metric: Metric
 ) -> Float[np.ndarray, "q m"]:
-    """Scores in float64; overwrites the vectors, float64 too."""
+    """Scores of float32 vectors, computed in float64."""
     # vecdot sums each score by itself; a BLAS product of matrices would mix the rows.
-    wide = queries.astype(np.float64)[:, None]
+    wide = _scratch(np.float64, *vectors.shape)
+    np.copyto(wide, vectors)
+    asked = queries.astype(np.float64)[:, None]
     if metric == "inner_product":
-        return np.vecdot(vectors, wide)
-    vectors -= wide
-    return -np.vecdot(vectors, vectors)
+        return np.vecdot(wide, asked)
+    wide -= asked
+    return -np.vecdot(wide, wide)
