@@ -33,6 +33,7 @@ from jaxrag.evaluation.summary import summarise
 from jaxrag.runs.config_file import explained, load
 from jaxrag.runs.edits import edited, settings
 from jaxrag.runs.job import Job
+from jaxrag.text.printable import printable
 from jaxrag.types import EngineDown, InputError
 
 _LONGEST = 1500  # characters of the beginning, and of the end, of a message that is shown
@@ -156,10 +157,10 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
         _check_paths({name or "an argument": value for name, _, value in arguments})
         sys.exit(main(sys.argv))
     except InputError as error:
-        print(f"error: {_shortened(str(error))}", file=sys.stderr)
+        _say(f"error: {_shortened(str(error))}")
         sys.exit(2)
     except EngineDown as error:
-        print(f"stopped: {error}", file=sys.stderr)
+        _say(f"stopped: {error}")
         sys.exit(1)
     except BrokenPipeError:  # whoever reads the output has stopped, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -167,11 +168,16 @@ def script(main: Callable[[Sequence[str]], int]) -> None:
     except OSError as error:
         if not isinstance(error.filename, (str, os.PathLike)):
             raise
-        print(f"error: {_shortened(_of_file(error))}", file=sys.stderr)
+        _say(f"error: {_shortened(_of_file(error))}")
         sys.exit(2)
     except KeyboardInterrupt as stop:
         print("\ninterrupted: run the same command again to continue", file=sys.stderr)
         sys.exit(143 if stop.args else 130)
+
+
+def _say(message: str) -> None:
+    """Prints an error, which may quote files and servers."""
+    print(printable(message), file=sys.stderr)
 
 
 def _shortened(message: str) -> str:

@@ -43,6 +43,7 @@ from jaxrag.data.corpora import CORPORA, Corpus, Subset, build_corpus, corpus_di
 from jaxrag.data.downloads import Downloads
 from jaxrag.data.sets import SETS
 from jaxrag.retrieval.corpus.rows import is_complete
+from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
 _VECTOR = 768 * 2  # bytes of a passage's vector, float16, in an index of the usual encoders
@@ -212,7 +213,7 @@ def _subset(corpus: str, values: flags.FlagValues, workdir: Path) -> Subset | No
 
 
 def _split_table(built: BuiltSet) -> Table:
-    table = Table("split", title=built.name, title_justify="left")
+    table = Table("split", title=terminal_text(built.name), title_justify="left")
     columns = (
         "questions",
         "published",
@@ -261,13 +262,18 @@ def _corpus_table(workdir: Path, name: str, seconds: float) -> Table:
     passages = open_corpus(name, workdir)
     directory = corpus_directory(name, workdir)
     table.add_row(
-        name, str(directory), f"{len(passages):,}", size_text(_bytes(directory)), f"{seconds:.0f}"
+        terminal_text(name),
+        terminal_text(str(directory)),
+        f"{len(passages):,}",
+        size_text(_bytes(directory)),
+        f"{seconds:.0f}",
     )
     return table
 
 
 def _list_sets(workdir: Path) -> Table:
-    table = Table("set", "what it is", "published splits", "papers search", f"state in {workdir}")
+    table = Table("set", "what it is", "published splits", "papers search")
+    table.add_column(terminal_text(f"state in {workdir}"))
     for name, published in sorted(SETS.items()):
         splits = ", ".join(f"{split} {count:,}" for split, count in published.SPLITS.items())
         own = published.CORPUS not in CORPORA
@@ -289,7 +295,8 @@ def _set_state(name: str, workdir: Path) -> str:
 
 
 def _list_corpora(workdir: Path) -> Table:
-    table = Table("corpus", "what it is", "passages", "GB", f"state in {workdir}")
+    table = Table("corpus", "what it is", "passages", "GB")
+    table.add_column(terminal_text(f"state in {workdir}"))
     for name, corpus in sorted(CORPORA.items()):
         table.add_row(
             name,
@@ -301,7 +308,9 @@ def _list_corpora(workdir: Path) -> Table:
     others = sorted(path.name for path in (workdir / "corpora").glob("*") if is_complete(path))
     for name in others:
         if name not in CORPORA:
-            table.add_row(name, "contexts or a part", "", "", _corpus_state(name, workdir))
+            table.add_row(
+                terminal_text(name), "contexts or a part", "", "", _corpus_state(name, workdir)
+            )
     return table
 
 

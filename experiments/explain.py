@@ -24,6 +24,7 @@ from jaxrag.evaluation.report import explanations
 from jaxrag.retrieval.sidr.explain import explain
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.runs.run import Run, open_index
+from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         lines = _of_question(index, values)
     console = Console(width=max(Console().width, 104))
     for line in lines:
-        console.print(f"\n{line['question']}", style="italic", markup=False, highlight=False)
+        console.print(terminal_text(f"\n{line['question']}", "italic"))
         console.print(explanations.table(line))
     if values.workdir:
         print(f"wrote {Path(values.workdir) / explanations.NAME}")

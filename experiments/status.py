@@ -14,6 +14,7 @@ from rich.table import Table
 
 from experiments.configuration import script
 from jaxrag.evaluation.status import Status, status
+from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
 _COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches", "store_hits")
@@ -28,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     for name in _COSTS:
         table.add_column(name.replace("_", " "), justify="right")
     for one in found:
-        table.add_row(*_cells(one))
+        table.add_row(*map(terminal_text, _cells(one)))
     Console(width=max(Console().width, 120)).print(table)
     return 0 if all(one.state == "finished" for one in found) else 1
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from jaxrag.core.rescue import rescue
 from jaxrag.core.store import Store
+from jaxrag.text.printable import printable, terminal_text
 from jaxrag.types import InputError
 
 
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _store(arguments)
     except InputError as error:
-        print(f"jaxrag: {error}", file=sys.stderr)
+        print(printable(f"jaxrag: {error}"), file=sys.stderr)
         return 2
 
 
@@ -78,7 +79,8 @@ def _report(store: Store) -> None:
     table = Table("operation", "entries", "kB", "identity")
     for producer in store.producers():
         size = f"{producer.bytes / 1000:,.0f}"
-        table.add_row(producer.operation, f"{producer.entries:,}", size, producer.identity)
+        cells = (producer.operation, f"{producer.entries:,}", size, producer.identity)
+        table.add_row(*map(terminal_text, cells))
     Console(soft_wrap=not sys.stdout.isatty()).print(table)
 
 

@@ -8,13 +8,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "jaxrag"
 ROWS = (
-    "types", "core", "text", "functional", "models", "engines", "retrieval", "data", "training",
+    "types", "text", "core", "functional", "models", "engines", "retrieval", "data", "training",
     "evaluation", "steps", "runs", "methods", "reproduction", "surface", "__main__",
 )  # fmt: skip
 """`runs` knows methods by the protocol in `steps/tools.py`; a paper's jobs, in its folder of
 `methods`, execute runs."""
 
-WITHOUT_JAX = ("types", "core", "text")
+WITHOUT_JAX = ("types", "text", "core")
 """Rows that must not load JAX."""
 
 

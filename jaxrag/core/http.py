@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import logging
+import os
 import random
+import re
 import threading
 import time
 import urllib.parse
@@ -16,6 +18,7 @@ from typing import Any, TypeVar
 import httpx2 as httpx
 
 from jaxrag.core.json_text import parse_json
+from jaxrag.text.printable import printable
 from jaxrag.types import EngineDown, InputError
 
 _log = logging.getLogger("jaxrag")
@@ -23,6 +26,7 @@ _TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504}  # status codes that are r
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after every failure
 _MOST_BYTES = 100_000_000  # of a response, unpacked
 _QUOTED = 500  # characters of a response that an error message quotes
+_SHORT = 16  # characters; a shorter key, such as EMPTY, may be a word of an answer
 
 T = TypeVar("T")
 
@@ -80,7 +84,8 @@ class HttpClient:
     Args:
       urls: addresses of equivalent servers, up to the path.
       headers: headers of every request.
-      secrets: strings to remove from error messages, such as keys in ``headers``.
+      secrets: strings such as keys in ``headers``. They are removed from error messages, and those
+        of 16 characters or more from everything that a server sends back.
       timeout: seconds of an attempt.
       patience: seconds of a request, over all attempts.
       rate: largest number of attempts per second; None for no limit.
@@ -113,7 +118,9 @@ class HttpClient:
                 "be above 0, patience at least 0."
             )
         self._servers = [_Server(url.rstrip("/")) for url in urls]
-        self._secrets, self._patience, self._timeout = tuple(secrets), patience, timeout
+        self._secret = _pattern(secrets)
+        self._long_secret = _pattern([one for one in secrets if len(one) >= _SHORT])
+        self._patience, self._timeout = patience, timeout
         self._requested_pause, self._refused = requested_pause, refused
         self._lock, self._spacing, self._next = threading.Lock(), 1 / rate if rate else 0.0, 0.0
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
@@ -209,6 +216,7 @@ class HttpClient:
                 data = self._read(response, where)
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise TransientError(f"{where}: {type(error).__name__}: {self._quote(error)}") from None
+        data = self._long_secret.sub(b"***", data)
         text, status = data.decode("utf-8", "replace"), response.status_code
         quote = self._quote(text)
         if status in _TRANSIENT:
@@ -257,16 +265,45 @@ class HttpClient:
         time.sleep(max(0.0, start - time.monotonic()))
 
     def _quote(self, text: object) -> str:
-        """The beginning of a text on one line, without secrets."""
-        line = " ".join(str(text).split())
-        for secret in self._secrets:
-            line = line.replace(secret, "***")
-        return line[:_QUOTED]
+        """The beginning of a text on one line, without secrets and control characters."""
+        clean = self._secret.sub(b"***", str(text).encode("utf-8", "replace")).decode()
+        return printable(" ".join(clean.split())[:_QUOTED])
 
 
 def _pause(failures: int) -> float:
     """Seconds of backoff after that many earlier failures, with jitter."""
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**failures) * random.uniform(0.5, 1)
+
+
+def _pattern(secrets: Sequence[str]) -> re.Pattern[bytes]:
+    """Matches the secrets, also where characters are escaped as in JSON or in addresses."""
+
+    def written(character: str) -> str:
+        number = f"(?i:{ord(character):02x})"
+        return rf"(?:\\{{0,3}}{re.escape(character)}|\\{{1,3}}u00{number}|%{number})"
+
+    either = "|".join("".join(map(written, secret)) for secret in secrets if secret)
+    return re.compile(either.encode() or rb"(?!)")
+
+
+def read_key(variable: str) -> str:
+    """The key in an environment variable, without white space around it; "" if it is not set.
+
+    Raises:
+      InputError: ``variable`` is not a variable's name (it may be the key itself, so it is not
+        quoted), or the value has spaces or other characters that no key has.
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+        raise InputError(
+            "key_variable is not the name of an environment variable: give the name of the "
+            "variable that holds the key, never the key itself."
+        )
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise InputError(
+            f"the value of {variable} is not a key: it has spaces or invalid characters."
+        )
+    return key
 
 
 def check_address(url: str) -> None:

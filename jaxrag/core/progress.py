@@ -20,6 +20,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from jaxrag.text.printable import printable, terminal_text
+
 _LOGGER = logging.getLogger("jaxrag")
 
 
@@ -27,7 +29,7 @@ class _StderrHandler(logging.Handler):
     """Writes to the current ``sys.stderr``, which a progress bar may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+        print(printable(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
 
 
 class _JsonLines(logging.FileHandler):
@@ -105,22 +107,22 @@ def progress(
 @contextlib.contextmanager
 def _bar(total: int, label: str, done: int, _: float, console: Console) -> Iterator[Advance]:
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     start, fresh = time.monotonic(), 0
     with Progress(*columns, console=console) as shown:
-        task = shown.add_task(label, total=total, completed=done, rate="", note="")
+        task = shown.add_task(printable(label), total=total, completed=done, rate="", note="")
 
         def advance(count: int, note: str = "") -> None:
             nonlocal fresh
             fresh += count
             rate = _rate(fresh, time.monotonic() - start)
-            shown.update(task, advance=count, rate=rate, note=note)
+            shown.update(task, advance=count, rate=rate, note=printable(note))
 
         yield advance
 
@@ -139,7 +141,7 @@ def _lines(total: int, label: str, done: int, every: float, console: Console) ->
             parts.append(f"{duration_text(remaining * seconds / fresh)} left")
         suffix = f"; {newest_note}" if newest_note else ""
         text = ", ".join(part for part in parts if part)
-        print(text + suffix, file=console.file or sys.stderr, flush=True)
+        print(printable(text + suffix), file=console.file or sys.stderr, flush=True)
 
     def advance(count: int, note: str = "") -> None:
         nonlocal fresh, last, newest_note
@@ -157,7 +159,7 @@ def _lines(total: int, label: str, done: int, every: float, console: Console) ->
 def tell(text: str) -> None:
     """Says something about a job on standard error and in the log."""
     _LOGGER.info(text)
-    _console().print(text, highlight=False, markup=False, soft_wrap=True)
+    _console().print(terminal_text(text), soft_wrap=True)
 
 
 def _console() -> Console:

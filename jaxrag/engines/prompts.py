@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import TemplateError
 
 from jaxrag.core.json_text import parse_json
 from jaxrag.models.checkpoint.files import read_config, read_json
@@ -51,7 +50,9 @@ def render_chat(
     message, with an empty line between them.
 
     Raises:
-      InputError: the tokenizer has no chat template, or it does not accept the messages.
+      InputError: the tokenizer has no chat template, or it does not accept the messages, or fails.
+        A template is a program from a checkpoint: it runs in Jinja's sandbox, without access to
+        Python's objects.
     """
     if not tokenizer.chat_template:
         raise InputError(
@@ -59,14 +60,14 @@ def render_chat(
             "model's instruction-tuned variant."
         )
     messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
-    refused: TemplateError | None = None
+    refused: Exception | None = None
     for accepted in (messages, _without_system(messages)):
         try:
             text = tokenizer.apply_chat_template(
                 accepted, tokenize=False, add_generation_prompt=True, **template_options
             )
             return str(text)
-        except TemplateError as error:
+        except Exception as error:  # a template may divide by zero, or add words to numbers
             refused = refused or error
     roles = ", ".join(m["role"] for m in messages)
     raise InputError(f"The chat template refuses messages ({roles}): {refused}") from refused

@@ -8,7 +8,6 @@ to the chat endpoint, and the server applies its template.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.core.http import HttpClient
+from jaxrag.core.http import HttpClient, read_key
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.prompts import (
     AnswerReader,
@@ -299,7 +298,7 @@ class Server:
         return ServerModel(http, self, encode, ends=ends, identity=canonical(identity))
 
     def _client(self) -> HttpClient:
-        key = os.environ.get(self.key_variable)
+        key = read_key(self.key_variable)
         return HttpClient(
             [url.strip() for url in self.urls.split(",") if url.strip()],
             headers={"Authorization": f"Bearer {key}"} if key else {},

@@ -89,7 +89,7 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
     if not any((path / name).exists() for name in names):
         raise InputError(f"{path} holds no tokenizer: one of {', '.join(names)} is required.")
     try:
-        return AutoTokenizer.from_pretrained(path, local_files_only=True)
+        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizers raises bare Exceptions for malformed files
         raise InputError(f"The tokenizer in {path} cannot be read: {error}") from error
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.report.document import document
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.reproduction.cells import Cell
 from jaxrag.reproduction.tables import Scale, Table
+from jaxrag.text.printable import html_text
 
 NOTE = (
     "Each cell: our value [95 % bootstrap interval over questions]; below it the printed value, "
@@ -128,10 +128,10 @@ def html(
     """The page as HTML."""
     sections = "".join(f"<section>{grid.html()}</section>" for grid in grids(cells, printed))
     for text in left_out(table, printed):
-        sections += f"<p class='note'>{escape(f'Not reproduced: {text}.')}</p>"
+        sections += f"<p class='note'>{html_text(f'Not reproduced: {text}.')}</p>"
     caption = printed.caption[:1].upper() + printed.caption[1:]
     for text in table.notes:
-        sections += f"<p class='note'>{escape(text)}</p>"
+        sections += f"<p class='note'>{html_text(text)}</p>"
     return document(
         title=f"{printed.paper}, {printed.name}",
         lede=f"{caption}. Scale: {scale}. {summary(cells)}",

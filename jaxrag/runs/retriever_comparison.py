@@ -29,6 +29,7 @@ from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.runs.job import Outcome, job_directory
 from jaxrag.runs.loading import describe_job, load_data, open_index_over
+from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError, Passage, Question, Ranking
 
 TOGETHER = 32
@@ -316,10 +317,11 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     title = ", ".join(f"{labels.pop(name)}: {rows[0][name]}" for name in same)
     less = next((name for row in rows for name in MINUS if name in row), None)
     caption = "percent, 95 % intervals" + (f"; Δ: minus {MINUS[less]}" if less else "")
-    shown = Table(*labels.values(), *columns, title=title or None, caption=caption)
+    titled = terminal_text(title) if title else None
+    shown = Table(*labels.values(), *columns, title=titled, caption=caption)
     for row in rows:
         cells = [_cell(row, name, row.get(less or "", {}).get(name)) for name in columns]
-        shown.add_row(*(str(row[name]) for name in labels), *cells)
+        shown.add_row(*(terminal_text(str(row[name])) for name in labels), *cells)
     return shown
 
 

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
 from jaxrag.runs.run import Run, check_needs, load_tools, open_index, store_path
 from jaxrag.steps.tools import RetrieverTool, Tools
-from jaxrag.text.printable import printable
+from jaxrag.text.printable import html_text, printable
 from jaxrag.types import InputError, Passage, Question
 
 
@@ -82,8 +81,8 @@ class FoundPassages:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{score:.3f}</td><td>{escape(printable(one.title or one.id))}</td>"
-            f'<td style="text-align:left">{escape(printable(one.text))}</td></tr>'
+            f"<tr><td>{score:.3f}</td><td>{html_text(one.title or one.id)}</td>"
+            f'<td style="text-align:left">{html_text(one.text)}</td></tr>'
             for one, score in zip(self.passages, self.scores, strict=True)
         )
         head = "<tr><th>score</th><th>title</th><th>text</th></tr>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jaxrag.runs.edits import edited
 from jaxrag.runs.job import Job, Outcome
 from jaxrag.runs.run import Run, execute
 from jaxrag.surface.rag import Rag
+from jaxrag.text.printable import html_text
 from jaxrag.types import InputError
 
 
@@ -50,7 +50,7 @@ class RunResults:
 
     def _repr_html_(self) -> str:
         parts = [_table(self.rows, name) for name in dict.fromkeys(r.dataset for r in self.rows)]
-        return f"{''.join(parts)}<p><small>{escape(tables.NOTE)}</small></p>"
+        return f"{''.join(parts)}<p><small>{html_text(tables.NOTE)}</small></p>"
 
 
 _COLUMNS = ("exact_match", "f1", "contains", "trigger", "llm_calls", "prompt_tokens")
@@ -67,7 +67,7 @@ def _table(rows: Sequence[Row], dataset: str) -> str:
             cells.append(f"{mean} {ends}".strip() if name in tables.PERCENT else mean)
         change = " ".join(tables.difference_text(row.differences.get("exact_match")))
         lines.append((*cells, change if row.baseline else "baseline"))
-    return f"<p><b>{escape(dataset)}</b></p>{tables.Grid(heads, lines).html()}"
+    return f"<p><b>{html_text(dataset)}</b></p>{tables.Grid(heads, lines).html()}"
 
 
 def run(
@@ -173,7 +173,7 @@ class Report:
         """The page in a frame of its own, whose scripts cannot reach the notebook."""
         return (
             '<iframe sandbox="allow-scripts" style="width:100%;height:640px;border:1px solid #ccc" '
-            f'srcdoc="{escape(self.html)}"></iframe>'
+            f'srcdoc="{html_text(self.html)}"></iframe>'
         )
 
 

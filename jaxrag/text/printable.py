@@ -1,10 +1,20 @@
-"""Text from models, questions and passages, made safe to print."""
+"""Text from models, questions, passages and files, made inert: it is shown, and does nothing.
+
+For each output there is one function: a terminal, HTML or SVG, and Markdown.
+"""
 
 from __future__ import annotations
 
-import unicodedata
+import re
+from html import escape
 
-_KEPT = "\n\t"
+from rich.text import Text
+
+# Control characters but for line feed and tab; marks that reorder text (bidirectional embeddings,
+# overrides and isolates); and two characters that XML does not allow.
+_REMOVED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
+# An underscore inside a word, as in the names of methods, marks no emphasis in Markdown.
+_MARKDOWN = re.compile(r"[\\`*|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[]|:(?=//)|(?<=www)\.")
 
 
 def printable(text: str) -> str:
@@ -14,12 +24,28 @@ def printable(text: str) -> str:
     and the marks that change the direction of text are removed; unpaired surrogates become "?".
     Line feeds, tabs and all other characters are kept.
     """
-    kept = "".join(c for c in text if c in _KEPT or not _controls(c))
-    return kept.encode("utf-8", "replace").decode("utf-8")
+    return _REMOVED.sub("", text).encode("utf-8", "replace").decode("utf-8")
 
 
-def _controls(character: str) -> bool:
-    return unicodedata.category(character) == "Cc" or (
-        unicodedata.bidirectional(character)
-        in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
-    )
+def terminal_text(text: str, style: str = "") -> Text:
+    """The text for a table or line of ``rich``, which finds neither markup nor emoji names in it.
+
+    Args:
+      text: any text.
+      style: of the whole text, such as "bold".
+    """
+    return Text(printable(text), style)
+
+
+def html_text(text: str) -> str:
+    """The text as content of an HTML or SVG element, or as an attribute's value in quotes."""
+    return escape(printable(text))
+
+
+def markdown_text(text: str) -> str:
+    """The text on one line of GitHub-flavoured Markdown, such as a table's cell.
+
+    It makes no emphasis, code, formula, link, image or HTML, and no further cell.
+    """
+    line = printable(text).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
+    return _MARKDOWN.sub(r"\\\g<0>", line)

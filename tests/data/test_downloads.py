@@ -295,6 +295,33 @@ def test_paths_in_archives_lead_nowhere(tmp_path, write, path):
     assert outside == []
 
 
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]
+)
+def test_links_and_devices_in_archives_are_no_files(tmp_path, kind):
+    secret, source = tmp_path / "secret", tmp_path / "source"
+    secret.write_text("of another user")
+    source.mkdir()
+    with tarfile.open(source / "set.tar.gz", "w:gz") as archive:
+        info = tarfile.TarInfo("in/Test.jsonl")
+        info.type, info.linkname = kind, str(secret)
+        archive.addfile(info)
+    cache = tmp_path / "cache"
+    assert Downloads(cache, source).get("Test.jsonl", "https://example.org/set.tar.gz") is None
+    assert not [path for path in cache.rglob("*") if path.is_symlink() or path.is_file()]
+
+
+def test_a_link_in_a_zip_archive_is_a_file_with_its_target_as_text(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    with zipfile.ZipFile(source / "set.zip", "w") as archive:
+        info = zipfile.ZipInfo("Test.jsonl")
+        info.create_system, info.external_attr = 3, 0o120777 << 16
+        archive.writestr(info, "/etc/passwd")
+    found = Downloads(tmp_path / "cache", source).get("Test.jsonl", "https://example.org/set.zip")
+    assert found is not None and not found.is_symlink() and found.read_bytes() == b"/etc/passwd"
+
+
 @pytest.mark.parametrize("name", ["set.zip", "set.tar.gz"])
 def test_damaged_archives_are_errors(tmp_path, name):
     source = tmp_path / "source"

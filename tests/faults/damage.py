@@ -16,6 +16,39 @@ from experiments.configuration import script
 from jaxrag.runs import loading
 
 DEEP = b"[" * 100_000
+CANARY = "canary7f3a9c"
+KEYS = {
+    "OPENAI_API_KEY": f"sk-proj-{CANARY}/openai+x",
+    "BRAVE_API_KEY": f"BSA-{CANARY}-brave",
+    "SEARXNG_KEY": f"{CANARY}-searxng",
+    "HF_TOKEN": f"hf_{CANARY}_hub",
+    "AWS_SECRET_ACCESS_KEY": f"{CANARY}/aws",
+}
+"""Environment variables with keys, which nothing may show."""
+_WRITTEN = tuple(
+    form.encode()
+    for form in (
+        CANARY,
+        "".join(f"\\u{ord(c):04x}" for c in CANARY),
+        "".join(f"%{ord(c):02x}" for c in CANARY),
+    )
+)
+
+
+def shows_key(data: bytes) -> bool:
+    """Whether a key can be read in some bytes: as it is, or escaped."""
+    return any(form in data for form in _WRITTEN)
+
+
+def files_with_keys(directory: Path) -> list[str]:
+    """The files below a directory in whose name or content a key can be read."""
+    found = (Path(at) / name for at, _, names in os.walk(directory) for name in names)
+    return [
+        str(one)
+        for one in found
+        if shows_key(str(one).encode("utf-8", "replace"))
+        or (one.is_file() and shows_key(one.read_bytes()))
+    ]
 
 
 def replaced(data: bytes) -> Callable[[Path], None]:
@@ -94,11 +127,13 @@ class Outcome:
       code: its exit code; None where an exception left it.
       said: its error, or the exception.
       seconds: until it ended.
+      shown: all that it printed.
     """
 
     code: int | None
     said: str
     seconds: float
+    shown: str = ""
 
     @property
     def clear(self) -> bool:
@@ -113,19 +148,24 @@ def call(module: Any, *arguments: str) -> Outcome:
     for name in ("load_data", "load_model", "open_index_over"):
         getattr(loading, name).cache_clear()
     before, handler, hook = sys.argv, signal.getsignal(signal.SIGTERM), sys.unraisablehook
-    errors, began = io.StringIO(), time.monotonic()
+    errors, output, began = io.StringIO(), io.StringIO(), time.monotonic()
+
+    def ended(code: int | None, said: str) -> Outcome:
+        shown = f"{output.getvalue()}\n{errors.getvalue()}\n{said}"
+        return Outcome(code, said, time.monotonic() - began, shown)
+
     sys.argv = [module.__name__, *arguments]
     try:
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
             script(module.main)
-        return Outcome(0, "", time.monotonic() - began)
+        return ended(0, "")
     except SystemExit as stop:
         lines = errors.getvalue().splitlines()
         first = next(
             (i for i, one in enumerate(lines) if one.startswith(("error:", "stopped:"))), 0
         )
         said = "\n".join(lines[first:]) if stop.code else ""
-        return Outcome(int(stop.code or 0), said, time.monotonic() - began)
+        return ended(int(stop.code or 0), said)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -133,7 +173,7 @@ def call(module: Any, *arguments: str) -> Outcome:
         while where is not None and where.tb_next is not None:
             where = where.tb_next
         place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
-        return Outcome(None, f"{type(error).__name__}: {error} ({place})", time.monotonic() - began)
+        return ended(None, f"{type(error).__name__}: {error} ({place})")
     finally:
         sys.argv, sys.unraisablehook = before, hook
         signal.signal(signal.SIGTERM, handler)

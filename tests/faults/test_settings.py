@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.damage import call
+from tests.faults.damage import call, shows_key
 
 ROOT = Path(__file__).parent.parent.parent
 DTR, R3 = "--config=configs/dtr.py:dtr@tiny", "--config=configs/r3.py:train_r3@factbook"
@@ -120,6 +120,7 @@ def test_a_malformed_setting_is_one_clear_error(
     outcome = call(import_module(f"experiments.{script}"), *told)
     assert outcome.clear and outcome.code, outcome
     assert len(outcome.said) < 5_000 and outcome.seconds < 30
+    assert not shows_key(outcome.shown.encode("utf-8", "replace"))
 
 
 def test_many_malformed_settings_are_tried() -> None:

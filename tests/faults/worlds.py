@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import experiments.run
 import experiments.status
 import experiments.sweep
 from tests.experiments.small_run import write_small_run
-from tests.faults.damage import DAMAGES, Outcome, call, copy, files
+from tests.faults.damage import DAMAGES, Outcome, call, copy, files, files_with_keys, shows_key
 from tests.methods.ars.bandit import small_table
 from tests.methods.ars.ranker import small_ranker, test_job
 
@@ -52,6 +52,7 @@ class Case:
       fault: what was done to it.
       outcome: what the script did.
       changed: whether it ended well with another result.
+      leaks: files with a key of the environment.
     """
 
     script: str
@@ -59,12 +60,15 @@ class Case:
     fault: str
     outcome: Outcome
     changed: bool = False
+    leaks: Sequence[str] = ()
 
     @property
     def problem(self) -> str:
         """What is wrong with it; "" for nothing."""
         if not self.outcome.clear:
             return "no clear error"
+        if self.leaks or shows_key(self.outcome.shown.encode("utf-8", "replace")):
+            return f"shows a key {self.leaks}"
         if self.changed:
             return "another result"
         return "too late" if self.outcome.seconds > SECONDS and self.outcome.code else ""
@@ -167,7 +171,8 @@ def cases(world: World, wanted: Callable[[Path, str], bool] | None = None) -> It
             own = file.parts[0] in world.inputs
             for name, (script, arguments) in world.readers.items() if of_results else ():
                 _begin(world, file, damage)
-                yield Case(name, file, fault, call(script, *arguments))
+                told = call(script, *arguments)
+                yield Case(name, file, fault, told, leaks=files_with_keys(world.root.parent))
             _begin(world, file, damage)
             if not of_results:
                 shutil.rmtree(world.root / "run")
@@ -175,7 +180,8 @@ def cases(world: World, wanted: Callable[[Path, str], bool] | None = None) -> It
             result = world.root / world.results
             same = result.is_file() and result.read_bytes() == whole
             changed = done.code == 0 and not own and not same
-            yield Case("experiments.run", file, fault, done, changed)
+            leaks = files_with_keys(world.root)
+            yield Case("experiments.run", file, fault, done, changed, leaks)
 
 
 def _begin(world: World, file: Path, damage: Callable[[Path], None]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
+
+from jaxrag.text.printable import html_text
 
 
 def part(name: str) -> str:
@@ -26,9 +29,12 @@ def document(
     reading: Sequence[str],
     markdown: str,
     configs: str,
-    scripts: str = "",
+    script: str = "",
+    data: str = "",
 ) -> str:
-    """The whole page. ``sections``, ``configs`` and ``scripts`` are HTML; other texts are escaped.
+    """The whole page. ``sections`` and ``configs`` are HTML; other texts are escaped.
+
+    The page's policy lets the browser run ``script`` and no other, and load nothing.
 
     Args:
       title: the heading.
@@ -38,19 +44,33 @@ def document(
       reading: paragraphs on how to read the page.
       markdown: the tables as text.
       configs: settings, see `configs`.
-      scripts: scripts at the end.
+      script: JavaScript of the page; "" for none.
+      data: base64 that the script reads.
     """
+    scripts = Template(part("scripts.html")).substitute(data=data, script=script) if script else ""
     return Template(part("page.html")).substitute(
-        title=escape(title),
-        lede=escape(lede),
-        facts="".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in facts),
+        title=html_text(title),
+        lede=html_text(lede),
+        facts="".join(map(_fact, facts)),
         sections=sections,
-        reading="".join(f"<p>{escape(paragraph)}</p>" for paragraph in reading),
-        markdown=escape(markdown),
+        reading="".join(f"<p>{html_text(paragraph)}</p>" for paragraph in reading),
+        markdown=html_text(markdown),
         configs=configs,
+        allowed=_allowed(script),
         scripts=scripts,
         style=part("figures.css") + part("style.css"),
     )
+
+
+def _fact(named: tuple[str, str]) -> str:
+    name, text = map(html_text, named)
+    return f"<div><dt>{name}</dt><dd>{text}</dd></div>"
+
+
+def _allowed(script: str) -> str:
+    """The source in a Content-Security-Policy that allows one inline script, by its hash."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'" if script else "'none'"
 
 
 def configs(
@@ -60,8 +80,8 @@ def configs(
     parts = []
     for name, config, environments in runs:
         text = json.dumps({"config": config, "environments": environments}, indent=2)
-        head = f"<summary>Settings of {escape(name)}</summary>"
-        parts.append(f"<details>{head}<pre>{escape(text)}</pre></details>")
+        head = f"<summary>Settings of {html_text(name)}</summary>"
+        parts.append(f"<details>{head}<pre>{html_text(text)}</pre></details>")
     return "".join(parts)
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from jaxrag.core import jsonl
 from jaxrag.evaluation.report import figures, svg
 from jaxrag.retrieval.sidr.explain import Match
+from jaxrag.text.printable import terminal_text
 
 NAME = "explanations.jsonl"
 DRAWN = 12  # tokens of a figure
@@ -55,9 +56,12 @@ def table(explained: Mapping[str, Any]) -> Table:
         box=box.SIMPLE_HEAD,
         padding=(0, 1),
         pad_edge=False,
-        title=f"[bold]{escape(passage['title'] or passage['id'])}[/bold] ({escape(passage['id'])})",
+        title=Text.assemble(
+            terminal_text(passage["title"] or passage["id"], "bold"),
+            terminal_text(f" ({passage['id']})"),
+        ),
         title_justify="left",
-        caption=escape(_note(explained, len(explained["tokens"]))),
+        caption=terminal_text(_note(explained, len(explained["tokens"]))),
         caption_justify="left",
     )
     shown.add_column("token")
@@ -68,7 +72,7 @@ def table(explained: Mapping[str, Any]) -> Table:
     for term in explained["tokens"]:
         marks = ("yes" if term[side] else "" for side in ("in_query", "in_passage"))
         weights = (f"{term[side]:.4g}" for side in ("query", "passage"))
-        shown.add_row(escape(term["token"]), *marks, *weights, f"{100 * term['share']:.2f}")
+        shown.add_row(terminal_text(term["token"]), *marks, *weights, f"{100 * term['share']:.2f}")
     return shown
 
 

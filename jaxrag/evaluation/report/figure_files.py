@@ -18,9 +18,9 @@ from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.document import part
 from jaxrag.types import InputError
 
-_SECTION = re.compile(r"<section><h2>(.*?)</h2>")
-_LEGEND = re.compile(r'<div class="legend"[^>]*>(.*?)</div>')
-_ENTRY = re.compile(r"<span><svg [^>]*>(.*?)</svg>(.*?)</span>")
+_SECTION = re.compile(r"<section><h2>(.*?)</h2>", re.DOTALL)
+_LEGEND = re.compile(r'<div class="legend"[^>]*>(.*?)</div>', re.DOTALL)
+_ENTRY = re.compile(r"<span><svg [^>]*>(.*?)</svg>(.*?)</span>", re.DOTALL)
 _FIGURE = re.compile(
     r'<figure><figcaption>(?P<title>.*?)</figcaption><svg viewBox="0 0 (?P<width>\d+) '
     r'(?P<height>\d+)"[^>]*>(?P<drawn>.*?)</svg>',

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.tables import number, with_interval
 from jaxrag.evaluation.significance import Interval
 from jaxrag.evaluation.summary import Row
+from jaxrag.text.printable import html_text
 
 LEAST_U = 1e-4  # nats; smaller values share the first bin of the histogram
 BINS = 24
@@ -23,8 +23,8 @@ BINS = 24
 def figure(title: str, drawing: str, note: str) -> str:
     """A drawing with its title and a sentence on how to read it."""
     return (
-        f"<figure><figcaption>{escape(title)}</figcaption>{drawing}"
-        f'<p class="note">{escape(note)}</p></figure>'
+        f"<figure><figcaption>{html_text(title)}</figcaption>{drawing}"
+        f'<p class="note">{html_text(note)}</p></figure>'
     )
 
 

@@ -11,9 +11,7 @@ import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -37,6 +35,7 @@ from jaxrag.evaluation.summary import (
     paired_rows,
     summarise_read,
 )
+from jaxrag.text.printable import html_text, printable
 from jaxrag.types import InputError
 
 MOST_POLICIES = 4
@@ -95,9 +94,6 @@ def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
         dataset_section(members, [row for row in table if row.dataset == name])
         for name, members in by_dataset(runs).items()
     ]
-    scripts = Template(part("scripts.html")).substitute(
-        traces=packed(runs), script=part("browser.js")
-    )
     return document(
         title=_title(runs),
         lede=_lede(runs, table),
@@ -106,7 +102,8 @@ def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
         reading=READING,
         markdown=tables.markdown_table(table),
         configs=configs((_name(run), run.config, run.environments) for run in runs),
-        scripts=scripts,
+        script=part("browser.js"),
+        data=packed(runs),
     )
 
 
@@ -159,7 +156,7 @@ def _data(value: Any) -> str:
 
 def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     """HTML of one data set's tables and figures; ``rows`` summarise ``runs``."""
-    legend = "".join(f"<span>{mark(i)}{escape(row.label)}</span>" for i, row in enumerate(rows))
+    legend = "".join(f"<span>{mark(i)}{html_text(row.label)}</span>" for i, row in enumerate(rows))
     drawn = [
         figures.accuracy_against_cost(rows, "llm_calls", title="LLM calls"),
         figures.accuracy_against_cost(rows, "prompt_tokens", title="prompt tokens"),
@@ -168,8 +165,8 @@ def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
     ]
     classes = tables.class_grid(rows)
     return (
-        f"<section><h2>{escape(rows[0].dataset)}</h2>"
-        f'<p class="finding">{escape(finding(rows))}</p>{_warnings(rows)}'
+        f"<section><h2>{html_text(rows[0].dataset)}</h2>"
+        f'<p class="finding">{html_text(finding(rows))}</p>{_warnings(rows)}'
         f'<div class="wide">{main_table(rows)}</div>{classes.html() if classes else ""}'
         f'<div class="legend" aria-hidden="true">{legend}</div>'
         f'<div class="figures">{"".join(drawn)}</div>{_matches(runs, rows)}'
@@ -209,7 +206,7 @@ def main_table(rows: Sequence[Row]) -> str:
         if names or group == "accuracy"
     )
     baseline = next((row.baseline for row in rows if row.baseline), "")
-    delta = f"<th>ΔEM vs<br>{escape(baseline)}</th>" if compared else ""
+    delta = f"<th>ΔEM vs<br>{html_text(baseline)}</th>" if compared else ""
     heads = "".join(
         f"<th{_border(group, name, names)}>{tables.HEADINGS[name].replace(' ', '<br>', 1)}</th>"
         for group, names in shown.items()
@@ -246,7 +243,7 @@ def main_table(rows: Sequence[Row]) -> str:
 
 
 def _breakable(label: str) -> str:
-    return escape(label).replace("_", "_<wbr>")
+    return html_text(label).replace("_", "_<wbr>")
 
 
 def _worth_showing(name: str, rows: Sequence[Row]) -> bool:
@@ -271,7 +268,7 @@ def _delta(row: Row) -> str:
         return "<td><small>baseline</small></td>"
     mean, rest = tables.difference_text(row.differences["exact_match"])
     ends, _, p = rest.partition(" p")
-    below = "".join(f"<small>{escape(part)}</small>" for part in (ends, f"p{p}" if p else ""))
+    below = "".join(f"<small>{html_text(part)}</small>" for part in (ends, f"p{p}" if p else ""))
     return f"<td>{mean}{below}</td>"
 
 
@@ -312,14 +309,14 @@ def _paper_line(row: Row, match: PrintedMatch) -> str:
         setting += f"; {match.row.questions[match.dataset]:,} questions (ours: {row.answered:,})"
     return (
         f'<tr><td><span class="method">{_breakable(row.label)}</span></td>'
-        f"<td>{'; '.join(shown)}</td><td class='long'>{escape(setting)}</td></tr>"
+        f"<td>{'; '.join(shown)}</td><td class='long'>{html_text(setting)}</td></tr>"
     )
 
 
 def _warnings(rows: Sequence[Row]) -> str:
     lines = [f"{row.label}: {tables.errors_text(row)}, in no mean." for row in rows if row.errors]
     lines += [f"{row.label} is unfinished: run it again." for row in rows if not row.finished]
-    return "".join(f'<p class="warn">{escape(text)}</p>' for text in lines)
+    return "".join(f'<p class="warn">{html_text(text)}</p>' for text in lines)
 
 
 def _wins(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
@@ -366,7 +363,7 @@ def _matches(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
         drawn = "".join(map(explanations.figure, explanations.read(run.path)))
         if drawn:
             parts.append(
-                f"<h3>Which tokens matched: {escape(row.label)}</h3>"
+                f"<h3>Which tokens matched: {html_text(row.label)}</h3>"
                 f'<div class="figures">{drawn}</div>'
             )
     return "".join(parts)
@@ -409,8 +406,8 @@ def packed(runs: Sequence[RunRecords]) -> str:
     """Data of the page's script: gzipped JSON in base64, deterministic."""
     plain = [browsable(name, members) for name, members in by_dataset(runs).items()]
     data = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    safe = data.encode("utf-8", errors="backslashreplace")
-    return base64.b64encode(gzip.compress(safe, compresslevel=6, mtime=0)).decode()
+    plain_text = printable(data).encode()
+    return base64.b64encode(gzip.compress(plain_text, compresslevel=6, mtime=0)).decode()
 
 
 def browsable(dataset: str, runs: Sequence[RunRecords]) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import NamedTuple
 
 from jaxrag.evaluation.report import svg
 from jaxrag.evaluation.report.figure_files import Alone, alone
 from jaxrag.evaluation.significance import Interval
+from jaxrag.text.printable import html_text
 
 _GAP = 34  # between panels, in pixels
 _TITLE = 16  # height of a panel's title
@@ -50,8 +50,8 @@ def sheet(
     rows = -(-len(panels) // columns)
     width = columns * (svg.WIDTH + _GAP) - _GAP
     height = rows * (svg.HEIGHT + _GAP) + _TITLE
-    entries = [(svg.marker(7, 7, i), escape(name)) for i, name in enumerate(legend)]
-    return alone(Alone(escape(title), width, height, "".join(parts), entries))
+    entries = [(svg.marker(7, 7, i), html_text(name)) for i, name in enumerate(legend)]
+    return alone(Alone(html_text(title), width, height, "".join(parts), entries))
 
 
 def curves(

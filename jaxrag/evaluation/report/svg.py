@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
+
+from jaxrag.text.printable import html_text
 
 WIDTH, HEIGHT = 400, 290
 LEFT, RIGHT, TOP, BOTTOM = 40, 388, 28, 244
@@ -76,7 +77,7 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", kind: str =
     """Escaped text at a position."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">'
-        f"{escape(content)}</text>"
+        f"{html_text(content)}</text>"
     )
 
 
@@ -119,7 +120,7 @@ def mark(run: int) -> str:
 
 
 def _tip(content: str) -> str:
-    return f"<title>{escape(content)}</title>" if content else ""
+    return f"<title>{html_text(content)}</title>" if content else ""
 
 
 def axes(
@@ -147,5 +148,5 @@ def axes(
 def drawing(parts: Sequence[str], *, alt: str, width: int = WIDTH, height: int = HEIGHT) -> str:
     """A whole SVG image; ``alt`` is for screen readers."""
     box = f'viewBox="0 0 {width} {height}" overflow="visible"'
-    label = f'role="img" aria-label="{escape(alt, quote=True)}"'
+    label = f'role="img" aria-label="{html_text(alt)}"'
     return f"<svg {box} {label}>{''.join(parts)}</svg>"

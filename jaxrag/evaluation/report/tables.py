@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
 
-from rich import box, markup
+from rich import box
 from rich.table import Table
 
 from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.significance import Difference, Interval
 from jaxrag.evaluation.summary import Row
+from jaxrag.text.printable import html_text, markdown_text, terminal_text
 
 PERCENT = (*metrics.ACCURACY, *precision.NAMES, *metrics.RETRIEVAL, *metrics.GATE)
 
@@ -126,13 +126,13 @@ def terminal_table(rows: Sequence[Row]) -> Table:
         table.add_column(heading, justify="right", overflow="fold")
     for dataset in dict.fromkeys(row.dataset for row in rows):
         table.add_section()
-        table.add_row(f"[bold]{markup.escape(dataset)}[/bold]")
+        table.add_row(terminal_text(dataset, "bold"))
         for row in (row for row in rows if row.dataset == dataset):
             delta = "\n".join(difference_text(row.differences.get("exact_match")))
             cells = [_stacked(row, names) for names in columns.values()]
             last = delta.replace(" p", "\np") if row.baseline else "baseline"
             count = count_text(row).replace(" (", "\n(")
-            table.add_row(f"{markup.escape(row.label)}\nn = {count}", *cells, last)
+            table.add_row(terminal_text(f"{row.label}\nn = {count}"), *cells, last)
     return table
 
 
@@ -157,16 +157,16 @@ def markdown_table(rows: Sequence[Row]) -> str:
     for dataset in dict.fromkeys(row.dataset for row in rows):
         members = [row for row in rows if row.dataset == dataset]
         baseline = next((row.baseline for row in members if row.baseline), "")
-        delta = [f"ΔEM vs {cell_text(baseline)}"] if baseline else []
+        delta = [f"ΔEM vs {markdown_text(baseline)}"] if baseline else []
         heading = ["method", "n", *columns.values(), *delta]
         lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
         for row in members:
             cells = [_inline(row, name) for name in columns]
             compared = difference_text(row.differences.get("exact_match"))
             shown = " ".join(compared) if row.baseline else "baseline"
-            lines.append([cell_text(row.label), count_text(row), *cells, *[shown] * len(delta)])
+            lines.append([markdown_text(row.label), count_text(row), *cells, *[shown] * len(delta)])
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"**{cell_text(dataset)}**\n\n{body}\n")
+        parts.append(f"**{markdown_text(dataset)}**\n\n{body}\n")
         if classes := class_grid(members):
             parts.append(classes.markdown())
     return "\n".join([*parts, NOTE, ""])
@@ -189,22 +189,24 @@ class Grid(NamedTuple):
         for place, heading in enumerate(self.headings):
             least = max(map(len, heading.split()))
             justify = "right" if place else "left"
-            table.add_column(heading, justify=justify, min_width=least, overflow="fold")
+            shown = terminal_text(heading)
+            table.add_column(shown, justify=justify, min_width=least, overflow="fold")
         for row in self.rows:
-            table.add_row(*(markup.escape(cell) for cell in row))
+            table.add_row(*map(terminal_text, row))
         return table
 
     def markdown(self) -> str:
         """The table as GitHub-flavoured Markdown."""
         rule = ("---", *["---:"] * (len(self.headings) - 1))
         lines = [self.headings, rule, *self.rows]
-        return "".join(f"| {' | '.join(map(cell_text, line))} |\n" for line in lines)
+        return "".join(f"| {' | '.join(map(markdown_text, line))} |\n" for line in lines)
 
     def html(self) -> str:
         """The table as HTML of the report's page."""
-        heads = "".join(f"<th>{escape(heading)}</th>" for heading in self.headings)
+        heads = "".join(f"<th>{html_text(heading)}</th>" for heading in self.headings)
         body = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows
+            f"<tr>{''.join(f'<td>{html_text(cell)}</td>' for cell in row)}</tr>"
+            for row in self.rows
         )
         return (
             f'<div class="wide"><table><thead><tr>{heads}</tr></thead>'
@@ -224,8 +226,3 @@ def class_grid(rows: Sequence[Row]) -> Grid | None:
         lines.append((row.label, *cells))
     size = {name: max(row.classes[name].n for row in rows if name in row.classes) for name in names}
     return Grid(("accuracy by class, %", *(f"{n} (n = {size[n]:,})" for n in names)), lines)
-
-
-def cell_text(cell: str) -> str:
-    """A cell's text, escaped for Markdown."""
-    return cell.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -9,13 +9,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
-from jaxrag.text.printable import printable
+from jaxrag.text.printable import html_text, printable
 from jaxrag.types import Passage
 
 _CHARACTERS = 240  # of a passage in a terminal; in HTML the whole text opens on a click
@@ -201,38 +200,35 @@ def _cut(text: str) -> str:
 
 
 def _costs(cost: Mapping[str, int]) -> str:
-    return " · ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in cost.items())
+    shown = (f"{name.replace('_', ' ')} {count:,}" for name, count in cost.items())
+    return printable(" · ".join(shown))
 
 
 def trace_html(question: str, steps: Sequence[TraceStep], cost: Mapping[str, int]) -> str:
     """The steps as HTML for a notebook's cell; passages open on a click."""
-    parts = [f"<p><b>{_escaped(question)}</b></p>", *map(_step_html, steps)]
-    note = f'<p style="opacity:.7;font-size:90%">{_escaped(_costs(cost))}</p>'
+    parts = [f"<p><b>{html_text(question)}</b></p>", *map(_step_html, steps)]
+    note = f'<p style="opacity:.7;font-size:90%">{html_text(_costs(cost))}</p>'
     # Jupyter would draw text between dollar signs as formulas
     return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}{note}</div>'
 
 
 def _step_html(step: TraceStep) -> str:
     bold = step.heading == "Answer"
-    text = _escaped(step.text).replace("\n", "<br>")
+    text = html_text(step.text).replace("\n", "<br>")
     parts = [
-        f'<div style="opacity:.75;font-size:90%">{_escaped(step.heading)}</div>',
+        f'<div style="opacity:.75;font-size:90%">{html_text(step.heading)}</div>',
         f"<div>{f'<b>{text}</b>' if bold else text}</div>" if text else "",
-        f"<div><i>{_escaped(step.reason)}</i></div>" if step.reason else "",
+        f"<div><i>{html_text(step.reason)}</i></div>" if step.reason else "",
         *map(_passage_html, step.passages),
     ]
     return f'<div style="{_BOX}">{"".join(parts)}</div>'
 
 
 def _passage_html(line: PassageLine) -> str:
-    title = _escaped(line.passage.title or line.passage.id)
+    title = html_text(line.passage.title or line.passage.id)
     kept = "✓ " if line.kept else ""
-    scores = f"<code>{_escaped(line.scores)}</code> " if line.scores else ""
+    scores = f"<code>{html_text(line.scores)}</code> " if line.scores else ""
     return (
         f"<details><summary>{kept}{scores}{title}</summary>"
-        f'<div style="margin-left:1.2em">{_escaped(line.passage.text)}</div></details>'
+        f'<div style="margin-left:1.2em">{html_text(line.passage.text)}</div></details>'
     )
-
-
-def _escaped(text: str) -> str:
-    return escape(printable(text))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from jaxrag.evaluation.training_log import (
     read_training,
     seconds,
 )
+from jaxrag.text.printable import html_text
 from jaxrag.types import InputError
 
 _STEP, _THICK, _LEFT = 34, 16, 4
@@ -116,7 +116,7 @@ def _page(trainings: Sequence[TrainingLog], tables: Sequence[Grid]) -> str:
         ),
         shares(trainings),
     ]  # fmt: skip
-    legend = "".join(f"<span>{mark(i)}{escape(t.label)}</span>" for i, t in enumerate(trainings))
+    legend = "".join(f"<span>{mark(i)}{html_text(t.label)}</span>" for i, t in enumerate(trainings))
     section = (
         f"<section><h2>Training</h2>{''.join(table.html() for table in tables)}"
         f'<div class="legend" aria-hidden="true">{legend}</div>'

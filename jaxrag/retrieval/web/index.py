@@ -10,7 +10,6 @@ import dataclasses
 import json
 import logging
 import operator
-import os
 import queue
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from jaxrag.core.hashing import canonical
-from jaxrag.core.http import check_address
+from jaxrag.core.http import check_address, read_key
 from jaxrag.engines.scheduler import Workers
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
@@ -155,15 +154,11 @@ class Web:
     def _client(self) -> BraveClient | SearxngClient:
         options = {"rate": self.rate, "timeout": self.timeout, "patience": self.patience}
         variable = self.key_variable or ("BRAVE_API_KEY" if self.engine == "brave" else "")
-        key = os.environ.get(variable, "").strip() if variable else ""
+        key = read_key(variable) if variable else ""
         if variable and not key:
             raise InputError(
                 f"the environment variable {variable} holds no key for {self.name}: set it, or "
                 "set offline=True to search only what is stored."
-            )
-        if not (key.isascii() and key.isprintable()) or " " in key:
-            raise InputError(
-                f"the value of {variable} is not a key: it has spaces or invalid characters."
             )
         if self.engine == "brave":
             return BraveClient(self._url, key=key, **options)

@@ -5,8 +5,6 @@ import gzip
 import html.parser
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,9 @@ import pytest
 from jaxrag.evaluation.records import RunDirectory, read_run
 from jaxrag.evaluation.report.page import packed, write_report
 from jaxrag.types import InputError
+from tests import browser
 from tests.evaluation import fabricate
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 METHODS = ("no_retrieval", "standard_rag", "dtr")
 
 
@@ -157,17 +155,12 @@ def test_runs_with_little_in_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+@browser.needed
 def test_a_browser_shows_the_questions(page: str, tmp_path: Path) -> None:
     opened = "document.querySelectorAll('details.question')[3].open = true"
     script = f"<script>setTimeout(() => {{ {opened} }}, 1000)</script></body>"
-    (tmp_path / "page.html").write_text(page.replace("</body>", script))
-    words = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    address = (tmp_path / "page.html").as_uri()
-    command = [str(CHROMIUM), *words.split(), profile, "--virtual-time-budget=5000", "--dump-dom"]
-    done = subprocess.run([*command, address], capture_output=True, text=True, timeout=120)
-    shown = done.stdout
+    opening = browser.without_policy(page).replace("</body>", script)
+    shown = browser.visit(opening, tmp_path).dom
     assert "60 of 60 questions" in shown and shown.count('class="question"') == 40
     assert shown.count('class="trace ') == 3 and "Search by the passage it wrote" in shown
     assert shown.count("<script") == 3 and "Kept for the reader: 3 of" in shown

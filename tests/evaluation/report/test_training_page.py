@@ -105,7 +105,7 @@ def test_the_page_and_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert page.tags.count("figure") == 5  # loss, two evaluated metrics, asked, time
     assert "b" not in page.tags and name in page.text and "3 seeds" in page.text
     table = out.with_suffix(".md").read_text()
-    assert r"| 3 seeds | set &lt;b>&\|&lt;/b> recall@1 | 4 | 50.0 [0.0, 100.0] |" in table
+    assert r"| 3 seeds | set &lt;b>&amp;\|&lt;/b> recall@1 | 4 | 50.0 [0.0, 100.0] |" in table
     for figure in (
         progress([read_training(path) for path in paths], name),
         shares([read_training(path) for path in paths]),

@@ -183,6 +183,10 @@ def test_incomplete_shards_are_refused(tmp_path):
     )
     with pytest.raises(InputError, match=r"names tensors that its files lack: \['e'\]"):
         read_tensors(tmp_path)
+    for outside in ("../other.safetensors", "/etc/passwd", "a/b.safetensors", None):
+        index.write_text(json.dumps({"weight_map": whole["weight_map"] | {"e": outside}}))
+        with pytest.raises(InputError, match="files must lie beside it"):
+            read_tensors(tmp_path)
     index.write_text(json.dumps({"weights": {}}))
     with pytest.raises(InputError, match="lacks the field 'weight_map'"):
         read_tensors(tmp_path)

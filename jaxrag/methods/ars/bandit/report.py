@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report.document import configs, document, machines
 from jaxrag.evaluation.report.tables import Grid, p_text
 from jaxrag.methods.ars.bandit import figures
+from jaxrag.text.printable import html_text
 from jaxrag.types import InputError
 
 CURVES, SUMMARY = "curves.jsonl", "bandit.json"
@@ -166,7 +166,7 @@ def _section(table: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> st
             "is not stated, and the accuracy at 0.03 is missing.</p>"
         )
     return (
-        f"<section><h2>{escape(table['table'])}</h2>"
+        f"<section><h2>{html_text(table['table'])}</h2>"
         f"{''.join(grid.html() for grid in tables_of(table))}{note}"
         f'<h3>Learning and choosing</h3><div class="figures">{"".join(drawn)}</div></section>'
     )

@@ -1,0 +1,81 @@
+"""Chat templates are programs of checkpoints: they run in Jinja's sandbox, and may fail."""
+
+import ast
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxrag.engines.prompts import render_chat
+from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.types import InputError, Message
+from tests.engines.tiny_model import write_tiny_model
+
+PACKAGE = Path(__file__).parent.parent.parent / "jaxrag"
+CHAT = (Message("user", "Where?"),)
+TEMPLATES = {
+    "classes": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "attributes of names": "{{ messages|attr('__class__') }}{{ ''|attr('__class__')|attr('x')() }}",
+    "format strings": "{{ '{0.__class__.__init__.__globals__}'.format(raise_exception) }}",
+    "changes": "{{ messages.append(1) }}",
+    "files": "{% include '/etc/passwd' %}",
+    "imports": "{% import 'os' as os %}{{ os.getcwd() }}",
+    "a long loop": "{% for i in range(10**9) %}{% endfor %}",
+    "division by zero": "{{ 1 / 0 }}",
+    "words and numbers": "{{ 'a' + 1 }}",
+    "endless recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "no Jinja": "{% for %}",
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    directory = tmp_path_factory.mktemp("model")
+    write_tiny_model(directory)
+    return load_tokenizer(directory)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_that_leaves_the_sandbox_or_fails_is_one_error(
+    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer, "chat_template", TEMPLATES[name])
+    with pytest.raises(InputError, match=r"chat template refuses messages \(user\)"):
+        render_chat(tokenizer, CHAT, {})
+
+
+def test_a_template_sees_no_globals(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "chat_template", "<{{ raise_exception.__globals__ }}>")
+    assert render_chat(tokenizer, CHAT, {}) == "<>"
+
+
+def test_content_is_no_template(tokenizer: Any) -> None:
+    hostile = "{{ 7 * 7 }} {% raw %} {{ ''.__class__ }}"
+    assert hostile in render_chat(tokenizer, (Message("user", hostile),), {})
+
+
+def test_nothing_else_evaluates_jinja() -> None:
+    """The one caller is the tokenizer of transformers, whose environment is the sandbox."""
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.split(".")[0] == "jinja2"], file
+
+
+def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path / "model")
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'w').close()\nclass Own: pass\n"
+    (tmp_path / "model" / "own.py").write_text(code)
+    for name in ("tokenizer_config.json", "config.json"):
+        file = tmp_path / "model" / name
+        config = json.loads(file.read_text())
+        config["auto_map"] = {"AutoTokenizer": ["own.Own", "own.Own"], "AutoConfig": "own.Own"}
+        config["tokenizer_class"] = "Own"
+        file.write_text(json.dumps(config))
+    with contextlib.suppress(InputError):
+        load_tokenizer(tmp_path / "model")
+    assert not ran.exists()
