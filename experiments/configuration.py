@@ -30,7 +30,7 @@ from rich.console import Console
 from jaxrag.core.checks import check_local
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
-from jaxrag.runs.config_file import explained, load
+from jaxrag.runs.config_file import explained, find, load
 from jaxrag.runs.edits import edited, settings
 from jaxrag.runs.job import Job
 from jaxrag.text.printable import printable
@@ -201,10 +201,9 @@ def _help(usage: str | None, arguments: Sequence[str]) -> str:
     path = _split(arguments)[0].partition(":")[0]
     if not path:
         return f"{usage}\n--config=FILE --help describes a config file, such as configs/dtr.py."
-    if not Path(path).is_file():
-        raise InputError(f"--config is {path}, which is not a file; configs/ has the papers'.")
-    with explained(path):
-        described = ast.get_docstring(ast.parse(Path(path).read_bytes()))
+    file = find(path)
+    with explained(file):
+        described = ast.get_docstring(ast.parse(Path(file).read_bytes()))
     return f"{usage}\n{path}\n\n{described or 'has no docstring.'}"
 
 

@@ -22,12 +22,8 @@ def load(spec: str, *, kind: Any = Job) -> Any:
     Raises:
       InputError: no such file, no ``get_config`` in it, no such variant, or not a job of ``kind``.
     """
-    path, _, variant = spec.partition(":")
-    if not Path(path).is_file():
-        raise InputError(
-            f"no config file {path}. Each paper has one in configs/; the baselines are in "
-            "configs/baselines.py, such as configs/baselines.py:standard_rag@quickstart."
-        )
+    given, _, variant = spec.partition(":")
+    path = find(given)
     module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
     if module_spec is None or module_spec.loader is None:
         raise InputError(f"{path} is not a config file: its name must end in .py.")
@@ -43,6 +39,26 @@ def load(spec: str, *, kind: Any = Job) -> Any:
         wanted = f"{kind.__module__}.{kind.__name__}"
         raise InputError(f"get_config of {path} returned {type(job).__name__}, not a {wanted}.")
     return job
+
+
+def find(path: str) -> str:
+    """Path of a config file; configs/NAME.py that is not there is the one installed with jaxrag.
+
+    Raises:
+      InputError: there is no such file.
+    """
+    if Path(path).is_file():
+        return path
+    folder, *rest = Path(path).parts or ("",)
+    installed = importlib.util.find_spec("configs") if folder == "configs" and rest else None
+    if installed is not None and installed.origin is not None:
+        own = Path(installed.origin).parent.joinpath(*rest)
+        if own.is_file():
+            return str(own)
+    raise InputError(
+        f"no config file {path}. Each paper has one in configs/; the baselines are in "
+        "configs/baselines.py, such as configs/baselines.py:standard_rag@quickstart."
+    )
 
 
 @contextlib.contextmanager

@@ -287,11 +287,10 @@ def _name(kind: type) -> str:
 def _dataclasses() -> list[type]:
     """All public dataclasses of jaxrag and of the loaded config files."""
     for module in pkgutil.walk_packages(jaxrag.__path__, "jaxrag."):
-        if not module.name.endswith("__main__"):
-            try:
-                importlib.import_module(module.name)
-            except ImportError:  # an optional dependency is missing
-                continue
+        try:
+            importlib.import_module(module.name)
+        except ImportError:  # an optional dependency is missing
+            continue
     found = []
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("jaxrag", "configs") or name.startswith("config_"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrag.__main__ import main
+from experiments.store import main
 from jaxrag.core.rescue import rescue
 from jaxrag.core.store import Store, entry_key
 from jaxrag.types import InputError
@@ -122,12 +122,12 @@ def test_store_rescue_command(whole: bytes, tmp_path: Path, capsys: pytest.Captu
     assert main(["store", "rescue", str(path)]) == 0
     assert "entries kept" in capsys.readouterr().out
     assert main(["store", "verify", str(path)]) == 0
-    assert main(["store", "rescue", str(path)]) == 2
-    assert "earlier rescue" in capsys.readouterr().err
+    with pytest.raises(InputError, match="earlier rescue"):
+        main(["store", "rescue", str(path)])
     text = tmp_path / "notes.txt"
     text.write_text("no database" * 100)
-    assert main(["store", "rescue", str(text)]) == 2
-    assert "Nothing can be read" in capsys.readouterr().err
+    with pytest.raises(InputError, match="Nothing can be read"):
+        main(["store", "rescue", str(text)])
     assert sorted(file.name for file in tmp_path.iterdir() if "notes" in file.name) == ["notes.txt"]
 
 

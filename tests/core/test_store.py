@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrag.__main__ import main
+from experiments.store import main
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.store import Producer, Store, entry_key
 from jaxrag.types import InputError
@@ -158,7 +158,7 @@ def test_damage_is_found_named_and_dropped(tmp_path, capsys):
     assert Store(path).get([good, bad]) == {good: b"1"}
 
 
-def test_a_file_that_is_not_a_store_is_refused(tmp_path, capsys):
+def test_a_file_that_is_not_a_store_is_refused(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to have a header of its own" * 20)
     with pytest.raises(InputError, match=r"notes\.txt"):
@@ -169,8 +169,8 @@ def test_a_file_that_is_not_a_store_is_refused(tmp_path, capsys):
     connection.close()
     with pytest.raises(InputError, match="not a jaxrag store"):
         Store(other)
-    assert main(["store", "report", str(tmp_path / "absent")]) == 2
-    assert "no store" in capsys.readouterr().err
+    with pytest.raises(InputError, match="no store"):
+        main(["store", "report", str(tmp_path / "absent")])
 
 
 def test_a_newer_format_is_refused(tmp_path):
@@ -209,9 +209,10 @@ def test_stores_of_several_machines_are_merged(tmp_path, capsys):
     assert store.get([b"1" * 32, b"2" * 32]) == {b"1" * 32: b"x", b"2" * 32: b"z"}
     assert store.producers() == [Producer("generate", "model", 2, 2)]
     store.close()
-    assert main(["store", "merge", str(paths[0]), str(paths[0])]) == 2
-    assert main(["store", "merge", str(paths[0]), str(tmp_path / "none")]) == 2
-    assert "there is no store at" in capsys.readouterr().err
+    with pytest.raises(InputError, match="that others are merged into"):
+        main(["store", "merge", str(paths[0]), str(paths[0])])
+    with pytest.raises(InputError, match="there is no store at"):
+        main(["store", "merge", str(paths[0]), str(tmp_path / "none")])
 
 
 def test_a_damaged_entry_ends_a_merge(tmp_path):

@@ -21,8 +21,9 @@ import pytest
 
 from experiments.configuration import script
 from experiments.run import main
-from jaxrag.__main__ import main as jaxrag
+from experiments.store import main as store_command
 from jaxrag.evaluation.records import read_run
+from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
 from tests.experiments.test_kill import start
 
@@ -168,20 +169,23 @@ def blank(data: bytearray, chance: random.Random) -> None:
 def follow(message: str, store: Path) -> None:
     """Does what an error about a damaged store tells to do."""
     assert str(store) in message
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as e:
-        if "store verify" in message:
-            if jaxrag(["store", "verify", "--drop", str(store)]):
-                follow(e.getvalue(), store)
-        elif "store rescue" in message:
-            (kept := Path(f"{store}.damaged")).unlink(missing_ok=True)
-            if jaxrag(["store", "rescue", str(store)]):
-                follow(e.getvalue(), store)
-            else:
-                assert kept.exists()
-        else:
-            assert "otherwise move" in message and "away" in message
-            for file in store.parent.glob("store.sqlite*"):
-                file.unlink()
+    if "store verify" in message:
+        command = ["verify", "--drop"]
+    elif "store rescue" in message:
+        command = ["rescue"]
+        Path(f"{store}.damaged").unlink(missing_ok=True)
+    else:
+        assert "otherwise move" in message and "away" in message
+        for file in store.parent.glob("store.sqlite*"):
+            file.unlink()
+        return
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            store_command(["store", *command, str(store)])
+    except InputError as error:
+        follow(str(error), store)
+    else:
+        assert command[0] == "verify" or Path(f"{store}.damaged").exists()
 
 
 TRIES = [pytest.param(3), pytest.param(60, marks=pytest.mark.slow)]
@@ -233,7 +237,7 @@ def test_two_runs_on_one_store(small: Small, tmp_path: Path) -> None:
     for name in ("one", "two"):
         assert (tmp_path / name / "answers.jsonl").read_bytes() == small.answers
     with contextlib.redirect_stdout(io.StringIO()):
-        assert jaxrag(["store", "verify", str(tmp_path / "cache" / "store.sqlite")]) == 0
+        assert store_command(["store", "verify", str(tmp_path / "cache" / "store.sqlite")]) == 0
 
 
 # ---------------------------------------------------------------------------- a method that fails

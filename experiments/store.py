@@ -1,4 +1,16 @@
-"""Command line ``jaxrag store report|verify|rescue|merge PATH``: maintains a store."""
+"""Maintains a store of generations, scores and searches.
+
+    jaxrag store report runs/cache/store.sqlite
+    jaxrag store verify runs/cache/store.sqlite --drop
+    jaxrag store rescue runs/cache/store.sqlite
+    jaxrag store merge runs/cache/store.sqlite OTHER
+
+``report`` counts the entries by what made them. ``verify`` checks every entry; ``--drop`` removes
+those that are damaged. ``rescue`` replaces a file that SQLite cannot read with its intact entries.
+``merge`` adds the entries of other stores. ``python -m experiments.store`` is the same command.
+
+Exit code 0: done; 1: entries are damaged; 2: wrong input.
+"""
 
 from __future__ import annotations
 
@@ -11,38 +23,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from experiments.configuration import script
 from jaxrag.core.rescue import rescue
 from jaxrag.core.store import Store
-from jaxrag.text.printable import printable, terminal_text
+from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; exit code 0 for success, 1 for damaged entries, 2 for an error."""
-    parser = argparse.ArgumentParser(prog="jaxrag", description="Maintains jaxrag's files.")
-    commands = parser.add_subparsers(required=True, metavar="store")
-    store = commands.add_parser("store", help="the store of generations and searches")
-    actions = store.add_subparsers(
-        required=True, dest="action", metavar="report|verify|rescue|merge"
-    )
-    actions.add_parser("report", help="count entries by producer").add_argument("path")
-    verify = actions.add_parser("verify", help="check every entry")
-    verify.add_argument("path")
-    verify.add_argument("--drop", action="store_true", help="remove damaged entries")
-    rescued = actions.add_parser("rescue", help="replace a damaged store by its intact entries")
-    rescued.add_argument("path")
-    merged = actions.add_parser("merge", help="add the entries of other stores")
-    merged.add_argument("path")
-    merged.add_argument("sources", nargs="+", metavar="SOURCE")
-    arguments = parser.parse_args(argv)
-    try:
-        return _store(arguments)
-    except InputError as error:
-        print(printable(f"jaxrag: {error}"), file=sys.stderr)
-        return 2
-
-
-def _store(arguments: argparse.Namespace) -> int:
+def main(argv: Sequence[str]) -> int:
+    """Maintains the store that the arguments name."""
+    arguments = parser().parse_args(argv[1:])
     if arguments.action == "merge":
         return _merge(Path(arguments.path), list(map(Path, arguments.sources)))
     if not Path(arguments.path).is_file():
@@ -51,15 +41,26 @@ def _store(arguments: argparse.Namespace) -> int:
         kept = rescue(arguments.path)
         print(f"{kept:,} entries kept; the damaged file is {arguments.path}.damaged")
         return 0
-    store = Store(arguments.path)
-    if arguments.action == "report":
-        _report(store)
-        return 0
-    count, damaged = store.verify(drop=arguments.drop)
+    with contextlib.closing(Store(arguments.path)) as store:
+        if arguments.action == "report":
+            _report(store)
+            return 0
+        count, damaged = store.verify(drop=arguments.drop)
     print(f"{count:,} entries, {len(damaged):,} damaged" + (", dropped" if arguments.drop else ""))
     for key in damaged:
         print(key)
     return 1 if damaged and not arguments.drop else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the arguments."""
+    found = argparse.ArgumentParser(prog="jaxrag store")
+    actions = found.add_subparsers(required=True, dest="action")
+    for name in ("report", "verify", "rescue", "merge"):
+        actions.add_parser(name).add_argument("path")
+    actions.choices["verify"].add_argument("--drop", action="store_true")
+    actions.choices["merge"].add_argument("sources", nargs="+", metavar="SOURCE")
+    return found
 
 
 def _merge(path: Path, sources: Sequence[Path]) -> int:
@@ -85,4 +86,4 @@ def _report(store: Store) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script(main)

@@ -1,0 +1,55 @@
+"""The command ``jaxrag COMMAND ...``, which is ``python -m experiments.COMMAND ...``."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import sys
+from pathlib import Path
+
+from experiments.configuration import script
+
+COMMANDS = (
+    "quickstart",
+    "ask",
+    "run",
+    "sweep",
+    "report",
+    "status",
+    "explain",
+    "reproduce",
+    "data",
+    "index",
+    "store",
+)
+"""Names of the scripts in this package."""
+
+
+def main() -> None:
+    """Runs the script that the first argument names, and exits with its code."""
+    name = "".join(sys.argv[1:2])
+    if name in ("-h", "--help"):
+        print(usage())
+        sys.exit(0)
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f" Nearest: {near[0]}." if near else ""
+        print(f"error: no command {name!r}.{hint}\n\n{usage()}", file=sys.stderr)
+        sys.exit(2)
+    sys.argv = [f"jaxrag {name}", *sys.argv[2:]]
+    script(importlib.import_module(f"experiments.{name}").main)
+
+
+def usage() -> str:
+    """All commands, each with the first line of its docstring."""
+    lines = ["jaxrag COMMAND ...; jaxrag COMMAND --help describes one.", ""]
+    for name in COMMANDS:
+        source = (Path(__file__).parent / f"{name}.py").read_text("utf-8")
+        first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+        lines.append(f"  {name:<12}{first}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
