@@ -1,6 +1,9 @@
-"""Turns run directories into one HTML page and a Markdown table.
+"""Turns run directories into one HTML page, and its table as Markdown, CSV and LaTeX.
 
     python -m experiments.report --runs runs/standard_rag --runs runs/dtr --out report.html
+
+writes ``report.html``, ``.md``, ``.csv`` (for spreadsheets: the ends of an interval are columns of
+their own) and ``.tex`` (a ``tabular`` per data set, for LaTeX with booktabs).
 
 For trainings instead of runs, the page shows loss and metrics by step, changes with intervals, and
 where time was spent. If a job wrote its own report, as the training of ARS-RAG's bandit does, that
@@ -13,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import flags
 from rich.console import Console
@@ -38,28 +40,28 @@ def main(argv: Sequence[str]) -> int:
     values = parse_plain(argv, _define)
     console = Console(width=max(Console().width, 104))
     page = Path(values.out)
+    beside = ".md"
     if any(map(_has_report, values.runs)):
         _copy_report(values.runs, page)
+    elif _are_trainings(values.runs):
+        for table in write_training_report(values.runs, page):
+            console.print(table.terminal())
     else:
-        _runs_or_trainings(values, console)
-    print(f"wrote {page} and {page.with_suffix('.md')}")
+        console.print(terminal_table(write_report(values.runs, page, baseline=values.baseline)))
+        beside = ".md, .csv and .tex"
+    print(f"wrote {page}, and beside it its tables as {beside}")
     if values.figures:
         files = write_figures(page, values.figures)
         print(f"wrote {len(files)} figures to {values.figures}")
     return 0
 
 
-def _runs_or_trainings(values: Any, console: Console) -> None:
-    """The page of runs, or of trainings."""
-    trainings = [is_training(path) for path in values.runs]
+def _are_trainings(paths: Sequence[str]) -> bool:
+    """Whether the directories are trainings' rather than runs'."""
+    trainings = [is_training(path) for path in paths]
     if any(trainings) and not all(trainings):
         raise InputError("Give --runs of methods or of trainings: a page shows one or the other.")
-    if any(trainings):
-        for table in write_training_report(values.runs, values.out):
-            console.print(table.terminal())
-    else:
-        rows = write_report(values.runs, values.out, baseline=values.baseline)
-        console.print(terminal_table(rows))
+    return any(trainings)
 
 
 def _has_report(path: str) -> bool:
@@ -84,7 +86,7 @@ def _define(values: flags.FlagValues) -> None:
         "runs", [], "run directory; give it once for each run", flag_values=values
     )
     flags.DEFINE_string(
-        "out", "report.html", "page to write; the table goes beside it as .md", flag_values=values
+        "out", "report.html", "page to write; its table goes beside it", flag_values=values
     )
     flags.DEFINE_string(
         "figures", "", "directory for the page's figures as SVG files", flag_values=values

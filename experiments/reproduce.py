@@ -5,9 +5,9 @@
 
 Executes every run of a table and all that these need (trainings, labels, rewards), each in a
 directory of its own below ``--workdir``, which other tables share. The same command goes on after
-an interruption. The table is written to ``WORKDIR/SCALE/ID.md``, ``.html`` and ``.json``: our value
-with its interval, the printed value, and at paper scale whether they agree. A figure is written as
-SVG files, with its numbers as ``.json``.
+an interruption. The table is written to ``WORKDIR/SCALE/ID.html``, ``.md``, ``.json``, ``.csv`` and
+``.tex``: our value with its interval, the printed value, and at paper scale whether they agree. A
+figure is written as SVG files, with its numbers as ``.json``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
@@ -210,13 +210,15 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
         "json": json.dumps(record, indent=1, allow_nan=False) + "\n",
         "md": text,
         "html": html,
+        "csv": page.csv(cells, printed),
+        "tex": page.latex(cells, printed),
     }
     for ending, content in written.items():
         write_text(result_file(Path(values.workdir), scale, name, ending), content)
     for grid in page.grids(cells, printed):
         console.print(grid.terminal())
     print(page.summary(cells))
-    print(f"wrote {result_file(Path(values.workdir), scale, name, 'html')}, .md and .json")
+    print(f"wrote {result_file(Path(values.workdir), scale, name, 'html')}, .md, .json, .csv, .tex")
     return errors
 
 

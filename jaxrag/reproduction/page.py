@@ -1,4 +1,4 @@
-"""A reproduced table for the terminal, as Markdown and as an HTML page."""
+"""A reproduced table for the terminal, as Markdown, an HTML page, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.report.document import document
+from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.reproduction.cells import Cell
 from jaxrag.reproduction.tables import Scale, Table
@@ -25,17 +26,25 @@ def grids(cells: Sequence[Cell], printed: PrintedTable) -> list[Grid]:
 
 
 def _grid(metric: str, cells: Sequence[Cell], printed: PrintedTable) -> Grid:
+    headings, rows = _layout(metric, cells, printed)
+    lines = [(label, *(cell_text(c) if c else "" for c in own)) for label, own in rows]
+    return Grid(headings, lines)
+
+
+def _layout(
+    metric: str, cells: Sequence[Cell], printed: PrintedTable
+) -> tuple[tuple[str, ...], list[tuple[str, list[Cell | None]]]]:
+    """Headings of a metric's table, and its rows: label and cells, None where there is none."""
     own = [cell for cell in cells if cell.metric == metric]
     columns = dict.fromkeys(cell.column for cell in own)
     order = [c for c in columns if c.data != AVERAGE] + [c for c in columns if c.data == AVERAGE]
-    lines = []
+    rows = []
     for number in dict.fromkeys(cell.row for cell in own):
         known = {cell.column: cell for cell in own if cell.row == number}
-        texts = (cell_text(known[c]) if c in known else "" for c in order)
-        lines.append((row_label(printed.rows[number], printed), *texts))
+        rows.append((row_label(printed.rows[number], printed), [known.get(c) for c in order]))
     unit = printed.units[metric]
     heading = f"{metric.replace('_', ' ')}{'' if unit in metric else f', {unit}'}"
-    return Grid((heading, *(column.heading for column in order)), lines)
+    return (heading, *(column.heading for column in order)), rows
 
 
 def row_label(row: PrintedRow, printed: PrintedTable) -> str:
@@ -56,18 +65,28 @@ def row_label(row: PrintedRow, printed: PrintedTable) -> str:
 
 def cell_text(cell: Cell) -> str:
     """Our value with its interval, the printed one, and whether they agree."""
+    ours, interval = _ours(cell)
+    printed = _printed(cell)
+    return " ".join(filter(None, (ours, interval))) + (f"\n{printed}" if printed else "")
+
+
+def _ours(cell: Cell) -> tuple[str, str]:
+    """Our value, and its interval if it has one."""
     found, digits = cell.interval, _digits(cell)
     if found is None:
-        ours = "not measured"
-    else:
-        ours = f"{found.mean:.{digits}f}"
-        if found.low != found.high:
-            ours += f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+        return "not measured", ""
+    if found.low == found.high:
+        return f"{found.mean:.{digits}f}", ""
+    return f"{found.mean:.{digits}f}", f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+def _printed(cell: Cell) -> str:
+    """The printed value, the difference, and whether they agree."""
     if cell.printed is None:
-        return ours
-    text = f"{ours}\nprinted {cell.printed:g}"
-    if found is not None:
-        text += f" ({found.mean - cell.printed:+.{digits}f})"
+        return ""
+    text = f"printed {cell.printed:g}"
+    if cell.interval is not None:
+        text += f" ({cell.interval.mean - cell.printed:+.{_digits(cell)}f})"
     if cell.agrees is not None:
         text += " agrees" if cell.agrees else " differs"
     return text + (" (?)" if cell.doubt else "")
@@ -141,3 +160,33 @@ def html(
         markdown=markdown(cells, table, printed, scale, facts),
         configs="",
     )
+
+
+def csv(cells: Sequence[Cell], printed: PrintedTable) -> str:
+    """The cells as CSV, a line each; values are in the printed table's unit."""
+    headings = ("row", "questions", "metric", "unit", "ours", "low", "high", "n", "printed")
+    lines = []
+    for cell in cells:
+        ours = cell.interval or (None, None, None, 0)
+        label = row_label(printed.rows[cell.row], printed)
+        agrees = {True: "yes", False: "no", None: ""}[cell.agrees]
+        place = (label, cell.column.heading, cell.metric, cell.unit)
+        lines.append((*place, *ours, cell.printed, agrees))
+    return csv_table((*headings, "agrees"), lines)
+
+
+def latex(cells: Sequence[Cell], printed: PrintedTable) -> str:
+    """The page's tables as LaTeX; interval and printed value stand behind ours."""
+    parts = {}
+    for metric in printed.metrics:
+        headings, rows = _layout(metric, cells, printed)
+        lines = [(label, *map(_latex_cell, own)) for label, own in rows]
+        parts[f"{printed.paper}, {printed.name}: {metric}"] = latex_table(headings, lines)
+    return latex_file(parts, NOTE)
+
+
+def _latex_cell(cell: Cell | None) -> LatexCell:
+    if cell is None:
+        return ""
+    ours, interval = _ours(cell)
+    return ours, " ".join(filter(None, (interval, _printed(cell))))

@@ -10,11 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import tables
 from jaxrag.evaluation.report.figure_files import figures_of
-from jaxrag.evaluation.report.page import page
+from jaxrag.evaluation.report.page import page, write_files
 from jaxrag.evaluation.summary import BASELINE, Row, summarise, summarise_read
 from jaxrag.runs.config_file import load as load_config
 from jaxrag.runs.edits import edited
@@ -159,12 +158,9 @@ class Report:
         return [DrawnFigure(title, drawn) for title, drawn in figures_of(self.html)]
 
     def save(self, path: str | Path) -> Path:
-        """Writes the page, and the table beside it under the same name ending in .md."""
-        file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, self.html)
-        write_text(file.with_suffix(".md"), tables.markdown_table(self.results.rows))
-        return file
+        """Writes the page, and its table beside it: the same name ending in .md, .csv and .tex."""
+        write_files(Path(path), self.html, self.results.rows)
+        return Path(path)
 
     def __repr__(self) -> str:
         return str(self.results)
@@ -189,7 +185,7 @@ def report(
 
     Args:
       runs: run directories, or results of `run`.
-      out: file to write, with the table beside it as .md; "" writes none.
+      out: file to write, with its table beside it as .md, .csv and .tex; "" writes none.
       baseline: as in `compare`.
 
     Raises:

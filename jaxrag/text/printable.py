@@ -1,6 +1,6 @@
 """Text from models, questions, passages and files, made inert: it is shown, and does nothing.
 
-For each output there is one function: a terminal, HTML or SVG, and Markdown.
+For each output there is one function: a terminal, HTML or SVG, Markdown, CSV, and LaTeX.
 """
 
 from __future__ import annotations
@@ -15,6 +15,24 @@ from rich.text import Text
 _REMOVED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 # An underscore inside a word, as in the names of methods, marks no emphasis in Markdown.
 _MARKDOWN = re.compile(r"[\\`*|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[]|:(?=//)|(?<=www)\.")
+_FORMULA = tuple("=+-@＝＋－＠")  # beginnings that spreadsheets take for a formula, wide ones too
+_LATEX = str.maketrans(
+    {
+        **{one: f"\\{one}" for one in "{}$&#_%"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\symbol{34}",
+        "`": r"\symbol{96}",
+        "–": "--",
+        "Δ": r"$\Delta$",
+        "\n": " ",
+        "\t": " ",
+    }
+)
 
 
 def printable(text: str) -> str:
@@ -49,3 +67,20 @@ def markdown_text(text: str) -> str:
     """
     line = printable(text).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;")
     return _MARKDOWN.sub(r"\\\g<0>", line)
+
+
+def csv_text(text: str) -> str:
+    """The text on one line as a cell of a CSV file, without quoting, which the writer adds.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    line = printable(text).replace("\n", " ")
+    return f"'{line}" if line.lstrip().startswith(_FORMULA) else line
+
+
+def latex_text(text: str) -> str:
+    """The text on one line of LaTeX, such as a table's cell; it has no command and no formula.
+
+    Letters that are not ASCII are kept: LaTeX reads UTF-8.
+    """
+    return printable(text).translate(_LATEX)

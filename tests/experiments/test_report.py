@@ -18,6 +18,8 @@ def test_the_report_writes_page_and_table(
     assert report.main(["report", *words, f"--out={out}", "--baseline=no_retrieval"]) == 0
     assert out.read_text().startswith("<!doctype html>")
     assert "ΔEM vs no_retrieval" in out.with_suffix(".md").read_text()
+    assert "ΔEM" in out.with_suffix(".csv").read_text()
+    assert r"\toprule" in out.with_suffix(".tex").read_text()
     assert "dtr" in capsys.readouterr().out
 
 
@@ -38,7 +40,7 @@ def test_bandit_jobs_have_their_own_page(
     assert report.main(["report", "--runs", str(tmp_path / "one"), f"--out={out}"]) == 0
     assert out.read_text() == "<p>one</p>" and out.with_suffix(".md").read_text() == "| one |"
     told = capsys.readouterr().out
-    assert "| one |" in told and "page.md" in told
+    assert "| one |" in told and "tables as .md\n" in told
     both = ["--runs", str(tmp_path / "one"), "--runs", str(tmp_path / "two")]
     with pytest.raises(InputError, match="hold reports of their own: give one --runs"):
         report.main(["report", *both])

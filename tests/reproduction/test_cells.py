@@ -118,6 +118,20 @@ def test_a_printed_value_outside_of_our_interval_differs() -> None:
     assert page.cell_text(cell._replace(comparable=False)).endswith("(-10.5)")
 
 
+def test_cells_as_csv_and_latex() -> None:
+    column = Column("paper-nq", ("nq",))
+    ours = Measured(Interval(0.2, 0.1, 0.3, 9))
+    cell = Cell(0, column, "EM", "percent", 30.5, ours, "", True)
+    missing = Cell(1, column, "EM", "percent", 55.0, None, "", True)
+    assert page.csv([cell, missing], PRINTED).splitlines()[1:] == [
+        "Base,nq,EM,percent,20,10,30,9,30.5,no",
+        "Ours,nq,EM,percent,,,,0,55,",
+    ]
+    lines = page.latex([cell, missing], PRINTED).splitlines()
+    assert r"Base & 20.0 {\scriptsize [10.0, 30.0] printed 30.5 (-10.5) differs} \\" in lines
+    assert r"Ours & not measured {\scriptsize printed 55} \\" in lines
+
+
 def test_interval_of_a_mean_of_means() -> None:
     # half-widths 0.3 and 0.4: sqrt(0.09 + 0.16) / 2 = 0.25
     found = mean_interval([Interval(0.5, 0.2, 0.8, 10), Interval(0.7, 0.3, 1.1, 20)])

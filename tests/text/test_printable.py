@@ -1,7 +1,8 @@
-"""Escapes for terminals, HTML, SVG and Markdown: what is shown is the text, and nothing else."""
+"""Escapes for terminals, HTML, SVG, Markdown, CSV and LaTeX: only the text is shown."""
 
 import html
 import io
+import re
 import unicodedata
 from xml.etree import ElementTree
 
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from jaxrag.text.printable import html_text, markdown_text, printable, terminal_text
+from jaxrag.text.printable import (
+    csv_text,
+    html_text,
+    latex_text,
+    markdown_text,
+    printable,
+    terminal_text,
+)
 from tests import hostile
 
 BIDI = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
@@ -57,6 +65,37 @@ def test_markdown_is_one_cell_of_the_text(text: str) -> None:
     assert "<" not in rows[0]  # no emphasis, code, link, image or element
     shown = " ".join(html.unescape(rows[0]).split())
     assert shown == " ".join(printable(text).split())
+
+
+@given(TEXTS)
+def test_csv_is_one_line_and_no_formula(text: str) -> None:
+    found = csv_text(text)
+    line = printable(text).replace("\n", " ")
+    assert found in (line, f"'{line}")
+    assert not re.match(r"\s*[=+\-@]", found)
+
+
+def test_csv_of_formulas() -> None:
+    assert csv_text("=1+1") == "'=1+1" and csv_text(" \t@SUM(A1)") == "' \t@SUM(A1)"
+    assert csv_text("＝1") == "'＝1"
+    assert csv_text("dtr (a=1)") == "dtr (a=1)" and csv_text("") == ""
+
+
+LATEX = {
+    r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^",
+    r"\textless{}": "<", r"\textgreater{}": ">", r"\textbar{}": "|", r"\symbol{34}": '"',
+    r"\symbol{96}": "`", r"$\Delta$": "Δ",
+    **{f"\\{one}": one for one in "{}$&#_%"},
+}  # fmt: skip
+SPECIAL = re.compile("|".join(map(re.escape, LATEX)))
+
+
+@given(TEXTS)
+def test_latex_is_one_line_of_the_text_without_commands(text: str) -> None:
+    found = latex_text(text)
+    assert not set(SPECIAL.sub("", found)) & set('\\{}$&#_%~^<>|"`\n')
+    shown = SPECIAL.sub(lambda match: LATEX[match[0]], found)
+    assert shown == printable(text).replace("–", "--").replace("\n", " ").replace("\t", " ")
 
 
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS)

@@ -1,4 +1,4 @@
-"""Turns run directories into one self-contained HTML page and a Markdown table.
+"""Turns run directories into one self-contained HTML page, and a table in several formats.
 
 The page contains style, script, figures and the traces of all questions. Text from runs is
 escaped, or inserted by the page's script as text, never as HTML.
@@ -23,7 +23,7 @@ from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curv
 from jaxrag.evaluation.printed import in_percent
 from jaxrag.evaluation.printed_matches import METRICS, PrintedMatch, matches
 from jaxrag.evaluation.records import RunRecords, read_passages, read_run
-from jaxrag.evaluation.report import explanations, figures, svg, tables
+from jaxrag.evaluation.report import explanations, export, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
 from jaxrag.evaluation.report.svg import mark
 from jaxrag.evaluation.summary import (
@@ -64,7 +64,7 @@ READING = (
 def write_report(
     run_dirs: Sequence[str | Path], out_html: str | Path, *, baseline: str = BASELINE
 ) -> list[Row]:
-    """Writes the page, and the table beside it under the same name ending in .md.
+    """Writes the page, and its table beside it: the same name ending in .md, .csv and .tex.
 
     Args:
       run_dirs: run directories; each is a method on a data set.
@@ -81,11 +81,17 @@ def write_report(
         raise InputError("a report needs at least one run directory")
     runs = [read_run(path) for path in run_dirs]
     table = summarise_read(runs, baseline=baseline)
-    out = Path(out_html)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, page(runs, table))
-    write_text(out.with_suffix(".md"), tables.markdown_table(table))
+    write_files(Path(out_html), page(runs, table), table)
     return table
+
+
+def write_files(out_html: Path, html: str, table: Sequence[Row]) -> None:
+    """Writes a report's page, and its table as Markdown, CSV and LaTeX."""
+    out_html.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out_html, html)
+    write_text(out_html.with_suffix(".md"), tables.markdown_table(table))
+    write_text(out_html.with_suffix(".csv"), export.runs_csv(table))
+    write_text(out_html.with_suffix(".tex"), export.runs_latex(table))
 
 
 def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:

@@ -107,6 +107,15 @@ def _shown(name: str, rows: Sequence[Row]) -> bool:
     return name not in OPTIONAL or any(row.means[name].n for row in rows)
 
 
+def shown_metrics(rows: Sequence[Row]) -> dict[str, str]:
+    """The metrics of a table in files and their headings, without those that no run defines."""
+    return {
+        name: heading
+        for name, heading in HEADINGS.items()
+        if name != "pool_recall" and _shown(name, rows)
+    }
+
+
 def _terminal_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
     columns = {}
     for heading, names in TERMINAL.items():
@@ -149,11 +158,7 @@ def _stacked(row: Row, names: Sequence[str]) -> str:
 def markdown_table(rows: Sequence[Row]) -> str:
     """The rows as GitHub-flavoured Markdown, a table per data set and the note on how to read."""
     parts = []
-    columns = {
-        name: heading
-        for name, heading in HEADINGS.items()
-        if name not in ("pool_recall",) and _shown(name, rows)
-    }
+    columns = shown_metrics(rows)
     for dataset in dict.fromkeys(row.dataset for row in rows):
         members = [row for row in rows if row.dataset == dataset]
         baseline = next((row.baseline for row in members if row.baseline), "")

@@ -1,0 +1,114 @@
+"""Tables as files for other programs: CSV for spreadsheets and scripts, LaTeX for papers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+
+from jaxrag.evaluation.report import tables
+from jaxrag.evaluation.summary import Row
+from jaxrag.text.printable import csv_text, latex_text
+
+LatexCell = str | tuple[str, str]
+"""Plain text of a cell, or a value and the interval that stands behind it in smaller type."""
+
+_DIFFERENCES = {"exact_match": "EM", "f1": "F1"}
+
+
+def csv_table(headings: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
+    """A table as CSV; numbers have six digits, and None and NaN are empty cells."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([_csv_cell(cell) for cell in row] for row in (headings, *rows))
+    return stream.getvalue()
+
+
+def _csv_cell(cell: str | float | None) -> str:
+    if isinstance(cell, str):
+        return csv_text(cell)
+    if cell is None or math.isnan(cell):
+        return ""
+    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def latex_table(headings: Sequence[str], rows: Sequence[Sequence[LatexCell]]) -> str:
+    """A table as a ``tabular`` with the rules of the package booktabs."""
+    lines = [f"\\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}", r"\toprule"]
+    lines += [_latex_row(headings), r"\midrule", *map(_latex_row, rows)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def latex_file(parts: Mapping[str, str], note: str) -> str:
+    """Several ``tabular`` by their names, with comments that say what they show.
+
+    Args:
+      parts: LaTeX of each table by its name.
+      note: how to read the tables.
+    """
+    comments = [r"Needs \usepackage{booktabs}.", note]
+    lines = "".join(f"% {' '.join(text.splitlines())}\n" for text in comments)
+    named = (f"\n% {latex_text(name)}\n{table}" for name, table in parts.items())
+    return lines + "".join(named)
+
+
+def _latex_row(cells: Sequence[LatexCell]) -> str:
+    text = " & ".join(map(_latex_cell, cells))
+    guard = "{}" if text.lstrip().startswith(("[", "*")) else ""  # options of the row before it
+    return rf"{guard}{text} \\"
+
+
+def _latex_cell(cell: LatexCell) -> str:
+    if isinstance(cell, str):
+        return latex_text(cell)
+    value, interval = map(latex_text, cell)
+    return f"{value} {{\\scriptsize {interval}}}" if interval else value
+
+
+def runs_csv(rows: Sequence[Row]) -> str:
+    """The report's table as CSV: means with the ends of their intervals, paired differences.
+
+    Shares, and differences of them, are in percent. A difference has its p-value beside it.
+    """
+    names = tables.shown_metrics(rows)
+    headings = ["data set", "method", "n", "errors", "finished", "baseline"]
+    for heading in names.values():
+        headings += _with_ends(heading)
+    for heading in _DIFFERENCES.values():
+        headings += [*_with_ends(f"Δ{heading}"), f"p of Δ{heading}"]
+    lines = []
+    for row in rows:
+        state = "yes" if row.finished else "no"
+        line = [row.dataset, row.label, row.answered, row.errors, state, row.baseline]
+        for name in names:
+            factor = 100.0 if name in tables.PERCENT else 1.0
+            line += [factor * value for value in row.means[name][:3]]
+        for name in _DIFFERENCES:
+            found = row.differences.get(name)
+            line += [None] * 4 if found is None else [*(100.0 * v for v in found[:3]), found.p]
+        lines.append(line)
+    return csv_table(headings, lines)
+
+
+def _with_ends(heading: str) -> list[str]:
+    return [heading, f"{heading} low", f"{heading} high"]
+
+
+def runs_latex(rows: Sequence[Row]) -> str:
+    """The report's table as LaTeX, a ``tabular`` per data set."""
+    names, parts = tables.shown_metrics(rows), {}
+    for dataset in dict.fromkeys(row.dataset for row in rows):
+        members = [row for row in rows if row.dataset == dataset]
+        lines = []
+        for row in members:
+            cells = [tables.with_interval(name, row.means[name]) for name in names]
+            kept = [
+                (mean, ends if name in tables.PERCENT else "")
+                for name, (mean, ends) in zip(names, cells, strict=True)
+            ]
+            change = tables.difference_text(row.differences.get("exact_match"))
+            last = change if row.baseline else "baseline"
+            lines.append((row.label, tables.count_text(row), *kept, last))
+        parts[dataset] = latex_table(("method", "n", *names.values(), "ΔEM"), lines)
+    return latex_file(parts, tables.NOTE)
