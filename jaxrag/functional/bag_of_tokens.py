@@ -15,7 +15,7 @@ congruent modulo tile / BLOCK; only its two best bounds are kept.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,8 @@ LEVELS = 126
 LONGEST = (1 << 16) // (LEVELS + 1) - 1
 """Most tokens of a passage, so that its bound fits 16 bits."""
 
-_GROUP = 8  # neighbouring blocks whose maximum is searched first
+GROUP = 8
+"""Neighbouring blocks whose maximum is searched first."""
 
 _LEAD_BITS = 12
 _LEAD = (1 << _LEAD_BITS) - 1
@@ -91,6 +92,7 @@ def level_table(
     positive = lax.bitcast_convert_type(queries, jnp.int32) > 0
     levels = jnp.ceil(queries * inverse[:, None] * _SLACK)
     levels = jnp.where(positive, jnp.clip(levels, 1, LEVELS + 1), 0).astype(jnp.uint8)
+    levels = lax.optimization_barrier(levels)  # transposing bytes is faster than float32 numbers
     return jnp.pad(levels.T, ((0, PAD + 1 - queries.shape[1]), (0, 0)))
 
 
@@ -160,25 +162,27 @@ def sharded_block_bounds(
     )(parts, table)
 
 
-@partial(jax.jit, static_argnames="wanted")
-def select(*parts: Blocks, wanted: int) -> Selected:
-    """The ``wanted`` blocks with the best bounds of each query, best first.
-
-    Blocks are counted over all ``parts``.
-    """
-    return _unpack(*_select(jnp.concatenate(parts), wanted))
+@jax.jit
+def grouped(*parts: Blocks) -> tuple[Blocks, UInt32[Array, "q g"]]:
+    """Blocks of all parts, padded with 0 to whole groups, and the best of each group."""
+    blocks = jnp.concatenate(parts)
+    blocks = jnp.pad(blocks, ((0, -blocks.shape[0] % GROUP), (0, 0)))
+    return blocks, blocks.reshape(-1, GROUP, blocks.shape[1]).max(axis=1).T
 
 
 @partial(jax.jit, static_argnames=("wanted", "mesh", "axis"))
 def sharded_select(blocks: Blocks, *, wanted: int, mesh: Mesh, axis: str) -> Selected:
-    """`select` of blocks that are sharded over a mesh axis."""
+    """The ``wanted`` blocks with the best bounds of each query, best first.
+
+    The blocks are sharded over a mesh axis.
+    """
 
     def local(blocks: Blocks) -> Selected:
         packed, at = _select(blocks, wanted)
         at = jnp.where(at < 0, -1, at + lax.axis_index(axis) * blocks.shape[0])
         packed, at = (lax.all_gather(x, axis, axis=1, tiled=True) for x in (packed, at))
         best = lax.top_k(_keys(packed), wanted)[1]
-        return _unpack(*(jnp.take_along_axis(x, best, axis=1) for x in (packed, at)))
+        return unpack(*(jnp.take_along_axis(x, best, axis=1) for x in (packed, at)))
 
     return jax.shard_map(local, mesh=mesh, in_specs=(P(axis),), out_specs=P(), check_vma=False)(
         blocks
@@ -190,11 +194,10 @@ def _select(blocks: Blocks, wanted: int) -> tuple[Array, Array]:
 
     The ``wanted`` best blocks are in the ``wanted`` groups of neighbours with the largest maxima.
     """
+    blocks, maxima = grouped(blocks)
     b, q = blocks.shape
-    grouped = jnp.pad(blocks, ((0, -b % _GROUP), (0, 0))).reshape(-1, _GROUP, q)
-    maxima = _keys(grouped.max(axis=1)).T
-    groups = lax.top_k(maxima, min(wanted, maxima.shape[1]))[1]
-    at = (groups[..., None] * _GROUP + jnp.arange(_GROUP)).reshape(q, -1)
+    groups = lax.top_k(_keys(maxima), min(wanted, maxima.shape[1]))[1]
+    at = (groups[..., None] * GROUP + jnp.arange(GROUP)).reshape(q, -1)
     at = jnp.pad(at, ((0, 0), (0, max(wanted - at.shape[1], 0))), constant_values=b)
     packed = blocks.at[at, jnp.arange(q)[:, None]].get(mode="fill", fill_value=0)
     order = lax.top_k(_keys(packed), wanted)[1]
@@ -207,9 +210,15 @@ def _keys(packed: UInt32[Array, ...]) -> Float[Array, ...]:
     return (packed >> _LEAD_BITS).astype(jnp.float32)
 
 
-def _unpack(packed: Array, blocks: Array) -> Selected:
-    bounds = (packed >> 16).astype(jnp.int32)
-    lanes = BLOCK - 1 - (packed >> _LEAD_BITS).astype(jnp.int32) % BLOCK
-    seconds = bounds - _LEAD + (packed & _LEAD).astype(jnp.int32)
-    found = (jnp.where(blocks < 0, -1, x) for x in (lanes, bounds, seconds))
+def unpack(packed: Any, blocks: Any) -> Selected:
+    """Lanes and bounds of selected blocks; of JAX or NumPy arrays [q m].
+
+    Args:
+      packed: see `Blocks`.
+      blocks: their numbers, -1 for none.
+    """
+    bounds = (packed >> 16).astype("int32")
+    lanes = BLOCK - 1 - (packed >> _LEAD_BITS).astype("int32") % BLOCK
+    seconds = bounds - _LEAD + (packed & _LEAD).astype("int32")
+    found = ((x + 1) * (blocks >= 0) - 1 for x in (lanes, bounds, seconds))
     return Selected(blocks, *found)

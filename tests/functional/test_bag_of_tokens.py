@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 
 from jaxrag.functional import bag_of_tokens as bags
 from jaxrag.functional.bag_of_tokens import BLOCK, LEVELS, PAD, STEP
+from tests.functional.token_blocks import check_selected, random_blocks, unpacked
 
 V = 12
 
@@ -63,13 +64,6 @@ def test_quantised_weights_are_upper_bounds(weights) -> None:
         assert levels.max() <= LEVELS + 1
 
 
-def unpacked(blocks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Best bounds, their lanes and second bounds, as the docstring of `bags.Blocks` has it."""
-    packed = np.asarray(blocks).astype(int)
-    best = packed >> 16
-    return best, 15 - (packed >> 12 & 15), best - (4095 - (packed & 4095))
-
-
 passages_ = st.lists(
     st.lists(st.integers(0, V - 1), unique=True, max_size=V), min_size=1, max_size=90
 )
@@ -121,44 +115,6 @@ def test_a_lead_beyond_12_bits_leaves_an_upper_bound_of_the_second() -> None:
         one = bags.Part(jnp.asarray(columns), jnp.array([0]), jnp.array([40]), jnp.int32(count))
         found = unpacked(bags.block_bounds(one, levels))
         assert [x[:, 0].tolist() for x in found] == [[5080, 0], [0, 0], second]
-
-
-def random_blocks(rows: int, q: int = 3) -> jax.Array:
-    rng = np.random.default_rng(rows)
-    best = rng.integers(0, 50, (rows, q))  # many ties
-    lanes = np.where(best > 0, rng.integers(0, BLOCK, (rows, q)), 0)
-    lead = rng.integers(0, best + 2)
-    packed = best << 16 | 15 - lanes << 12 | 4095 - lead
-    return jnp.array(np.where(rng.random((rows, q)) < 0.1, 0, packed), jnp.uint32)
-
-
-def check_selected(found: bags.Selected, blocks: jax.Array, wanted: int) -> None:
-    packed, (best, lanes, second) = np.asarray(blocks), unpacked(blocks)
-    for query in range(packed.shape[1]):
-        real = np.flatnonzero(packed[:, query])
-        expected = np.sort(packed[real, query] >> 12)[::-1][:wanted]  # by bound, then lane
-        number = len(expected)
-        blocks_, *columns = (np.asarray(x)[query] for x in found)
-        at = blocks_[:number]
-        assert len(blocks_) == wanted and len({*at}) == number
-        assert (packed[at, query] >> 12).tolist() == expected.tolist()
-        for column, of_all in zip(columns, (lanes, best, second), strict=True):
-            assert column[:number].tolist() == of_all[at, query].tolist()
-        assert all((x[number:] == -1).all() for x in (blocks_, *columns))
-
-
-@pytest.mark.parametrize("rows", [1, 7, 8, 200, 1600])
-@pytest.mark.parametrize("wanted", [1, 5, 150])
-def test_the_best_blocks_are_selected(rows, wanted) -> None:
-    blocks = random_blocks(rows)
-    check_selected(bags.select(blocks, wanted=wanted), blocks, wanted)
-
-
-@pytest.mark.parametrize("wanted", [1, 5, 300])
-def test_blocks_are_selected_over_all_parts(wanted) -> None:
-    parts = [random_blocks(rows) for rows in (24, 200, 9)]
-    found = bags.select(*parts, wanted=wanted)
-    check_selected(found, jnp.concatenate(parts), wanted)
 
 
 @pytest.mark.parametrize("wanted", [1, 30])

@@ -205,7 +205,7 @@ class BagOfTokens:
 
     def _tokens(self, file: int, row: int) -> np.ndarray:
         (columns,) = np.nonzero(self.files[file].order == row)
-        ids = self.files[file].tokens(columns)[0]
+        ids = self.files[file].tokens(columns)[:, 0]
         return ids[ids < self.vocabulary]
 
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:

@@ -10,17 +10,17 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8, UInt32
 
 from jaxrag.functional import bag_of_tokens as kernel
-from jaxrag.functional.bag_of_tokens import BLOCK, LEVELS, Part, Selected
+from jaxrag.functional.bag_of_tokens import BLOCK, GROUP, LEVELS, Blocks, Part, Selected
 from jaxrag.retrieval.retriever import check_queries
 from jaxrag.retrieval.sidr.token_tiles import BestPassages, TokenFile, every_score
 from jaxrag.types import InputError, Ranking
@@ -57,6 +57,11 @@ class TokenSearch:
             return cls(files, mesh, parts, mapped=True)
         return cls(files, mesh, (_shard(files, mesh),), mapped=False)
 
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        """Threads that search; XLA and NumPy release the interpreter's lock."""
+        return ThreadPoolExecutor(_threads())
+
     @property
     def span(self) -> int:
         """Columns of a file, padding included."""
@@ -92,18 +97,17 @@ class TokenSearch:
             blocks = kernel.sharded_block_bounds(self.parts[0], table, mesh=self.mesh, axis="rows")
             return kernel.sharded_select(blocks, wanted=wanted, mesh=self.mesh, axis="rows")
         table = jax.device_put(table, self.mesh.devices[0])
-        threads = min(os.cpu_count() or 1, len(self.parts))
-        size = min(-(-len(self.parts) // (2 * threads)), _FILES)
-        starts = range(0, len(self.parts), size)
+        size = min(-(-len(self.parts) // (2 * _threads())), _FILES)
 
-        def best(start: int) -> Selected:
+        def best(start: int) -> tuple[np.ndarray, np.ndarray]:
             blocks = [kernel.block_bounds(x, table) for x in self.parts[start : start + size]]
-            return jax.block_until_ready(kernel.select(*blocks, wanted=wanted))
+            packed, at = best_blocks(blocks, wanted)
+            return packed, at + start * (self.span // BLOCK)
 
         # XLA's own threads wait for each other after every step over a tile; files need not wait.
-        with ThreadPoolExecutor(threads) as pool:
-            found = [jax.tree.map(np.asarray, some) for some in pool.map(best, starts)]
-        return _merged(found, starts, self.span // BLOCK, wanted)
+        found = self.pool.map(best, range(0, len(self.parts), size))
+        packed, at = (np.concatenate(x, axis=1) for x in zip(*found, strict=True))
+        return selected(packed, at, wanted)
 
     def _resolve(
         self,
@@ -186,22 +190,43 @@ def _table(
     return table[:, 0] if size == 1 else table
 
 
-def _merged(found: Sequence[Any], starts: Sequence[int], blocks: int, wanted: int) -> Selected:
-    """The ``wanted`` best of the selected blocks of files that begin at ``starts``.
+def best_blocks(
+    parts: Sequence[Blocks], wanted: int
+) -> tuple[UInt32[np.ndarray, "q m"], Int[np.ndarray, "q m"]]:
+    """The ``wanted`` best blocks of each query, or all, and their numbers over all parts; unsorted.
 
-    A file has ``blocks`` blocks.
+    They are in the ``wanted`` groups of neighbours with the largest maxima. NumPy's partition is
+    several times as fast as XLA's sort on CPUs.
     """
-    if len(found) == 1:
-        return found[0]
-    numbered = (
-        some._replace(blocks=np.where(some.blocks < 0, -1, some.blocks + start * blocks))
-        for some, start in zip(found, starts, strict=True)
-    )
-    merged: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *numbered)
-    best = np.argpartition(-merged.bounds, wanted - 1, axis=1)[:, :wanted]
-    order = np.argsort(-np.take_along_axis(merged.bounds, best, axis=1), axis=1, kind="stable")
-    best = np.take_along_axis(best, order, axis=1)
-    return jax.tree.map(lambda x: np.take_along_axis(x, best, axis=1), merged)
+    blocks, maxima = (np.asarray(x) for x in kernel.grouped(*parts))
+    groups = _largest(maxima, wanted)
+    at = (groups[:, :, None] * GROUP + np.arange(GROUP)).reshape(len(groups), -1)
+    packed = blocks[at, np.arange(len(at))[:, None]]
+    best = _largest(packed, wanted)
+    return np.take_along_axis(packed, best, axis=1), np.take_along_axis(at, best, axis=1)
+
+
+def _largest(values: np.ndarray, count: int) -> Int[np.ndarray, "q m"]:
+    """Columns of the ``count`` largest values of each row, or all; unsorted."""
+    columns = values.shape[1]
+    if columns <= count:
+        return np.broadcast_to(np.arange(columns), values.shape)
+    return np.argpartition(values, columns - count, axis=1)[:, columns - count :]
+
+
+def selected(
+    packed: UInt32[np.ndarray, "q m"], at: Int[np.ndarray, "q m"], wanted: int
+) -> Selected:
+    """The ``wanted`` best of these blocks of each query, best first."""
+    order = np.argsort(packed, axis=1)[:, ::-1][:, :wanted]
+    packed, at = (np.take_along_axis(x, order, axis=1) for x in (packed, at))
+    short = ((0, 0), (0, wanted - packed.shape[1]))
+    packed, at = np.pad(packed, short), np.pad(at, short)
+    return kernel.unpack(packed, np.where(packed > 0, at, -1))
+
+
+def _threads() -> int:
+    return os.cpu_count() or 1
 
 
 def _part(file: TokenFile) -> Part:

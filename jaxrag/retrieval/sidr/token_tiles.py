@@ -84,12 +84,12 @@ class TokenFile:
         return self.array[1 : 1 + self.tiles].reshape(-1)[: self.count]
 
     def tokens(self, columns: Int[np.ndarray, " m"]) -> np.ndarray:
-        """Token ids [m w] of some columns' passages, ascending, padded with ``PAD``."""
+        """Token ids [w m] of some columns' passages, ascending, padded with ``PAD``."""
         tile, column = np.divmod(columns, self.tile)
-        widths = self.widths[tile][:, None]
-        steps = np.arange(widths.max(initial=0))
+        widths = self.widths[tile]
+        steps = np.arange(widths.max(initial=0))[:, None]
         first = self.starts[tile].astype(np.int64) * self.tile + column
-        ids = np.take(self.slots.reshape(-1), first[:, None] + steps * self.tile, mode="clip")
+        ids = np.take(self.slots.reshape(-1), first + steps * self.tile, mode="clip")
         if (widths < len(steps)).any():
             ids[steps >= widths] = PAD  # beyond the width lies another tile
         return ids
@@ -149,7 +149,7 @@ def every_score(
 ) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """Scores and rows of all passages of a file, for one query that ends with a zero."""
     found = [
-        _sum(query[np.minimum(file.slots[start : start + width].T, len(query) - 1)])
+        _sum(query[np.minimum(file.slots[start : start + width], len(query) - 1)])
         for start, width in zip(file.starts, file.widths, strict=True)
     ]
     return np.concatenate(found)[: file.count], file.first + file.order.astype(np.int64)
@@ -210,7 +210,7 @@ class BestPassages:
             ids, rows[pairs] = self._tokens(columns[pairs])
             for start in range(0, len(pairs), _PAIRS):
                 some = slice(start, start + _PAIRS)
-                found[pairs[some]] = self._sums(query_of[pairs[some]], ids[some])
+                found[pairs[some]] = self._sums(query_of[pairs[some]], ids[:, some])
 
         threads = min(os.cpu_count() or 1, -(-len(order) // _PAIRS))
         if threads < 2:
@@ -223,7 +223,7 @@ class BestPassages:
         return found, rows
 
     def _tokens(self, columns: Int[np.ndarray, " n"]) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-        """Token ids [n w] of the passages in ascending columns, padded, and their corpus rows."""
+        """Token ids [w n] of the passages in ascending columns, padded, and their corpus rows."""
         file_of, column = np.divmod(columns, self.span)
         cuts = [0, *(np.flatnonzero(np.diff(file_of)) + 1), len(columns)]
         ids, rows = [], np.empty(len(columns), np.int64)
@@ -231,15 +231,14 @@ class BestPassages:
             file, some = self.files[int(file_of[start])], column[start:stop]
             ids.append(file.tokens(some))
             rows[start:stop] = file.first + file.order[some].astype(np.int64)
-        widest = max(some.shape[1] for some in ids)
-        padded = np.full((len(columns), widest), PAD, np.uint16)
+        padded = np.full((max(map(len, ids)), len(columns)), PAD, np.uint16)
         for (start, stop), some in zip(pairwise(cuts), ids, strict=True):
-            padded[start:stop, : some.shape[1]] = some
+            padded[: len(some), start:stop] = some
         return padded, rows
 
     def _sums(self, query_of: Int[np.ndarray, " n"], ids: np.ndarray) -> Float[np.ndarray, " n"]:
         vocabulary = self.queries.shape[1] - 1
-        at = query_of[:, None] * (vocabulary + 1) + np.minimum(ids, vocabulary)
+        at = query_of * (vocabulary + 1) + np.minimum(ids, vocabulary)
         return _sum(np.take(self.queries.reshape(-1), at, mode="clip"))
 
     @property
@@ -263,8 +262,9 @@ class BestPassages:
         ]
 
 
-def _sum(weights: Float[np.ndarray, "m w"]) -> Float[np.ndarray, " m"]:
-    if not weights.shape[1]:
-        return np.zeros(len(weights))
-    # A running sum adds one by one; NumPy's own sum in an order that depends on the shape.
-    return np.cumsum(weights, axis=1, dtype=np.float64)[:, -1]
+def _sum(weights: Float[np.ndarray, "w m"]) -> Float[np.ndarray, " m"]:
+    """Sums of the columns in float64, from the first row to the last."""
+    sums = np.zeros(weights.shape[1])
+    for row in weights:  # NumPy's own sum adds in an order that depends on the shape
+        sums += row
+    return sums
