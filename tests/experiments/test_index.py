@@ -14,6 +14,7 @@ from experiments import index as script
 from experiments.configuration import parse
 from experiments.run import main as run_main
 from jaxrag.retrieval.dense import exact
+from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.retrieval.dense.matrix import write_matrix
 from jaxrag.runs import loading, plan
 from jaxrag.types import InputError
@@ -46,7 +47,9 @@ def files(cache):
     return {path.name: path.read_bytes() for path in kept}
 
 
-def test_shares_on_one_disk_and_merged_ones_have_the_bytes_of_one(config, tmp_path, capsys):
+def test_shared_merged_and_unpacked_indexes_have_the_bytes_of_one(
+    config, tmp_path, capsys, monkeypatch
+):
     one, shared, apart = (tmp_path / name for name in ("one", "shared", "apart"))
     assert main(config, one) == 0
     shown = capsys.readouterr()
@@ -60,6 +63,14 @@ def test_shares_on_one_disk_and_merged_ones_have_the_bytes_of_one(config, tmp_pa
     shutil.copytree(shared, tmp_path / "other")
     assert main(config, apart, f"--merge={tmp_path / 'other'}") == 0
     assert len(files(one)) == 7 and files(shared) == files(one) == files(apart)
+    file = tmp_path / "index.tar"
+    assert main(config, one, f"--pack={file}") == 0
+    assert f"in {file}: " in capsys.readouterr().out
+    monkeypatch.setattr(Encoder, "stream_passages", None)  # nothing is encoded again
+    assert main(config, tmp_path / "unpacked", f"--unpack={file}") == 0
+    assert files(tmp_path / "unpacked") == files(one)
+    with pytest.raises(InputError, match=r"not built yet\. The command without --pack"):
+        main(config, tmp_path / "none", f"--pack={file}")
 
 
 @pytest.mark.parametrize(
