@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -19,7 +20,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 needed = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
 OPTIONS = (
     "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-extensions --virtual-time-budget=6000"
+    "--disable-component-update --disable-sync --disable-extensions"
 )
 OPEN_ALL = """<script>
 setTimeout(() => {
@@ -57,18 +58,46 @@ def without_policy(page: str) -> str:
 
 def visit(page: str, directory: Path) -> Visit:
     """Opens a page in a fresh profile below ``directory``."""
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "page.html"
-    file.write_text(page, "utf-8")
-    profile = f"--user-data-dir={directory / 'profile'}"
     with _listener() as (port, heard):
-        route = f"--host-resolver-rules=MAP * 127.0.0.1:{port}"
-        command = [str(CHROMIUM), *OPTIONS.split(), profile, route, "--dump-dom", file.as_uri()]
+        dump = ("--virtual-time-budget=6000", "--dump-dom")
+        command = _command(page, directory, port, *dump)
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
     asked = [one for one in heard if hostile.HOST.encode() in one]
     ran = 'data-ran="yes"' in done.stdout
     return Visit(done.stdout, unescape(title[1]) if title else "", ran, asked)
+
+
+def first_request(page: str, directory: Path, *, timeout: float = 120.0) -> str:
+    """Opens a page in real time until it requests something of the host; gives the request.
+
+    Raises:
+      TimeoutError: it requested nothing in ``timeout`` seconds.
+    """
+    with _listener() as (port, heard):
+        command = _command(page, directory, port, "--remote-debugging-port=0")
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
+            try:
+                until = time.monotonic() + timeout
+                while time.monotonic() < until:
+                    for one in list(heard):
+                        if hostile.HOST.encode() in one:
+                            return one.decode("utf-8", "replace")
+                    time.sleep(0.02)
+            finally:
+                process.terminate()
+    raise TimeoutError(f"the page requested nothing in {timeout:g} s")
+
+
+def _command(page: str, directory: Path, port: int, *options: str) -> list[str]:
+    """Chromium with a fresh profile for a page, and every host at a port of this machine."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "page.html"
+    file.write_text(page, "utf-8")
+    profile = f"--user-data-dir={directory / 'profile'}"
+    route = f"--host-resolver-rules=MAP * 127.0.0.1:{port}"
+    return [str(CHROMIUM), *OPTIONS.split(), profile, route, *options, file.as_uri()]
 
 
 @contextlib.contextmanager

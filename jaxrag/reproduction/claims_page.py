@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import Any
 
 from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
 from jaxrag.reproduction.claims import Claim, printed_effects
-from jaxrag.reproduction.listing import result_file
+from jaxrag.reproduction.listing import read_result, result_file
 from jaxrag.reproduction.tables import Scale
+from jaxrag.text.printable import markdown_text
+from jaxrag.types import InputError
 
 Found = tuple[dict[str, Any], dict[str, Any]]
 """A claim's verdict, and the record of its table."""
@@ -59,9 +60,16 @@ def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, 
         file = result_file(workdir, scale, table, "json")
         if not file.is_file():
             continue
-        record = json.loads(file.read_text("utf-8"))
-        for one in record.get("claims", ()):
-            found[one["id"]] = one, record
+        record = read_result(file)
+        try:
+            for one in record.get("claims", ()):
+                _verdict(one)
+                found[one["id"]] = one, record
+            _models(record)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{file} has claims that cannot be read ({error!r}): make the table again."
+            ) from error
     return found
 
 
@@ -110,14 +118,19 @@ def _verdict(found: Mapping[str, Any]) -> str:
     else:
         counts = Counter(one["verdict"] for one in comparisons)
         text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return f"**{found['verdict']}**: {text}{decide}"
+    return f"**{markdown_text(found['verdict'])}**: {text}{decide}"
 
 
 def _measured_with(scale: Scale, results: Mapping[str, Found]) -> str:
     records = {record["name"]: record for _, record in results.values()}
     lines = [f"Scale {scale}:", ""]
     for name, record in records.items():
-        models = ", ".join(record.get("models", ())) or "no model"
-        limit = f", first {record['limit']:,} questions" if record.get("limit") else ""
-        lines.append(f"- {name}: {models}{limit}, {record['date']}")
+        lines.append(f"- {markdown_text(name)}: {_models(record)}, {markdown_text(record['date'])}")
     return "\n".join([*lines, ""])
+
+
+def _models(record: Mapping[str, Any]) -> str:
+    """The language models of a table's runs, and how many questions they were asked."""
+    models = ", ".join(map(markdown_text, record.get("models", ()))) or "no model"
+    limit = f", first {record['limit']:,} questions" if record.get("limit") else ""
+    return f"{models}{limit}"

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from jaxrag.core.json_text import read_json_object
 from jaxrag.evaluation.printed import PAPERS, PrintedRow, PrintedTable, printed_tables
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.reproduction.tables import SCALES, Declarations, Scale
+from jaxrag.types import InputError
 
 
 def result_file(workdir: Path, scale: Scale, name: str, ending: str) -> Path:
     """File of a reproduced table or figure."""
     return workdir / scale / f"{name.replace('/', '-')}.{ending}"
+
+
+def read_result(file: Path) -> dict[str, Any]:
+    """The record of a reproduced table or figure.
+
+    Raises:
+      InputError: the file is damaged.
+    """
+    way_out = "remove it, and make the table or figure again"
+    record = read_json_object(file, what="the record of a table or figure", way_out=way_out)
+    if not all(isinstance(record.get(name), str) for name in ("name", "date")):
+        raise InputError(f"{file} lacks the name or the date of a table or figure: {way_out}.")
+    return record
 
 
 def listing(declared: Declarations, workdir: Path) -> Grid:
@@ -56,7 +71,7 @@ def _state(name: str, declared: Declarations, workdir: Path) -> str:
     for scale in SCALES:
         file = result_file(workdir, scale, name, "json")
         if file.is_file():
-            parts.append(f"{scale} on {json.loads(file.read_text('utf-8'))['date']}")
+            parts.append(f"{scale} on {read_result(file)['date']}")
     text = f"measured at {', '.join(parts)}" if parts else "runnable at tiny, small and paper"
     table = declared.tables.get(name)
     if table is None:

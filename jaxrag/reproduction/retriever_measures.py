@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
 
+from jaxrag.core.json_text import read_json_object
 from jaxrag.evaluation.significance import interval
 from jaxrag.methods.r3.training import SCORED
 from jaxrag.reproduction.cells import difference
@@ -46,8 +46,11 @@ def passages_scored(job: str) -> Measure:
     """Mean number of passages outside its pool that R3's training scored for a question."""
 
     def measure(results: Results) -> Measured:
-        text = (results.directories[job] / SCORED).read_text("utf-8")
-        counts: dict[str, int] = json.loads(text)
+        counts = read_json_object(
+            results.directories[job] / SCORED,
+            what="the passages that R3's training scored",
+            way_out="remove the training's directory and make the table again",
+        )
         found = interval(np.array([*counts.values()], np.float64))
         return Measured(found, {name: float(count) for name, count in counts.items()})
 

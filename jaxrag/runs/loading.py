@@ -45,6 +45,7 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 @functools.cache
 def load_data(settings: DataSettings, cache: Path) -> Dataset:
     """The data set of some settings; built on first use."""
+    tell(f"loading the data set ({type(settings).__name__})")
     with _one_at_a_time(cache / "data.lock"):
         return settings.load(cache)
 
@@ -72,6 +73,7 @@ def open_index_over(
 ) -> Retriever | TextRetriever:
     """The index of a data set's passages; built on first use."""
     dataset = load_data(data, cache)
+    tell(f"opening the index {settings.name}, or building it")
     _tell_size(settings, dataset.passages, cache)
     with _one_at_a_time(_index_lock(dataset.passages, cache)):
         return settings.open(dataset.passages, cache)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import canonical
-from jaxrag.core.progress import progress, run_log
+from jaxrag.core.progress import progress, run_log, tell
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, check_evaluation
@@ -138,13 +138,15 @@ def open_index(run: Run, cache: Path) -> Retriever | TextRetriever:
 
 
 def check_needs(run: Run, *, given: Mapping[str, HelperTool] | None = None) -> None:
-    """Checks, without loading anything, that the settings meet the method's needs.
+    """Checks, before anything is loaded, that the settings meet the method's needs.
 
     ``given`` are helpers that need no settings, as in `prepare`.
 
     Raises:
-      InputError: something is missing; the message names the setting.
+      InputError: something is missing, or a file of prompts cannot be read; the message names the
+        setting or the file.
     """
+    prompts.own_files(describe(run.method))
     needs = run.method.needs
     if needs.search and run.index is None:
         raise InputError(f"{run.name} searches, but the run has no index: set config.index.")
@@ -368,6 +370,8 @@ def _answer_all(
     label, tally = f"{run.name} on {dataset.name}", Tally()
     fields = {"run": label, "questions": len(questions), "left": len(todo)}
     _log.info("started", extra={"fields": fields})
+    if todo:
+        tell(f"{label}: {len(todo):,} questions to answer; new batch shapes are compiled first")
     with progress(len(questions), label, done=len(questions) - len(todo)) as advance:
 
         def on_batch(name: str, size: int) -> None:

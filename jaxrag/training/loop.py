@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.core.json_text import parse_json
-from jaxrag.core.progress import progress
+from jaxrag.core.progress import progress, tell
 from jaxrag.training.checkpoints import Checkpoints
 from jaxrag.types import InputError
 
@@ -102,6 +102,8 @@ def fit(
         if evaluating and not start:
             log.write(0, _means_and_values(evaluating(state, 0)))
         stop = should_stop is not None and log.is_evaluated and should_stop(state, log.history)
+        if start < steps and not stop:
+            tell(f"{what}: {steps - start:,} steps to make; the first is compiled before it runs")
         with progress(steps, what, done=start) as advance:
             for number in range(start, start if stop else steps):
                 began = time.monotonic()

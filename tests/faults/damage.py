@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments.configuration import script
 from jaxrag.runs import loading
+from jaxrag.steps import prompts
 
 DEEP = b"[" * 100_000
 CANARY = "canary7f3a9c"
@@ -147,6 +148,7 @@ def call(module: Any, *arguments: str) -> Outcome:
     """Runs a script in this process, with nothing kept of earlier calls."""
     for name in ("load_data", "load_model", "open_index_over"):
         getattr(loading, name).cache_clear()
+    prompts.load.cache_clear()
     before, handler, hook = sys.argv, signal.getsignal(signal.SIGTERM), sys.unraisablehook
     errors, output, began = io.StringIO(), io.StringIO(), time.monotonic()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxrag.runs import run
 from tests.faults.damage import call, shows_key
 
 ROOT = Path(__file__).parent.parent.parent
@@ -121,6 +122,25 @@ def test_a_malformed_setting_is_one_clear_error(
     assert outcome.clear and outcome.code, outcome
     assert len(outcome.said) < 5_000 and outcome.seconds < 30
     assert not shows_key(outcome.shown.encode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize("fault", ["missing", "a directory", "no TOML"])
+def test_prompts_are_checked_before_data_and_models_are_loaded(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(run, "load_data", lambda *_: pytest.fail("the data are loaded"))
+    file = tmp_path / "prompts.toml"
+    prepared = {"a directory": file.mkdir, "no TOML": lambda: file.write_text("{")}
+    prepared.get(fault, lambda: None)()
+    outcome = call(
+        import_module("experiments.run"),
+        DTR,
+        f"--config.method.reader.prompts={file}",
+        f"--workdir={tmp_path / 'run'}",
+    )
+    assert outcome.code == 2 and str(file) in outcome.said
+    assert not (tmp_path / "run").exists()
 
 
 def test_many_malformed_settings_are_tried() -> None:

@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 
 from jaxrag.core.checks import check_local
 from jaxrag.core.json_text import parse_json
+from jaxrag.core.progress import tell
 from jaxrag.models.checkpoint.gguf import config_from_gguf, readers_from_gguf
 from jaxrag.models.checkpoint.torch_archive import readers_from_torch
 from jaxrag.types import InputError
@@ -161,12 +162,13 @@ def integer(
 
 
 def read_tensors(path: Path) -> Tensors:
-    """All tensors of a checkpoint under their Hugging Face names, read on demand.
+    """All tensors of a checkpoint under their Hugging Face names, read on demand; tells its path.
 
     Raises:
       InputError: a file is missing, truncated or corrupt.
     """
     path = Path(path)
+    tell(f"loading the weights of {path}")
     if path.is_file():
         return Tensors(readers_from_gguf(path))
     found = next((path / name for name in _WEIGHTS if (path / name).exists()), None)
