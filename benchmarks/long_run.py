@@ -117,7 +117,7 @@ def run(given: argparse.Namespace, name: str, kill: float | None) -> list[Lived]
 
 def whole(store: Path) -> bool:
     """Whether every entry of a store is intact; prints what is not."""
-    command = [sys.executable, "-m", "jaxrag", "store", "verify", str(store)]
+    command = [sys.executable, "-m", "experiments.store", "verify", str(store)]
     done = subprocess.run(command, capture_output=True, text=True)
     print(f"{store}: {(done.stdout + done.stderr).strip()}")
     return done.returncode == 0

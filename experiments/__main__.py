@@ -8,7 +8,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from experiments.configuration import script
+from experiments import say_loading
 
 COMMANDS = (
     "quickstart",
@@ -37,6 +37,9 @@ def main() -> None:
         hint = f" Nearest: {near[0]}." if near else ""
         print(f"error: no command {name!r}.{hint}\n\n{usage()}", file=sys.stderr)
         sys.exit(2)
+    say_loading()
+    from experiments.configuration import script  # late: takes seconds, which the usage does not
+
     sys.argv = [f"jaxrag {name}", *sys.argv[2:]]
     script(importlib.import_module(f"experiments.{name}").main)
 

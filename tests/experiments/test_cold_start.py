@@ -16,15 +16,20 @@ from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.runs import loading
 from tests.experiments.small_run import write_small_run
 
+COMMAND = "from experiments.__main__ import main; main()"  # what the command jaxrag does
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.parametrize("script", ["run", "status"])
-def test_the_first_line_comes_before_packages_are_imported(script: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [["-m", "experiments.run"], ["-m", "experiments", "status"], ["-c", COMMAND, "run"]]
+)
+def test_the_first_line_comes_before_packages_are_imported(
+    command: list[str], tmp_path: Path
+) -> None:
     for package in ("jax", "numpy", "rich"):  # whichever is imported first
         (tmp_path / f"{package}.py").write_text(f"raise SystemExit('importing {package}')\n")
     done = subprocess.run(
-        [sys.executable, "-m", f"experiments.{script}"],
+        [sys.executable, *command],
         capture_output=True,
         text=True,
         cwd=ROOT,

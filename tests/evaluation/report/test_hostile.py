@@ -1,7 +1,9 @@
 """Pages, pictures, tables and traces of a run full of hostile texts: all of it stays text."""
 
+import csv
 import io
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from experiments import status
 from jaxrag.evaluation.records import read_run
 from jaxrag.evaluation.report import explanations
 from jaxrag.evaluation.report.document import document
+from jaxrag.evaluation.report.export import csv_table, runs_csv, runs_latex
 from jaxrag.evaluation.report.figure_files import write_figures
 from jaxrag.evaluation.report.page import write_report
 from jaxrag.evaluation.report.tables import Grid, markdown_table, terminal_table
@@ -101,6 +104,32 @@ def test_markdown_has_only_tables_and_bold_names(pages: dict[str, Path]) -> None
         assert tags == {"table", "thead", "tbody", "tr", "th", "td", "p"} | (
             {"strong"} if name == "report" else set()
         )
+
+
+def test_csv_has_no_formulas_and_every_cell_in_its_place(runs: list[Path]) -> None:
+    rows = list(csv.reader(io.StringIO(runs_csv(summarise(runs)))))
+    assert len(rows) == 3 and {len(row) for row in rows} == {len(rows[0])}
+    for cell in (cell for row in rows for cell in row):
+        assert not controls(cell) and "\n" not in cell
+        assert not cell.lstrip().startswith(tuple("=+-@")) or math.isfinite(float(cell))
+    formulas = [hostile.TEXTS["spreadsheet"], "@SUM(A1)", "\t=1", "+1", "-1+cmd|' /C x'!A0"]
+    for line in csv.reader(io.StringIO(csv_table(("a",), [[text] for text in formulas]))):
+        assert line[0] == "a" or line[0].startswith("'")
+
+
+def test_latex_has_only_the_commands_of_its_tables(runs: list[Path]) -> None:
+    text = runs_latex(summarise(runs))
+    commands = set(re.findall(r"\\([A-Za-z]+)", text))
+    tables = {"begin", "end", "toprule", "midrule", "bottomrule", "scriptsize"}
+    characters = {"symbol", "Delta"} | {
+        f"text{name}"
+        for name in ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar")
+    }
+    assert commands <= tables | characters | {"usepackage"}  # which a comment names
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    bare = re.sub(r"\\[{}$&#_%]", "", body.replace(r"$\Delta$", ""))
+    assert not set("$#_%^~") & set(bare) and bare.count("{") == bare.count("}")
+    assert not controls(text)
 
 
 def _tables(runs: list[Path]) -> dict[str, Callable[[], Any]]:
