@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,6 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Int, UInt
-from transformers import PreTrainedTokenizerFast
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions, LanguageModel
@@ -29,6 +28,9 @@ from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_ans
 from jaxrag.models.t5.network import T5
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _NUMERICS = "jaxrag-seq2seq-1"  # part of the identity; raise it when results change
 _JOINED = (

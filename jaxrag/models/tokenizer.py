@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 from tokenizers import (
@@ -20,12 +20,15 @@ from tokenizers import (
     trainers,
 )
 
-# transformers, used only for tokenizers, would warn on import that there is no PyTorch
-os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
 from jaxrag.models.checkpoint.gguf import metadata, open_gguf
 from jaxrag.types import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+# transformers, used only for tokenizers, would warn on import that there is no PyTorch. Its import
+# takes seconds, so functions import it: `--help` and a refused command do not wait for it.
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
@@ -54,6 +57,8 @@ def learn_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
             f"The vocabulary's size is {size}; it must be at least {len(alphabet) + len(special)}, "
             "the number of bytes and special tokens."
         )
+    from transformers import PreTrainedTokenizerFast
+
     texts = list(texts)
     if not any(text.strip() for text in texts):
         raise InputError("There are no texts to learn a vocabulary from.")
@@ -88,6 +93,8 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
     names = ("tokenizer.json", "vocab.txt", "tokenizer.model", "sentencepiece.bpe.model")
     if not any((path / name).exists() for name in names):
         raise InputError(f"{path} holds no tokenizer: one of {', '.join(names)} is required.")
+    from transformers import AutoTokenizer
+
     try:
         return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizers raises bare Exceptions for malformed files
@@ -95,6 +102,8 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
 
 
 def _from_gguf(path: Path) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
     reader = open_gguf(path)
     values = metadata(reader)
     kind = values.get("tokenizer.ggml.model")

@@ -6,14 +6,13 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-from transformers import PreTrainedTokenizerFast
 
 from jaxrag.models.checkpoint.files import (
     check_parameters,
@@ -25,6 +24,9 @@ from jaxrag.models.parameters import flatten, shapes, to_devices, unflatten
 from jaxrag.models.t5.config import T5Config, read_t5_config, t5_json
 from jaxrag.models.t5.network import T5
 from jaxrag.types import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 RULES: tuple[tuple[str, P], ...] = (
     (r".*\.(q|k|v|wi|wi_0|wi_1)\.weight", P("model", None)),

@@ -6,11 +6,10 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from transformers import PreTrainedTokenizerFast
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.prompts import end_tokens
@@ -29,6 +28,9 @@ from jaxrag.models.t5.network import T5
 from jaxrag.models.tokenizer import learn_tokenizer, load_tokenizer
 from jaxrag.training.student.student import Kind, NewT5, Student
 from jaxrag.types import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _FLOAT32 = jnp.dtype("float32")
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
-from transformers import PreTrainedTokenizerFast
 
 from jaxrag.types import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _log = logging.getLogger("jaxrag")
 
