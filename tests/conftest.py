@@ -4,8 +4,9 @@ Many tests build the same small network anew; what one of them compiled, the nex
 folder that all processes of a session share. A bound on its size makes JAX lock it; without one, a
 process could read what another has half written.
 
-After the last test of a file, its compiled programs and loaded models are dropped. The peak memory
-of each process is printed at the end.
+After the last test of a file, its loaded models are dropped. Compiled programs stay for the next
+files, which need many of them again, until a process holds too much memory. The peak memory of each
+process is printed at the end.
 """
 
 import atexit
@@ -16,6 +17,7 @@ import resource
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a worker has it from the pr
     os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 * 2**30)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
 
+MOST_MEMORY = 1.4  # GB that a process may hold between two files; above it, programs are dropped
+
 _PEAKS = pytest.StashKey[list[float]]()
 
 
@@ -49,11 +53,25 @@ def _release() -> None:
     if loading := sys.modules.get("jaxrag.runs.loading"):
         for name in ("load_data", "load_model", "open_index_over"):
             getattr(loading, name).cache_clear()
-    if jax := sys.modules.get("jax"):
+    _collect()
+    jax = sys.modules.get("jax")
+    if jax and _held() > MOST_MEMORY:
         jax.clear_caches()
+        _collect()
+
+
+def _collect() -> None:
     gc.collect()
     if sys.platform == "linux":  # glibc keeps freed memory until it is asked for it
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def _held() -> float:
+    """Memory that this process holds, in GB; where the system does not tell, the most it held."""
+    if sys.platform != "linux":
+        return _peak()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e9
 
 
 def _peak() -> float:
