@@ -2,12 +2,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrag.training import grad_cache
 from jaxrag.training.loop import METRICS, fit
 from jaxrag.types import InputError
+from tests.training import train_toy
+from tests.training.processes import finished, free_port, started
 
 
 class Count:
@@ -67,6 +71,23 @@ def test_an_interrupted_run_resumes(tmp_path: Path, at: int) -> None:
         line["loss"] for line in lines(tmp_path / "whole")
     ]
     assert run(tmp_path / "broken")["x"].tolist() == whole["x"].tolist()  # nothing is left to do
+
+
+def test_two_processes_give_the_bits_of_one(tmp_path: Path) -> None:
+    """Steps, metrics and checkpoints; only the first process writes the metrics."""
+    one = train_toy.train(tmp_path / "one", grad_cache.data_mesh(jax.devices()[:1]))
+    port, module = free_port(), "tests.training.train_toy"
+    both = [started(module, tmp_path / "two", i, 2, port, devices=1) for i in (0, 1)]
+    assert [finished(process) for process in both] == [{"hash": one, "devices": 2}] * 2
+    alone, together = (
+        [(line["step"], line["loss"], line["norm"]) for line in lines(tmp_path / name)]
+        for name in ("one", "two")
+    )
+    assert alone == together and len({*alone}) == train_toy.STEPS
+    saved = [
+        {path.name for path in (tmp_path / name).glob("checkpoints/*")} for name in ("one", "two")
+    ]
+    assert saved[0] == saved[1] == {"2", "3"}
 
 
 def test_evaluations_and_their_steps(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 import json
-import os
 import shutil
-import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,8 @@ from jaxrag.training import grad_cache
 from jaxrag.types import InputError, Passage, Question
 from tests.methods.r3 import small_sidr
 from tests.models.bert import small_bert
-from tests.training import train_small
+from tests.training import processes, train_small
+from tests.training.processes import finished, free_port
 
 TEXTS = (
     "Rome is the capital of Italy",
@@ -168,30 +166,9 @@ def test_a_resumed_training_ends_in_the_same_bits(made: Path, tmp_path: Path) ->
     assert losses[0] == losses[1] and len({*losses[0]}) == 6
 
 
-def command(directory: Path, steps: int, *more: Any) -> list[str]:
-    words = [sys.executable, "-m", "tests.training.train_small", directory, steps, *more]
-    return [str(word) for word in words]
-
-
-def environment(devices: int) -> dict[str, str]:
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-
-
-def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=1500)
-    assert process.returncode == 0, err[-3000:]
-    return json.loads(out.splitlines()[-1])
-
-
 def started(directory: Path, steps: int, *more: Any, devices: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(directory, steps, *more),
-        env=environment(devices),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = directory, steps, *more
+    return processes.started("tests.training.train_small", *words, devices=devices)
 
 
 def wait_for(process: subprocess.Popen[str], figures: Path, step: int) -> None:
@@ -201,12 +178,6 @@ def wait_for(process: subprocess.Popen[str], figures: Path, step: int) -> None:
         assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < until
         time.sleep(0.01)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.slow
@@ -237,7 +208,9 @@ def test_devices_processes_and_kills_change_nothing_in_200_steps(
     shutil.rmtree(tmp_path)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_bits_of_one(made: Path, tmp_path: Path) -> None:
+    """The default suite has two processes with a smaller network, in tests/training/test_loop."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     one = train_small.train(

@@ -1,0 +1,33 @@
+"""Trainings in processes of their own, on devices of their own."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+
+def started(module: str, *words: Any, devices: int) -> subprocess.Popen[str]:
+    """Starts ``python -m module words`` on a number of CPU devices."""
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, words)],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Waits for the end; the JSON object of the last line that the process printed."""
+    out, err = process.communicate(timeout=1500)
+    assert process.returncode == 0, err[-3000:]
+    return json.loads(out.splitlines()[-1])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
