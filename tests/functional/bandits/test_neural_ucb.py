@@ -244,7 +244,7 @@ def test_zero_width_has_no_exploration() -> None:
     bandit = neural_ucb.neural_ucb(
         net, confidence=zero_width(net), exploration=neural_ucb.outside(1.0), fit=None
     )
-    values = bandit.values(bandit.init(KEY), CONTEXTS[0])
+    values = jax.jit(lambda key: bandit.values(bandit.init(key), CONTEXTS[0]))(KEY)
     assert values.width.tolist() == [0.0] * ARMS
     assert values.ucb.tolist() == values.mean.tolist()
     out = jax.jit(partial(played, bandit, batch=8))(KEY)
@@ -293,4 +293,4 @@ def test_invalid_settings_are_refused(make, message: str) -> None:
 def test_a_batch_larger_than_the_buffer_is_refused() -> None:
     bandit = neural_ucb.paper(D, ARMS, hidden=(4,), batch=4)
     with pytest.raises(InputError, match="a batch of 12 rounds does not fit the replay buffer's 4"):
-        played(bandit, KEY, batch=12)
+        jax.eval_shape(partial(played, bandit, batch=12), KEY)

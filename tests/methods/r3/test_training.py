@@ -432,12 +432,10 @@ def test_training_with_other_searches(
     searcher: Any = BetaSearch(index_of(made, passages, tmp_path), 6)
     if kind == "reindexed":
         searcher = VectorSearch(encoder_of(made), passages, tmp_path / "indexes", 1, 6)
-    _, figures = train(
-        made, passages, tmp_path / "run", searcher=searcher, phases="online", steps=2
-    )
-    assert [line["online"] for line in figures] == [True, True]
+    _, figures = train(made, passages, tmp_path / "run", searcher=searcher, phases="online")
+    assert [line["online"] for line in figures] == [True] * 4
     made_indexes = sorted(path.name for path in tmp_path.glob("indexes/*"))
-    assert made_indexes == ([] if kind == "beta" else ["0", "1"])
+    assert made_indexes == ([] if kind == "beta" else ["0", "1", "2", "3"])
 
 
 def test_late_and_vector_search_agree_on_the_whole_corpus(
@@ -493,18 +491,16 @@ def test_too_few_questions_are_refused(made: Path, passages: Passages, tmp_path:
 def test_encoders_of_two_trainings_have_different_identities(
     made: Path, passages: Passages, tmp_path: Path
 ) -> None:
-    """Encoders at one step of two seeds must not be taken for the same one."""
-    seen: dict[int, list[str]] = {0: [], 1: []}
-    for seed, names in seen.items():
+    """Encoders at one step of two trainings must not be taken for the same one."""
+    seen: dict[str, list[str]] = {"offline": [], "online": []}
+    for phases, names in seen.items():
 
         def evaluate(encoder: SidrEncoder, step: int, names: list[str] = names) -> dict[str, Any]:
             names.append(encoder.identity)
             return {}
 
-        train(
-            made, passages, tmp_path / str(seed), evaluate=evaluate, evaluate_every=1, seed=seed,
-            phases="offline", steps=2,
-        )  # fmt: skip
-    assert len(seen[0]) == len(seen[1]) == 3
-    assert seen[0][0] == seen[1][0]  # both begin with the same network
-    assert len({*seen[0], *seen[1]}) == 5
+        train(made, passages, tmp_path / phases, evaluate=evaluate, evaluate_every=1, phases=phases)
+    offline, online = seen.values()
+    assert len(offline) == len(online) == 5
+    assert offline[0] == online[0]  # both begin with the same network
+    assert len({*offline, *online}) == 9

@@ -44,20 +44,21 @@ def write(directory: Path, some: list[dict[str, Any]]) -> Path:
     return file
 
 
+HOW = RankerTraining(
+    steps=4,
+    unit="questions",
+    batch=8,
+    microbatch=2,
+    learning_rate=5e-3,
+    evaluate_every=2,
+    save_every=2,
+)
+
+
 def made(directory: Path, **more: Any) -> job.TrainRanker:
     write(directory / "labels", lines())
     start = small_ranker.write(directory)
-    how = RankerTraining(
-        steps=4,
-        unit="questions",
-        batch=8,
-        microbatch=2,
-        learning_rate=5e-3,
-        evaluate_every=2,
-        save_every=2,
-    )
-    told: dict[str, Any] = {"max_length": 16, "held_out": 0.25} | more
-    told = {"training": how} | told
+    told: dict[str, Any] = {"max_length": 16, "held_out": 0.25, "training": HOW} | more
     return job.TrainRanker(str(directory / "labels"), str(start), **told)
 
 
@@ -120,8 +121,8 @@ def test_files_of_a_job_and_resuming(tmp_path: Path) -> None:
 
 
 def test_nothing_held_out_trains_on_all_and_writes_no_table(tmp_path: Path) -> None:
-    job_of_all = made(tmp_path, held_out=0.0, training=RankerTraining(
-        steps=2, batch=8, microbatch=8))  # fmt: skip
+    how = dataclasses.replace(HOW, evaluate_every=0)
+    job_of_all = made(tmp_path, held_out=0.0, training=how)
     path = job_of_all.execute(tmp_path / "work").path
     assert scorer.load(str(path)).max_length == 16
     assert not (tmp_path / "work" / "ranker.jsonl").exists()
