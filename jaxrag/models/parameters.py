@@ -37,9 +37,9 @@ def to_numpy(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf, np.float32) for name, leaf in flatten(params).items()}
 
 
-def shapes(init: Callable[[], Any]) -> dict[str, tuple[int, ...]]:
-    """Shape of each parameter that ``init`` would make, by name; nothing is computed."""
-    return {name: leaf.shape for name, leaf in flatten(jax.eval_shape(init)).items()}
+def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    """Shape of each array of a tree, by name."""
+    return {name: leaf.shape for name, leaf in flatten(tree).items()}
 
 
 def to_devices(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -164,7 +165,7 @@ def parameters(
         name: jnp.asarray(array, jnp.float32 if _is_norm(name) else module.dtype)
         for name, array in arrays.items()
     }
-    return unflatten(params, jax.eval_shape(lambda: initialise(module)))
+    return unflatten(params, _template(module))
 
 
 def _is_norm(name: str) -> bool:
@@ -173,7 +174,13 @@ def _is_norm(name: str) -> bool:
 
 def parameter_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter of a network on a BERT, by its name in checkpoints."""
-    return shapes(lambda: initialise(module))
+    return shapes(_template(module))
+
+
+@functools.cache
+def _template(module: Any) -> Any:
+    """The tree of a network's parameters without values; tracing a large one takes a second."""
+    return jax.eval_shape(lambda: initialise(module))
 
 
 def initialise(module: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping
@@ -52,8 +53,7 @@ def load_decoder(
     arrays = check_parameters(tensors, parameter_shapes(decoder), source=path, ignore=ignore)
     if stacked:
         decoder, arrays = decoder.clone(stacked=True), group_layers(arrays)
-    template = jax.eval_shape(lambda: initialise(decoder, jax.random.key(0)))
-    return decoder, unflatten(to_devices(arrays, dtype, mesh), template)
+    return decoder, unflatten(to_devices(arrays, dtype, mesh), _template(decoder))
 
 
 def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Path:
@@ -135,7 +135,13 @@ def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter, by its name in checkpoints."""
-    return shapes(lambda: initialise(decoder, jax.random.key(0)))
+    return shapes(_template(decoder))
+
+
+@functools.cache
+def _template(decoder: Any) -> Any:
+    """The tree of a `Decoder`'s parameters without values; tracing a large one takes a second."""
+    return jax.eval_shape(lambda: initialise(decoder, jax.random.key(0)))
 
 
 def initialise(decoder: Decoder, key: jax.Array) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,8 +60,7 @@ def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[
     model = T5(config, dtype)
     ignore = (_UNUSED, *map(re.escape, _COPIES), *([re.escape(_HEAD)] if config.tied else []))
     arrays = check_parameters(tensors, parameter_shapes(config), source=path, ignore=ignore)
-    template = jax.eval_shape(lambda: _initialise(config))
-    return model, unflatten(to_devices(arrays, dtype, mesh, rules=RULES), template)
+    return model, unflatten(to_devices(arrays, dtype, mesh, rules=RULES), _template(config))
 
 
 def save_t5(
@@ -81,12 +81,18 @@ def save_t5(
 
 def parameter_shapes(config: T5Config) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter, by its name in checkpoints."""
-    return shapes(lambda: _initialise(config))
+    return shapes(_template(config))
 
 
-def _initialise(config: T5Config) -> Any:
-    token = jnp.zeros((1, 1), jnp.int32)
-    return T5(config).init(jax.random.key(0), token, token == 0, token)["params"]
+@functools.cache
+def _template(config: T5Config) -> Any:
+    """The tree of the parameters without values; tracing a large network takes a second."""
+
+    def initialise() -> Any:
+        token = jnp.zeros((1, 1), jnp.int32)
+        return T5(config).init(jax.random.key(0), token, token == 0, token)["params"]
+
+    return jax.eval_shape(initialise)
 
 
 def random_t5(config: T5Config, key: jax.Array, *, dtype: Any = jnp.float32) -> dict[str, Any]:
@@ -101,7 +107,7 @@ def random_t5(config: T5Config, key: jax.Array, *, dtype: Any = jnp.float32) -> 
         else:
             drawn = jax.random.normal(jax.random.fold_in(key, i), shape)
             made[name] = (drawn * initial_deviation(name, config)).astype(dtype)
-    return unflatten(made, jax.eval_shape(lambda: _initialise(config)))
+    return unflatten(made, _template(config))
 
 
 def initial_deviation(name: str, config: T5Config) -> float:
