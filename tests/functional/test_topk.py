@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from functools import partial
 
 import jax
@@ -279,12 +280,19 @@ def test_blocks_lose_no_result_of_many_scores(k: int) -> None:
     same(jax.vmap(partial(topk.topk, k=k))(jnp.array(scores)), ranked(scores, k))
 
 
-@pytest.mark.parametrize("tile", [1, 24, 1 << 20])
-def test_l2_bias_in_chunks_and_over_devices(mesh: Mesh, monkeypatch, tile: int) -> None:
+@pytest.fixture(params=[1, 24, 1 << 20])
+def tile(request, monkeypatch) -> Iterator[None]:
+    """Another size of chunks, in programs that no other test gets."""
+    monkeypatch.setattr(topk, "_TILE", request.param)
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+@pytest.mark.usefixtures("tile")
+def test_l2_bias_in_chunks_and_over_devices(mesh: Mesh) -> None:
     """Chunks of 1, 12 (the last overlaps) and all rows: -|x|^2 / 2, exact in whole numbers."""
     matrix = np.random.default_rng(0).integers(-3, 4, (203, 4)).astype(np.float16)
-    monkeypatch.setattr(topk, "_TILE", tile)
-    jax.clear_caches()
     expected = -0.5 * (matrix.astype(float) ** 2).sum(1)
     np.testing.assert_array_equal(topk.l2_bias(jnp.array(matrix)), expected)
     sharded, _ = over_devices(matrix, mesh)
