@@ -37,6 +37,19 @@ def to_numpy(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf, np.float32) for name, leaf in flatten(params).items()}
 
 
+def template(initialise: Callable[[Any], Any], network: Any) -> Any:
+    """The tree of parameters that ``initialise(network)`` would make, without values.
+
+    It is kept for networks that are equal to this one: tracing a large one takes a second.
+    """
+    return _traced(initialise, network)
+
+
+@functools.cache
+def _traced(initialise: Callable[[Any], Any], network: Any) -> Any:
+    return jax.eval_shape(lambda: initialise(network))
+
+
 def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
     """Shape of each array of a tree, by name."""
     return {name: leaf.shape for name, leaf in flatten(tree).items()}

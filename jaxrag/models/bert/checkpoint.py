@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from jaxrag.models.bert.network import BertClassifier, BertConfig, BertEncoder
 from jaxrag.models.bert.nomic import MODEL_TYPE, NomicConfig, NomicEncoder, read_nomic_config
 from jaxrag.models.checkpoint.files import check_parameters, integer, read_config, read_tensors
 from jaxrag.models.layers import ACTIVATIONS
-from jaxrag.models.parameters import shapes, unflatten
+from jaxrag.models.parameters import shapes, template, unflatten
 from jaxrag.types import InputError
 
 # Buffers, and heads that an encoder does not use.
@@ -165,7 +164,7 @@ def parameters(
         name: jnp.asarray(array, jnp.float32 if _is_norm(name) else module.dtype)
         for name, array in arrays.items()
     }
-    return unflatten(params, _template(module))
+    return unflatten(params, template(initialise, module))
 
 
 def _is_norm(name: str) -> bool:
@@ -174,13 +173,7 @@ def _is_norm(name: str) -> bool:
 
 def parameter_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter of a network on a BERT, by its name in checkpoints."""
-    return shapes(_template(module))
-
-
-@functools.cache
-def _template(module: Any) -> Any:
-    """The tree of a network's parameters without values; tracing a large one takes a second."""
-    return jax.eval_shape(lambda: initialise(module))
+    return shapes(template(initialise, module))
 
 
 def initialise(module: Any) -> dict[str, Any]:

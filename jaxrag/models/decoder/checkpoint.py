@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping
@@ -26,7 +25,7 @@ from jaxrag.models.checkpoint.files import (
 from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.parameters import shapes, to_devices, to_numpy, unflatten
+from jaxrag.models.parameters import shapes, template, to_devices, to_numpy, unflatten
 from jaxrag.types import InputError
 
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
@@ -53,7 +52,7 @@ def load_decoder(
     arrays = check_parameters(tensors, parameter_shapes(decoder), source=path, ignore=ignore)
     if stacked:
         decoder, arrays = decoder.clone(stacked=True), group_layers(arrays)
-    return decoder, unflatten(to_devices(arrays, dtype, mesh), _template(decoder))
+    return decoder, unflatten(to_devices(arrays, dtype, mesh), template(_initialise, decoder))
 
 
 def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Path:
@@ -135,13 +134,11 @@ def stack_layers(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def parameter_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter, by its name in checkpoints."""
-    return shapes(_template(decoder))
+    return shapes(template(_initialise, decoder))
 
 
-@functools.cache
-def _template(decoder: Any) -> Any:
-    """The tree of a `Decoder`'s parameters without values; tracing a large one takes a second."""
-    return jax.eval_shape(lambda: initialise(decoder, jax.random.key(0)))
+def _initialise(decoder: Decoder) -> dict[str, Any]:
+    return initialise(decoder, jax.random.key(0))
 
 
 def initialise(decoder: Decoder, key: jax.Array) -> dict[str, Any]:

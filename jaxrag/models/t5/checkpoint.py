@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from jaxrag.models.checkpoint.files import (
     read_tensors,
     write_checkpoint,
 )
-from jaxrag.models.parameters import flatten, shapes, to_devices, unflatten
+from jaxrag.models.parameters import flatten, shapes, template, to_devices, unflatten
 from jaxrag.models.t5.config import T5Config, read_t5_config, t5_json
 from jaxrag.models.t5.network import T5
 from jaxrag.types import InputError
@@ -60,7 +59,8 @@ def load_t5(path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None) -> tuple[
     model = T5(config, dtype)
     ignore = (_UNUSED, *map(re.escape, _COPIES), *([re.escape(_HEAD)] if config.tied else []))
     arrays = check_parameters(tensors, parameter_shapes(config), source=path, ignore=ignore)
-    return model, unflatten(to_devices(arrays, dtype, mesh, rules=RULES), _template(config))
+    placed = to_devices(arrays, dtype, mesh, rules=RULES)
+    return model, unflatten(placed, template(_initialise, config))
 
 
 def save_t5(
@@ -81,18 +81,12 @@ def save_t5(
 
 def parameter_shapes(config: T5Config) -> dict[str, tuple[int, ...]]:
     """Shape of each parameter, by its name in checkpoints."""
-    return shapes(_template(config))
+    return shapes(template(_initialise, config))
 
 
-@functools.cache
-def _template(config: T5Config) -> Any:
-    """The tree of the parameters without values; tracing a large network takes a second."""
-
-    def initialise() -> Any:
-        token = jnp.zeros((1, 1), jnp.int32)
-        return T5(config).init(jax.random.key(0), token, token == 0, token)["params"]
-
-    return jax.eval_shape(initialise)
+def _initialise(config: T5Config) -> Any:
+    token = jnp.zeros((1, 1), jnp.int32)
+    return T5(config).init(jax.random.key(0), token, token == 0, token)["params"]
 
 
 def random_t5(config: T5Config, key: jax.Array, *, dtype: Any = jnp.float32) -> dict[str, Any]:
@@ -107,7 +101,7 @@ def random_t5(config: T5Config, key: jax.Array, *, dtype: Any = jnp.float32) -> 
         else:
             drawn = jax.random.normal(jax.random.fold_in(key, i), shape)
             made[name] = (drawn * initial_deviation(name, config)).astype(dtype)
-    return unflatten(made, _template(config))
+    return unflatten(made, template(_initialise, config))
 
 
 def initial_deviation(name: str, config: T5Config) -> float:
