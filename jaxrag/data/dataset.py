@@ -39,6 +39,7 @@ class Dataset(NamedTuple):
       identity: SHA-256 of the questions, their gold passages and the corpus.
       grades: relevance of all judged passages by question id and passage id, where it is graded;
         empty otherwise. 0 is not relevant.
+      split: that the questions are of; "" for a draw.
     """
 
     name: str
@@ -47,6 +48,12 @@ class Dataset(NamedTuple):
     gold: Mapping[str, tuple[str, ...]]
     identity: str
     grades: Mapping[str, Mapping[str, int]] = {}
+    split: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name and split, for messages."""
+        return f"{self.name} {self.split}".strip()
 
 
 class DataSettings(Protocol):
@@ -139,6 +146,7 @@ def read_dataset(
         gold=_relevant(labelled),
         identity=digest_bytes("\n".join(parts).encode()),
         grades=_graded(labelled),
+        split=split,
     )
 
 

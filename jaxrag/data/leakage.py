@@ -68,7 +68,7 @@ def evaluated_sets(
       cache: where published sets are built.
     """
     found = [
-        question_set(f"the evaluated data {one.name}", (q.text for q in one.questions))
+        question_set(f"the evaluated data {one.label}", (q.text for q in one.questions))
         for one in evaluated
     ]
     for settings in training:

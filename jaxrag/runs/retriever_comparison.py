@@ -127,7 +127,7 @@ class RetrieverComparison:
         for settings in self.data if checkpoints else ():
             dataset = load_data(settings, cache)
             some = self._questions(dataset)
-            check_evaluation(some, checkpoints, name=dataset.name, leakage=self.leakage)
+            check_evaluation(some, checkpoints, name=dataset.label, leakage=self.leakage)
 
     def _questions(self, dataset: Dataset) -> list[Question]:
         return judged_or_answered(dataset, answers=self.answers)[: self.limit or None]

@@ -181,7 +181,7 @@ def load_questions(run: Run, cache: Path) -> tuple[Dataset, tuple[Question, ...]
             "--config configs/retrieval.py:compare@DATA, with --config.data=NAME for a published "
             "set."
         )
-    check_evaluation(questions, _checkpoints(run), name=dataset.name, leakage=run.leakage)
+    check_evaluation(questions, _checkpoints(run), name=dataset.label, leakage=run.leakage)
     return dataset, questions
 
 

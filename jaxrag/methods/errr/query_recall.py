@@ -89,7 +89,7 @@ class QueryRecall:
                 "give the data that the pairs were made of, with the part to train on."
             )
         checkpoints = [("config.index", spec) for spec in self.index.checkpoints]
-        check_evaluation(questions, checkpoints, name=dataset.name, leakage=self.leakage)
+        check_evaluation(questions, checkpoints, name=dataset.label, leakage=self.leakage)
         record = {"query_recall": describe_job(self), "written": digest_file(file)}
         with job_directory(workdir, record) as directory:
             rows = _rows(self, questions, lines, dataset)

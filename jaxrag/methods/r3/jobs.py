@@ -196,7 +196,7 @@ def _without_leaks(dataset: Dataset, evaluated: list[QuestionSet], leakage: Leak
         dataset.questions,
         (question.text for question in dataset.questions),
         evaluated,
-        name=dataset.name,
+        name=dataset.label,
         leakage=leakage,
     )
     return dataset._replace(questions=tuple(kept))
@@ -205,7 +205,7 @@ def _without_leaks(dataset: Dataset, evaluated: list[QuestionSet], leakage: Leak
 def _check_start(start: Sidr, evaluation_data: Dataset, leakage: Leakage) -> None:
     """Refuses an initial checkpoint that was trained on evaluated questions."""
     checkpoints = [("config.start.checkpoint", start.checkpoint)]
-    questions, name = evaluation_data.questions, evaluation_data.name
+    questions, name = evaluation_data.questions, evaluation_data.label
     check_evaluation(questions, checkpoints, name=name, leakage=leakage)
 
 

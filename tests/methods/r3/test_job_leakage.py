@@ -75,7 +75,8 @@ def test_evaluated_questions_are_not_trained_on(
     small: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     job = job_of(small)
-    with pytest.raises(InputError, match=r"1 of 40 training questions of data are questions of"):
+    named = r"1 of 40 training questions of data train are questions of the evaluated data data q"
+    with pytest.raises(InputError, match=named):  # folder "data", splits train and queries
         job.execute(tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
     on_one_device(monkeypatch)
@@ -91,7 +92,7 @@ def test_questions_that_are_evaluated_later_are_not_trained_on(
     small: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     job = job_of(small, evaluation_data=(), evaluated_later=(small.data,))
-    with pytest.raises(InputError, match=r"1 of 40 training questions of data are questions of"):
+    with pytest.raises(InputError, match=r"1 of 40 training questions of data train are"):
         job.execute(tmp_path / "refused")
 
 

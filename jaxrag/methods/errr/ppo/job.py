@@ -137,7 +137,7 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
     evaluated = evaluated_sets((evaluation_data,), (run.data,), cache)
     texts = (question.text for question in dataset.questions)
     kept = without_leaks(
-        dataset.questions, texts, evaluated, name=dataset.name, leakage=job.leakage
+        dataset.questions, texts, evaluated, name=dataset.label, leakage=job.leakage
     )
     dataset = dataset._replace(questions=tuple(kept))
     model, index = load_model(run.model, cache), open_index(run, cache)
