@@ -15,6 +15,9 @@ can be trained by several processes that share a file system: start the command 
 number of this one from 0), or with ``--distributed auto`` where JAX finds these itself, as on TPU
 pods and under Slurm.
 
+``JAXRAG_TRACK=tensorboard``, ``wandb`` or both also writes metrics for TensorBoard and Weights &
+Biases into the directory (`jaxrag.core.tracking`); without it nothing is tracked.
+
 Exit code 0: done; 1: some questions failed (they are recorded, and the same command tries them
 again); 2: wrong input.
 """
@@ -32,6 +35,7 @@ from rich.console import Console
 
 from experiments.configuration import parse, script
 from jaxrag.core.progress import size_text
+from jaxrag.core.tracking import trackers
 from jaxrag.data.origins import unbuilt
 from jaxrag.runs.edits import settings
 from jaxrag.runs.job import RUN, Job
@@ -62,6 +66,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if not values.workdir:
         raise InputError("give --workdir=DIRECTORY, such as --workdir=runs/dtr")
+    trackers()
     join(values.distributed)
     outcome = job.execute(values.workdir)
     console = Console(width=max(Console().width, outcome.width))

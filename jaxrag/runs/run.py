@@ -21,6 +21,7 @@ from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import canonical
 from jaxrag.core.progress import progress, run_log, tell
 from jaxrag.core.store import Store
+from jaxrag.core.tracking import Track, trackers, tracking
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.data.origins import origins
@@ -337,20 +338,24 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     Raises:
       InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
     """
+    trackers()
     dataset, questions, tools, record = prepare(run, Path(run.cache))
     with (
         RunDirectory.open(workdir, record) as directory,
         run_log(directory.path / "log.jsonl"),
+        tracking(directory.path) as track,
     ):
         passages = tools.retriever.corpus if run.method.needs.search else dataset.passages
         store = Store(store_path(run))
         try:
             scheduler = Scheduler(store, live=run.live)
-            _answer_all(run, dataset, questions, tools, passages, scheduler, directory)
+            _answer_all(run, dataset, questions, tools, passages, scheduler, directory, track)
         finally:
             store.close()
         named = passages.find(directory.named_passages())
-        return directory.finish([q.id for q in questions], passages=named)
+        found = directory.finish([q.id for q in questions], passages=named)
+        track(len(questions), {"result": found})
+        return found
 
 
 def _answer_all(
@@ -361,6 +366,7 @@ def _answer_all(
     passages: Passages,
     scheduler: Scheduler,
     directory: RunDirectory,
+    track: Track,
 ) -> None:
     """Answers the questions that the run directory has no answer to.
 
@@ -372,7 +378,8 @@ def _answer_all(
     _log.info("started", extra={"fields": fields})
     if todo:
         tell(f"{label}: {len(todo):,} questions to answer; new batch shapes are compiled first")
-    with progress(len(questions), label, done=len(questions) - len(todo)) as advance:
+    done = len(questions) - len(todo)
+    with progress(len(questions), label, done=done) as advance:
 
         def on_batch(name: str, size: int) -> None:
             tally.request(name, size)
@@ -385,6 +392,8 @@ def _answer_all(
             directory.append(lines, timings)
             tally.add(lines, timings)
             _log.info("progress", extra={"fields": tally.fields()})
+            done += len(batch)
+            track(done, {"progress": tally.fields()})
             advance(len(batch), tally.note())
     _log.info("finished", extra={"fields": tally.fields()})
 

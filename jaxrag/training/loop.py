@@ -7,6 +7,7 @@ again ends in the same bits as one that never stopped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -21,6 +22,7 @@ from jaxtyping import Float
 from jaxrag.core.durable_files import explain_full_disk, write_text
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import progress, tell
+from jaxrag.core.tracking import Track, tracking
 from jaxrag.training.checkpoints import Checkpoints
 from jaxrag.types import InputError
 
@@ -92,13 +94,15 @@ def fit(
     if min(steps, save_every) < 1:
         raise InputError(f"steps is {steps} and save_every {save_every}; each must be at least 1.")
     evaluating = evaluate if evaluate_every else None
-    with Checkpoints(directory / "checkpoints") as checkpoints:
+    with Checkpoints(directory / "checkpoints") as checkpoints, contextlib.ExitStack() as stack:
         saved = checkpoints.restore(state)
         start = 0 if saved is None else saved.step
         if saved is not None:
             state = saved.state
             data.set_state(saved.data)
-        log = _Log(directory / METRICS, start)
+        first = jax.process_index() == 0
+        track = stack.enter_context(tracking(directory, after=start, writes=first))
+        log = _Log(directory / METRICS, start, track if first else None)
         if evaluating and not start:
             log.write(0, _means_and_values(evaluating(state, 0)))
         stop = should_stop is not None and log.is_evaluated and should_stop(state, log.history)
@@ -151,16 +155,18 @@ def _finite(metrics: Mapping[str, Any], step: int, saved: int | None) -> dict[st
 
 
 class _Log:
-    """metrics.jsonl: one line a step; a resumed run removes the lines after its checkpoint."""
+    """metrics.jsonl: one line a step; a resumed run removes the lines after its checkpoint.
 
-    def __init__(self, path: Path, start: int) -> None:
-        self._path = path
-        self._writes = jax.process_index() == 0
+    Without ``track``, in a process beside the first, nothing is written.
+    """
+
+    def __init__(self, path: Path, start: int, track: Track | None) -> None:
+        self._path, self._track = path, track
         kept = lines_until(path, start) if start else []
         found = [json.loads(line) for line in kept]
         self.history = {line["step"]: line["watched"] for line in found if "watched" in line}
         self._newest = start
-        if self._writes:
+        if track is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, "".join(f"{line}\n" for line in kept))
 
@@ -173,9 +179,10 @@ class _Log:
         self._newest = step
         if "watched" in metrics:
             self.history[step] = metrics["watched"]
-        if self._writes:
+        if self._track is not None:
             with explain_full_disk(self._path), self._path.open("a") as stream:
                 stream.write(json.dumps({"step": step, **metrics}) + "\n")
+            self._track(step, metrics)
 
 
 def read_steps(path: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Runs of R3 over SiDR: told beforehand, built, answered, resumed, refused."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from jaxrag.methods import dtr
 from jaxrag.methods.r3 import r3
 from jaxrag.models.bert.sidr import write_towers
 from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs import run as run_module
 from jaxrag.runs.config_file import load
 from jaxrag.runs.plan import plan
 from jaxrag.runs.run import Run, execute, load_questions, open_index
@@ -62,7 +64,16 @@ def test_a_run_is_planned_executed_and_resumed(
         # every question's gold answer is "a", an article, which normalising takes away
         assert record["top_holds_answer"] is False
     monkeypatch.setattr(LocalModel, "generate", None)  # the store answers a second run
-    assert execute(run, tmp_path / "again")["errors"] == 0
+    tracked: list[Any] = []
+    monkeypatch.setattr(
+        run_module,
+        "tracking",
+        lambda directory: contextlib.nullcontext(lambda *one: tracked.append(one)),
+    )
+    result = execute(run, tmp_path / "again")
+    assert result["errors"] == 0
+    (_, first), last = tracked
+    assert first["progress"]["questions"] == 12 and last == (12, {"result": result})
     again = (tmp_path / "again" / "answers.jsonl").read_bytes()
     assert again == (tmp_path / "run" / "answers.jsonl").read_bytes()
 

@@ -1,4 +1,6 @@
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrag.training import grad_cache
+from jaxrag.training import grad_cache, loop
 from jaxrag.training.loop import METRICS, fit
 from jaxrag.types import InputError
 from tests.training import train_toy
@@ -52,6 +54,21 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
     assert found["x"].tolist() == [2.625] * 3
     assert [line["loss"] for line in lines(tmp_path)] == [1.5, 3.75, 7.875]
     assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3]
+
+
+def test_metrics_are_tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step of the file, with the first step of the process that makes it."""
+    found: list[Any] = []
+
+    @contextlib.contextmanager
+    def tracking(directory: Path, *, after: int, writes: bool) -> Iterator[Any]:
+        found.append((directory, after, writes))
+        yield lambda number, metrics: found.append((number, metrics["loss"]))
+
+    monkeypatch.setattr(loop, "tracking", tracking)
+    run(tmp_path, 2)
+    run(tmp_path, 3)
+    assert found == [(tmp_path, 0, True), (1, 1.5), (2, 3.75), (tmp_path, 2, True), (3, 7.875)]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 6])
