@@ -1,6 +1,11 @@
 """Prints the progress of runs, read from their files without disturbing them.
 
     python -m experiments.status runs/dtr runs/pairs
+    python -m experiments.status runs --prices prices.json
+
+A directory that is no run stands for all runs below it. ``--prices`` names a list of models' prices
+(`jaxrag.evaluation.prices` has its form); the dollars that the remaining questions cost are then
+estimated from the tokens of those that are answered.
 
 Exit code 0: all runs are finished; 1: some are not; 2: wrong input.
 """
@@ -8,12 +13,16 @@ Exit code 0: all runs are finished; 1: some are not; 2: wrong input.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from absl import flags
 from rich.console import Console
 from rich.table import Table
 
-from experiments.configuration import script
-from jaxrag.evaluation.status import Status, status
+from experiments.configuration import parse_named, script
+from jaxrag.evaluation.prices import prices, read_prices
+from jaxrag.evaluation.status import Status, run_directories, status
 from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
 
@@ -22,16 +31,53 @@ _COSTS = ("llm_calls", "prompt_tokens", "new_tokens", "searches", "store_hits")
 
 def main(argv: Sequence[str]) -> int:
     """Prints one row per run."""
-    if not argv[1:] or any(argument.startswith("-") for argument in argv[1:]):
-        raise InputError("give run directories: python -m experiments.status RUN...")
-    found = [status(path) for path in argv[1:]]
+    names, values = read_command(argv)
+    known = prices() | (read_prices(Path(values.prices)) if values.prices else {})
+    paths = dict.fromkeys(path for name in names for path in _runs(name))
+    found = [status(path, prices=known) for path in paths]
     table = Table("run", "state", "answered", "errors", "last write", "engine time left", "trigger")
-    for name in _COSTS:
-        table.add_column(name.replace("_", " "), justify="right")
+    priced = [one.dollars_left for one in found if one.dollars_left is not None]
+    for heading in (*_COSTS, *(["dollars_left"] if priced else [])):
+        table.add_column(heading.replace("_", " "), justify="right")
     for one in found:
-        table.add_row(*map(terminal_text, _cells(one)))
+        cells = _cells(one) + ([_dollars(one.dollars_left)] if priced else [])
+        table.add_row(*map(terminal_text, cells))
     Console(width=max(Console().width, 120)).print(table)
-    return 0 if all(one.state == "finished" for one in found) else 1
+    unfinished = sum(one.state != "finished" for one in found)
+    if len(found) > 1:
+        left = f"; {_dollars(sum(priced))} dollars left where a price is known" if priced else ""
+        print(f"{len(found):,} runs, {unfinished:,} not finished{left}")
+    return 1 if unfinished else 0
+
+
+def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
+    """The directories and the flags.
+
+    Raises:
+      InputError: there is no directory, or an unknown flag.
+    """
+    names, values = parse_named(argv, _define)
+    if not names:
+        raise InputError("give run directories: python -m experiments.status RUN...")
+    return names, values
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("prices", "", "JSON file with prices of models", flag_values=values)
+
+
+def _runs(name: str) -> list[Path]:
+    """The run at a directory, or those below it."""
+    path = Path(name)
+    if not path.is_dir():
+        raise InputError(f"{path} is not a directory.")
+    if found := [path] if (path / "config.json").is_file() else run_directories(path):
+        return found
+    raise InputError(f"{path} is not a run directory, and none is below it.")
+
+
+def _dollars(amount: float | None) -> str:
+    return "" if amount is None else f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.2g}"
 
 
 def _cells(one: Status) -> list[str]:

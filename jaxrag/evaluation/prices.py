@@ -36,6 +36,14 @@ class Price(NamedTuple):
         """Dollars for a number of tokens."""
         return (self.prompt * prompt_tokens + self.new * new_tokens) / _TOKENS
 
+    def of_question(self, cost: Mapping[str, float]) -> float:
+        """Dollars of a question's recorded cost, without the tokens of helper models."""
+        prompt, new = (
+            cost.get(kind, 0) - cost.get(f"helper_{kind}", 0)
+            for kind in ("prompt_tokens", "new_tokens")
+        )
+        return self.cost(prompt, new)
+
 
 PRICES: Mapping[str, Price] = {
     "gpt-3.5-turbo": Price(0.5, 1.5, "2024-02-16"),
@@ -63,7 +71,7 @@ def read_prices(file: Path) -> dict[str, Price]:
     try:
         content = parse_json(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{VARIABLE}: {file} is no readable JSON file ({error}).") from error
+        raise InputError(f"list of prices: {file} is no readable JSON file ({error}).") from error
     if not isinstance(content, dict):
         raise InputError(f"{file} is no object of models by name.")
     return {model: _price(fields, f"{file}, {model!r}") for model, fields in content.items()}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxrag.core.json_text import parse_json
 from jaxrag.evaluation import metrics
-from jaxrag.evaluation.records import read_run
+from jaxrag.evaluation.prices import PRICES, Price
+from jaxrag.evaluation.records import RunRecords, read_run
 from jaxrag.evaluation.summary import name_of
 
 
@@ -27,6 +30,8 @@ class Status(NamedTuple):
       left: estimated seconds of engine time that remain; None if no question was answered.
       trigger: share of the answered questions that retrieved; None if none was answered.
       totals: costs so far, by name.
+      dollars_left: estimated dollars of the questions that remain; None without a price of the
+        model, or if no question was answered.
     """
 
     path: Path
@@ -40,10 +45,34 @@ class Status(NamedTuple):
     left: float | None
     trigger: float | None
     totals: dict[str, float]
+    dollars_left: float | None
 
 
-def status(path: str | Path, *, now: float | None = None) -> Status:
+def run_directories(below: str | Path) -> list[Path]:
+    """The run directories at or below a directory, by path."""
+    return sorted(file.parent for file in Path(below).rglob("config.json") if _is_run(file))
+
+
+def _is_run(file: Path) -> bool:
+    """Whether a config.json is a method's run's, not a training's or a checkpoint's."""
+    if (file.parent / "answers.jsonl").is_file():
+        return True
+    try:
+        config = parse_json(file.read_bytes())["config"]
+        return {"method", "dataset"} <= config.keys()
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def status(
+    path: str | Path, *, now: float | None = None, prices: Mapping[str, Price] = PRICES
+) -> Status:
     """Reads a run directory without changing it.
+
+    Args:
+      path: of the run.
+      now: seconds since the epoch; default: the clock.
+      prices: by the name of a model, as it stands in the run's config.
 
     Raises:
       InputError: it is not a run directory, or one of its files is corrupt.
@@ -69,7 +98,15 @@ def status(path: str | Path, *, now: float | None = None) -> Status:
         left=missing * sum(seconds) / len(seconds) if seconds else None,
         trigger=float(trigger.mean()) if trigger.size else None,
         totals=metrics.totals(columns),
+        dollars_left=_dollars_left(run, missing, prices),
     )
+
+
+def _dollars_left(run: RunRecords, missing: int, prices: Mapping[str, Price]) -> float | None:
+    """What the missing questions cost if they take as many tokens as those so far."""
+    price = prices.get(name_of(run.config, "language_model"))
+    spent = [price.of_question(one["cost"]) for one in run.records if price and "cost" in one]
+    return missing * sum(spent) / len(spent) if spent else None
 
 
 def _state(path: Path, finished: bool, idle: float) -> str:

@@ -105,12 +105,8 @@ def total_cost(results: Results) -> Measured:
             f"{generator} has no price: add it to a JSON file and name that by $JAXRAG_PRICES (see "
             "jaxrag/evaluation/prices.py)."
         )
-    costs = [record.get("cost", {}) for record in results.run().records]
-
-    def paid(cost: Mapping[str, int], kind: str) -> int:
-        return cost.get(kind, 0) - cost.get(f"helper_{kind}", 0)
-
-    each = [known[generator].cost(paid(c, "prompt_tokens"), paid(c, "new_tokens")) for c in costs]
+    price, records = known[generator], results.run().records
+    each = [price.of_question(record.get("cost", {})) for record in records]
     mean, low, high, n = interval(np.array(each))
     return Measured(Interval(n * mean, n * low, n * high, n))
 

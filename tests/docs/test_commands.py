@@ -67,13 +67,11 @@ def check_script(name: str, arguments: list[str]) -> None:
                 with_value(job, values.key, text)
     elif name == "ask":
         assert script.parse_job(argv, lambda values: None, kind=Run)[1]
-    elif name in ("data", "reproduce"):
+    elif name in ("data", "reproduce", "status"):
         script.read_command(argv)
     elif name == "store":
         named = [word for word in arguments[1:] if not word.startswith("-")]  # a sentence has none
         script.parser().parse_args(arguments if named else [*arguments, "PATH"])
-    elif name == "status":
-        assert arguments and not any(one.startswith("-") for one in arguments)
     else:
         parse_plain(argv, script._define)
 

@@ -1,12 +1,14 @@
 """What a run's files tell of it while it runs, after a kill, and at its end."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from experiments.status import main
+from jaxrag.evaluation.prices import Price
 from jaxrag.evaluation.records import RunDirectory
-from jaxrag.evaluation.status import status
+from jaxrag.evaluation.status import run_directories, status
 from jaxrag.types import InputError
 
 CONFIG = {"method": {"name": "dtr"}, "dataset": {"name": "nq", "questions": 5}}
@@ -65,7 +67,42 @@ def test_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "2/5" in out
     assert "50.0 %" in out
-    with pytest.raises(InputError, match="not a run directory"):
-        main(["status", str(tmp_path)])
+    assert main(["status", str(tmp_path)]) == 1
+    assert "2/5" in capsys.readouterr().out  # the run below
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="not a run directory, and none is below it"):
+        main(["status", str(tmp_path / "empty")])
+    with pytest.raises(InputError, match="none is not a directory"):
+        main(["status", str(tmp_path / "none")])
     with pytest.raises(InputError, match="RUN"):
         main(["status"])
+
+
+def test_runs_below_a_directory(tmp_path: Path) -> None:
+    """Runs that have begun, but no trainings, checkpoints or damaged files of others."""
+    started(tmp_path / "b" / "one").close()
+    RunDirectory.open(tmp_path / "a", CONFIG, environment={}).close()
+    RunDirectory.open(tmp_path / "training", {"steps": 3}, environment={}).close()
+    for name, text in (("checkpoint", "{}"), ("list", "[]"), ("damaged", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    assert run_directories(tmp_path) == [tmp_path / "a", tmp_path / "b" / "one"]
+
+
+def test_dollars_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = {"language_model": {"name": "gpt"}}
+    with RunDirectory.open(tmp_path / "run", CONFIG | model, environment={}) as run:
+        helped = line("b", True)
+        helped["cost"] |= {"prompt_tokens": 110, "helper_prompt_tokens": 100}
+        failed = {k: v for k, v in line("c", True).items() if k not in ("trace", "cost")}
+        run.append([line("a", True), helped, {**failed, "error": "ValueError: c"}])
+    prices = {"gpt": Price(1e6, 2e6, "2026-01-01")}
+    # 10 tokens read and 3 written a question, 10 * 1 + 3 * 2 = 16 dollars; two are missing
+    assert status(tmp_path / "run", prices=prices).dollars_left == 32.0
+    assert status(tmp_path / "run", prices={}).dollars_left is None
+    started(tmp_path / "without a price").close()
+    file = tmp_path / "prices.json"
+    file.write_text(json.dumps({"gpt": prices["gpt"]._asdict()}))
+    assert main(["status", str(tmp_path), f"--prices={file}"]) == 1
+    out = capsys.readouterr().out
+    assert "2 runs, 2 not finished; 32.00 dollars left where a price is known" in out
