@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -72,6 +73,84 @@ def test_hotpotqa(tmp_path):
     for row in questions:
         found = {titles[one] for one in dataset.gold[row["id"]]}
         assert found == set(row["supporting_titles"])
+
+
+def test_2wiki(tmp_path):
+    """A passage's id is its title; of real paragraphs with one title the first is kept."""
+    passages, questions = rows_of("2wikimultihopqa", "corpus"), rows_of("2wikimultihopqa")
+    official = [
+        {
+            "_id": row["id"],
+            "type": "compositional",
+            "question": row["question"],
+            "context": [[one["title"], [one["text"]]] for one in passages[number::1000]],
+            "supporting_facts": [[passages[number]["title"], 0]],
+            "evidences": [],
+            "answer": row["answers"][0],
+        }
+        for number, row in enumerate(questions)
+    ]
+    cache = build("2wiki", tmp_path, **{"dev.json": json.dumps(official).encode()})
+    dataset = Benchmark("2wiki").load(cache)
+    assert [(one.id, one.text, one.answers) for one in dataset.questions] == [
+        (row["id"], row["question"], (row["answers"][0],)) for row in questions
+    ]
+    written = (one for row in official for one in row["context"])
+    first = {title: text for title, (text,) in reversed([*written])}
+    assert {one.id: one.text for one in dataset.passages} == first
+    assert dataset.gold == {row["_id"]: (row["supporting_facts"][0][0],) for row in official}
+
+
+def test_strategyqa(tmp_path):
+    """The paragraphs that any annotator named are a question's contexts, and gold."""
+    judged = {row["query_id"]: row["annotator_sets"] for row in rows_of("strategyqa", "qrels")}
+    questions = [row for row in rows_of("strategyqa") if row["id"] in judged][:300]
+    paragraphs = {
+        row["id"]: {"title": row["title"], "section": "", "content": row["text"]}
+        for row in rows_of("strategyqa", "corpus")
+    }
+    official = [
+        {
+            "qid": row["id"],
+            "term": row["term"],
+            "question": row["question"],
+            "answer": row["label"],
+            "facts": row["facts"],
+            "decomposition": row["decomposition"],
+            "evidence": [[[names], ["operation"], "no_evidence"] for names in judged[row["id"]]],
+        }
+        for row in questions
+    ]
+    files = {
+        "strategyqa_train.json": json.dumps(official).encode(),
+        "strategyqa_train_paragraphs.json": json.dumps(paragraphs).encode(),
+    }
+    dataset = Benchmark("strategyqa").load(build("strategyqa", tmp_path, **files))
+    assert [(one.id, one.text, one.answers) for one in dataset.questions] == [
+        (row["id"], row["question"], tuple(row["answers"])) for row in questions
+    ]
+    for row in questions:
+        assert {*dataset.gold[row["id"]]} == {*itertools.chain(*judged[row["id"]])}
+    for passage in dataset.passages:
+        fields = paragraphs[passage.id]
+        assert (passage.title, passage.text) == (fields["title"], fields["content"])
+
+
+def test_pubhealth(tmp_path):
+    """Real claims, whose labels are not at hand: true and false in turns, one in five neither."""
+    claims = [row["question"] for row in rows_of("pubhealth_unlabelled", "claims")]
+    labels = [("true", "false", "true", "false", "mixture")[i % 5] for i in range(len(claims))]
+    data = table(("claim_id", "claim", "label"), *zip(range(987), claims, labels, strict=True))
+    published = SETS["pubhealth"]
+    (tmp_path / "source" / "pubhealth").mkdir(parents=True)
+    (tmp_path / "source" / "pubhealth" / "test.tsv").write_bytes(data)
+    files = published_files(published, Downloads(tmp_path / "files", tmp_path / "source"))
+    found = [row.question for row in published.rows(files["test"], "test")]
+    assert [(one.id, one.text, one.answers) for one in found] == [
+        (f"test_{i}", claim, (label,))
+        for i, (claim, label) in enumerate(zip(claims, labels, strict=True))
+        if label != "mixture"
+    ]
 
 
 def _popqa(row: dict[str, Any]) -> list[Any]:
