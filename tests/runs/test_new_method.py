@@ -195,10 +195,13 @@ def test_trained_planned_killed_resumed_recorded_and_reported(
     kill = Path(config).with_name("kill")
     kill.touch()
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    # killed as it writes a program, it would leave half of one to the other tests
+    del environment["JAX_COMPILATION_CACHE_DIR"]
     process = subprocess.run(
         [sys.executable, "-m", "experiments.run", *command, f"--workdir={workdir}"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": paths, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"},
+        env=environment,
         capture_output=True,
     )
     assert process.returncode == -signal.SIGKILL, process.stderr.decode()
