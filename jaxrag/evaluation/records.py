@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import fcntl
@@ -26,7 +27,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -302,7 +303,6 @@ def _take_lock(path: Path) -> int:
 
 def describe_environment() -> dict[str, Any]:
     """Software, devices and start of this process as plain JSON, without paths or user names."""
-    installed = {dist.name.lower(): dist.version for dist in metadata.distributions() if dist.name}
     devices = [f"{device.platform}:{device.device_kind}" for device in jax.devices()]
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -311,8 +311,15 @@ def describe_environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "devices": {kind: devices.count(kind) for kind in sorted(set(devices))},
-        "packages": {name: installed[name] for name in PACKAGES if name in installed},
+        "packages": dict(_installed_versions(PACKAGES)),
     }
+
+
+def _installed_versions(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Name and version of each package that is installed."""
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            yield name, metadata.version(name)
 
 
 def git_commit() -> str | None:

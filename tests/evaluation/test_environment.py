@@ -5,6 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import jax
 import pytest
 
 import jaxrag
@@ -15,7 +16,8 @@ def test_environment_is_plain_and_private() -> None:
     found = records.describe_environment()
     text = json.dumps(found, allow_nan=False)
     assert found["jaxrag"] == jaxrag.__version__ and found["devices"] == {"cpu:cpu": 8}
-    assert found["packages"]["jax"] and found["python"].startswith("3.")
+    assert found["packages"]["jax"] == jax.__version__ and found["python"].startswith("3.")
+    assert {*found["packages"]} <= {*records.PACKAGES}  # without those that are not installed
     for private in (str(Path.home()), str(Path.cwd()), os.environ["PATH"]):
         assert private not in text
 
