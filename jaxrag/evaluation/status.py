@@ -58,8 +58,8 @@ def _is_run(file: Path) -> bool:
     if (file.parent / "answers.jsonl").is_file():
         return True
     try:
-        config = parse_json(file.read_bytes())["config"]
-        return {"method", "dataset"} <= config.keys()
+        document = parse_json(file.read_bytes())
+        return "environments" in document and {"method", "dataset"} <= document["config"].keys()
     except (ValueError, TypeError, KeyError, AttributeError):
         return False
 

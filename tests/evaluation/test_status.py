@@ -83,7 +83,9 @@ def test_runs_below_a_directory(tmp_path: Path) -> None:
     started(tmp_path / "b" / "one").close()
     RunDirectory.open(tmp_path / "a", CONFIG, environment={}).close()
     RunDirectory.open(tmp_path / "training", {"steps": 3}, environment={}).close()
-    for name, text in (("checkpoint", "{}"), ("list", "[]"), ("damaged", "{")):
+    table = json.dumps({"config": CONFIG})  # as a table of rewards has
+    others = {"checkpoint": "{}", "list": "[]", "damaged": "{", "table": table}
+    for name, text in others.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
     assert run_directories(tmp_path) == [tmp_path / "a", tmp_path / "b" / "one"]
