@@ -35,14 +35,16 @@ def main(argv: Sequence[str]) -> int:
     known = prices() | (read_prices(Path(values.prices)) if values.prices else {})
     paths = dict.fromkeys(path for name in names for path in _runs(name))
     found = [status(path, prices=known) for path in paths]
-    table = Table("run", "state", "answered", "errors", "last write", "engine time left", "trigger")
+    table = Table(padding=0)
+    for heading in ("run", "state", "answered", "errors", "last write", "time left", "trigger"):
+        table.add_column(heading, overflow="fold")
     priced = [one.dollars_left for one in found if one.dollars_left is not None]
     for heading in (*_COSTS, *(["dollars_left"] if priced else [])):
         table.add_column(heading.replace("_", " "), justify="right")
     for one in found:
         cells = _cells(one) + ([_dollars(one.dollars_left)] if priced else [])
         table.add_row(*map(terminal_text, cells))
-    Console(width=max(Console().width, 120)).print(table)
+    Console(width=max(Console().width, 150)).print(table)
     unfinished = sum(one.state != "finished" for one in found)
     if len(found) > 1:
         left = f"; {_dollars(sum(priced))} dollars left where a price is known" if priced else ""

@@ -13,6 +13,7 @@ import hashlib
 import shutil
 import sqlite3
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -69,6 +70,11 @@ def is_intact(key: object, value: object, stored_checksum: object) -> bool:
     return isinstance(value, bytes) and checksum(key, value) == stored_checksum
 
 
+def _close(connection: sqlite3.Connection) -> None:
+    with contextlib.suppress(sqlite3.ProgrammingError):  # collected in another thread
+        connection.close()
+
+
 class Store:
     """Key-value store of results in one SQLite file.
 
@@ -97,6 +103,7 @@ class Store:
         except DATABASE_ERRORS as error:
             raise self._explained(error) from error
         self._producer_ids: dict[tuple[str, str], int] = {}
+        self._finalizer = weakref.finalize(self, _close, self._connection)
 
     def _open(self) -> None:
         execute = self._connection.execute
@@ -262,8 +269,8 @@ class Store:
         )
 
     def close(self) -> None:
-        """Closes the file."""
-        self._connection.close()
+        """Closes the file; a store that is no longer used closes it itself."""
+        self._finalizer()
 
     def _explained(self, error: Exception) -> InputError:
         """The error to raise instead of SQLite's: what happened and what to do."""

@@ -57,14 +57,14 @@ def test_nothing_to_draw() -> None:
     empty = [row("nothing", math.nan, math.nan, n=0)]
     assert figures.accuracy_against_cost(empty, "llm_calls", title="LLM calls") == ""
     assert figures.wins_and_losses([], baseline="b", questions=0) == ""
-    assert parse(figures.forest(empty[0].means["exact_match"], 0, top=1, reference=math.nan))
+    assert len(parse(figures.forest(empty[0].means["exact_match"], 0, top=1, reference=math.nan)))
 
 
 def test_wins_and_losses_are_proportional() -> None:
     drawn = parse(figures.wins_and_losses([(1, "a", 40, 10)], baseline="b", questions=99))
     widths = {e.attrib["class"]: float(e.attrib["width"]) for e in drawn.iter("rect")}
     assert widths["win c1"] == pytest.approx(4 * widths["loss c1"])
-    assert parse(figures.wins_and_losses([(1, "a", 0, 0)], baseline="b", questions=9))
+    assert len(parse(figures.wins_and_losses([(1, "a", 0, 0)], baseline="b", questions=9)))
 
 
 @pytest.mark.parametrize("case", ["usual", "all empty", "all certain", "all right", "one value"])
