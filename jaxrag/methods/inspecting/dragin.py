@@ -259,7 +259,9 @@ def _find_trigger(
     allowed = content & (sentences > 0) if informed else content
     scored = np.where(allowed, np.asarray(scores)[:t], 0.0)
     record["highest"] = float(scored.max())
-    first = dragin.first_above(jnp.asarray(scored), theta, where=jnp.asarray(allowed))
+    first = dragin.first_above(
+        jnp.asarray(_padded(scored, width)), theta, where=jnp.asarray(_padded(allowed, width))
+    )
     token = int(first)
     if token < 0:
         return None
