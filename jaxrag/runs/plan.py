@@ -20,7 +20,7 @@ import jax
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl import encode
-from jaxrag.core.progress import duration_text
+from jaxrag.core.progress import duration_text, size_text
 from jaxrag.core.store import Store
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.origins import unbuilt
@@ -86,7 +86,7 @@ class IndexPlan:
     Attributes:
       name, passages: of the index, and their number.
       state, directory, dimension: see `jaxrag.retrieval.settings.IndexStatus`.
-      footprint: bytes on disk and of memory; not known while its encoder is not downloaded.
+      footprint: bytes on disk and of memory; only a note while its encoder is not downloaded.
       rate: measured by ``experiments.index --estimate``; None if it was not, or elsewhere.
     """
 
@@ -289,13 +289,22 @@ def _safetensors(file: Path) -> Iterator[_Header]:
 def _index(index: IndexSettings, passages: Passages, cache: Path) -> IndexPlan:
     known = IndexPlan(index.name, len(passages), "not built; the run downloads its encoder")
     if any(spec.startswith("hub:") and _on_disk(spec) is None for spec in index.checkpoints):
-        return known
+        vectors = _sizes_of_vectors(len(passages)) if index.gives_vectors else Footprint()
+        return dataclasses.replace(known, footprint=vectors)
     status = index.status(passages, cache)
     return dataclasses.replace(
         known,
         **status._asdict(),
         footprint=index.footprint(passages),
         rate=_read_rate(status.directory),
+    )
+
+
+def _sizes_of_vectors(passages: int) -> Footprint:
+    """The disk that float16 vectors take with the usual numbers of components, as a note."""
+    base, large = (size_text(2 * components * passages) for components in (768, 1024))
+    return Footprint(
+        note=f"by its encoder: vectors of 768 components take {base} on disk, of 1,024 {large}"
     )
 
 

@@ -26,7 +26,7 @@ from jaxrag.models.cache import empty_cache
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.retrieval.dense import encoder as encoder_module
-from jaxrag.retrieval.dense.encoder import Encoder
+from jaxrag.retrieval.dense.encoder import BiEncoder, Encoder
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.settings import QueryLikelihood
 from jaxrag.runs.calls import bounds
@@ -176,6 +176,17 @@ def test_planned_memory_of_smollm2(config: Path) -> None:
     (model,) = model_of(config, model=Local(dtype="bfloat16")).models
     assert model.weights == 134_515_008 * 2  # as its model card counts them
     assert model.cache == 2 * 30 * 3 * 64 * 1024 * 2
+
+
+def test_an_encoder_that_is_not_downloaded_leaves_sizes_of_the_usual_vectors(config: Path) -> None:
+    index = Scann(BiEncoder("hub:nobody/no-such-encoder"))
+    told = plan(dataclasses.replace(load(str(config)), index=index)).index
+    assert told is not None
+    # 40 passages x 768 or 1,024 components x 2 bytes
+    assert told.text == (
+        f"{index.name}: 40 passages, size by its encoder: vectors of 768 components take 61.4 kB"
+        " on disk, of 1,024 81.9 kB, not built; the run downloads its encoder"
+    )
 
 
 def test_remote_models_have_no_memory_estimate(config: Path) -> None:
