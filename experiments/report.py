@@ -77,7 +77,12 @@ def _copy_report(runs: Sequence[str], page: Path) -> None:
     own = Path(runs[0]) / OWN
     page.parent.mkdir(parents=True, exist_ok=True)
     for source, target in ((own, page), (own.with_suffix(".md"), page.with_suffix(".md"))):
-        write_text(target, source.read_text("utf-8"))
+        try:
+            write_text(target, source.read_text("utf-8"))
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{source} is damaged ({error}): remove it, and run its job again."
+            ) from error
     print(page.with_suffix(".md").read_text("utf-8"))
 
 

@@ -44,7 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as directory:
             tried = list(_printed(cases(WORLDS[name](Path(directory)), every=given.every)))
         problems += sum(bool(case.problem) for case in tried)
-        write_text(RECORDED, json.dumps(recorded() | {name: counts(tried)}, indent=1) + "\n")
+        write_text(
+            RECORDED,
+            json.dumps(recorded() | {name: {"every": given.every, **counts(tried)}}, indent=1)
+            + "\n",
+        )
         write_text(PAGE, with_table(PAGE.read_text("utf-8"), recorded()))
     return 1 if problems else 0
 
@@ -84,9 +88,10 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
     numbers = HEADINGS[1:8]
     for name, one in found.items():
         about = (WORLDS[name].__doc__ or "").partition(".")[0]
+        part = "" if one["every"] == 1 else f" (each {one['every']}th pair of file and fault)"
         median, longest = one["seconds"]
         cells = (f"{one[column]:,}" for column in numbers)
-        lines.append((f"{name}: {about}", *cells, f"{median:g}, {longest:g}", one["date"]))
+        lines.append((f"{name}: {about}{part}", *cells, f"{median:g}, {longest:g}", one["date"]))
     sums = (f"{sum(one[column] for one in found.values()):,}" for column in numbers)
     longest = max((one["seconds"][1] for one in found.values()), default=0)
     lines.append(("all", *sums, f"longest {longest:g}", ""))

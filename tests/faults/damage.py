@@ -163,9 +163,8 @@ def call(module: Any, *arguments: str) -> Outcome:
         return ended(0, "")
     except SystemExit as stop:
         lines = errors.getvalue().splitlines()
-        first = next(
-            (i for i, one in enumerate(lines) if one.startswith(("error:", "stopped:"))), 0
-        )
+        starts = ("error:", "stopped:", "warning:")  # before them stands what is being done
+        first = next((i for i, one in enumerate(lines) if one.startswith(starts)), 0)
         said = "\n".join(lines[first:]) if stop.code else ""
         return ended(int(stop.code or 0), said)
     except BaseException as error:

@@ -32,6 +32,15 @@ FOUND = {
         ("run/metrics.jsonl", "invalid UTF-8"),
         ("run/config.json", "a list"),
     },
+    "bandit": {("run/report.html", "invalid UTF-8"), ("run/report.md", "invalid UTF-8")},
+    "tables": {
+        ("pairs-table4.json", "garbage"),
+        ("pairs-table4.json", "deep JSON"),
+        ("pairs-table4.json", "a list"),
+        ("pairs-table4.json", "an empty object"),
+        ("dtr-table2.json", "first half"),
+        ("dtr-table2.json", "invalid UTF-8"),
+    },
 }
 
 
@@ -42,7 +51,10 @@ def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_cache, "data_mesh", lambda *_: mesh(jax.devices()[:1]))
 
 
-@pytest.mark.parametrize("name", ["run", pytest.param("training", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    ["run", "tables", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bandit", "training"))],
+)
 def test_what_once_was_a_traceback_is_a_clear_error(name: str, tmp_path: Path) -> None:
     def wanted(file: Path, fault: str) -> bool:
         return any(str(file).endswith(end) and fault == one for end, one in FOUND[name])

@@ -1,6 +1,7 @@
 """Small directories of everything that jaxrag reads and writes, and the scripts that read them."""
 
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -296,13 +297,9 @@ def _after(world: World, file: Path, fault: str) -> Iterator[Case]:
     of_results = file.parts[0] in ("run", "made")
     own = file.parts[0] in world.inputs
     for name, (script, arguments) in world.readers.items() if of_results else ():
-        _begin(world, file, DAMAGES[fault])
-        told = call(script, *arguments)
+        told = _attempt(world, file, fault, functools.partial(call, script, *arguments))
         yield Case(name, file, fault, told, leaks=files_with_keys(world.root.parent))
-    _begin(world, file, DAMAGES[fault])
-    if not of_results:
-        shutil.rmtree(world.root / "run", ignore_errors=True)
-    done = world.make()
+    done = _attempt(world, file, fault, world.make, afresh=not of_results)
     result = world.root / world.results
     same = result.is_file() and result.read_bytes() == whole
     changed = done.code == 0 and not own and not same
@@ -310,6 +307,16 @@ def _after(world: World, file: Path, fault: str) -> Iterator[Case]:
     yield Case(made_by, file, fault, done, changed, files_with_keys(world.root))
 
 
-def _begin(world: World, file: Path, damage: Callable[[Path], None]) -> None:
-    copy(world.pristine, world.root)
-    damage(world.root / file)
+def _attempt(
+    world: World, file: Path, fault: str, act: Callable[[], Outcome], *, afresh: bool = False
+) -> Outcome:
+    """What a script did after a fault; a late one is tried again, since the machine may stall."""
+    for _ in range(2):
+        copy(world.pristine, world.root)
+        DAMAGES[fault](world.root / file)
+        if afresh:
+            shutil.rmtree(world.root / "run", ignore_errors=True)
+        done = act()
+        if done.seconds <= SECONDS:
+            break
+    return done
