@@ -30,8 +30,9 @@ from jaxrag.engines.prompts import (
 )
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.decoder.checkpoint import load_decoder
+from jaxrag.models.decoder.config import DecoderConfig
 from jaxrag.models.decoder.inspection import StatePart
-from jaxrag.models.device_memory import is_out_of_memory
+from jaxrag.models.device_memory import free_memory, is_out_of_memory
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.sharding import automatic_mesh, device_mesh
 from jaxrag.models.tokenizer import load_tokenizer
@@ -121,15 +122,16 @@ class LocalModel:
             `jaxrag.models.checkpoint.files.locate`.
           dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
           mesh: devices to shard over, with axes "data" (rows) and/or "model" (parameters).
-          prefill_rows: prompts read at once; by default 8 on CPUs, 16 elsewhere.
+          prefill_rows: prompts read at once; by default 8 on CPUs, at most 16 elsewhere.
           decode_rows: answers decoded at once, a multiple of ``prefill_rows`` (a step costs little
-            more for more rows); by default 32 on CPUs, 128 elsewhere.
+            more for more rows); by default 32 on CPUs, elsewhere up to 256, see `Sizes.fitting`.
           chunk: tokens of each prompt per prefill step; prompts are padded to a multiple. By
             default 32 on CPUs, 128 elsewhere.
           stacked: whether one layer is compiled for all; by default everywhere but on CPUs.
           max_length: limit of prompt and answer together in tokens; by default the model's own.
           cache_bytes: memory for keys and values of the answers being decoded; longer prompts get
-            fewer rows. By default 1 GiB on CPUs, 8 GiB elsewhere.
+            fewer rows. By default 1 GiB on CPUs, elsewhere a third of what the devices have free
+            after the parameters, rounded down to a power of two.
           shared_bytes: memory for shared prefixes of prompts; 0 computes every prompt whole.
           template_options: arguments of the chat template, such as ``{"enable_thinking": False}``
             for Qwen3.
@@ -143,7 +145,8 @@ class LocalModel:
         if stacked is None:
             stacked = jax.default_backend() != "cpu"
         decoder, params = load_decoder(path, dtype=precision, mesh=mesh, stacked=stacked)
-        sizes = Sizes.choose(prefill_rows, decode_rows, chunk, cache_bytes)
+        usual = _fitting(decoder.config, precision, params, mesh)
+        sizes = Sizes.choose(prefill_rows, decode_rows, chunk, cache_bytes, usual=usual)
         limit = decoder.config.max_position_embeddings
         options = dict(template_options or {})
         identity = {
@@ -282,6 +285,18 @@ class LocalModel:
         return found
 
 
+def _fitting(
+    config: DecoderConfig, dtype: np.dtype, params: Any, mesh: Mesh | None
+) -> Sizes | None:
+    """Sizes for what the devices have free beside the parameters; None where they do not tell."""
+    jax.block_until_ready(params)
+    free = free_memory(jax.local_devices()[:1] if mesh is None else mesh.devices.flat)
+    if free is None:
+        return None
+    layers, heads, features = config.cache_shape
+    return Sizes.fitting(min(free) * len(free), 2 * layers * heads * features * dtype.itemsize)
+
+
 @dataclasses.dataclass(frozen=True)
 class Local:
     """A checkpoint run by jaxrag's own decoder, see `LocalModel`.
@@ -290,8 +305,10 @@ class Local:
       checkpoint: a directory, a GGUF file, "package:NAME" or "hub:ORG/NAME[@REVISION]".
       dtype: "" means float32 on CPUs and bfloat16 on accelerators.
       max_length: limit of prompt and answer together, in tokens; 0 means the model's own.
-      rows: answers decoded at once; 0 chooses for the device.
-      cache_gib: memory for keys and values of these answers in GiB; 0 chooses for the device.
+      rows: answers decoded at once; 0 chooses for the device and its free memory.
+      cache_gib: memory for keys and values of these answers in GiB; 0 chooses likewise.
+      prefill_rows: prompts read at once, a divisor of ``rows``; 0 chooses likewise.
+      chunk: tokens of each prompt that are read at once; 0 chooses for the device.
       data_parallel: devices over which the rows are split.
       tensor_parallel: devices over which each copy of the parameters is split.
       template_options: JSON object for the chat template, such as '{"enable_thinking": false}'.
@@ -302,6 +319,8 @@ class Local:
     max_length: int = 0
     rows: int = 0
     cache_gib: float = 0.0
+    prefill_rows: int = 0
+    chunk: int = 0
     data_parallel: int = 1
     tensor_parallel: int = 1
     template_options: str = ""
@@ -319,7 +338,9 @@ class Local:
             dtype=self.dtype or None,
             mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
             max_length=self.max_length or None,
+            prefill_rows=self.prefill_rows or None,
             decode_rows=self.rows or None,
+            chunk=self.chunk or None,
             cache_bytes=int(self.cache_gib * 2**30) or None,
             template_options=parse_template_options(self.template_options),
         )

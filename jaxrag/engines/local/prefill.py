@@ -33,6 +33,8 @@ from jaxrag.models.sharding import cache_sharding, divisible_sharding
 from jaxrag.types import InputError
 
 _SLOTS = 128  # caches have a multiple of this many slots
+_ROW, _MOST_ROWS = 1024, 256  # slots that rows are chosen for, and most rows
+_PREFILL_ROWS, _CHUNK = 16, 128  # on accelerators
 UNIT = 256
 """Prefill caches have a multiple of this many slots; each number is a compiled program."""
 
@@ -55,17 +57,22 @@ class Sizes:
 
     @classmethod
     def choose(
-        cls, prefill: int | None, decode: int | None, chunk: int | None, cache: int | None
+        cls,
+        prefill: int | None,
+        decode: int | None,
+        chunk: int | None,
+        cache: int | None,
+        *,
+        usual: Sizes | None = None,
     ) -> Sizes:
-        """The given sizes, with defaults for the kind of device; ``prefill`` divides ``decode``.
+        """The given sizes, and ``usual`` ones for the rest; ``prefill`` divides ``decode``.
+
+        ``usual`` None has those of `fixed`.
 
         Raises:
           InputError: they are out of range or no multiples.
         """
-        if jax.default_backend() == "cpu":
-            usual = cls(8, 32, 32, 1 << 30)
-        else:
-            usual = cls(16, 128, 128, 1 << 33)
+        usual = usual or cls.fixed()
         decode = decode or usual.decode_rows
         prefill = prefill or math.gcd(usual.prefill_rows, decode)
         sizes = cls(prefill, decode, chunk or usual.chunk, cache or usual.cache_bytes)
@@ -76,6 +83,31 @@ class Sizes:
                 "decode_rows a multiple of prefill_rows."
             )
         return sizes
+
+    @classmethod
+    def fixed(cls) -> Sizes:
+        """Sizes for the kind of device, where its free memory is not known."""
+        if jax.default_backend() == "cpu":
+            return cls(8, 32, 32, 1 << 30)
+        return cls(_PREFILL_ROWS, 128, _CHUNK, 1 << 33)
+
+    @classmethod
+    def fitting(cls, free: int, slot: int) -> Sizes:
+        """Sizes for accelerators with so many free bytes, on all devices together.
+
+        A third is for the cache, as a call that decodes may hold a copy of it in another layout
+        and prompts are read into a cache of their own. Rows are as many as it holds with 1,024
+        slots, at most 256. All are powers of two: stored results depend on them, and should not
+        on small differences of what is free.
+
+        Args:
+          free: bytes beside the parameters.
+          slot: bytes of the keys and values of a token.
+        """
+        cache = 1 << max(free // 3, 1 << 20).bit_length() - 1
+        held = max(cache // (_ROW * slot), 1)
+        rows = min(1 << held.bit_length() - 1, _MOST_ROWS)
+        return cls(min(_PREFILL_ROWS, rows), rows, _CHUNK, cache)
 
     @property
     def wide(self) -> int:

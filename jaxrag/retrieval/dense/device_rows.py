@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
 from jaxrag.functional import topk
+from jaxrag.models.device_memory import free_memory
 from jaxrag.retrieval.dense.matrix import Matrix
 
 AXIS = "rows"
@@ -159,10 +160,7 @@ def device_budget(mesh: Mesh) -> int:
     """
     if on_host(mesh):
         return int(_HOST_SHARE * host_memory())
-    free = []
-    for device in mesh.devices.flat:
-        stats = device.memory_stats() or {"bytes_limit": 8 * _GB}
-        free.append(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    free = free_memory(mesh.devices.flat) or [8 * _GB] * mesh.devices.size
     return int(_FREE_SHARE * min(free) * len(free))
 
 

@@ -1,11 +1,17 @@
 """Settings of the local engine reach it."""
 
 import dataclasses
+import json
 from pathlib import Path
+from typing import NamedTuple
 
+import jax
 import pytest
 
+from jaxrag.engines.local import engine
 from jaxrag.engines.local.engine import Local
+from jaxrag.engines.local.prefill import Sizes
+from jaxrag.models.device_memory import free_memory
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 
@@ -17,13 +23,61 @@ def test_local_settings(tmp_path: Path) -> None:
         str(tmp_path / "model"),
         max_length=40,
         rows=16,
+        prefill_rows=4,
+        chunk=64,
         cache_gib=0.5,
         template_options='{"short": true}',
     )
     model = settings.load(tmp_path)
     assert getattr(model, "max_length", None) == 40
     assert '"template_options":{"short":true}' in model.identity
-    assert '"sizes":[8,16,32,536870912]' in model.identity
+    assert '"sizes":[4,16,64,536870912]' in model.identity
+
+
+# Qwen2.5-7B in bfloat16: 2 x 28 layers x 4 heads x 128 features x 2 bytes = 57,344 bytes a slot,
+# 56 MiB a row of 1,024
+@pytest.mark.parametrize(
+    ("free", "sizes"),
+    [
+        (int(1.5 * 2**30), Sizes(8, 8, 128, 1 << 29)),  # a v5e chip: 0.5 GiB hold 9 rows
+        (14 << 30, Sizes(16, 64, 128, 1 << 32)),  # 4.7 GiB: of 4 are 73 rows
+        (60 << 30, Sizes(16, 256, 128, 1 << 34)),  # 16 GiB hold 292
+        (400 << 30, Sizes(16, 256, 128, 1 << 37)),
+        (0, Sizes(1, 1, 128, 1 << 20)),  # one row is always tried
+    ],
+)
+def test_sizes_follow_the_free_memory(free: int, sizes: Sizes) -> None:
+    assert Sizes.fitting(free, 57_344) == sizes
+
+
+class Chip(NamedTuple):
+    """A device with these statistics."""
+
+    stats: dict[str, int] | None
+
+    def memory_stats(self) -> dict[str, int] | None:
+        return self.stats
+
+
+def test_free_memory_is_known_where_every_device_tells() -> None:
+    told = Chip({"bytes_limit": 100, "bytes_in_use": 30})
+    assert free_memory([told, Chip({"bytes_limit": 90})]) == [70, 90]
+    assert free_memory([told, Chip(None)]) is None
+    assert free_memory(jax.local_devices()) is None  # CPUs
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_the_engine_is_sized_by_the_free_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tiny_model(tmp_path / "model")
+    monkeypatch.setattr(engine, "free_memory", lambda devices: [3 << 22 for _ in devices])
+    found = json.loads(Local(str(tmp_path / "model")).load(tmp_path).identity)
+    # a third of 12 MiB; the tiny model's rows of 1,024 slots take 2 x layers x heads x features x 4
+    assert found["sizes"][3] == 1 << 22
+    assert found["sizes"][:3] != [8, 32, 32]
+    fixed = Local(str(tmp_path / "model"), rows=24, cache_gib=0.5).load(tmp_path)
+    assert json.loads(fixed.identity)["sizes"][1::2] == [24, 1 << 29]
 
 
 def test_local_over_several_devices(tmp_path: Path) -> None:
