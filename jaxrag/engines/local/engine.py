@@ -51,7 +51,8 @@ def use_compile_cache(directory: str | Path) -> None:
     if jax.config.jax_compilation_cache_dir != directory:  # pyright: ignore[reportAttributeAccessIssue]
         compilation_cache.reset_cache()  # JAX would stay with its first directory
     jax.config.update("jax_compilation_cache_dir", directory)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    # also of the quickest, so that a second process compiles nothing
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 class LocalModel:
