@@ -3,7 +3,8 @@
 One SQLite file maps a hash of everything that determines a result (operation, identity of the model
 or index with its settings, exact input) to the bytes of the result. Entries are never changed. Each
 write is one transaction in write-ahead mode: a killed process loses at most the batch that it was
-writing, and several processes may share the file.
+writing, and several processes of one machine may share the file. Several machines may not: on a
+network file system it is refused.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxrag.core.checks import check_local
+from jaxrag.core.file_systems import check_not_shared
 from jaxrag.core.hashing import digest
 from jaxrag.types import InputError
 
@@ -35,6 +37,10 @@ _VERSION = 1
 # sqlite3 raises UnicodeDecodeError where its error message would quote damaged bytes
 DATABASE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 _LOCK_TIMEOUT = 120  # seconds to wait for another process that has locked the file
+_ELSEWHERE = (
+    "give it a path on a disk of this machine (--config.store=FILE, or --config.cache=DIRECTORY), "
+    "and put the stores of several machines together with `jaxrag store merge`"
+)
 _FULL_BELOW = 1 << 20  # bytes of free space
 _ROWS_PER_MERGE = 1000
 _KEYS_PER_SELECT = 500  # below SQLite's limit on variables
@@ -82,13 +88,14 @@ class Store:
       path: the file, created if missing; None for a store in memory.
 
     Raises:
-      InputError: the file is not a store, or is damaged.
+      InputError: the file is not a store, is damaged, or is on a network file system.
     """
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = "memory" if path is None else str(path)
         if path is not None:
             check_local({"the store": path})
+            check_not_shared("the store", path, instead=_ELSEWHERE)
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
             self._connection = sqlite3.connect(
