@@ -48,7 +48,6 @@ from jaxrag.runs.run import Run, open_index
 from jaxrag.types import InputError
 
 _MINUTE = 60  # seconds
-_WEEK = 7 * 24 * 3600  # seconds that a process may wait for others to finish
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -70,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
         raise InputError(f"give one of --{', --'.join(ways)}.")
     cache, started = Path(run.cache), time.monotonic()
     if values.distributed:
-        join(values.distributed, patience=_WEEK)
+        join(values.distributed)
         first = jax.process_index() == 0
         build_index(run.index, run.data, cache, BuildPart(jax.process_index(), jax.process_count()))
         jax.distributed.shutdown()  # waits for the others

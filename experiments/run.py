@@ -9,8 +9,9 @@ same command continues an interrupted job. ``--dry-run`` prints the plan of a ru
 job the settings, and sizes of its data and indexes. It loads no model and builds no index, but it
 reads the data sets, and builds those of files at hand on first use.
 
-A training uses all local devices; the result is identical to the bit on any number of them. SiDR
-can be trained by several processes that share a file system: start the command in each of them with
+A training uses all local devices; the result is identical to the bit on any number of them.
+Several processes that share a file system can train SiDR, and answer the questions of a run, each
+a share with models of its own: start the command in each of them with
 ``--distributed HOST:PORT,PROCESSES,PROCESS`` (address of the first process, number of processes,
 number of this one from 0), or with ``--distributed auto`` where JAX finds these itself, as on TPU
 pods and under Slurm.
@@ -44,6 +45,8 @@ from jaxrag.runs.run import Run
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
 
+_WEEK = 7 * 24 * 3600  # seconds
+
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", "", "directory of the job", flag_values=values)
@@ -75,15 +78,16 @@ def main(argv: Sequence[str]) -> int:
     return 1 if outcome.errors else 0
 
 
-def join(distributed: str, *, patience: int = 300) -> None:
-    """Makes this process one of several.
+def join(distributed: str) -> None:
+    """Makes this process one of several; one that is done waits a week for the others.
+
+    JAX stops all of them where one dies.
 
     Args:
       distributed: "", "auto", or HOST:PORT,PROCESSES,PROCESS.
-      patience: seconds that a process which is done waits for the others.
     """
     if distributed == "auto":
-        jax.distributed.initialize(shutdown_timeout_seconds=patience)
+        jax.distributed.initialize(shutdown_timeout_seconds=_WEEK)
     elif distributed:
         address, *numbers = distributed.split(",")
         if ":" not in address or len(numbers) != 2 or not all(n.isdigit() for n in numbers):
@@ -96,7 +100,7 @@ def join(distributed: str, *, patience: int = 300) -> None:
             raise InputError(
                 f"--distributed is {distributed!r}: {processes} processes are numbered from 0."
             )
-        jax.distributed.initialize(address, processes, process, shutdown_timeout_seconds=patience)
+        jax.distributed.initialize(address, processes, process, shutdown_timeout_seconds=_WEEK)
 
 
 def print_plan(job: Job, workdir: str) -> None:

@@ -50,14 +50,14 @@ def local_mesh() -> Mesh | None:
 
 
 def device_mesh(*, data: int, model: int) -> Mesh | None:
-    """The first ``data`` x ``model`` devices as a mesh with these axes; None for one device.
+    """The first ``data`` x ``model`` devices of this process as a mesh; None for one device.
 
     Raises:
       InputError: a number is below 1, or there are fewer devices.
     """
     if data < 1 or model < 1:
         raise InputError(f"data_parallel is {data} and tensor_parallel {model}: at least 1 each.")
-    devices = jax.devices()
+    devices = jax.local_devices()
     if data * model > len(devices):
         raise InputError(
             f"data_parallel {data} x tensor_parallel {model} is {data * model} devices; there "

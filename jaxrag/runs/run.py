@@ -7,6 +7,7 @@ appends each answer to the run directory as soon as it is known.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -16,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
 
 from jaxrag.core.checks import check_choices
 from jaxrag.core.hashing import canonical
@@ -35,6 +38,7 @@ from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
+from jaxrag.runs import shares
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import describe, load_data, load_model, open_index_over
 from jaxrag.steps import prompts
@@ -108,10 +112,15 @@ class Run:
     def execute(self, workdir: str | Path) -> Outcome:
         """Answers the questions, or continues an interrupted run; shows its row of results.
 
+        Of several processes (`jax.distributed`) each answers a share, see `jaxrag.runs.shares`;
+        the first shows the row of all.
+
         Raises:
           InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
         """
         counts = execute(self, workdir)
+        if jax.process_index():
+            return Outcome((), Path(workdir))
         shown: list[Any] = [terminal_table(summarise([workdir]))]
         if errors := counts["errors"]:
             shown.append(f"{errors} of {counts['questions']} questions failed; see answers.jsonl")
@@ -333,53 +342,87 @@ def store_path(run: Run) -> Path | None:
 def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     """Executes or continues a run; returns the contents of metrics.json.
 
-    A question that fails is recorded with its error and does not stop the others.
+    A question that fails is recorded with its error and does not stop the others. Of several
+    processes each answers its share (`jaxrag.runs.shares`); all but the first return nothing.
 
     Raises:
       InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
     """
     trackers()
-    dataset, questions, tools, record = prepare(run, Path(run.cache))
-    with (
-        RunDirectory.open(workdir, record) as directory,
-        run_log(directory.path / "log.jsonl"),
-        tracking(directory.path) as track,
-    ):
-        passages = tools.retriever.corpus if run.method.needs.search else dataset.passages
-        store = Store(store_path(run))
-        try:
-            scheduler = Scheduler(store, live=run.live)
-            _answer_all(run, dataset, questions, tools, passages, scheduler, directory, track)
-        finally:
-            store.close()
-        named = passages.find(directory.named_passages())
-        found = directory.finish([q.id for q in questions], passages=named)
-        track(len(questions), {"result": found})
-        return found
+    loaded, workdir = prepare(run, Path(run.cache)), Path(workdir)
+    processes, process = jax.process_count(), jax.process_index()
+    if processes == 1:
+        with RunDirectory.open(workdir, loaded.record) as directory, tracking(workdir) as track:
+            _answer_all(run, loaded, loaded.questions, directory, directory.finished, track)
+            return _finish(run, loaded, directory, track)
+    with contextlib.ExitStack() as held:
+        if not process:  # refuses another run's directory before anything is computed
+            whole = held.enter_context(RunDirectory.open(workdir, loaded.record))
+        track = held.enter_context(tracking(workdir, writes=not process))
+        share = shares.share_directory(workdir, process)
+        with RunDirectory.open(share, loaded.record) as directory:
+            own, done = shares.share_of(loaded.questions), shares.answered(workdir)
+            _answer_all(run, loaded, own, directory, done | directory.finished, track)
+        jax.distributed.shutdown()  # waits for the others
+        if process:
+            return {}
+        shares.put_together(workdir, whole, loaded.questions, processes)
+        return _finish(run, loaded, whole, track)
+
+
+def _corpus(run: Run, loaded: PreparedRun) -> Passages:
+    return loaded.tools.retriever.corpus if run.method.needs.search else loaded.dataset.passages
+
+
+def _finish(run: Run, loaded: PreparedRun, directory: RunDirectory, track: Track) -> dict[str, Any]:
+    """Writes the metrics of all questions, and the passages that the answers name."""
+    named = _corpus(run, loaded).find(directory.named_passages())
+    found = directory.finish([q.id for q in loaded.questions], passages=named)
+    track(len(loaded.questions), {"result": found})
+    return found
 
 
 def _answer_all(
     run: Run,
-    dataset: Dataset,
+    loaded: PreparedRun,
     questions: Sequence[Question],
-    tools: Tools,
-    passages: Passages,
+    directory: RunDirectory,
+    done: frozenset[str],
+    track: Track,
+) -> None:
+    """Answers the questions that are not ``done`` into a run directory."""
+    store = Store(store_path(run))
+    try:
+        with run_log(directory.path / "log.jsonl"):
+            todo = [question for question in questions if question.id not in done]
+            scheduler = Scheduler(store, live=run.live)
+            _answer(run, loaded, todo, len(questions), scheduler, directory, track)
+    finally:
+        store.close()
+
+
+def _answer(
+    run: Run,
+    loaded: PreparedRun,
+    todo: Sequence[Question],
+    count: int,
     scheduler: Scheduler,
     directory: RunDirectory,
     track: Track,
 ) -> None:
-    """Answers the questions that the run directory has no answer to.
+    """Answers questions, of ``count`` in all.
 
     The progress line is updated after every batch of an engine, not only when questions end.
     """
-    todo = [question for question in questions if question.id not in directory.finished]
+    dataset, _, tools, _ = loaded
+    passages = _corpus(run, loaded)
     label, tally = f"{run.name} on {dataset.name}", Tally()
-    fields = {"run": label, "questions": len(questions), "left": len(todo)}
+    fields = {"run": label, "questions": count, "left": len(todo)}
     _log.info("started", extra={"fields": fields})
     if todo:
         tell(f"{label}: {len(todo):,} questions to answer; new batch shapes are compiled first")
-    done = len(questions) - len(todo)
-    with progress(len(questions), label, done=done) as advance:
+    done = count - len(todo)
+    with progress(count, label, done=done) as advance:
 
         def on_batch(name: str, size: int) -> None:
             tally.request(name, size)

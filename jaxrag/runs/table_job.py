@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jax
 from rich.table import Table
 
 from jaxrag.core import jsonl
@@ -60,6 +61,8 @@ class TableJob:
                 f"{failed} questions failed (see {directory / 'answers.jsonl'}), so there is no "
                 "table yet. The answers of the others are kept; the same command asks these again."
             )
+        if jax.process_index():  # of several processes the first writes the table
+            return Outcome((), path)
         lines = self.lines(read_run(directory), Path(workdir))
         jsonl.write(path, lines)
         return Outcome((self.summary(lines), f"made: {path}"), path)
