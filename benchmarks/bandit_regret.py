@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
-import matplotlib
+import matplotlib  # pyright: ignore[reportMissingImports]
 import numpy as np
 import optax
 
@@ -120,7 +120,7 @@ def draw(found: dict[str, dict[str, np.ndarray]], path: str) -> None:
     """Mean regret by round with the 95 % interval of the mean, one panel a function."""
     matplotlib.use("svg")
     matplotlib.rcParams |= {"svg.hashsalt": "jaxrag", "svg.fonttype": "none"}
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
 
     figure, axes = pyplot.subplots(1, len(found), figsize=(3.4 * len(found), 3.6))
     for panel, (kind, curves) in zip(axes, found.items(), strict=True):

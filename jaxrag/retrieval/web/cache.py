@@ -6,11 +6,8 @@ web changes, searches belong to an edition, which begins at some time; a run use
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
-import sqlite3
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +42,6 @@ class WebCache:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._store = Store(path)
-        weakref.finalize(self, _close, self._store)
 
     def editions(self, source: str) -> list[str]:
         """Times at which the editions of these settings began, oldest first."""
@@ -143,8 +139,3 @@ class WebCache:
             for name, value in values.items()
         }
         self._store.put(kind, identity, encoded)
-
-
-def _close(store: Store) -> None:
-    with contextlib.suppress(sqlite3.ProgrammingError):  # collected in another thread
-        store.close()
