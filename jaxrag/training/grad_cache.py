@@ -148,8 +148,45 @@ def _position(device: Any, mesh: Mesh) -> int:
     return list(mesh.devices.flat).index(device)
 
 
+class Programs(NamedTuple):
+    """The compiled functions of `make_gradient`.
+
+    Attributes:
+      forward: (parameters, microbatch) -> its vectors, on one device.
+      backward: (parameters, microbatch, gradient by its vectors) -> gradient by the parameters
+        [1 ...], on one device.
+      differentiate: (vectors, batch) -> loss and gradient by the vectors of the whole batch, on
+        each device.
+      gather: microbatches of all devices -> the whole batch, on each device.
+      reduce: gradients by the parameters -> their sum over the devices.
+    """
+
+    forward: Callable[..., Tree]
+    backward: Callable[..., Tree]
+    differentiate: Callable[..., Tree]
+    gather: Callable[..., Tree]
+    reduce: Callable[..., Tree]
+
+
+def make_programs(embed: Embed, loss: Loss, mesh: Mesh) -> Programs:
+    """The compiled functions for a gradient.
+
+    Args:
+      embed: embeds one microbatch.
+      loss: of all vectors and the whole batch, rows in the batch's order.
+      mesh: see `data_mesh`; parameters are replicated over its devices.
+    """
+    return Programs(
+        forward=jax.jit(embed),
+        backward=jax.jit(_backward(embed)),
+        differentiate=jax.jit(jax.value_and_grad(loss)),
+        gather=_over_devices(_gather, mesh),
+        reduce=_over_devices(_sum_over_devices(mesh.size), mesh),
+    )
+
+
 def make_gradient(
-    embed: Embed, loss: Loss, mesh: Mesh
+    programs: Programs, mesh: Mesh
 ) -> Callable[[PerDevice, list[PerDevice]], Gradient]:
     """The function (parameters, microbatches) -> loss and gradients of the whole batch.
 
@@ -157,15 +194,13 @@ def make_gradient(
     `shard_microbatches`.
 
     Args:
-      embed: embeds one microbatch.
-      loss: of all vectors and the whole batch, rows in the batch's order.
-      mesh: see `data_mesh`; parameters are replicated over its devices.
+      programs: from `make_programs`.
+      mesh: of the same call.
     """
-    forward, backward = jax.jit(embed), jax.jit(_backward(embed))
-    differentiate = jax.jit(jax.value_and_grad(loss))
-    gather = _over_devices(_gather, mesh)
-    reduce = _over_devices(_sum_over_devices(mesh.size), mesh)
     positions = [_position(device, mesh) for device in mesh.local_devices]
+
+    def over_devices(function: Callable[..., Tree], *local: PerDevice) -> PerDevice:
+        return local_arrays(function(*(global_arrays(one, mesh, _SHARDED) for one in local)), mesh)
 
     def parameter_gradients(
         params: PerDevice, part: PerDevice, index: int, each: int, by_vectors: PerDevice
@@ -174,17 +209,19 @@ def make_gradient(
             _microbatch_rows(whole, np.int32(position * each + index), count=each * mesh.size)
             for whole, position in zip(by_vectors, positions, strict=True)
         ]
-        return on_each_device(backward, params, part, own)
+        return on_each_device(programs.backward, params, part, own)
 
     def gradient(params: PerDevice, parts: list[PerDevice]) -> Gradient:
         each = len(parts)
-        vectors = [on_each_device(forward, params, part) for part in parts]
-        results = on_each_device(differentiate, gather(*vectors), gather(*parts))
+        vectors = [on_each_device(programs.forward, params, part) for part in parts]
+        gather = partial(over_devices, programs.gather)
+        results = on_each_device(programs.differentiate, gather(*vectors), gather(*parts))
         by_vectors = [gradients for _, gradients in results]
         summands = (
             parameter_gradients(params, part, i, each, by_vectors) for i, part in enumerate(parts)
         )
-        return Gradient([value for value, _ in results], reduce(_sum_as_tree(summands)))
+        total = over_devices(programs.reduce, _sum_as_tree(summands))
+        return Gradient([value for value, _ in results], total)
 
     return gradient
 
@@ -195,16 +232,13 @@ def on_each_device(function: Callable[..., Tree], *local: PerDevice) -> PerDevic
         return list(threads.map(function, *local))
 
 
-def _over_devices(function: Callable[..., Tree], mesh: Mesh) -> Callable[..., PerDevice]:
+def _over_devices(function: Callable[..., Tree], mesh: Mesh) -> Callable[..., Tree]:
     """A function that communicates between devices, without rounding."""
     # Results are equal on every device by construction, which check_vma cannot see.
-    mapped = jax.jit(
+    return jax.jit(
         jax.shard_map(
             function, mesh=mesh, in_specs=_SHARDED, out_specs=_REPLICATED, check_vma=False
         )
-    )
-    return lambda *local: local_arrays(
-        mapped(*(global_arrays(one, mesh, _SHARDED) for one in local)), mesh
     )
 
 

@@ -109,10 +109,15 @@ class TrainStep(NamedTuple):
       begin: parameters -> initial state, replicated over all devices.
       update: (state, batch of NumPy arrays, number of the step) -> (state, metrics); donates the
         given state.
+      programs: compiled functions that ``update`` calls for the gradients.
+      apply: the last of them, (state, gradients) -> (state, norm of the gradient), on one device;
+        donates the given state.
     """
 
     begin: Callable[[Any], TrainState]
     update: Callable[[TrainState, Any, int], tuple[TrainState, dict[str, Any]]]
+    programs: grad_cache.Programs
+    apply: Callable[[TrainState, Any], tuple[TrainState, jax.Array]]
 
 
 def make_step(
@@ -129,14 +134,15 @@ def make_step(
 
     Args:
       optimiser: optax transformation, including the learning rate.
-      embed, loss: see `grad_cache.make_gradient`.
+      embed, loss: see `grad_cache.Embed` and `grad_cache.Loss`.
       microbatch: rows that pass through the network at a time.
       mesh: see `grad_cache.data_mesh`.
       prepare: (batch, number of the step) -> the batch for ``embed`` and ``loss``; the first axis
         of every array is the batch's rows. See `with_step`.
       metrics: further metrics, from the prepared batch.
     """
-    gradient = grad_cache.make_gradient(embed, loss, mesh)
+    programs = grad_cache.make_programs(embed, loss, mesh)
+    gradient = grad_cache.make_gradient(programs, mesh)
 
     @partial(jax.jit, donate_argnums=0)
     def apply(state: TrainState, gradients: Any) -> tuple[TrainState, jax.Array]:
@@ -157,7 +163,7 @@ def make_step(
         state = grad_cache.global_arrays([one for one, _ in applied], mesh, P())
         return state, {"loss": found.loss[0], "norm": applied[0][1], **metrics(batch)}
 
-    return TrainStep(begin, update)
+    return TrainStep(begin, update, programs, apply)
 
 
 def with_step(batch: Any, number: int) -> Any:

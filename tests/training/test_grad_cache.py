@@ -37,7 +37,8 @@ def batch(rows: int):
 def by_pieces(rows: int, microbatch: int, devices: int) -> grad_cache.Gradient:
     here = mesh(devices)
     params = grad_cache.local_arrays(grad_cache.replicate(PARAMS, here), here)
-    found = grad_cache.make_gradient(embed, loss, here)(
+    programs = grad_cache.make_programs(embed, loss, here)
+    found = grad_cache.make_gradient(programs, here)(
         params, grad_cache.shard_microbatches(batch(rows), microbatch, here)
     )
     for other in zip(*found, strict=True):  # all devices have the same
@@ -69,9 +70,10 @@ def test_microbatch_gradients_are_summed_as_a_tree() -> None:
 
     def total(devices: int) -> float:
         here = mesh(devices)
-        found = grad_cache.make_gradient(
+        programs = grad_cache.make_programs(
             lambda w, microbatch: microbatch * w, lambda vectors, _: vectors.sum(), here
-        )(
+        )
+        found = grad_cache.make_gradient(programs, here)(
             grad_cache.local_arrays(grad_cache.replicate(np.float32(1), here), here),
             grad_cache.shard_microbatches(rows, 1, here),
         )
