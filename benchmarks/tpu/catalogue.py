@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.tpu import decoders
+from benchmarks.tpu import decoders, encoders, search, selection, training
 from benchmarks.tpu.program import Program
 
 
 def programs() -> list[Program]:
-    """Of the language models."""
-    return decoders.programs()
+    """Of language models, encoders, trainings, searches and selection."""
+    parts = (decoders, encoders, training, search, selection)
+    return [program for part in parts for program in part.programs()]

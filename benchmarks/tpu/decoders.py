@@ -194,7 +194,8 @@ def decoding(model: str, on: Slice, *, rows: int, slots: int, fast: bool = False
         rows,
         "tokens",
         fast,
-        STEPS,
+        rounds=STEPS,
+        parts=STEPS,
     )
 
 
@@ -268,6 +269,12 @@ def programs() -> list[Program]:
         for slots in (1024, 4096):
             fast = on.model == 8 and slots == 1024
             found.append(prefill("Qwen2.5-7B", on, rows=16, chunk=128, slots=slots, fast=fast))
+    found.append(prefill("Qwen2.5-7B", V5E_8[1], rows=128, chunk=128, slots=1024))
+    for on, rows in ((Slice("v5e:2x4"), 8), (Slice("v6e:2x4"), 64), (Slice("v5e:4x8", 4, 8), 512)):
+        found.append(decoding("Qwen2.5-7B", on, rows=rows, slots=1024))
+    found.append(prefill("Qwen2.5-7B", Slice("v5e:2x4"), rows=8, chunk=128, slots=1024))
+    found.append(decoding("Llama-3-70B", Slice("v5e:4x8", 2, 16), rows=64, slots=1024))
+    found.append(prefill("Llama-3-70B", Slice("v5e:4x8", 2, 16), rows=16, chunk=128, slots=1024))
     found += rest("Qwen2.5-7B", V5E_8[0], rows=128, few=16, chunk=128, slots=1024)
     for model in ("Llama-3-8B", "Gemma-2-9B"):
         found.append(decoding(model, V5E_8[1], rows=128, slots=1024))

@@ -36,7 +36,9 @@ class Program:
       units: tokens, passages or steps of a call.
       unit: what ``units`` counts.
       fast: whether the fast check has it.
-      steps: of a call whose figures are given for one step, such as a decoding loop's.
+      rounds: of its loops without a constant number of rounds, such as a decoding loop's.
+      parts: figures are those of one of so many equal parts of a call, such as a step of a loop.
+      held: bytes that a run holds on each chip beside this program's arguments.
     """
 
     name: str
@@ -46,7 +48,9 @@ class Program:
     units: float
     unit: str
     fast: bool = False
-    steps: int = 1
+    rounds: int = 1
+    parts: int = 1
+    held: int = 0
 
     @property
     def key(self) -> str:
@@ -60,7 +64,8 @@ class Figures:
 
     Attributes:
       arguments, temporaries: bytes.
-      peak: bytes of arguments, results and temporaries, less what they share.
+      peak: bytes of arguments, results and temporaries, less what they share, with what else the
+        run holds on the chip.
       hbm: bytes read from and written to HBM (`benchmarks.tpu.hlo`).
       flops: operations of matrix products.
       sent: bytes of results of collectives.
@@ -97,14 +102,15 @@ def measure(program: Program) -> Figures:
     start = time.perf_counter()
     compiled = program.trace(program.on.place()).lower().compile()
     memory = compiled.memory_analysis()
-    cost = program_cost(compiled.as_text(), steps=program.steps).times(1 / program.steps)
+    cost = program_cost(compiled.as_text(), steps=program.rounds).times(1 / program.parts)
     return Figures(
         arguments=memory.argument_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         peak=memory.argument_size_in_bytes
         + memory.output_size_in_bytes
         - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes,
+        + memory.temp_size_in_bytes
+        + program.held,
         hbm=cost.hbm,
         flops=cost.flops,
         sent=cost.sent,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.tpu import __main__ as command
+from benchmarks.tpu import networks
 from benchmarks.tpu.chips import Place, Slice
 from benchmarks.tpu.program import Figures, Ideal, Program, measure
 
@@ -144,3 +145,16 @@ def test_the_catalogue_names_each_program_once_and_has_a_fast_part() -> None:
     keys = [one.key for one in programs()]
     assert len(set(keys)) == len(keys)
     assert 0 < sum(one.fast for one in programs()) < len(keys)
+
+
+def test_figures_of_a_part_of_a_call_and_what_else_is_held() -> None:
+    whole = program()
+    part = measure(dataclasses.replace(whole, parts=4, held=1 << 20))
+    alone = measure(whole)
+    assert part.flops == alone.flops / 4 and part.hbm == alone.hbm / 4
+    assert part.peak == alone.peak + (1 << 20)
+
+
+def test_a_bert_has_the_published_number_of_parameters() -> None:
+    # 109,482,240 of BERT-base without its pooler's 768 x 768 + 768
+    assert networks.bert_weights(networks.bert(networks.BASE)) == 109_482_240 - 590_592
