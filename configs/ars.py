@@ -159,7 +159,16 @@ def _rewards(variant: Variant) -> MakeRewards:
     order = Ranked() if variant.method == "make_ranked_rewards" else Generated()
     settings = _PAPER | _PAPER_CLOSED if variant.paper else _SMALL | _CLOSED
     method = ars_rewards.Config(order=order, **settings)
-    return MakeRewards(ARS.run(method, variant, part="both"))
+    return MakeRewards(rewarded(ARS.run(method, variant, part="both")))
+
+
+def rewarded(run: Run) -> Run:
+    """The run of a table of rewards, which has the questions that a ranker was trained on, too.
+
+    The bandit learns from them; it is evaluated on the others.
+    """
+    ranked = isinstance(run.method, ars_rewards.Config) and isinstance(run.method.order, Ranked)
+    return dataclasses.replace(run, leakage="keep") if ranked else run
 
 
 RANKERS = {

@@ -98,7 +98,8 @@ def _rewards(order: Order, generator: str, setting: Setting) -> MakeRewards:
     job: Any = ars.METHODS["make_rewards"].make(Variant("make_rewards", setting.data))
     run = _with_models(job.run, generator, setting)
     context = ars.PAPER_CONTEXT if setting.paper else None
-    return MakeRewards(with_method(run, order=_order(order, setting), context=context))
+    run = with_method(run, order=_order(order, setting), context=context)
+    return MakeRewards(ars.rewarded(run))
 
 
 def _bandit(order: Order, generator: str, setting: Setting) -> TrainBandit:
