@@ -6,12 +6,20 @@ from collections.abc import Iterable
 from typing import Any
 
 
+def free_bytes(device: Any) -> int | None:
+    """Bytes that are free on a device; None if it does not tell, as CPUs."""
+    stats = device.memory_stats()
+    return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if stats else None
+
+
 def free_memory(devices: Iterable[Any]) -> list[int] | None:
-    """Bytes that are free on each device; None where a device does not tell, as CPUs."""
-    stats = [device.memory_stats() for device in devices]
-    if not all(stats):
-        return None
-    return [one["bytes_limit"] - one.get("bytes_in_use", 0) for one in stats]
+    """Bytes that are free on each device; None where one of them does not tell."""
+    free = []
+    for device in devices:
+        if (found := free_bytes(device)) is None:
+            return None
+        free.append(found)
+    return free
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -54,7 +54,7 @@ CASES = {
     "jaxrag.functional.bag_of_tokens.block_bounds (one query)": lambda: (
         bags.block_bounds, (part(), table()), {},
     ),
-    "jaxrag.functional.bag_of_tokens.select": lambda: (bags.select, (blocks(),), {"wanted": 20}),
+    "jaxrag.functional.bag_of_tokens.grouped": lambda: (bags.grouped, (blocks(), blocks()), {}),
     "jaxrag.functional.bag_of_tokens.sharded_block_bounds": sharded_block_bounds,
     "jaxrag.functional.bag_of_tokens.sharded_select": sharded_select,
 }  # fmt: skip

@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float
 
 from jaxrag.functional import topk
-from jaxrag.models.device_memory import free_memory
+from jaxrag.models.device_memory import free_bytes
 from jaxrag.retrieval.dense.matrix import Matrix
 
 AXIS = "rows"
@@ -160,7 +160,8 @@ def device_budget(mesh: Mesh) -> int:
     """
     if on_host(mesh):
         return int(_HOST_SHARE * host_memory())
-    free = free_memory(mesh.devices.flat) or [8 * _GB] * mesh.devices.size
+    known = [free_bytes(device) for device in mesh.devices.flat]
+    free = [8 * _GB if found is None else found for found in known]
     return int(_FREE_SHARE * min(free) * len(free))
 
 
