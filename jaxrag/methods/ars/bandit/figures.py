@@ -14,6 +14,7 @@ from jaxrag.evaluation.report.figures import figure
 
 _POINTS = 160
 _REFERENCES = ("best fixed K", "oracle", "random K")
+_LABEL = 11  # pixels that a label is high
 Table = Mapping[str, Any]
 Line = Mapping[str, Any]
 
@@ -65,10 +66,22 @@ def _curves_figure(
         kind = f"c{(i + 1) % svg.COLOURS}"
         parts.append(svg.path(upper + lower, kind=f"band {kind}", closed=True))
         parts.append(svg.path([(x(e + 1), y(mean[e])) for e in at], kind=f"curve {kind}"))
-    for name, value in zip(_REFERENCES, references, strict=True):
-        parts.append(svg.text(svg.RIGHT, y(value) - 4, name, anchor="end", kind="tick halo"))
+    for at, text in labels({n: y(v) for n, v in zip(_REFERENCES, references, strict=True)}).items():
+        parts.append(svg.text(svg.RIGHT, at - 4, text, anchor="end", kind="tick halo"))
     parts += _key(list(bands))
     return figure(title, svg.drawing(parts, alt=title), note)
+
+
+def labels(heights: Mapping[str, float]) -> dict[float, str]:
+    """Labels of horizontal lines by height, from the top; lines close together share one."""
+    found: dict[float, str] = {}
+    for name, height in sorted(heights.items(), key=lambda item: item[1]):
+        last = next(reversed(found), -math.inf)
+        if height - last < _LABEL:
+            found[last] += f", {name}"
+        else:
+            found[height] = name
+    return found
 
 
 def _key(names: Sequence[str]) -> list[str]:

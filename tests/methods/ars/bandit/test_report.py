@@ -153,3 +153,10 @@ def test_an_unfinished_or_foreign_directory_is_refused(directory: Path) -> None:
     (directory / "bandit.json").unlink()
     with pytest.raises(InputError, match=r"holds no bandit\.json: run the bandit job"):
         write_bandit_report(directory, directory / "report.html")
+
+
+def test_lines_of_about_one_height_share_a_label() -> None:
+    heights = {"best fixed K": 40.0, "oracle": 38.0, "random K": 90.0}
+    assert figures.labels(heights) == {38.0: "oracle, best fixed K", 90.0: "random K"}
+    assert figures.labels({"a": 10.0, "b": 21.0}) == {10.0: "a", 21.0: "b"}  # a label is 11 high
+    assert figures.labels({}) == {}
