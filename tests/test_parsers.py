@@ -1,4 +1,8 @@
-"""Every parser is linear: 200,000 characters of any repeated token take less than 0.2 seconds."""
+"""Every parser is linear: 200,000 characters of any repeated token take less than 0.2 seconds.
+
+The default suite allows two seconds, since it also runs on busy and slow machines. A quadratic
+parser takes minutes: one that needs 0.1 s for 2,000 characters needs 1,000 s for 200,000.
+"""
 
 import time
 from collections.abc import Callable
@@ -9,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.parsers import PARSERS
 
-LENGTH, SECONDS, TRIES = 200_000, 0.2, 4
+LENGTH, SECONDS, BUSY_SECONDS, TRIES = 200_000, 0.2, 2.0, 4
 
 WORDS = """
 - • * ** a A 1 1. . : ; _ ' " “ ” ’ [ ] ( ) < <a > & &#1 &#49; &amp; / \\ query query: queries:
@@ -41,16 +45,16 @@ def seconds(parse: Callable[[str], object], text: str) -> float:
     return time.process_time() - start
 
 
-def check_linear(name: str, text: str) -> None:
+def check_linear(name: str, text: str, limit: float = SECONDS) -> None:
     """The least of a few measurements, since a busy machine makes each of them longer."""
     tries = (seconds(PARSERS[name], text) for _ in range(TRIES))
-    assert any(one < SECONDS for one in tries), (name, text[:20])
+    assert any(one < limit for one in tries), (name, text[:20])
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_parser_is_linear_where_one_was_not(name: str) -> None:
     for case in SLOW_ONCE:
-        check_linear(name, repeated(*case))
+        check_linear(name, repeated(*case), BUSY_SECONDS)
 
 
 @pytest.mark.slow

@@ -169,10 +169,9 @@ def words_of(text: str, start: int = 0, end: int | None = None) -> list[Word]:
     part = text[start:end]
     lengths = [sentence.count(" ") + 1 for sentence in sentences(part)]
     numbers = np.repeat(np.arange(len(lengths)), lengths).tolist()
-    found = [match.span() for match in re.finditer(r"\S+", part)]
     return [
-        Word(part[first:last], start + first, start + last, number)
-        for (first, last), number in zip(found, numbers, strict=True)
+        Word(found.group(), start + found.start(), start + found.end(), number)
+        for found, number in zip(re.finditer(r"\S+", part), numbers, strict=True)
     ]
 
 
