@@ -68,10 +68,12 @@ class CrossEncoderReranker:
         """Reads a sequence classifier with one label, such as bge-reranker or ms-marco-MiniLM.
 
         Args:
-          spec: a checkpoint, see :func:`jaxrag.models.checkpoint.files.locate`.
+          spec: a checkpoint, see `jaxrag.models.checkpoint.files.locate`.
           max_length: tokens that a pair is cut to, the longer part first; None: as many as the
             network has positions.
-          dtype, batch_tokens, mesh: see `jaxrag.retrieval.dense.encoder.Encoder.load`.
+          dtype: of the computation, see `jaxrag.retrieval.dense.encoder.Encoder.load`.
+          batch_tokens: size of a device's batch, see there.
+          mesh: devices that share a batch, see there.
 
         Raises:
           InputError: for an invalid checkpoint or setting.

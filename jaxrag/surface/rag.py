@@ -96,9 +96,10 @@ class Rag:
     run's store, so the same question costs nothing the second time. Calls need no event loop and
     work inside a running one, such as a notebook's.
 
-    >>> rag = jaxrag.Rag(jaxrag.load("configs/dtr.py:dtr@tiny").settings)
-    >>> rag.answer("What is the currency of the Bahamas?").trace["gate"]["name"]
-    'nll'
+    Examples:
+      >>> rag = jaxrag.Rag(jaxrag.load("configs/dtr.py:dtr@tiny").settings)
+      >>> rag.answer("What is the currency of the Bahamas?").trace["gate"]["name"]
+      'nll'
     """
 
     def __init__(self, settings: Run) -> None:
@@ -112,22 +113,24 @@ class Rag:
     def changed(self, changes: Mapping[str, Any]) -> Rag:
         """A copy with other settings, by dotted names as on the command line.
 
-        >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
-        >>> rag.changed({"method.gate.threshold": 0.5}).settings.method.gate.threshold
-        0.5
+        Examples:
+          >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
+          >>> rag.changed({"method.gate.threshold": 0.5}).settings.method.gate.threshold
+          0.5
         """
         return Rag(edited(self.settings, changes))
 
     def answer(self, question: str | Question) -> TracedAnswer:
         """Answers one question; errors of the model or the index are raised.
 
-        >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
-        >>> answer = rag.answer("What is the currency of the Bahamas?")
-        >>> print(answer)  # doctest: +ELLIPSIS
-        What is the currency of the Bahamas?
-        <BLANKLINE>
-        1. Direct answer, uncertainty u = ... nats a token
-        ...
+        Examples:
+          >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
+          >>> answer = rag.answer("What is the currency of the Bahamas?")
+          >>> print(answer)  # doctest: +ELLIPSIS
+          What is the currency of the Bahamas?
+          <BLANKLINE>
+          1. Direct answer, uncertainty u = ... nats a token
+          ...
         """
         return self.answers([question])[0]
 
@@ -136,9 +139,10 @@ class Rag:
 
         Raises the first error of a question; results of the others are kept in the store.
 
-        >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
-        >>> len(rag.answers(["Where is Nassau?", "What is the capital of Peru?"]))
-        2
+        Examples:
+          >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
+          >>> len(rag.answers(["Where is Nassau?", "What is the capital of Peru?"]))
+          2
         """
         if isinstance(questions, str):
             raise InputError("answers() takes a list of questions: use answer() for one.")
@@ -171,9 +175,10 @@ class Rag:
     def search(self, text: str, k: int = 5) -> FoundPassages:
         """The ``k`` best passages of the index for a text.
 
-        >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
-        >>> len(rag.search("currency of the Bahamas", k=3))
-        3
+        Examples:
+          >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny")
+          >>> len(rag.search("currency of the Bahamas", k=3))
+          3
         """
         if k < 1:
             raise InputError(f"k is {k}; it must be at least 1.")
@@ -200,9 +205,10 @@ def load(source: str | Run | Rag, changes: Mapping[str, Any] | None = None) -> R
 
     Nothing is loaded before the first question.
 
-    >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny", {"method.gate.threshold": 0.5})
-    >>> rag.settings.method.gate.threshold
-    0.5
+    Examples:
+      >>> rag = jaxrag.load("configs/dtr.py:dtr@tiny", {"method.gate.threshold": 0.5})
+      >>> rag.settings.method.gate.threshold
+      0.5
 
     Args:
       source: FILE:VARIANT of a config, settings, or a loaded method.
@@ -224,8 +230,9 @@ def load(source: str | Run | Rag, changes: Mapping[str, Any] | None = None) -> R
 def search(source: str | Run | Rag, text: str, k: int = 5) -> FoundPassages:
     """The ``k`` best passages for a text, in the index of a config, of settings or of a method.
 
-    >>> found = jaxrag.search("configs/dtr.py:dtr@tiny", "currency of the Bahamas", k=2)
-    >>> [type(passage).__name__ for passage in found]
-    ['Passage', 'Passage']
+    Examples:
+      >>> found = jaxrag.search("configs/dtr.py:dtr@tiny", "currency of the Bahamas", k=2)
+      >>> [type(passage).__name__ for passage in found]
+      ['Passage', 'Passage']
     """
     return load(source).search(text, k)

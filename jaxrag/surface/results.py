@@ -76,9 +76,10 @@ def run(
 ) -> RunResults | Outcome:
     """Executes a run or another job, or continues it, in a directory of its own.
 
-    >>> results = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
-    >>> results.rows[0].answered
-    2
+    Examples:
+      >>> results = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
+      >>> results.rows[0].answered
+      2
 
     Args:
       source: FILE:VARIANT of a config, a job, or a loaded method.
@@ -102,10 +103,11 @@ def run(
 def compare(*runs: str | Path | RunResults, baseline: str = BASELINE) -> RunResults:
     """Compares runs question by question with a baseline: intervals, differences, p-values.
 
-    >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
-    >>> rag = jaxrag.run("configs/dtr.py:standard_rag@tiny", "runs/first2-rag", {"limit": 2})
-    >>> [row.baseline for row in jaxrag.compare(dtr, rag).rows]
-    ['standard_rag', '']
+    Examples:
+      >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
+      >>> rag = jaxrag.run("configs/dtr.py:standard_rag@tiny", "runs/first2-rag", {"limit": 2})
+      >>> [row.baseline for row in jaxrag.compare(dtr, rag).rows]
+      ['standard_rag', '']
 
     Args:
       runs: run directories, or results of `run`.
@@ -178,10 +180,11 @@ def report(
 ) -> Report:
     """The report page of runs: tables, figures, and every question's trace.
 
-    >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
-    >>> page = jaxrag.report(dtr, out="runs/report.html")
-    >>> page.html.startswith("<!doctype html>")
-    True
+    Examples:
+      >>> dtr = jaxrag.run("configs/dtr.py:dtr@tiny", "runs/first2-dtr", {"limit": 2})
+      >>> page = jaxrag.report(dtr, out="runs/report.html")
+      >>> page.html.startswith("<!doctype html>")
+      True
 
     Args:
       runs: run directories, or results of `run`.

@@ -134,7 +134,8 @@ def make_step(
 
     Args:
       optimiser: optax transformation, including the learning rate.
-      embed, loss: see `grad_cache.Embed` and `grad_cache.Loss`.
+      embed: see `grad_cache.Embed`.
+      loss: see `grad_cache.Loss`.
       microbatch: rows that pass through the network at a time.
       mesh: see `grad_cache.data_mesh`.
       prepare: (batch, number of the step) -> the batch for ``embed`` and ``loss``; the first axis

@@ -1,13 +1,13 @@
 """Prefill: prompts through the decoder, shared prefixes computed once.
 
 A row's keys and values of a chunk depend only on the tokens up to its end (see
-:mod:`jaxrag.models.decoder.decoding`). So each row may be at a position of its own and takes the
+`jaxrag.models.decoder.decoding`). So each row may be at a position of its own and takes the
 next prompt as soon as it has read one. It keeps the prefix that both share, and prefixes of many
 prompts, such as a method's demonstrations, are computed once and copied. The number of rows is
 fixed, because the summation order of a matrix product may change with its shape; so results are
 bit-identical to computing every prompt whole. Where few prompts are left, one is read at a time
 with as many tokens as all rows have otherwise, if a test has shown that this changes no bit
-(:mod:`jaxrag.engines.local.shape_invariance`).
+(`jaxrag.engines.local.shape_invariance`).
 """
 
 from __future__ import annotations

@@ -103,10 +103,10 @@ def describe(path: Path, settings: EncoderSettings) -> Description:
 
 @dataclasses.dataclass(frozen=True)
 class Encoder:
-    """Embeds queries and passages; made by :meth:`load`.
+    """Embeds queries and passages; made by `load`.
 
     A text's vector is bitwise the same whatever else is in the call (see
-    :mod:`jaxrag.retrieval.buckets`).
+    `jaxrag.retrieval.buckets`).
     """
 
     identity: str
@@ -129,7 +129,7 @@ class Encoder:
         """Loads an encoder and its tokenizer.
 
         Args:
-          spec: a checkpoint, see :func:`jaxrag.models.checkpoint.files.locate`.
+          spec: a checkpoint, see `jaxrag.models.checkpoint.files.locate`.
           settings: how states become vectors.
           batch_tokens: size of a device's batch; by default what suits the device.
           mesh: devices over whose "data" axis batches are spread; None: all local devices.

@@ -147,7 +147,7 @@ def _hash(tokenizer: PreTrainedTokenizerFast) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class BagOfTokens:
-    """The token sets of a corpus; made by :meth:`open`."""
+    """The token sets of a corpus; made by `open`."""
 
     identity: str
     directory: Path

@@ -54,7 +54,7 @@ class Sparse(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SidrEncoder:
-    """E(x) of questions and passages, with the largest entries only; made by :meth:`load`.
+    """E(x) of questions and passages, with the largest entries only; made by `load`.
 
     A text's vector is bitwise the same whatever else is in the call.
     """
@@ -88,7 +88,7 @@ class SidrEncoder:
         """Loads a SiDR, or initialises an untrained one from a BERT.
 
         Args:
-          spec: a checkpoint, see :func:`jaxrag.models.checkpoint.files.locate`, or the directory of
+          spec: a checkpoint, see `jaxrag.models.checkpoint.files.locate`, or the directory of
             two towers.
           top: entries that a vector keeps.
           own_tokens: whether it also keeps those of the text's own tokens.

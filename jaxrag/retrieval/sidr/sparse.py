@@ -54,7 +54,7 @@ _CELLS = 1 << 20  # entries scored at once in float64
 
 @dataclasses.dataclass(frozen=True)
 class SparseIndex:
-    """The sparse vectors of a corpus; made by :meth:`open`.
+    """The sparse vectors of a corpus; made by `open`.
 
     On one CPU device, ``parts`` are the memory-mapped files themselves; else one array of all rows,
     sharded over ``mesh``.

@@ -50,7 +50,7 @@ def begin(
     """A BERT checkpoint with a new head, from which a training starts.
 
     Args:
-      spec: any BERT, see :func:`jaxrag.models.checkpoint.files.locate`.
+      spec: any BERT, see `jaxrag.models.checkpoint.files.locate`.
       pooling, max_length, seed: see
         `jaxrag.models.bert.rewrite_ranker.untrained_ranker`.
       dtype: as in `load`.
