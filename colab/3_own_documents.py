@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Your own documents
 #
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/jaxrag/blob/main/colab/3_own_documents.ipynb)
+# To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell.
 #
 # Needs a CPU with two cores; about five minutes. Documents become passages, passages an index
 # (exact, ScaNN or BM25), and questions about them are answered. Replace the documents by yours.
@@ -13,8 +13,9 @@ import os
 import subprocess
 import sys
 
-REPOSITORY = "https://github.com/OWNER/jaxrag"
+REPOSITORY = ""
 if importlib.util.find_spec("jaxrag") is None:
+    assert REPOSITORY, "jaxrag is not installed: set REPOSITORY to the address of its repository"
     subprocess.run(["git", "clone", "-q", "--depth=1", REPOSITORY, "jaxrag"], check=True)
     os.chdir("jaxrag")
     pip = [sys.executable, "-m", "pip", "install", "-q"]

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # ARS-RAG: rewrites, a ranker, and a bandit that chooses how many
 #
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/jaxrag/blob/main/colab/6_rewrites_bandit.ipynb)
+# To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell.
 #
 # Needs a CPU with two cores; about an hour: the language model writes ten rewrites of 400 questions
 # and answers from the first 1, 2, ... 10 of each. From the stored rewards the bandit is trained in
@@ -14,8 +14,9 @@ import os
 import subprocess
 import sys
 
-REPOSITORY = "https://github.com/OWNER/jaxrag"
+REPOSITORY = ""
 if importlib.util.find_spec("jaxrag") is None:
+    assert REPOSITORY, "jaxrag is not installed: set REPOSITORY to the address of its repository"
     subprocess.run(["git", "clone", "-q", "--depth=1", REPOSITORY, "jaxrag"], check=True)
     os.chdir("jaxrag")
     pip = [sys.executable, "-m", "pip", "install", "-q"]

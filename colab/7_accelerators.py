@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A larger model on a GPU or a TPU
 #
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/jaxrag/blob/main/colab/7_accelerators.ipynb)
+# To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell.
 #
 # Needs a GPU (vLLM) or a TPU (the local engine) for its last cell, which downloads a checkpoint
 # of 1 to 15 GB and has not been run by us. On a CPU nothing is downloaded or computed.
@@ -13,8 +13,9 @@ import os
 import subprocess
 import sys
 
-REPOSITORY = "https://github.com/OWNER/jaxrag"
+REPOSITORY = ""
 if importlib.util.find_spec("jaxrag") is None:
+    assert REPOSITORY, "jaxrag is not installed: set REPOSITORY to the address of its repository"
     subprocess.run(["git", "clone", "-q", "--depth=1", REPOSITORY, "jaxrag"], check=True)
     os.chdir("jaxrag")
     pip = [sys.executable, "-m", "pip", "install", "-q"]

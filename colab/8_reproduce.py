@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A table of a paper at small scale
 #
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/OWNER/jaxrag/blob/main/colab/8_reproduce.ipynb)
+# To open in Colab: File, Upload notebook, and set `REPOSITORY` in the first cell.
 #
 # Needs a CPU with two cores; about half an hour at the scale small, ten minutes at tiny. A command
 # makes a table as the paper prints it: every row's run, then our value with its interval beside the
@@ -16,8 +16,9 @@ import os
 import subprocess
 import sys
 
-REPOSITORY = "https://github.com/OWNER/jaxrag"
+REPOSITORY = ""
 if importlib.util.find_spec("jaxrag") is None:
+    assert REPOSITORY, "jaxrag is not installed: set REPOSITORY to the address of its repository"
     subprocess.run(["git", "clone", "-q", "--depth=1", REPOSITORY, "jaxrag"], check=True)
     os.chdir("jaxrag")
     pip = [sys.executable, "-m", "pip", "install", "-q"]

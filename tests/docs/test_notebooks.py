@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from colab import publish
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "colab").glob("[0-9]*.py"))
 CELL = re.compile(r"^# %%( \[markdown\])?\n", re.M)
@@ -44,14 +46,49 @@ def test_outputs_have_no_error_and_no_path_of_a_machine(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_notebooks_begin_with_badge_and_installation(path: Path) -> None:
+def test_notebooks_begin_with_a_way_to_colab_and_installation(path: Path) -> None:
     (_, first), (_, second), *_ = cells_of_source(path)
-    assert f"colab/{path.stem}.ipynb" in first and "Needs " in first
+    repository = publish.repository_of(ROOT)
+    assert (publish.link(path.stem, repository) if repository else publish.BY_HAND) in first
+    assert "Needs " in first
+    assert f'REPOSITORY = "{repository}"\n' in second
     assert "pip" in second and "TINY = " in second
 
 
-def test_the_readme_has_a_badge_of_each() -> None:
+def test_the_readme_has_a_row_of_each() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert SOURCES
     for path in SOURCES:
-        assert f"colab/{path.stem}.ipynb" in readme
+        assert f"colab/{path.stem}.ipynb) |" in readme
+
+
+def test_all_addresses_are_that_of_the_project() -> None:
+    files = publish.written(ROOT, publish.repository_of(ROOT))
+    assert len(files) == 3 + 2 * len(SOURCES)
+    assert not [path for path, text in files.items() if text != path.read_text("utf-8")]
+    assert not [path for path, text in files.items() if "OWNER" in text]
+
+
+def test_publication_writes_every_address_and_can_be_undone(tmp_path: Path) -> None:
+    for path, text in publish.written(ROOT, "").items():
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(text, "utf-8")
+    before = publish.written(tmp_path, "")
+    address = "https://github.com/some-lab/jaxrag"
+    for path, text in publish.written(tmp_path, address).items():
+        assert text != before[path]
+        path.write_text(text, "utf-8")
+    assert publish.repository_of(tmp_path) == address
+    colab = "https://colab.research.google.com/github/some-lab/jaxrag/blob/main/colab/"
+    readme = (tmp_path / "README.md").read_text("utf-8")
+    for path in (tmp_path / "colab").glob("*.ipynb"):
+        text = path.read_text("utf-8")
+        assert f"]({colab}{path.name})" in text and f"]({colab}{path.name})" in readme
+        assert f'REPOSITORY = \\"{address}\\"' in text
+        json.loads(text)
+    assert f"repo_url: {address}\n" in (tmp_path / "mkdocs.yml").read_text("utf-8")
+    assert publish.written(tmp_path, address) == {
+        path: path.read_text("utf-8") for path in before
+    }  # a second time changes nothing
+    assert publish.written(tmp_path, "") == before
