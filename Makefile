@@ -97,7 +97,7 @@ publish: $(VENV)/.core  ## writes REPOSITORY=ADDRESS, once published, into links
 	$(BIN)/python -m colab.publish "$(REPOSITORY)"
 
 bench: $(VENV)/.parity  ## speed compared with named libraries; prints ratios
-	for file in benchmarks/[a-z]*.py; do \
+	for file in $(filter-out benchmarks/long_run.py,$(wildcard benchmarks/[a-z]*.py)); do \
 		$(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 clean:

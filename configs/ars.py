@@ -5,7 +5,7 @@ Source: docs/methods.md, "ARS-RAG". All steps from nothing to answers: docs/ars.
     python -m experiments.run --config configs/ars.py:rewriter10@factbook --workdir runs/r10
 
 On 2 CPU cores, with SmolLM2: 4.8 s a question for ARS-RAG with nothing stored. Scores of all
-strategies on four data sets are in docs/results.md.
+strategies on four data sets are in docs/results/ars.md.
 
 Strategies; those with a star need ``--config.method.order.ranker.checkpoint=DIRECTORY``, those with
 two ``--config.method.count.bandit.checkpoint=DIRECTORY``:
@@ -185,7 +185,7 @@ RANKERS = {
             unit="questions",
             batch=16,
             microbatch=2,
-            encoder_dropout=0.0,  # as measured in docs/results.md
+            encoder_dropout=0.0,  # as measured in docs/results/ars.md
             warmup=10,
             evaluate_every=30,
             save_every=30,

@@ -5,7 +5,7 @@ Source: docs/methods.md, "DTR".
     python -m experiments.run --config configs/dtr.py:dtr@quickstart --workdir runs/dtr
 
 With SmolLM2, some minutes on 2 CPU cores: EM 30.0 [21.0, 39.0] on 100 questions (README). Larger
-tables are in docs/results.md.
+tables are in docs/results/dtr_pairs.md.
 
 Methods:
 

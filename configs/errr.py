@@ -5,7 +5,7 @@ Source: docs/methods.md, "ERRR"; settings of the trainings: docs/training.md.
     python -m experiments.run --config configs/errr.py:frozen_errr@popqa --workdir runs/errr
 
 On 2 CPU cores, with SmolLM2: 1.0 s a question. EM, F1 and cost of all methods are in
-docs/results.md.
+docs/results/errr.md.
 
 Methods:
 

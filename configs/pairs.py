@@ -5,7 +5,7 @@ Source: docs/methods.md, "PAIRS".
     python -m experiments.run --config configs/pairs.py:pairs@quickstart --workdir runs/pairs
 
 With SmolLM2, some minutes on 2 CPU cores: EM 25.0 [17.0, 33.0] on 100 questions (README). Larger
-tables are in docs/results.md.
+tables are in docs/results/dtr_pairs.md.
 
 Methods:
 

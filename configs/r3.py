@@ -8,7 +8,7 @@ Source: docs/methods.md, "R3"; settings and ablations: docs/training.md.
         --config.index.checkpoint=runs/r3/retriever
 
 On 2 CPU cores R3's training takes 21 to 27 minutes; scores, and those of a SiDR that was trained on
-other questions, are in docs/results.md.
+other questions, are in docs/results/r3.md.
 
 Methods:
 

@@ -45,7 +45,7 @@ def commands(text: str) -> list[str]:
 
 def collected() -> list[Command]:
     found = []
-    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))):
         found += [Command(path.name, one) for one in commands(path.read_text("utf-8"))]
     for folder in ("configs", "experiments"):
         for path in sorted((ROOT / folder).glob("*.py")):
@@ -100,7 +100,7 @@ def test_documented_commands_are_valid(command: Command) -> None:
 def test_the_documents_name_methods_that_exist() -> None:
     """``errr.py:react@DATA`` in tables and sentences."""
     found = 0
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
         for file, method in re.findall(r"`(?:configs/)?(\w+)\.py:(\w+)@", path.read_text("utf-8")):
             if not method.isupper():  # as in METHOD@DATA
                 methods = importlib.import_module(f"configs.{file}").METHODS
@@ -131,5 +131,5 @@ verify PATH` and `make test`."""
         "make test",
     }
     files = {command.file for command in COMMANDS}
-    assert {"README.md", "results.md", "training.md", "configs/dtr.py"} <= files
+    assert {"README.md", "dtr_pairs.md", "benchmarks.md", "training.md", "configs/dtr.py"} <= files
     assert len(COMMANDS) > 70
