@@ -195,6 +195,11 @@ class Vllm:
         Raises:
           InputError: vLLM is missing or refuses the settings, or there is no such checkpoint.
         """
+        if self.quantization == "int8":
+            raise InputError(
+                "quantization 'int8' is the local engine's: name one of vLLM's methods, such as "
+                "'fp8' or 'bitsandbytes', or '' for the checkpoint's own."
+            )
         library, path = vllm_library(), locate(self.checkpoint)
         template, tokenizer = parse_template_options(self.template_options), load_tokenizer(path)
         settings = self._engine_settings()

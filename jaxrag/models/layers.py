@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxrag.models.precision import linear
+from jaxrag.models.precision import linear, scaled_linear
 
 _NORMAL = nn.initializers.normal(0.02)
 
@@ -42,7 +42,11 @@ def _parameter(
 
 
 class Linear(nn.Module):
-    """x W^T (+ b) in the dtype of x, with W as [out, in]."""
+    """x W^T (+ b) in the dtype of x, with W as [out, in].
+
+    Where the parameters have a "scale" for each output, W holds integers
+    (`jaxrag.models.quantisation`).
+    """
 
     features: int
     bias: bool = True
@@ -50,7 +54,9 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
         weight = _parameter(self, "weight", _NORMAL, (self.features, x.shape[-1]))
-        if self.features == 1:
+        if (scale := self.get_variable("params", "scale")) is not None:
+            y = scaled_linear(x, weight, scale)
+        elif self.features == 1:
             # On a CPU, the rounding of a matrix-vector product depends on the row's position in
             # the matrix. A reranker's score must not.
             y = jnp.sum(x * weight[0].astype(x.dtype), axis=-1, keepdims=True)
@@ -97,18 +103,25 @@ class LayerNorm(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table of vectors, which also serves as the output layer of tied models."""
+    """A table of vectors, which also serves as the output layer of tied models.
+
+    Where the parameters have a "scale" for each row, the table holds integers
+    (`jaxrag.models.quantisation`).
+    """
 
     rows: int
     features: int
 
     def setup(self) -> None:
         self.weight = _parameter(self, "weight", _NORMAL, (self.rows, self.features))
+        self.scale = self.get_variable("params", "scale")
 
     def __call__(self, ids: Int[Array, "*n"]) -> Float[Array, "*n d"]:
-        return self.weight[ids]
+        rows = self.weight[ids]
+        return rows if self.scale is None else rows * self.scale[ids, None]
 
     def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
         """Inner products with all rows, in float32."""
         weight = self.weight.astype(hidden.dtype)
-        return jnp.einsum("bd,vd->bv", hidden, weight, preferred_element_type=jnp.float32)
+        found = jnp.einsum("bd,vd->bv", hidden, weight, preferred_element_type=jnp.float32)
+        return found if self.scale is None else found * self.scale

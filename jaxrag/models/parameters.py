@@ -32,6 +32,18 @@ def unflatten(arrays: Mapping[str, Any], template: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in names])
 
 
+def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested dictionaries whose paths are the names; a part after a dot is a level."""
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *path, last = name.split(".")
+        inner = found
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = array
+    return found
+
+
 def to_numpy(params: Any) -> dict[str, np.ndarray]:
     """Parameters by name, as float32 arrays on the host."""
     return {name: np.asarray(leaf, np.float32) for name, leaf in flatten(params).items()}
@@ -67,23 +79,29 @@ def to_devices(
     Args:
       arrays: parameters by name; a list of arrays becomes one array with their number as first
         axis, of which the host only holds one more at a time.
-      dtype: of the parameters on the device.
+      dtype: of the parameters on the device; quantised matrices and their scales keep theirs.
       mesh: devices to shard over; None uses the default device.
       rules: see `jaxrag.models.sharding`.
     """
     placed = {}
     for name in list(arrays):
         array = arrays.pop(name)
+        own = _dtype(name, array[0] if isinstance(array, list) else array, dtype)
         if stacked := isinstance(array, list):
             shape = (len(array), *array[0].shape)
         else:
             shape = array.shape
         sharding = parameter_sharding(name, shape, mesh, rules=rules) if mesh else None
         if stacked:
-            placed[name] = _stack_on_devices(array, shape, dtype, sharding)
+            placed[name] = _stack_on_devices(array, shape, own, sharding)
         else:
-            placed[name] = jax.device_put(array.astype(dtype), sharding)
+            placed[name] = jax.device_put(array.astype(own), sharding)
     return placed
+
+
+def _dtype(name: str, array: np.ndarray, dtype: Any) -> Any:
+    """The dtype of a parameter on the devices, see `jaxrag.models.quantisation`."""
+    return array.dtype if array.dtype == np.int8 or name.endswith(".scale") else dtype
 
 
 def _stack_on_devices(

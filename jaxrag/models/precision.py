@@ -8,7 +8,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int8
 
 from jaxrag.types import InputError
 
@@ -49,6 +49,14 @@ def linear(x: Float[Array, "*n i"], weight: Float[Array, "o i"]) -> Float[Array,
     weight = weight.astype(x.dtype)
     y = jnp.einsum("...i,oi->...o", x, weight, preferred_element_type=jnp.float32)
     return y.astype(x.dtype)
+
+
+def scaled_linear(
+    x: Float[Array, "*n i"], weight: Int8[Array, "o i"], scale: Float[Array, " o"]
+) -> Float[Array, "*n o"]:
+    """x (diag(scale) W)^T: W in the dtype of x, accumulated and scaled in float32."""
+    y = jnp.einsum("...i,oi->...o", x, weight.astype(x.dtype), preferred_element_type=jnp.float32)
+    return (y * scale).astype(x.dtype)
 
 
 def _forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:

@@ -22,9 +22,10 @@ from jaxrag.types import InputError
 # The first pattern that matches a parameter's whole name applies; matrices are [out, in].
 RULES: tuple[tuple[str, P], ...] = (
     (r".*\.(q|k|v|gate|up)_proj\.weight", P("model", None)),
-    (r".*\.(q|k|v|gate|up)_proj\.bias", P("model")),
+    (r".*\.(q|k|v|gate|up)_proj\.(bias|scale)", P("model")),
     (r".*\.(o|down)_proj\.weight", P(None, "model")),
     (r"(.*\.)?(embed_tokens|lm_head)\.weight", P("model", None)),
+    (r"(.*\.)?(embed_tokens|lm_head)\.scale", P("model")),
     (r".*", P()),
 )
 

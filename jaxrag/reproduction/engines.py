@@ -51,7 +51,16 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
 
 
 def as_vllm(settings: Local) -> Vllm:
-    """The same checkpoint by vLLM; the embedded default in float32, as our engine runs it."""
+    """The same checkpoint by vLLM; the embedded default in float32, as our engine runs it.
+
+    Raises:
+      InputError: its matrices are quantised, which vLLM does in other ways.
+    """
+    if settings.quantization:
+        raise InputError(
+            f"{settings.name} has quantization {settings.quantization!r}, which is the local "
+            "engine's: set it to '' to run with vLLM."
+        )
     dtype = "float32" if settings.checkpoint == Local().checkpoint else "auto"
     return Vllm(settings.checkpoint, dtype=dtype)
 

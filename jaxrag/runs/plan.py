@@ -25,6 +25,7 @@ from jaxrag.core.store import Store
 from jaxrag.data.dataset import DataSettings
 from jaxrag.data.origins import unbuilt
 from jaxrag.engines.language_model import ModelSettings
+from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.records import check_config, read_run
 from jaxrag.models.checkpoint.files import locate, read_config, read_json
 from jaxrag.models.checkpoint.gguf import open_gguf
@@ -50,7 +51,7 @@ class ModelPlan:
     Attributes:
       role: "model", or the field of the method that holds its settings, as "gate.judge".
       name, engine: for tables; the settings' type.
-      dtype: of the weights in memory; "" if not known.
+      dtype: of the weights in memory, or "int8"; "" if not known.
       weights: their bytes in memory; None if not known.
       cache: bytes of keys and values for 1,024 tokens of one row; None if not known.
       note: why something is not known, or "".
@@ -230,7 +231,10 @@ def _model(role: str, settings: ModelSettings) -> ModelPlan:
     weights = sum(header.elements for header in headers) * size
     if dtype == "auto" and path.is_dir():  # quantised weights stay as small as they are
         weights = min(weights, sum(header.bytes for header in headers))
-    known = dataclasses.replace(known, dtype=dtype, weights=weights)
+    held = dtype
+    if isinstance(settings, Local) and settings.quantization:  # a byte for each
+        held, weights = settings.quantization, weights // size
+    known = dataclasses.replace(known, dtype=held, weights=weights)
     try:
         config = read_decoder_config(read_config(path), source=path)
     except InputError as error:

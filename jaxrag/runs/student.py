@@ -39,7 +39,7 @@ from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
 from jaxrag.runs.loading import describe_job
 from jaxrag.runs.run import Run, prepare, store_path
-from jaxrag.steps.tools import LanguageModelTool
+from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.student import training
@@ -79,6 +79,12 @@ class Downstream:
             raise InputError(
                 f"downstream.helper is {self.helper!r}; {self.run.name} has "
                 f"{', '.join(helpers) or 'no helpers'}."
+            )
+        helper = helpers[self.helper]
+        if isinstance(helper, ModelHelper) and getattr(helper.model, "quantization", ""):
+            raise InputError(
+                f"downstream.run has {self.helper}.quantization, but a model in training is not "
+                "quantised: set it to '' here, and quantise the trained model."
             )
 
 

