@@ -43,7 +43,8 @@ class Need(NamedTuple):
       name: of the job's directory.
       kind: "run", or the kind of another job.
       model: the language model that a run's method uses; "" for other jobs.
-      questions, passages: their numbers; None where they are not known from settings alone.
+      questions, passages: their numbers, of questions at most the run's limit; None where they are
+        not known from settings alone.
       corpus: name of what is searched; "" for a job that does not search.
       calls: of one question, by kind; empty for a job without a run.
       index: the index with its bytes on disk and in memory; "" without one.
@@ -92,7 +93,8 @@ class Checker:
             return Need(name, type(job).__name__, "", None, None, "", {}, "", models)
         check_needs(run, given=self._made_later(run, training=run is not job))
         questions, passages, corpus, task = sizes(run.data)
-        count = questions if not run.limit or questions is None else min(questions, run.limit)
+        known = [number for number in (questions, run.limit) if number]
+        count = min(known, default=None)
         searches = run.method.needs.search
         index = self._index(run, passages) if searches else ""
         kind = "run" if run is job else type(job).__name__

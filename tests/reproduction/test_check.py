@@ -8,6 +8,7 @@ import pytest
 
 from configs import ars, dtr, errr
 from configs.papers.models import DIMENSIONS
+from jaxrag.data.folder import Folder
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.reproduction.check import Checker, checkpoints, models_text, needs_grid, sizes
@@ -41,6 +42,9 @@ def test_a_limit_and_a_draw() -> None:
     run: Any = dtr.get_config("no_retrieval@paper-webq")
     need = CHECKER.need("x-1", dataclasses.replace(run, limit=500))
     assert need.questions == 500 and need.index == "" and need.corpus == ""
+    own = dataclasses.replace(run, data=Folder("questions"))  # of a size that is not known
+    assert CHECKER.need("x-1", own).questions is None
+    assert CHECKER.need("x-1", dataclasses.replace(own, limit=100)).questions == 100
     drawn: Any = ars.get_config("rewriter10@paper-boolq")
     assert sizes(drawn.data)[0] == 400
     labels: Any = ars.get_config("make_gold_labels@paper-boolq")
