@@ -25,7 +25,8 @@ from jaxrag.models.decoder.decoding import (
 )
 from jaxrag.models.decoder.inspection import inspect
 from jaxrag.models.decoder.network import Decoder
-from jaxrag.models.parameters import flatten, unflatten
+from jaxrag.models.parameters import flatten, nested
+from jaxrag.models.quantisation import Quantization
 from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.sharding import cache_sharding, parameter_sharding
 
@@ -64,16 +65,23 @@ def decoder(name: str) -> Decoder:
     return Decoder(read_decoder_config(CONFIGS[name], source=name), _DTYPE, stacked=True)
 
 
-def parameters(network: Decoder, where: Place) -> Any:
+def parameters(network: Decoder, where: Place, quantization: Quantization = "") -> Any:
     """Shapes and shardings of a decoder's parameters, as `load_decoder` places them."""
     template = jax.eval_shape(lambda: initialise(network, jax.random.key(0)))
 
-    def one(name: str, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    def one(name: str, shape: tuple[int, ...], dtype: Any = _DTYPE) -> jax.ShapeDtypeStruct:
         sharding = where.mesh and parameter_sharding(name, shape, where.mesh)
-        return where.shaped(shape, _DTYPE, sharding)
+        return where.shaped(shape, dtype, sharding)
 
-    shapes = {name: one(name, leaf.shape) for name, leaf in flatten(template).items()}
-    return unflatten(shapes, template)
+    found = {}
+    for name, leaf in flatten(template).items():
+        if quantization and leaf.ndim == 2 + (".stack." in name):
+            found[name] = one(name, leaf.shape, jnp.int8)
+            scale = f"{name.removesuffix('.weight')}.scale"
+            found[scale] = one(scale, leaf.shape[:-1], jnp.float32)
+        else:
+            found[name] = one(name, leaf.shape)
+    return nested(found)
 
 
 def cache(network: Decoder, rows: int, slots: int, where: Place) -> Any:
@@ -89,14 +97,16 @@ def _sampling(rows: int, where: Place) -> Any:
     return TokenSampling(where.array((), jnp.float32), each, each)
 
 
-def _decode(network: Decoder, rows: int, slots: int, where: Place) -> Any:
+def _decode(
+    network: Decoder, rows: int, slots: int, quantization: Quantization, where: Place
+) -> Any:
     each = where.array((rows,), jnp.int32, P("data"))
     state = DecodingRows(each, each, each, where.array((rows,), jnp.bool_, P("data")))
     one = where.array((), jnp.int32)
     ends = where.array((network.config.vocab_size,), jnp.bool_)
     return decode.trace(
         network,
-        parameters(network, where),
+        parameters(network, where, quantization),
         cache(network, rows, slots, where),
         state,
         DecodingLimits(each, one, one, ends),
@@ -104,10 +114,12 @@ def _decode(network: Decoder, rows: int, slots: int, where: Place) -> Any:
     )
 
 
-def _prefill(network: Decoder, rows: int, chunk: int, slots: int, where: Place) -> Any:
+def _prefill(
+    network: Decoder, rows: int, chunk: int, slots: int, quantization: Quantization, where: Place
+) -> Any:
     return extend.trace(
         network,
-        parameters(network, where),
+        parameters(network, where, quantization),
         cache(network, rows, slots, where),
         where.array((rows, chunk), jnp.int32, P("data")),
         where.array((rows,), jnp.int32, P("data")),
@@ -168,29 +180,46 @@ def _attention_flops(config: DecoderConfig, slots: int) -> float:
     return 4.0 * config.num_hidden_layers * config.num_attention_heads * config.head_dim * slots
 
 
-def decode_ideal(config: DecoderConfig, rows: int, slots: int) -> Ideal:
+def _bytes(quantization: Quantization) -> int:
+    """Of a weight."""
+    return 1 if quantization else _DTYPE.itemsize
+
+
+def decode_ideal(
+    config: DecoderConfig, rows: int, slots: int, quantization: Quantization = ""
+) -> Ideal:
     """Weights and cache read once."""
     layers, table = _sizes(config)
-    moved = _DTYPE.itemsize * (layers + table) + rows * slots * _cache_row(config)
+    moved = _bytes(quantization) * (layers + table) + rows * slots * _cache_row(config)
     each = 2 * (layers + table) + _attention_flops(config, slots)
     return Ideal(moved, rows * each)
 
 
-def prefill_ideal(config: DecoderConfig, rows: int, chunk: int, slots: int) -> Ideal:
+def prefill_ideal(
+    config: DecoderConfig, rows: int, chunk: int, slots: int, quantization: Quantization = ""
+) -> Ideal:
     """Weights and cache read once; every token attends to all slots."""
     layers, _ = _sizes(config)
-    moved = _DTYPE.itemsize * layers + rows * slots * _cache_row(config)
+    moved = _bytes(quantization) * layers + rows * slots * _cache_row(config)
     return Ideal(moved, rows * chunk * (2 * layers + _attention_flops(config, slots)))
 
 
-def decoding(model: str, on: Slice, *, rows: int, slots: int, fast: bool = False) -> Program:
+def decoding(
+    model: str,
+    on: Slice,
+    *,
+    rows: int,
+    slots: int,
+    fast: bool = False,
+    quantization: Quantization = "",
+) -> Program:
     """A step of all answers."""
-    network = decoder(model)
+    network, name = decoder(model), f"{model} {quantization}".strip()
     return Program(
-        f"{model}: decode {rows} x 1, {slots:,} slots",
+        f"{name}: decode {rows} x 1, {slots:,} slots",
         on,
-        partial(_decode, network, rows, slots),
-        decode_ideal(network.config, rows, slots),
+        partial(_decode, network, rows, slots, quantization),
+        decode_ideal(network.config, rows, slots, quantization),
         rows,
         "tokens",
         fast,
@@ -200,15 +229,22 @@ def decoding(model: str, on: Slice, *, rows: int, slots: int, fast: bool = False
 
 
 def prefill(
-    model: str, on: Slice, *, rows: int, chunk: int, slots: int, fast: bool = False
+    model: str,
+    on: Slice,
+    *,
+    rows: int,
+    chunk: int,
+    slots: int,
+    fast: bool = False,
+    quantization: Quantization = "",
 ) -> Program:
     """A chunk of each prompt."""
-    network = decoder(model)
+    network, name = decoder(model), f"{model} {quantization}".strip()
     return Program(
-        f"{model}: prefill {rows} x {chunk}, {slots:,} slots",
+        f"{name}: prefill {rows} x {chunk}, {slots:,} slots",
         on,
-        partial(_prefill, network, rows, chunk, slots),
-        prefill_ideal(network.config, rows, chunk, slots),
+        partial(_prefill, network, rows, chunk, slots, quantization),
+        prefill_ideal(network.config, rows, chunk, slots, quantization),
         rows * chunk,
         "tokens",
         fast,
@@ -273,6 +309,9 @@ def programs() -> list[Program]:
     for on, rows in ((Slice("v5e:2x4"), 8), (Slice("v6e:2x4"), 64), (Slice("v5e:4x8", 4, 8), 512)):
         found.append(decoding("Qwen2.5-7B", on, rows=rows, slots=1024))
     found.append(prefill("Qwen2.5-7B", Slice("v5e:2x4"), rows=8, chunk=128, slots=1024))
+    one: Any = {"on": Slice("v5e:2x4"), "slots": 1024, "quantization": "int8"}
+    found.append(decoding("Qwen2.5-7B", rows=64, **one))
+    found.append(prefill("Qwen2.5-7B", rows=16, chunk=128, **one))
     found.append(decoding("Llama-3-70B", Slice("v5e:4x8", 2, 16), rows=64, slots=1024))
     found.append(prefill("Llama-3-70B", Slice("v5e:4x8", 2, 16), rows=16, chunk=128, slots=1024))
     found += rest("Qwen2.5-7B", V5E_8[0], rows=128, few=16, chunk=128, slots=1024)

@@ -37,7 +37,12 @@ def _texts(rows: int, width: int, where: Place) -> tuple[Any, Any]:
 
 
 def _encode(
-    shape: dict[str, Any], pooling: dense.Pooling, rows: int, width: int, where: Place
+    shape: dict[str, Any],
+    pooling: dense.Pooling,
+    normalise: bool,
+    rows: int,
+    width: int,
+    where: Place,
 ) -> Any:
     module = BertEncoder(bert(shape), BFLOAT16)
     return dense.embed_tokens.trace(
@@ -45,12 +50,18 @@ def _encode(
         *_texts(rows, width, where),
         module=module,
         pooling=pooling,
-        normalise=True,
+        normalise=normalise,
     )
 
 
 def encoding(
-    name: str, shape: dict[str, Any], on: Slice, width: int, *, pooling: dense.Pooling
+    name: str,
+    shape: dict[str, Any],
+    on: Slice,
+    width: int,
+    *,
+    pooling: dense.Pooling,
+    normalise: bool = True,
 ) -> Program:
     """A batch of texts, 16,384 tokens a chip."""
     rows = _TOKENS // width * on.chips
@@ -59,7 +70,7 @@ def encoding(
     return Program(
         f"{name}: encode {rows} x {width}",
         on,
-        partial(_encode, shape, pooling, rows, width),
+        partial(_encode, shape, pooling, normalise, rows, width),
         Ideal(weights * on.chips, bert_flops(config, rows, width)),
         rows,
         "texts",
@@ -116,5 +127,7 @@ def programs() -> list[Program]:
     one = Slice("v5e:2x4")
     return [
         encoding("bge-large", LARGE, one, PASSAGE, pooling="cls"),
+        encoding("E5-base", BASE, one, PASSAGE, pooling="mean"),
+        encoding("DPR", BASE, one, PASSAGE, pooling="cls", normalise=False),
         *sidr_encoding(one, PASSAGE),
     ]

@@ -270,7 +270,7 @@ class _Program:
                     read += sum(array.bytes for array in user.result)
                 elif user.opcode in ("dynamic-update-slice", "scatter") and place == 0:
                     continue
-                elif user.opcode == "bitcast":
+                elif user.opcode == "bitcast" or _renames(user, place):
                     read += self._part_used(own, user, full)
                 elif inside := user.called("calls"):
                     inner = self.computations[inside]
@@ -287,7 +287,8 @@ class _Program:
         if one.opcode in ("slice-start", "dynamic-slice-start"):
             return one.result[1:2]
         if one.opcode in ("all-gather-start", "collective-permute-start"):
-            return one.result[len(one.result) // 2 :][:1]
+            # operands, then as many results, then context; of one transfer or several combined
+            return one.result[len(one.operands) : 2 * len(one.operands)]
         if one.opcode == "async-start":
             inside = self.computations[one.called("calls") or ""]
             return next(inner.result for inner in inside.values() if inner.root)
@@ -347,6 +348,11 @@ class _Program:
         if one.opcode == "dot":
             return 2.0 * math.prod(one.result[0].shape) * _contracted(own, one)
         return _convolution_flops(own, one) if one.opcode == "convolution" else 0.0
+
+
+def _renames(one: Instruction, place: int) -> bool:
+    """Whether a fusion's whole result is an operand in its place, in another tiling."""
+    return f"output_to_operand_aliasing={{{{}}: ({place}, {{}})}}" in one.attributes
 
 
 def _branches(one: Instruction) -> list[str]:

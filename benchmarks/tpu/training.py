@@ -204,5 +204,5 @@ def programs() -> list[Program]:
     return [
         *towers(name, one, Update(), passages=2, microbatch=8).programs().values(),
         towers(name, eight, Update(), passages=2, microbatch=8).programs()["sum"],
-        by_kl.programs()["forward"],
+        *(by_kl.programs()[name] for name in ("forward", "backward", "loss")),
     ]

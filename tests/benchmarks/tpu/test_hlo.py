@@ -109,3 +109,49 @@ ENTRY %main (x: f32[1024], i: s32[]) -> f32[1024] {
 }
 """
     assert program_cost(text) == Cost(4 * 4096, 0, 4096)
+
+
+def test_combined_transfers_between_chips_count_all_of_their_results() -> None:
+    # two arrays of 1,024 float32 each: read, sent, and written
+    array, context = "f32[1024]{0:T(1024)}", "u32[]{:S(2)}"
+    text = f"""
+ENTRY %main (x: f32[1024], y: f32[1024]) -> (f32[1024], f32[1024]) {{
+  %x = {array} parameter(0)
+  %y = {array} parameter(1)
+  %s = (({array}, {array}), ({array}, {array}), {context}, {context}) collective-permute-start({array} %x, {array} %y), channel_id=1, source_target_pairs={{{{0,1}},{{1,0}}}}
+  ROOT %d = ({array}, {array}) collective-permute-done(%s)
+}}
+"""  # noqa: E501
+    assert program_cost(text) == Cost(4 * 4096, 0, 2 * 4096)
+    one = text.replace(f"(({array}, {array}), ({array}, {array}),", f"({array}, {array},")
+    one = one.replace(f", {array} %y)", ")").replace(
+        f"ROOT %d = ({array}, {array})", f"ROOT %d = {array}"
+    )
+    assert program_cost(one) == Cost(2 * 4096, 0, 4096)
+
+
+def test_a_slice_behind_a_renaming_fusion_reads_the_slice_only() -> None:
+    # as a layer's int8 matrix is taken from the stack: 32 x 128 bytes of four times as many
+    text = """
+%retiled (p: s8[4,32,128]) -> s8[4,32,128] {
+  %p = s8[4,32,128]{2,1,0:T(32,128)(4,1)} parameter(0)
+  ROOT %c = s8[4,32,128]{2,1,0:T(8,128)(4,1)} copy(%p)
+}
+
+%own (p0: s8[4,32,128], p1: s32[]) -> s8[1,32,128] {
+  %p0 = s8[4,32,128]{2,1,0:T(32,128)(4,1)} parameter(0)
+  %p1 = s32[]{:T(128)} parameter(1)
+  %zero = s32[]{:T(128)} constant(0)
+  %view = s8[4,32,128]{2,1,0:T(8,128)(4,1)} fusion(%p0), kind=kLoop, output_to_operand_aliasing={{}: (0, {})}, calls=%retiled
+  ROOT %part = s8[1,32,128]{2,1,0:T(8,128)(4,1)S(1)} dynamic-slice(%view, %p1, %zero, %zero), dynamic_slice_sizes={1,32,128}
+}
+
+ENTRY %main (x: s8[4,32,128], i: s32[]) -> s8[1,32,128] {
+  %x = s8[4,32,128]{2,1,0:T(32,128)(4,1)} parameter(0)
+  %i = s32[]{:T(128)S(1)} parameter(1)
+  ROOT %f = s8[1,32,128]{2,1,0:T(8,128)(4,1)S(1)} fusion(%x, %i), kind=kLoop, calls=%own
+}
+"""  # noqa: E501
+    assert program_cost(text).hbm == 32 * 128
+    alias = "output_to_operand_aliasing={{}: (0, {})}, "
+    assert program_cost(text.replace(alias, "")).hbm == 4 * 32 * 128
