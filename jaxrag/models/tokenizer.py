@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 # transformers, used only for tokenizers, would warn on import that there is no PyTorch. Its import
 # takes seconds, so functions import it: `--help` and a refused command do not wait for it.
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+"""What `save_pretrained` writes of a fast tokenizer."""
 
 _CONTROL, _USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
@@ -99,6 +103,22 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerFast:
         return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizers raises bare Exceptions for malformed files
         raise InputError(f"The tokenizer in {path} cannot be read: {error}") from error
+
+
+def tokenizer_fingerprint(path: Path) -> str:
+    """SHA-256 (hex) of the files that define a checkpoint's tokenizer.
+
+    Raises:
+      InputError: ``path`` lacks one of them.
+    """
+    whole = hashlib.sha256()
+    for name in TOKENIZER_FILES:
+        try:
+            content = (path / name).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: the tokenizer's file {name} cannot be read.") from error
+        whole.update(f"{name}\0{len(content)}\0".encode() + content)
+    return whole.hexdigest()
 
 
 def _from_gguf(path: Path) -> PreTrainedTokenizerFast:

@@ -64,6 +64,18 @@ def test_what_once_was_a_traceback_is_a_clear_error(name: str, tmp_path: Path) -
     assert not [str(case) for case in tried if case.problem]
 
 
+@pytest.mark.slow
+def test_lost_settings_of_a_tokenizer_are_one_error(tmp_path: Path) -> None:
+    faults = ("missing", "an empty object", "NaN")
+
+    def wanted(file: Path, fault: str) -> bool:
+        return str(file).endswith("query/tokenizer_config.json") and fault in faults
+
+    tried = list(cases(WORLDS["sidr"](tmp_path), wanted))  # once, every question failed
+    assert [case.outcome.code for case in tried] == [2] * len(faults)
+    assert not [str(case) for case in tried if case.problem]
+
+
 @pytest.mark.parametrize(
     "line", [b"garbage", b"\xff", b"[" * 100_000, b"[]", b'{"step": "1"}', b'{"step": NaN}',
              b'{"step": 2, "watched": 1}', b'{"step": 2, "watched": {"recall": "x"}}'],

@@ -7,7 +7,6 @@ cross-encoder.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -28,7 +27,7 @@ from jaxrag.models.checkpoint.files import (
 from jaxrag.models.layers import Linear
 from jaxrag.models.parameters import to_numpy
 from jaxrag.models.precision import matmul_precision
-from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.models.tokenizer import TOKENIZER_FILES, load_tokenizer, tokenizer_fingerprint
 from jaxrag.types import InputError
 
 Pooling = Literal["cls", "mean", "pooler"]
@@ -37,7 +36,6 @@ with tanh on the first token's state, as in the class for sequence classificatio
 """
 
 _KEY = "ranker"  # field of config.json with the settings that a BERT does not have
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _FLOAT32 = jnp.dtype("float32")
 _LEAST = 5  # [CLS] a [SEP] b [SEP]
 
@@ -166,7 +164,7 @@ def load_ranker(path: Path, *, dtype: jnp.dtype) -> LoadedRanker:
         raise InputError(
             f"{path} was trained with another tokenizer ({str(settings['tokenizer'])[:12]}) than "
             f"the one in this directory ({found[:12]}), so its scores would be meaningless. Restore"
-            f" {' and '.join(_TOKENIZER)}, or train again."
+            f" {' and '.join(TOKENIZER_FILES)}, or train again."
         )
     module = RankerNetwork(config, _FLOAT32, settings["pooling"])
     params = parameters(module, read_tensors(path), path, ignore=())
@@ -194,22 +192,6 @@ def write_ranker(directory: Path, ranker: LoadedRanker, *, begun_with: Path) -> 
         }
         write_checkpoint(partial, {**config, _KEY: settings}, to_numpy(ranker.params))
     return Path(directory).absolute()
-
-
-def tokenizer_fingerprint(path: Path) -> str:
-    """SHA-256 (hex) of the files that define a checkpoint's tokenizer.
-
-    Raises:
-      InputError: ``path`` lacks one of them.
-    """
-    whole = hashlib.sha256()
-    for name in _TOKENIZER:
-        try:
-            content = (path / name).read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: the tokenizer's file {name} cannot be read.") from error
-        whole.update(f"{name}\0{len(content)}\0".encode() + content)
-    return whole.hexdigest()
 
 
 def _check(config: BertConfig, pooling: Any, max_length: Any, path: Path) -> None:

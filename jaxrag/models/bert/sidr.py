@@ -10,7 +10,7 @@ unused tokens), as the released code does.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import flax.linen as nn
 import jax
@@ -31,8 +31,11 @@ from jaxrag.models.checkpoint.files import (
 from jaxrag.models.layers import LayerNorm
 from jaxrag.models.parameters import to_numpy
 from jaxrag.models.precision import linear, matmul_precision
-from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.models.tokenizer import TOKENIZER_FILES, load_tokenizer, tokenizer_fingerprint
 from jaxrag.types import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _SIDES = ("query", "passage")
 _KEY = "sidr"  # field of config.json with the settings that a BERT does not have
@@ -209,7 +212,7 @@ def load_sidr(
         size = int(whole.get("hidden_size", 0))
         tensors["norm.weight"] = np.full(size, scale, np.float32)
         tensors["norm.bias"] = np.zeros(size, np.float32)
-    settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **whole.get(_KEY, {})}
+    settings = {"first": SidrNetwork.first, "masked": SidrNetwork.masked, **_settings(whole, path)}
     first = int(settings["first"]) if first is None else first
     return _made(path, whole, tensors, dtype=dtype, first=first, masked=bool(settings["masked"]))
 
@@ -293,12 +296,47 @@ def first_token(path: Path) -> int:
     """`SidrNetwork.first` of the checkpoint at ``path``, read without its weights."""
     config = read_config(tokenizer_path(path))
     default = released_first(config, SidrNetwork.first)
-    return int(config.get(_KEY, {}).get("first", default))
+    return int(_settings(config, path).get("first", default))
 
 
 def tokenizer_path(path: Path) -> Path:
     """Directory with the tokenizer of a SiDR: the checkpoint's own, or a tower's."""
     return path / _SIDES[0] if has_towers(path) else path
+
+
+def load_sidr_tokenizer(path: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer of the SiDR, or of the BERT, at ``path``.
+
+    Raises:
+      InputError: there is none; it is not the one that the SiDR was trained with, such as where
+        its settings are lost; or it has tokens that the network does not have.
+    """
+    directory = tokenizer_path(path)
+    config = read_config(directory)
+    trained_with = _settings(config, directory).get("tokenizer")
+    if trained_with and (found := tokenizer_fingerprint(directory)) != trained_with:
+        raise InputError(
+            f"{directory} was trained with another tokenizer ({str(trained_with)[:12]}) than the "
+            f"one in this directory ({found[:12]}), so its vectors would be meaningless. Restore "
+            f"{' and '.join(TOKENIZER_FILES)}, or train again."
+        )
+    tokenizer = load_tokenizer(directory)
+    rows = config.get("vocab_size")
+    if isinstance(rows, int) and len(tokenizer) > rows:
+        raise InputError(
+            f"{directory}: the tokenizer knows {len(tokenizer)} tokens, the network {rows}: they "
+            "are of different models, or the tokenizer's settings are lost. Restore "
+            f"{' and '.join(TOKENIZER_FILES)}."
+        )
+    return tokenizer
+
+
+def _settings(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What `write_towers` has added to a config; nothing for a BERT."""
+    found = config.get(_KEY, {})
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: the field {_KEY!r} of config.json is {found!r:.40}, no object.")
+    return found
 
 
 def towers_fingerprint(path: Path) -> str:
@@ -327,11 +365,12 @@ def write_towers(directory: Path, module: SidrNetwork, params: Towers, *, begun_
         config = read_released(source, first=module.first).config
     else:
         config = read_config(source)
-    config |= {_KEY: {"first": module.first, "masked": module.masked}}
     tokenizer = load_tokenizer(source)
     with replace_directory(directory) as partial:
         for side, tree in params.items():
             target = partial if side == "both" else partial / side
-            write_checkpoint(target, config, to_numpy(tree))
             tokenizer.save_pretrained(target)
+            own = {"first": module.first, "masked": module.masked}
+            own |= {"tokenizer": tokenizer_fingerprint(target)}
+            write_checkpoint(target, {**config, _KEY: own}, to_numpy(tree))
     return Path(directory).absolute()

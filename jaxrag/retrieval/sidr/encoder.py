@@ -25,14 +25,13 @@ from jaxrag.models.bert.sidr import (
     bag_of_tokens,
     is_trained,
     keep_top,
+    load_sidr_tokenizer,
     load_towers,
-    tokenizer_path,
     tower,
     towers_fingerprint,
 )
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.precision import compute_dtype
-from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.retrieval import buckets
 from jaxrag.types import InputError, Passage
 
@@ -116,7 +115,7 @@ class SidrEncoder:
             identity=canonical({"sidr": settings | weights}),
             module=module,
             params=buckets.replicate(params, mesh),
-            tokenizer=load_tokenizer(tokenizer_path(path)),
+            tokenizer=load_sidr_tokenizer(path),
             batching=buckets.Batching(batch_tokens, mesh),
             **settings,
         )

@@ -77,14 +77,21 @@ class SidrIndex:
         search: Search = "late",
         m: int = 20,
     ) -> SidrIndex:
-        """Checks that search and index go together.
+        """Checks that search, encoder and index go together.
 
         Raises:
-          InputError: a search that needs the other index, or ``m`` below 1.
+          InputError: a search that needs the other index, an index over another vocabulary than
+            the encoder's, or ``m`` below 1.
         """
         check_search(search, m)
         if (search in ("late", "beta")) != isinstance(index, BagOfTokens):
             raise InputError(f"{search} search does not go with a {type(index).__name__}.")
+        if isinstance(index, BagOfTokens) and index.vocabulary != encoder.dimension:
+            raise InputError(
+                f"the network has {encoder.dimension:,} tokens of words, the tokenizer that made "
+                f"the index {index.vocabulary:,}: they are of different models. Restore the "
+                "checkpoint's own tokenizer files."
+            )
         deep = {"m": m} if search == "late" else {}
         about = {"search": search, "encoder": encoder.identity, **deep}
         identity = canonical({"sidr": about, "index": index.identity})

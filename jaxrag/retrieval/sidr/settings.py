@@ -10,7 +10,7 @@ from jaxrag.models.bert.sidr import (
     first_token,
     has_towers,
     is_trained,
-    tokenizer_path,
+    load_sidr_tokenizer,
     towers_fingerprint,
 )
 from jaxrag.models.checkpoint.files import locate, short_name
@@ -166,8 +166,8 @@ class Sidr:
         return self.search in ("late", "beta")
 
     def _bags(self, path: Path) -> BagTokenizer:
-        return BagTokenizer.load(
-            tokenizer_path(path), first=first_token(path), max_length=self.bag_length
+        return BagTokenizer.of(
+            load_sidr_tokenizer(path), first=first_token(path), max_length=self.bag_length
         )
 
 

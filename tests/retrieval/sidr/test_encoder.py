@@ -11,10 +11,13 @@ import pytest
 from jax.sharding import Mesh
 
 from jaxrag.models.bert.sidr import load_towers, write_towers
+from jaxrag.retrieval.corpus.builds import WHOLE
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
+from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.types import InputError, Passage
 from tests.models.bert import small_bert
 from tests.models.bert.test_sidr import FIRST, FLOAT32
+from tests.retrieval.fakes import FakePassages
 from tests.retrieval.sidr import small_sidr
 from tests.retrieval.sidr.small_sidr import DIMENSION, own, tokens, vector
 
@@ -210,9 +213,43 @@ def _other_first(path: Path) -> None:
     file.write_text(json.dumps(config))
 
 
+def _without_settings(path: Path) -> None:
+    (path / "query" / "tokenizer_config.json").write_text("{}")
+
+
+def _in_capitals(path: Path) -> None:
+    file = path / "query" / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"normalizer": None}))
+
+
+def _as_before_tokenizers_were_recorded(path: Path) -> None:
+    for side in ("query", "passage"):
+        file = path / side / "config.json"
+        config = json.loads(file.read_text())
+        del config["sidr"]["tokenizer"]
+        file.write_text(json.dumps(config))
+    _without_settings(path)
+
+
+def _list_of_settings(path: Path) -> None:
+    file = path / "query" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"sidr": [1]}))
+
+
 @pytest.mark.parametrize(
     "harm, said",
     [
+        (_without_settings, "query was trained with another tokenizer .* Restore tokenizer.json"),
+        (_in_capitals, "query was trained with another tokenizer"),
+        (
+            lambda path: (path / "query" / "tokenizer_config.json").unlink(),
+            "the tokenizer's file tokenizer_config.json cannot be read",
+        ),
+        (
+            _as_before_tokenizers_were_recorded,
+            f"knows {len(small_sidr.WORDS) + 5} tokens, the network {len(small_sidr.WORDS) + 4}",
+        ),
+        (_list_of_settings, r"the field 'sidr' of config.json is \[1\], no object"),
         (_without_a_tensor, r"(?s)passage does not fit.*missing: norm\.weight"),
         (_cut_short, r"query.*safetensors"),
         (_other_first, "the towers for questions and passages differ in their settings"),
@@ -224,6 +261,16 @@ def test_damaged_checkpoints_are_refused(directory, tmp_path, harm, said):
     harm(path)
     with pytest.raises(InputError, match=said):
         SidrEncoder.load(str(path), top=DIMENSION, **LENGTHS)
+
+
+def test_an_index_of_tokens_is_not_built_with_another_tokenizer(directory, tmp_path):
+    path = shutil.copytree(directory, tmp_path / "harmed")
+    cache, corpus = tmp_path / "cache", FakePassages(3)
+    assert Sidr(str(path)).status(corpus, cache).state != "built"
+    _without_settings(path)
+    with pytest.raises(InputError, match="query was trained with another tokenizer"):
+        Sidr(str(path)).build(corpus, cache, WHOLE)
+    assert not cache.exists()
 
 
 @pytest.mark.parametrize(

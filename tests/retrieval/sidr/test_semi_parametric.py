@@ -224,6 +224,14 @@ def test_incompatible_searches_and_indexes_are_refused(encoder, bags, vectors, s
         SidrIndex.make(encoder, Corpus(), index, search=search)
 
 
+def test_an_index_over_another_vocabulary_is_refused(encoder, where):
+    tokenizer = BagTokenizer.of(encoder.tokenizer, first=FIRST + 1, max_length=24)
+    others = build_bag_of_tokens(Corpus(), tokenizer, where / "other-bags")
+    size = small_sidr.DIMENSION
+    with pytest.raises(InputError, match=f"has {size} tokens .* the index {size - 1}"):
+        SidrIndex.make(encoder, Corpus(), others)
+
+
 def test_m_below_one_and_k_above_m_are_refused(encoder, bags):
     with pytest.raises(InputError, match="m is 0"):
         SidrIndex.make(encoder, Corpus(), bags, m=0)
