@@ -1,0 +1,31 @@
+"""The steps of docs/own_documents.md make a data set that can be loaded."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from jaxrag.data.folder import Folder
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_documents.md"
+
+
+def test_text_files_become_a_data_set(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    notes = Path("notes")
+    notes.mkdir()
+    (notes / "bees.txt").write_text("Bees live\nin hives.\n\nHoney is made in June.\n\n", "utf-8")
+    (notes / "mill.txt").write_text("The mill grinds rye.\n", "utf-8")
+    Path("questions.txt").write_text("When is honey made?\tJune\nWho mills?\tnobody\n", "utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    exec(compile(code, PAGE.name, "exec"), {})
+    found = Folder("data").load(tmp_path / "cache")
+    assert [(q.text, q.answers) for q in found.questions] == [
+        ("When is honey made?", ("June",)),
+        ("Who mills?", ("nobody",)),
+    ]
+    passages = found.passages.get(range(len(found.passages)))
+    assert [(p.id, p.title, p.text) for p in passages] == [
+        ("bees-0", "bees", "Bees live in hives."),
+        ("bees-1", "bees", "Honey is made in June."),
+        ("mill-0", "mill", "The mill grinds rye."),
+    ]
