@@ -27,7 +27,9 @@ the requirements of each: questions, calls of language models, tokens, the size 
 the models that must be downloaded.
 
 ``--list`` prints all tables and figures of the five papers. ``--claims=docs/claims.md`` writes the
-page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``.
+page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``;
+``--pages=docs/results`` writes a page for each paper with these tables, and their records beside
+it.
 
 Exit code 0: done; 1: some questions failed, and the same command tries them again; 2: wrong input.
 """
@@ -68,6 +70,7 @@ from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
+from jaxrag.reproduction.result_pages import write_pages
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.types import InputError
@@ -85,6 +88,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
     flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
+    flags.DEFINE_string("pages", "", "directory of pages of the results", flag_values=values)
     flags.DEFINE_bool("check", False, "only print the requirements of the jobs", flag_values=values)
     flags.DEFINE_bool("list", False, "print all tables and figures", flag_values=values)
 
@@ -103,6 +107,9 @@ def main(argv: Sequence[str]) -> int:
             errors += _make_table(name, ALL.tables[name], values, console)
         if name in ALL.figures:
             errors += _make_figure(name, ALL.figures[name], values)
+    if values.pages:
+        for path in write_pages(ALL, Path(values.workdir), Path(values.pages)):
+            print(f"wrote {path}")
     if values.claims:
         write_text(Path(values.claims), claims_page(CLAIMS, Path(values.workdir)))
         print(f"wrote {values.claims}")
@@ -123,9 +130,9 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
         if name not in known:
             near, *_ = difflib.get_close_matches(name, known, 1, 0)
             raise InputError(f"no table or figure {name!r} (--list prints all). Nearest: {near}.")
-    if not names and not (values.list or values.claims or values.check):
+    if not names and not (values.list or values.claims or values.pages or values.check):
         raise InputError(
-            "name a table or a figure, such as dtr/table2, or give --list or --claims."
+            "name a table or a figure, such as dtr/table2, or give --list, --claims or --pages."
         )
     return names, values
 

@@ -9,6 +9,7 @@ import pytest
 
 from experiments import reproduce
 from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.reproduction.page import NOTE
 from jaxrag.reproduction.tables import Declarations, Line, Setting, Table
 from jaxrag.runs.job import Outcome
 from jaxrag.types import InputError
@@ -78,6 +79,21 @@ def test_a_table_is_made_written_and_listed(
     listed = capsys.readouterr().out
     assert "measured at paper on" in listed and "not declared" in listed
     assert "not made: a picture of" in listed and "1,772" in listed
+
+
+@pytest.mark.usefixtures("declared")
+def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path) -> None:
+    work, pages = tmp_path / "work", tmp_path / "pages"
+    claims = [tmp_path / "one.md", tmp_path / "two.md"]
+    main("pairs/table4", "--scale=small", "--limit=100", f"--workdir={work}")
+    assert main(f"--pages={pages}", f"--claims={claims[0]}", f"--workdir={work}") == 0
+    assert sorted(path.name for path in pages.iterdir()) == ["reproduced_pairs.md", "small"]
+    text = (pages / "reproduced_pairs.md").read_text()
+    assert text.startswith("# PAIRS: reproduced tables\n")
+    assert "75.0 [62.5, 87.5]" in text and text.count(NOTE) == 1
+    assert "The first 100 questions of each run." in text
+    assert main(f"--claims={claims[1]}", f"--workdir={pages}") == 0
+    assert claims[0].read_text() == claims[1].read_text()
 
 
 def test_hosts_make_parts_that_one_merges(tmp_path: Path, declared: Callable[..., None]) -> None:
