@@ -41,7 +41,7 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
     Raises:
       InputError: a record is damaged; or a full disk.
     """
-    found = {
+    found: dict[str, list[Scale]] = {
         name: [scale for scale in _MADE_AT if result_file(workdir, scale, name, "json").is_file()]
         for name in all_names(declared)
     }
