@@ -56,6 +56,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         _release()
 
 
+@pytest.fixture(scope="module")
+def room() -> None:
+    """Gives memory back before a file that needs much of it."""
+    if jax := sys.modules.get("jax"):
+        jax.clear_caches()
+    _collect()
+
+
 def _release() -> None:
     if loading := sys.modules.get("jaxrag.runs.loading"):
         for name in ("load_data", "load_model", "open_index_over"):

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from jaxrag.functional import seakr
 
+uncertainty = jax.jit(seakr.uncertainty)
+
 
 def by_determinant(states: np.ndarray, alpha: float) -> float:
     """The formula as it stands, in float64."""
@@ -21,8 +23,8 @@ def by_determinant(states: np.ndarray, alpha: float) -> float:
 
 
 def score(states: np.ndarray, where: list[bool] | None = None, alpha: float = 1e-3) -> float:
-    real = jnp.ones(len(states), bool) if where is None else jnp.array(where)
-    return float(seakr.uncertainty(jnp.float32(states), where=real, alpha=alpha))
+    real = np.ones(len(states), bool) if where is None else np.array(where)
+    return float(uncertainty(np.float32(states), where=real, alpha=alpha))
 
 
 def test_uncertainty_by_hand() -> None:
@@ -91,7 +93,7 @@ def test_jit_changes_nothing() -> None:
     states = jnp.float32(np.random.default_rng(1).normal(size=(5, 16)))
     where = jnp.array([True, True, False, True, True])
     plain = seakr.uncertainty(states, where=where)
-    np.testing.assert_allclose(jax.jit(seakr.uncertainty)(states, where=where), plain, rtol=1e-5)
+    np.testing.assert_allclose(uncertainty(states, where=where), plain, rtol=1e-5)
 
 
 def test_the_least_uncertain() -> None:

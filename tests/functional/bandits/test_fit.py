@@ -106,7 +106,7 @@ def test_one_step_equals_float64() -> None:
 def test_unplayed_arms_keep_their_weights() -> None:
     net, fit = made()
     params, buffer = net.init(KEY), filled(2, 4)  # arms 0 and 1
-    _, after, _ = fit.run(fit.init(params), params, buffer, KEY)
+    _, after, _ = jax.jit(fit.run)(fit.init(params), params, buffer, KEY)
     moved = [bool((after[0].kernel[arm] != params[0].kernel[arm]).any()) for arm in range(ARMS)]
     assert moved == [False, True, False]  # arm 0 saw a context of zeros
     assert (after[1].kernel[2] == params[1].kernel[2]).all()
@@ -116,8 +116,8 @@ def test_a_single_play_equals_a_masked_minibatch() -> None:
     net, single = made(sampler=newest(1))
     _, several = made(sampler=newest(3))
     buffer, params = filled(1, 4)._replace(contexts=jnp.ones((4, D))), net.init(KEY)
-    _, one, _ = single.run(single.init(params), params, buffer, KEY)
-    _, other, _ = several.run(several.init(params), params, buffer, KEY)
+    _, one, _ = jax.jit(single.run)(single.init(params), params, buffer, KEY)
+    _, other, _ = jax.jit(several.run)(several.init(params), params, buffer, KEY)
     for a, b, was in zip(*map(jax.tree.leaves, (one, other, params)), strict=True):
         np.testing.assert_allclose(a - was, b - was, atol=1e-6)
 
@@ -126,9 +126,9 @@ def test_a_fit_stops_after_a_pass_below_the_target_error() -> None:
     for sampler, one_pass in ((newest(4), 1), (shuffled(2), 2)):
         net, fit = made(sampler=sampler, steps=50, tolerance=1e9)
         params = net.init(KEY)
-        assert fit.run(fit.init(params), params, filled(4, 4), KEY)[2] == one_pass
+        assert jax.jit(fit.run)(fit.init(params), params, filled(4, 4), KEY)[2] == one_pass
         net, fit = made(optax.sgd(1e-3), sampler=sampler, steps=5, tolerance=1e-9)
-        assert fit.run(fit.init(params), params, filled(4, 4), KEY)[2] == 5
+        assert jax.jit(fit.run)(fit.init(params), params, filled(4, 4), KEY)[2] == 5
 
 
 def test_the_error_of_a_pass_is_the_mean_over_its_plays() -> None:
@@ -139,7 +139,7 @@ def test_the_error_of_a_pass_is_the_mean_over_its_plays() -> None:
     error = np.mean([(references.value(of[i], np.full(D, float(i))) - i) ** 2 for i in range(3)])
     for factor, steps in ((1.001, 2), (0.999, 6)):
         _, fit = made(optax.sgd(0.0), sampler=shuffled(2), steps=6, tolerance=error * factor)
-        assert fit.run(fit.init(params), params, buffer, KEY)[2] == steps
+        assert jax.jit(fit.run)(fit.init(params), params, buffer, KEY)[2] == steps
 
 
 def test_a_fit_starts_from_the_previous_weights() -> None:
@@ -148,9 +148,10 @@ def test_a_fit_starts_from_the_previous_weights() -> None:
     net, short = made(optax.adam(0.1), steps=3)
     _, long = made(optax.adam(0.1), steps=6)
     params = net.init(KEY)
-    state, once, _ = short.run(short.init(params), params, buffer, KEY)
-    _, twice, _ = short.run(state, once, buffer, KEY)
-    _, whole, _ = long.run(long.init(params), params, buffer, KEY)
+    run = jax.jit(short.run)
+    state, once, _ = run(short.init(params), params, buffer, KEY)
+    _, twice, _ = run(state, once, buffer, KEY)
+    _, whole, _ = jax.jit(long.run)(long.init(params), params, buffer, KEY)
     for a, b in zip(*map(jax.tree.leaves, (twice, whole)), strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -14,11 +14,12 @@ from jaxrag.functional.bandits.interaction import Bandit, Values, interact
 from jaxrag.functional.bandits.policies import linear_ucb
 from jaxrag.types import InputError
 from tests.functional.bandits import references
+from tests.functional.bandits.draws import normal
 
 KEY = jax.random.key(0)
 D, ARMS = 4, 3
-CONTEXTS = jax.random.normal(jax.random.key(1), (12, D))
-REWARDS = jax.random.normal(jax.random.key(2), (12, ARMS))
+CONTEXTS = normal(1, (12, D))
+REWARDS = normal(2, (12, ARMS))
 
 
 def counting() -> Bandit:

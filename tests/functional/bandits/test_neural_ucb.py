@@ -17,11 +17,12 @@ from jaxrag.functional.bandits.networks import general, linear_uniform, mlp
 from jaxrag.functional.bandits.policies import linear_ucb
 from jaxrag.types import InputError
 from tests.functional.bandits import references
+from tests.functional.bandits.draws import normal, uniform
 
 D, ARMS, ROUNDS = 5, 3, 10
 LAMBDA, BETA, NU = 0.7, 1.3, 0.4
 KEY = jax.random.key(3)
-CONTEXTS = jax.random.normal(jax.random.key(1), (ROUNDS, D))
+CONTEXTS = normal(1, (ROUNDS, D))
 FORMS = {"diagonal": diagonal, "full": full}
 
 
@@ -130,7 +131,7 @@ def test_the_reference_gradient_equals_finite_differences() -> None:
 def test_outer_products_equal_written_out_gradients(shared, hidden, form) -> None:
     net = network(shared=shared, hidden=hidden)
     fast, slow = policy(net, form), policy(general(net), form)
-    contexts = jax.random.normal(jax.random.key(9), (10, D))
+    contexts = normal(9, (10, D))
     one, arms, _ = trace(fast, fast.init(KEY), contexts)
     two, same, _ = trace(slow, slow.init(KEY), contexts)
     assert arms.tolist() == same.tolist()
@@ -140,8 +141,8 @@ def test_outer_products_equal_written_out_gradients(shared, hidden, form) -> Non
 
 
 def played(bandit, key, *, batch: int, rounds: int = 24):
-    contexts = jax.random.normal(jax.random.key(5), (rounds, D))
-    rewards = jax.random.uniform(jax.random.key(6), (rounds, ARMS))
+    contexts = normal(5, (rounds, D))
+    rewards = uniform(6, (rounds, ARMS))
     return bandits.interact(bandit, bandit.init(key), contexts, rewards, key, batch=batch)
 
 
@@ -152,7 +153,7 @@ def test_batched_update_equals_one_by_one(shared: bool, form: str) -> None:
     net = network(shared=shared)
     made = FORMS[form](net, regularization=LAMBDA)
     params = net.init(KEY)
-    contexts = jax.random.normal(jax.random.key(5), (9, D))
+    contexts = normal(5, (9, D))
     arms = jnp.array([2, 0, 2, 2, 0, 2, 2, 2, 2])  # seven of one arm, two of another, none
     together = jax.jit(made.update_batch)(made.init(params), params, contexts, arms)
     step = lambda belief, seen: (made.update(belief, params, *seen), None)  # noqa: E731
@@ -168,8 +169,8 @@ def test_several_rounds_at_once_equal_one_by_one() -> None:
     schedule = neural_ucb.outside(lambda t: 3.0 / jnp.sqrt(t + 1.0))
     bandit = policy(net, exploration=schedule, fit=fit)
     assert bandit.rounds is not None
-    contexts = jax.random.normal(jax.random.key(5), (48, D))
-    rewards = jax.random.uniform(jax.random.key(6), (48, ARMS))
+    contexts = normal(5, (48, D))
+    rewards = uniform(6, (48, ARMS))
     play = partial(bandits.interact, fit_every=24)
     state = bandit.init(KEY)
     ahead = jax.jit(partial(play, bandit))(state, contexts, rewards, KEY)
@@ -248,7 +249,7 @@ def test_zero_width_has_no_exploration() -> None:
     assert values.width.tolist() == [0.0] * ARMS
     assert values.ucb.tolist() == values.mean.tolist()
     out = jax.jit(partial(played, bandit, batch=8))(KEY)
-    contexts = jax.random.normal(jax.random.key(5), (24, D))
+    contexts = normal(5, (24, D))
     greedy = jax.jit(jax.vmap(partial(bandit.greedy, out.state)))(contexts)
     assert out.arms.tolist() == greedy.tolist()
 

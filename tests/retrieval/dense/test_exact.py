@@ -111,8 +111,9 @@ def test_more_ties_than_two_rows_of_a_block(tmp_path, metric, first_pass, memory
 
 @pytest.mark.parametrize(
     ("metric", "devices", "first_pass"),
-    [("inner_product", 1, np.float32), ("l2", 8, np.float32), ("inner_product", 8, jnp.bfloat16),
-     ("l2", 1, jnp.bfloat16)],
+    [("inner_product", 8, jnp.bfloat16), ("l2", 1, np.float32),
+     pytest.param("inner_product", 1, np.float32, marks=pytest.mark.slow),
+     pytest.param("l2", 8, jnp.bfloat16, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_a_budget_below_the_matrix_changes_nothing(tmp_path, metric, devices, first_pass) -> None:
     """5 slabs of 640 rows, 40 kB of 160: the same bits, ties and near ties included."""
