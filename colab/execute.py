@@ -54,6 +54,9 @@ def execute(source: Path, work: Path, *, tiny: bool, write: bool) -> int:
     }  # fmt: skip
     os.environ["JAXRAG_TINY"] = "1" if tiny else ""
     os.environ["PYTHONPATH"] = str(ROOT)
+    # kernels, and the processes that they start, compile each program once
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str((work / "compiled").resolve()))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     client = NotebookClient(
         notebook, timeout=TIMEOUT, kernel_name="python3", resources={"metadata": {"path": work}}
     )

@@ -114,7 +114,7 @@ class Checkpoints:
         where = self._directory / str(step)
         wanted = flatten(template)
         record = self._read(where, step, record=ocp.args.JsonRestore())["record"]
-        if record.pop("seal", None) != digest(canonical(record)):
+        if not isinstance(record, dict) or record.pop("seal", None) != digest(canonical(record)):
             raise _damaged(where, "the hash of its record differs")
         self._compare(where, wanted, record["hashes"])
         abstract = {
