@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,12 @@ import experiments.reproduce
 import experiments.run
 import experiments.status
 import experiments.sweep
-from benchmarks import ppo_toy
 from configs.papers.claims import CLAIMS
 from jaxrag.reproduction.listing import result_file
-from jaxrag.training.student.checkpoint import new_t5, write_student
-from jaxrag.training.student.student import NewT5
 from tests.experiments.small_run import write_small_run
 from tests.faults.damage import DAMAGES, Outcome, call, copy, files, files_with_keys, shows_key
 from tests.methods.ars.bandit import small_table
 from tests.methods.ars.ranker import small_ranker, test_job
-from tests.models.bert import small_bert
 from tests.models.t5 import small_t5
 from tests.retrieval.sidr import small_sidr
 
@@ -97,11 +93,6 @@ class Case:
     def __str__(self) -> str:
         said = f"{self.outcome.code} after {self.outcome.seconds:.1f} s, {self.outcome.said[:300]}"
         return f"{self.script}, {self.file}, {self.fault}: {self.problem or 'fine'}: {said}"
-
-
-def write_lines(file: Path, lines: Iterable[Any]) -> None:
-    """Writes JSON lines."""
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _finished(root: Path, results: str, inputs: tuple[str, ...]) -> World:
@@ -250,102 +241,6 @@ def t5(directory: Path) -> World:
     return _another(root, f"method, model = {replaced}, Seq2Seq(HERE + '/t5')", ("t5",))
 
 
-def _trained(root: Path, config: str, own: tuple[str, ...], *, result: str = "optimizer") -> World:
-    """A training over files below ``root`` by a config that names it ``{here}``."""
-    (root / "config.py").write_text(config.format(here=str(root)))
-    return _finished(root, f"run/{result}/model.safetensors", ("config.py", *own))
-
-
-STUDENT = """
-from jaxrag.runs.student import TrainQueryOptimizer
-from jaxrag.training.student.student import NewT5
-from jaxrag.training.student.training import StudentTraining
-
-HERE = {here!r}
-
-
-def get_config():
-    new = NewT5(HERE + "/tokenizer", width=8, inner=8, heads=1, head_width=8, layers=1)
-    how = StudentTraining(
-        steps=4, batch=4, microbatch=4, learning_rate=3e-2, evaluate_every=2, save_every=2
-    )
-    shape = dict(max_source=8, max_target=4, encoder=HERE + "/encoder", dtype="float32")
-    return TrainQueryOptimizer(HERE + "/pairs", new=new, training=how, **shape)
-"""
-
-
-def student(directory: Path) -> World:
-    """A training of a query writer on pairs: pairs, tokenizer, checkpoints."""
-    root = directory / "student-world"
-    root.mkdir()
-    ppo_toy.tokenizer(root / "tokenizer")
-    small_bert.write(root / "encoder", small_bert.BERT, classifier=False)
-    (root / "pairs").mkdir()
-    words = ppo_toy.WORDS
-    lines = [
-        {
-            "question_id": f"q{i}",
-            "input": f"{one} {words[4 + i // 4]}",
-            "target": one,
-            "part": "train",
-        }
-        for i, one in enumerate([*words[:4], *words[:4]])
-    ]
-    for line in lines[:2]:
-        line["part"] = "held_out"
-    write_lines(root / "pairs" / "pairs.jsonl", lines)
-    return _trained(root, STUDENT, ("pairs", "tokenizer", "encoder"))
-
-
-PPO = """
-from jaxrag.data.folder import Folder
-from jaxrag.engines.local.engine import Local
-from jaxrag.methods.errr import rrr
-from jaxrag.methods.errr.ppo.job import TrainRrr
-from jaxrag.methods.errr.ppo.rewards import Worth
-from jaxrag.methods.errr.queries import RRR, StudentInput, Trained
-from jaxrag.retrieval.bm25.index import Bm25
-from jaxrag.runs.run import Run
-from jaxrag.steps.asking import Reader
-from jaxrag.steps.candidates import Search
-from jaxrag.training.ppo.step import PPOTraining
-
-HERE = {here!r}
-
-
-def get_config():
-    method = rrr.Config(
-        Trained(StudentInput(RRR, context=False), most=3),
-        Search(m=2, merge="round_robin", read=2),
-        reader=Reader(prompts="errr_small"),
-    )
-    train, held_out = Folder(HERE + "/data", split="train"), Folder(HERE + "/data")
-    run = Run(method, train, Local(HERE + "/model"), Bm25(), cache=HERE + "/cache")
-    how = PPOTraining(
-        steps=2, rollouts=2, batch=2, passes=1, learning_rate=1e-2, evaluate_every=1, save_every=1
-    )
-    shape = dict(max_source=8, max_target=4, dtype="float32", training=how)
-    worth = Worth(exact_match=0.0, f1=0.0, gold=True)
-    return TrainRrr(run, held_out, HERE + "/student", worth=worth, **shape)
-"""
-
-
-def ppo(directory: Path) -> World:
-    """A training of a query writer by PPO: data, student, checkpoints, rollouts."""
-    root = _small(directory / "ppo-world")
-    shutil.rmtree(root / "encoder")
-    questions = [json.loads(line) for line in (root / "data" / "queries.jsonl").open()]
-    write_lines(root / "data" / "train.jsonl", questions[:5])
-    write_lines(root / "data" / "queries.jsonl", questions[5:])
-    gold = ({"query_id": one["id"], "passage_ids": [f"p{i}"]} for i, one in enumerate(questions))
-    write_lines(root / "data" / "qrels.jsonl", gold)
-    tokens = str(ppo_toy.tokenizer(directory / "tokenizer"))
-    sizes = NewT5(tokens, width=8, inner=8, heads=1, head_width=8, layers=1)
-    new = new_t5(sizes, max_source=8, max_target=4, dtype="float32")
-    write_student(root / "student", new, new.params)
-    return _trained(root, PPO, ("data", "model", "student", "prompts.toml"))
-
-
 def tables(directory: Path) -> World:
     """Two reproduced tables and the page of claims that is made of them."""
     root = directory / "tables-world"
@@ -374,8 +269,6 @@ WORLDS: dict[str, Callable[[Path], World]] = {
     "bandit": bandit,
     "bm25": bm25,
     "sidr": sidr,
-    "student": student,
-    "ppo": ppo,
     "t5": t5,
     "tables": tables,
 }
