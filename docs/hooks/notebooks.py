@@ -11,7 +11,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-COLAB = Path(__file__).parent.parent / "colab"
+COLAB = Path(__file__).parents[2] / "colab"
 _PLACE = '<div data-output="{}"></div>'
 _PLACES = re.compile(r'<div data-output="(\d+)"></div>')
 _outputs: dict[str, list[str]] = {}  # of each page, as HTML
