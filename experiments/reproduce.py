@@ -11,8 +11,8 @@ figure is written as SVG files, with its numbers as ``.json``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
-``--only=hotpotqa,dtr`` makes a part of the table; ``--limit=500`` answers the first 500 questions
-of each run.
+``--only=hotpotqa,dtr`` makes a part of the table, ``--only=-rerank`` all but a part;
+``--limit=500`` answers the first 500 questions of each run.
 
 Several hosts: each makes its part with ``--slice=0/4`` to ``--slice=3/4`` in a ``--workdir`` of its
 own; then one host copies the others' results, ``--merge=DIRECTORY`` of each, and writes the table.

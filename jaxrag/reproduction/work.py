@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +213,8 @@ def add_table(
       table: the declaration.
       printed: the printed table.
       scale: of data and models.
-      only: methods and data sets that are wanted; a method stands for all that begin with it.
+      only: methods and data sets that are wanted, or not wanted, with "-" before them; a method
+        stands for all that begin with it.
 
     Returns:
       Results by the row's number and the questions of the column.
@@ -236,28 +237,28 @@ def chosen(
 ) -> tuple[list[str], list[str]]:
     """The methods and the data sets of a table that ``only`` names; all without a name of a kind.
 
-    ``without_columns`` are the data sets of a table that prints averages alone.
+    A name after "-" is left out. ``without_columns`` are the data sets of a table that prints
+    averages alone.
 
     Raises:
       InputError: a name is neither.
     """
     methods = list(dict.fromkeys(row.method for row in printed.rows))
     datasets = list(printed.datasets or without_columns)
-    by_kind: Mapping[str, set[str]] = {"methods": set(), "datasets": set()}
-    for name in only:
+    named, left = set[str](), set[str]()
+    for text in only:
+        name = text.removeprefix("-")
         if name in datasets:
-            by_kind["datasets"].add(name)
-        elif found := {m for m in methods if m == name or m.startswith(f"{name}_")}:
-            by_kind["methods"] |= found
-        else:
+            found = {name}
+        elif not (found := {m for m in methods if m == name or m.startswith(f"{name}_")}):
             raise InputError(
                 f"{printed.id} has no {name!r}: its methods are {', '.join(methods)}, its data "
                 f"sets {', '.join(datasets)}."
             )
-    return (
-        [m for m in methods if m in by_kind["methods"] or not by_kind["methods"]],
-        [d for d in datasets if d in by_kind["datasets"] or not by_kind["datasets"]],
-    )
+        (left if text.startswith("-") else named).update(found)
+    of_kind = ([one for one in kind if one in named] or kind for kind in (methods, datasets))
+    first, second = ([one for one in kind if one not in left] for kind in of_kind)
+    return first, second
 
 
 def add_figure(work: Work, figure: Figure, scale: Scale) -> dict[str, Results]:
