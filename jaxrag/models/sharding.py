@@ -92,6 +92,24 @@ def divisible_sharding(spec: P, shape: Sequence[int], mesh: Mesh) -> NamedShardi
     return NamedSharding(mesh, P(*axes))
 
 
+def check_rows(config: CachedConfig, rows: int, mesh: Mesh) -> None:
+    """Checks that a mesh cuts the rows of a cache evenly.
+
+    Only where devices of the axis "model" share a head: XLA would cut an uneven cache by slots.
+
+    Raises:
+      InputError: it does not.
+    """
+    data, model = (mesh.shape.get(axis, 1) for axis in ("data", "model"))
+    sharing = model // math.gcd(model, config.cache_shape[1])
+    if sharing > 1 and rows % (data * sharing):
+        raise InputError(
+            f"prefill_rows is {rows}; with {model} devices for {config.cache_shape[1]} key-value "
+            f"heads, {sharing} devices share a head and cut its rows, so it must be a multiple of "
+            f"{data * sharing} (data_parallel {data} x {sharing})."
+        )
+
+
 def cache_sharding(config: CachedConfig, rows: int, mesh: Mesh, *, stacked: bool) -> NamedSharding:
     """Sharding of the keys and values of a cache, see `jaxrag.models.cache.empty_cache`.
 

@@ -35,7 +35,7 @@ from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.models.device_memory import free_memory, is_out_of_memory
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.quantisation import Quantization
-from jaxrag.models.sharding import automatic_mesh, device_mesh
+from jaxrag.models.sharding import automatic_mesh, check_rows, device_mesh
 from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
@@ -141,7 +141,8 @@ class LocalModel:
             for Qwen3.
 
         Raises:
-          InputError: there is no checkpoint, or its architecture is not supported.
+          InputError: there is no checkpoint, its architecture is not supported, or rows do not fit
+            the mesh.
         """
         path, precision = locate(str(spec)), compute_dtype(dtype)
         mesh = automatic_mesh(mesh) if mesh else None
@@ -153,6 +154,8 @@ class LocalModel:
         )
         usual = _fitting(decoder.config, precision, params, mesh)
         sizes = Sizes.choose(prefill_rows, decode_rows, chunk, cache_bytes, usual=usual)
+        if mesh:
+            check_rows(decoder.config, sizes.prefill_rows, mesh)
         limit = decoder.config.max_position_embeddings
         options = dict(template_options or {})
         identity = {

@@ -149,6 +149,14 @@ def test_sizes_and_mesh_change_no_token(
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
 
 
+def test_rows_that_a_mesh_does_not_cut_evenly_are_refused(directory: Path) -> None:
+    devices = np.array(jax.devices()[:8]).reshape(2, 4)
+    mesh = jax.sharding.Mesh(devices, ("data", "model"))
+    # 4 devices for 2 heads: 2 devices cut the rows of each head, on both halves of "data"
+    with pytest.raises(InputError, match=r"prefill_rows is 2; .* a multiple of 4 "):
+        LocalModel.load(directory, mesh=mesh, prefill_rows=2, decode_rows=4)
+
+
 @pytest.mark.slow
 def test_parameters_are_sharded_over_a_mesh(tmp_path: Path) -> None:
     write_tiny_model(tmp_path, num_attention_heads=8, num_key_value_heads=8, head_dim=4)
