@@ -41,14 +41,23 @@ class Quantised(NamedTuple):
     scale: Float[np.ndarray, " o"]
 
 
-def quantise(weight: Float[np.ndarray, "o i"]) -> Quantised:
-    """Rounds each row to multiples of its scale; a row of zeros has scale 1."""
+def quantise(weight: Float[np.ndarray, "o i"], name: str = "the matrix") -> Quantised:
+    """Rounds each row to multiples of its scale; a row of zeros has scale 1.
+
+    Raises:
+      InputError: it holds a number that is not finite, which no integer stands for.
+    """
     whole = np.empty(weight.shape, np.int8)
     scales = np.ones(len(weight), np.float32)
     for start in range(0, len(weight), _ROWS):
         rows = slice(start, start + _ROWS)
         part = np.asarray(weight[rows], np.float32)
         largest = np.abs(part).max(axis=1, initial=0.0)
+        if not np.isfinite(largest).all():
+            raise InputError(
+                f"{name} holds NaN or infinite numbers and cannot be quantised: the checkpoint is "
+                "damaged; get it again."
+            )
         np.divide(largest, LARGEST, out=scales[rows], where=largest > 0)
         # a scale near the least float32 is itself rounded, by which a quotient may exceed 127
         multiples = np.clip(np.rint(part / scales[rows, None]), -LARGEST, LARGEST)

@@ -11,6 +11,7 @@ from jaxrag.evaluation.printed import PAPERS, printed_tables
 from jaxrag.reproduction.listing import all_names, read_result, result_file
 from jaxrag.reproduction.page import NOTE
 from jaxrag.reproduction.tables import Declarations, Scale
+from jaxrag.types import InputError
 
 _MADE_AT: tuple[Scale, ...] = ("small", "paper")
 
@@ -39,7 +40,7 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
       The pages.
 
     Raises:
-      InputError: a record is damaged; or a full disk.
+      InputError: a record is damaged, a picture is missing; or a full disk.
     """
     found: dict[str, list[Scale]] = {
         name: [scale for scale in _MADE_AT if result_file(workdir, scale, name, "json").is_file()]
@@ -80,6 +81,8 @@ def _part(workdir: Path, scale: Scale, name: str, directory: Path) -> str:
     for picture in record.get("pictures", ()):
         source = result_file(workdir, scale, picture, "svg")
         target = result_file(directory, scale, picture, "svg")
+        if not source.is_file():
+            raise InputError(f"{source} is not there: make {name} again.")
         write_text(target, source.read_text(encoding="utf-8"))
         text += f"\n![{picture}]({scale}/{target.name})\n"
     return re.sub(r"\n{3,}", "\n\n", text)

@@ -32,6 +32,7 @@ from jaxrag.core.hashing import digest_file
 from jaxrag.core.store import Store
 from jaxrag.data.leakage import Leakage, question_set, without_leaks, write_trained_on
 from jaxrag.engines.language_model import LanguageModel
+from jaxrag.engines.local.engine import Local
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, retrieval
 from jaxrag.evaluation.significance import intervals
@@ -81,11 +82,15 @@ class Downstream:
                 f"{', '.join(helpers) or 'no helpers'}."
             )
         helper = helpers[self.helper]
-        if isinstance(helper, ModelHelper) and getattr(helper.model, "quantization", ""):
+        if isinstance(helper, ModelHelper) and _quantised(helper.model):
             raise InputError(
                 f"downstream.run has {self.helper}.quantization, but a model in training is not "
                 "quantised: set it to '' here, and quantise the trained model."
             )
+
+
+def _quantised(model: Any) -> bool:
+    return isinstance(model, Local) and bool(model.quantization)
 
 
 def outcome(

@@ -94,6 +94,10 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
     assert "The first 100 questions of each run." in text
     assert main(f"--claims={claims[1]}", f"--workdir={pages}") == 0
     assert claims[0].read_text() == claims[1].read_text()
+    file = work / "small" / "pairs-table4.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pictures": {"pairs/table4": {}}}))
+    with pytest.raises(InputError, match=r"table4\.svg is not there: make pairs/table4 again"):
+        main(f"--pages={pages}", f"--workdir={work}")
 
 
 def test_hosts_make_parts_that_one_merges(tmp_path: Path, declared: Callable[..., None]) -> None:

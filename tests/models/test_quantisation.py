@@ -57,6 +57,12 @@ def test_the_least_numbers_stay_in_range() -> None:
     assert np.abs(quantise(least * 100).weight).max() <= 127
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf])
+def test_numbers_that_are_not_finite_are_refused(number: float) -> None:
+    with pytest.raises(InputError, match=r"x\.weight holds NaN or infinite numbers"):
+        quantise(np.array([[1, 2], [3, number]], np.float32), "x.weight")
+
+
 def test_layers_multiply_and_look_up_what_the_integers_stand_for() -> None:
     weight = RANDOM.normal(size=(40, 24)).astype(np.float32)
     x = RANDOM.normal(size=(3, 24)).astype(np.float32)
@@ -118,7 +124,7 @@ def test_loading_holds_one_matrix_at_a_time_as_floating_point_numbers(
     )
     monkeypatch.setattr(
         "jaxrag.models.decoder.checkpoint.quantise",
-        lambda array: (events.append("quantised"), own(array))[1],
+        lambda array, name: (events.append("quantised"), own(array, name))[1],
     )
     load_decoder(tmp_path, dtype=FLOAT32, quantization="int8")
     matrices = [

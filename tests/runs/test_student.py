@@ -205,6 +205,15 @@ def test_downstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         job.Downstream(run, "judge")
 
 
+def test_a_quantised_helper_is_not_trained() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Rounded(Config):
+        needs = Needs(helpers={"writer": ModelHelper(Local(quantization="int8"))})
+
+    with pytest.raises(InputError, match=r"downstream\.run has writer\.quantization"):
+        job.Downstream(Run(Rounded(), Factbook(), Local()), "writer")
+
+
 def broken(number: int, **changes: Any) -> list[dict[str, Any]]:
     some = lines()
     some[number] = {k: v for k, v in (some[number] | changes).items() if v != "gone"}

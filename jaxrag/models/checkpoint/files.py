@@ -213,7 +213,7 @@ def check_parameters(
     *,
     source: str | Path,
     ignore: Sequence[str] = (),
-    convert: Callable[[np.ndarray], Any] | None = None,
+    convert: Callable[[str, np.ndarray], Any] | None = None,
 ) -> dict[str, Any]:
     """Selects a network's parameters from a checkpoint and checks their shapes.
 
@@ -222,8 +222,8 @@ def check_parameters(
       shapes: the network's, by the same names.
       source: the checkpoint, for the message.
       ignore: regular expressions of further names that are allowed (buffers, unused heads).
-      convert: applied to each array as soon as it is read, so that not all are held as they are
-        stored; None keeps them.
+      convert: applied to each name and array as soon as it is read, so that not all are held as
+        they are stored; None keeps them.
 
     Returns:
       One array for each name in ``shapes``, or what ``convert`` made of it.
@@ -237,7 +237,7 @@ def check_parameters(
         array, expected = np.asarray(tensors[name]), tuple(shapes[name])
         if array.shape != expected:
             problems.append(f"misshapen: {name} has {array.shape}, expected {expected}")
-        found[name] = convert(array) if convert else array
+        found[name] = convert(name, array) if convert else array
     allowed = re.compile("|".join(f"(?:{pattern})" for pattern in ignore) or r"(?!)")
     problems += [
         f"surplus: {name}" for name in tensors if name not in shapes and not allowed.fullmatch(name)

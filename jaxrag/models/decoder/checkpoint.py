@@ -80,9 +80,9 @@ def load_decoder(
     return decoder, unflatten(placed, template(_initialise, decoder))
 
 
-def _quantised(array: np.ndarray) -> np.ndarray | Quantised:
+def _quantised(name: str, array: np.ndarray) -> np.ndarray | Quantised:
     """Matrices quantised; vectors, such as biases and the weights of norms, as they are."""
-    return quantise(array) if array.ndim == 2 else array
+    return quantise(array, name) if array.ndim == 2 else array
 
 
 def with_scales(arrays: Mapping[str, np.ndarray | Quantised]) -> dict[str, np.ndarray]:
