@@ -73,7 +73,7 @@ def read_prices(file: Path) -> dict[str, Price]:
     except (OSError, ValueError) as error:
         raise InputError(f"list of prices: {file} is no readable JSON file ({error}).") from error
     if not isinstance(content, dict):
-        raise InputError(f"{file} is no object of models by name.")
+        raise InputError(f"{file} is not an object of models by name.")
     return {model: _price(fields, f"{file}, {model!r}") for model, fields in content.items()}
 
 

@@ -30,7 +30,7 @@ def test_an_own_list_adds_and_replaces(tmp_path: Path, monkeypatch: pytest.Monke
     ("text", "told"),
     [
         ("{", "no readable JSON"),
-        ("[]", "no object of models"),
+        ("[]", "not an object of models"),
         ('{"a": {"prompt": 1}}', "'a': give an object with the fields prompt, new, date"),
         ('{"a": {"prompt": -1, "new": 1, "date": ""}}', "'a': prompt is -1"),
         ('{"a": {"prompt": 1, "new": "1", "date": ""}}', "'a': new is '1'"),

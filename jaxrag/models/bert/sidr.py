@@ -335,7 +335,9 @@ def _settings(config: dict[str, Any], path: Path) -> dict[str, Any]:
     """What `write_towers` has added to a config; nothing for a BERT."""
     found = config.get(_KEY, {})
     if not isinstance(found, dict):
-        raise InputError(f"{path}: the field {_KEY!r} of config.json is {found!r:.40}, no object.")
+        raise InputError(
+            f"{path}: the field {_KEY!r} of config.json is {found!r:.40}, not an object."
+        )
     return found
 
 

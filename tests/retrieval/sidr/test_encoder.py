@@ -249,7 +249,7 @@ def _list_of_settings(path: Path) -> None:
             _as_before_tokenizers_were_recorded,
             f"knows {len(small_sidr.WORDS) + 5} tokens, the network {len(small_sidr.WORDS) + 4}",
         ),
-        (_list_of_settings, r"the field 'sidr' of config.json is \[1\], no object"),
+        (_list_of_settings, r"the field 'sidr' of config.json is \[1\], not an object"),
         (_without_a_tensor, r"(?s)passage does not fit.*missing: norm\.weight"),
         (_cut_short, r"query.*safetensors"),
         (_other_first, "the towers for questions and passages differ in their settings"),
