@@ -167,7 +167,7 @@ def plan(run: Run, workdir: str | Path | None = None) -> Plan:
     calls = bounds(run.method, questions, corpus, vectors=vectors)
     models = [("model", run.model)]
     models += [(f, h.model) for f, h in needs.helpers.items() if isinstance(h, ModelHelper)]
-    store = store_path(run)
+    store = store_path(run.store, run.cache)
     return Plan(
         method=run.name,
         settings=record["method"]["is"],

@@ -55,6 +55,7 @@ from jaxrag.steps.tools import (
     RetrieverTool,
     Tools,
 )
+from jaxrag.training import processes
 from jaxrag.types import InputError, Passage, Question
 
 if TYPE_CHECKING:
@@ -332,11 +333,11 @@ def load_tools(
     return tools, identities
 
 
-def store_path(run: Run) -> Path | None:
-    """The file of the run's store; None keeps it in memory."""
-    if run.store == "memory":
+def store_path(store: str, cache: str) -> Path | None:
+    """The file of a store, of the settings of a run or job; None keeps it in memory."""
+    if store == "memory":
         return None
-    return Path(run.store) if run.store else Path(run.cache) / "store.sqlite"
+    return Path(store) if store else Path(cache) / "store.sqlite"
 
 
 def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
@@ -350,8 +351,8 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
     """
     trackers()
     loaded, workdir = prepare(run, Path(run.cache)), Path(workdir)
-    processes, process = jax.process_count(), jax.process_index()
-    if processes == 1:
+    count, process = jax.process_count(), jax.process_index()
+    if count == 1:
         with RunDirectory.open(workdir, loaded.record) as directory, tracking(workdir) as track:
             _answer_all(run, loaded, loaded.questions, directory, directory.finished, track)
             return _finish(run, loaded, directory, track)
@@ -361,12 +362,12 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
         track = held.enter_context(tracking(workdir, writes=not process))
         share = shares.share_directory(workdir, process)
         with RunDirectory.open(share, loaded.record) as directory:
-            own, done = shares.share_of(loaded.questions), shares.answered(workdir)
+            own, done = processes.share_of(loaded.questions), shares.answered(workdir)
             _answer_all(run, loaded, own, directory, done | directory.finished, track)
         jax.distributed.shutdown()  # waits for the others
         if process:
             return {}
-        shares.put_together(workdir, whole, loaded.questions, processes)
+        shares.put_together(workdir, whole, loaded.questions, count)
         return _finish(run, loaded, whole, track)
 
 
@@ -391,7 +392,7 @@ def _answer_all(
     track: Track,
 ) -> None:
     """Answers the questions that are not ``done`` into a run directory."""
-    store = Store(store_path(run))
+    store = Store(store_path(run.store, run.cache))
     try:
         with run_log(directory.path / "log.jsonl"):
             todo = [question for question in questions if question.id not in done]

@@ -11,19 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from jaxrag.core import jsonl
 from jaxrag.evaluation.records import RunDirectory, newest
 from jaxrag.types import InputError, Question
 
 FOLDER = "processes"
 """The folder of the processes' run directories."""
-
-
-def share_of(questions: Sequence[Question]) -> Sequence[Question]:
-    """The questions that this process answers: all, if it is the only one."""
-    return questions[jax.process_index() :: jax.process_count()]
 
 
 def share_directory(workdir: Path, process: int) -> Path:

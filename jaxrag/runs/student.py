@@ -43,13 +43,14 @@ from jaxrag.runs.run import Run, prepare, store_path
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.training.loop import Evaluation
+from jaxrag.training.processes import shared
 from jaxrag.training.student import training
 from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.network import target_logprobs
 from jaxrag.training.student.student import NewT5, Student, TokenPairs, truncate
 from jaxrag.training.student.training import StudentTraining, TextPair, tokenised
-from jaxrag.types import Generation, InputError
+from jaxrag.types import Generation, InputError, Question
 
 _log = logging.getLogger("jaxrag")
 
@@ -113,18 +114,24 @@ def outcome(
             "downstream.run: set its data to those that the pairs were made from, with the "
             "training part."
         )
-    store, found = Store(store_path(run)), {}
-    try:
-        started = ((q, partial(run.method.answer, q, tools)) for q in some)
-        for one in Scheduler(store, live=run.live).run(started):
-            if one.error is not None:
-                raise InputError(f"Question {one.id.id} failed downstream: {one.error}")
-            record = {"gold_passages": dataset.gold.get(one.id.id, ()), "trace": one.value.trace}
-            figures = accuracy(one.value.text, one.id.answers) | retrieval(record)
-            found[one.id.id] = figures.get(downstream.figure, math.nan)
-    finally:
-        store.close()
-    return np.array([found.get(name, math.nan) for name in question_ids])
+
+    def answer(some: Sequence[Question]) -> list[float]:
+        store, found = Store(store_path(run.store, run.cache)), {}
+        try:
+            started = ((q, partial(run.method.answer, q, tools)) for q in some)
+            for one in Scheduler(store, live=run.live).run(started):
+                if one.error is not None:
+                    raise InputError(f"Question {one.id.id} failed downstream: {one.error}")
+                gold = dataset.gold.get(one.id.id, ())
+                record = {"gold_passages": gold, "trace": one.value.trace}
+                figures = accuracy(one.value.text, one.id.answers) | retrieval(record)
+                found[one.id.id] = figures.get(downstream.figure, math.nan)
+        finally:
+            store.close()
+        return [found[question.id] for question in some]
+
+    values = dict(zip((question.id for question in some), shared(some, answer), strict=True))
+    return np.array([values.get(name, math.nan) for name in question_ids])
 
 
 PAIRS = "pairs.jsonl"

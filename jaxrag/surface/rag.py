@@ -154,7 +154,7 @@ class Rag:
             (number, functools.partial(run.method.answer, one, tools))
             for number, one in enumerate(asked)
         )
-        with contextlib.closing(Store(store_path(run))) as store:
+        with contextlib.closing(Store(store_path(run.store, run.cache))) as store:
             ended = sorted(Scheduler(store, live=run.live).run(starts), key=lambda one: one.id)
         for one in ended:
             if one.error is not None:
@@ -184,7 +184,8 @@ class Rag:
             raise InputError(f"k is {k}; it must be at least 1.")
         retriever = open_index(self.settings, Path(self.settings.cache))
         tool = RetrieverTool(retriever)
-        with contextlib.closing(Store(store_path(self.settings))) as store:
+        run = self.settings
+        with contextlib.closing(Store(store_path(run.store, run.cache))) as store:
             (ended,) = Scheduler(store).run([("", functools.partial(tool.search, text, k))])
         if ended.error is not None:
             raise ended.error

@@ -73,7 +73,8 @@ class Checkpoints:
 
         Args:
           step: how many steps have been made.
-          state: a tree of arrays.
+          state: a tree of arrays. Of several processes, arrays on devices of one process alone are
+            the same in all of them, and the first saves them.
           data: the position in the data, of JSON values.
 
         Raises:
@@ -86,7 +87,8 @@ class Checkpoints:
             self._manager.save(
                 step,
                 args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(arrays), record=ocp.args.JsonSave(record)
+                    state=ocp.args.StandardSave({n: _saved(x) for n, x in arrays.items()}),
+                    record=ocp.args.JsonSave(record),
                 ),
             )
         except (OSError, ValueError) as error:
@@ -118,10 +120,16 @@ class Checkpoints:
             raise _damaged(where, "the hash of its record differs")
         self._compare(where, wanted, record["hashes"])
         abstract = {
-            name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+            name: np.zeros(x.shape, x.dtype)
+            if _is_of_one_process(x)
+            else jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
             for name, x in wanted.items()
         }
-        found = self._read(where, step, state=ocp.args.StandardRestore(abstract))["state"]
+        read = self._read(where, step, state=ocp.args.StandardRestore(abstract))["state"]
+        found = {
+            name: jax.device_put(x, wanted[name].sharding) if isinstance(x, np.ndarray) else x
+            for name, x in read.items()
+        }
         if damaged := sorted(n for n, h in hashes(found).items() if h != record["hashes"][n]):
             raise _damaged(where, f"the hash of {damaged[0]} differs")
         _log.info("resuming from step %d (%s)", step, where)
@@ -151,6 +159,16 @@ class Checkpoints:
                     f"{dtype} {shape}. Use the settings that it was made with, or another "
                     "directory."
                 )
+
+
+def _is_of_one_process(array: jax.Array) -> bool:
+    """Whether an array is on devices of this process alone, though there are others."""
+    return jax.process_count() > 1 and array.is_fully_addressable
+
+
+def _saved(array: jax.Array) -> jax.Array | np.ndarray:
+    """What Orbax is given: of several processes, it takes no array of one of them."""
+    return np.asarray(array) if _is_of_one_process(array) else array
 
 
 def _damaged(where: Path, what: str) -> InputError:

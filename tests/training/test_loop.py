@@ -95,7 +95,9 @@ def test_two_processes_give_the_bits_of_one(tmp_path: Path) -> None:
     one = train_toy.train(tmp_path / "one", grad_cache.data_mesh(jax.devices()[:1]))
     port, module = free_port(), "tests.training.train_toy"
     both = [started(module, tmp_path / "two", i, 2, port, devices=1) for i in (0, 1)]
-    assert [finished(process) for process in both] == [{"hash": one, "devices": 2}] * 2
+    thirds = [number / 3 for number in range(5)]  # exchanged with all their digits
+    told = {"hash": one, "devices": 2, "thirds": thirds}
+    assert [finished(process) for process in both] == [told] * 2
     alone, together = (
         [(line["step"], line["loss"], line["norm"]) for line in lines(tmp_path / name)]
         for name in ("one", "two")

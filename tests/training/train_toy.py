@@ -17,6 +17,7 @@ from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import hashes
 from jaxrag.training.loop import fit
 from jaxrag.training.optimisation import make_optimiser, make_step, with_step
+from jaxrag.training.processes import shared
 
 STEPS = 3
 
@@ -73,7 +74,8 @@ def train(directory: Path, mesh: Mesh) -> str:
 def main(directory: str, process: str, processes: str, port: str) -> None:
     jax.distributed.initialize(f"localhost:{port}", int(processes), int(process))
     found = train(Path(directory), grad_cache.data_mesh())
-    print(json.dumps({"hash": found, "devices": jax.device_count()}))
+    thirds = shared([*range(5)], lambda some: [number / 3 for number in some])
+    print(json.dumps({"hash": found, "devices": jax.device_count(), "thirds": thirds}))
 
 
 if __name__ == "__main__":

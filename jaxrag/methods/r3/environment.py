@@ -30,6 +30,7 @@ from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.tools import Tools
+from jaxrag.training.processes import is_first, shared
 from jaxrag.types import InputError, Passage, Question
 
 
@@ -126,6 +127,8 @@ def make_pools(
     "passes", "logprobs" of each answer, and "log_tau_plus" and "log_tau_minus", or why the question
     is "left_out".
 
+    Of several processes each asks the model about its share, see `jaxrag.training.processes`.
+
     Args:
       questions: to train on, each with gold answers.
       found: the passages of each question by its id, most relevant first.
@@ -147,16 +150,18 @@ def make_pools(
 
         return both
 
+    def ask(some: Sequence[Question]) -> list[Any]:
+        made: dict[str, Any] = {}
+        tasks = ((question.id, task(question)) for question in some)
+        with progress(len(some), "pools of passages") as advance:
+            for name, value in environment.run(store, tasks):
+                made[name] = value
+                advance(1)
+        return [made[question.id] for question in some]
+
     _check(questions)
-    made: dict[str, Any] = {}
-    tasks = ((question.id, task(question)) for question in questions)
-    with progress(len(questions), "pools of passages") as advance:
-        for name, value in environment.run(store, tasks):
-            made[name] = value
-            advance(1)
     lines, prepared = [], []
-    for question in questions:
-        verdicts, logprobs = made[question.id]
+    for question, (verdicts, logprobs) in zip(questions, shared(questions, ask), strict=True):
         rows = list(found[question.id])
         pool = _pool(question, rows, verdicts, logprobs)
         line = {"question_id": question.id, "passages": rows, "passes": verdicts}
@@ -167,8 +172,10 @@ def make_pools(
         else:
             line["left_out"] = pool
         lines.append(line)
-    with atomic_write(path) as stream:
-        stream.writelines(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+    if is_first():
+        with atomic_write(path) as stream:
+            texts = (json.dumps(line, ensure_ascii=False).encode() for line in lines)
+            stream.writelines(text + b"\n" for text in texts)
     if not prepared:
         reasons = Counter(line["left_out"] for line in lines)
         listed = "; ".join(f"{reason}: {count}" for reason, count in reasons.most_common())

@@ -39,9 +39,12 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import describe_job, load_data, load_model, open_index_over
+from jaxrag.runs.run import store_path
+from jaxrag.runs.shares import share_directory
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.text.answers import contains
 from jaxrag.training.loop import Evaluation
+from jaxrag.training.processes import shared
 from jaxrag.types import InputError, Question
 
 RETRIEVER = "retriever"
@@ -249,6 +252,8 @@ class TrainR3:
       limit, evaluation_limit: how many questions, from the first; 0 is all.
       leakage: as in `TrainSidr`.
       cache: directory of data sets, indexes and the store.
+      store: file of the store; "" is one in the cache, "memory" keeps it in memory. Processes on
+        several hosts need one each, on a local disk.
     """
 
     start: Sidr
@@ -264,6 +269,7 @@ class TrainR3:
     evaluation_limit: int = 0
     leakage: Leakage = "refuse"
     cache: str = "runs/cache"
+    store: str = ""
 
     def __post_init__(self) -> None:
         if self.start.search != "late":
@@ -277,6 +283,9 @@ class TrainR3:
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Trains a retriever, or resumes its training; the path is that of the checkpoint.
+
+        Of several processes (`jax.distributed`) each has a language model, which reads for its
+        share of the questions.
 
         Raises:
           InputError: data or settings do not fit, no question can be trained on, evaluated
@@ -296,7 +305,7 @@ class TrainR3:
         record["language_model"] = model.identity
         record["data"] = [dataset.identity, evaluation_data.identity]
         with job_directory(workdir, record) as directory:
-            store = Store(cache / "store.sqlite")
+            store = Store(store_path(self.store, self.cache))
             texts = [question.text for question in self._questions(dataset)]
             write = _writer(directory, index.encoder, self.start, texts)
             try:
@@ -332,7 +341,15 @@ class TrainR3:
         questions = self._questions(dataset)
         depth = min(self.depth, len(dataset.passages))
         deep = index.with_encoder(index.encoder, m=depth)
-        found = search_all(questions, deep, depth, directory / SEARCHED)
+        own = share_directory(directory, jax.process_index()) if jax.process_index() else directory
+        own.mkdir(parents=True, exist_ok=True)
+
+        def search(some: Sequence[Question]) -> list[list[int]]:
+            rows = search_all(some, deep, depth, own / SEARCHED)
+            return [[*map(int, rows[question.id])] for question in some]
+
+        rows = shared(questions, search)
+        found = {question.id: some for question, some in zip(questions, rows, strict=True)}
         return make_pools(questions, found, dataset.passages, environment, store, directory / POOLS)
 
     def _searcher(self, index: SidrIndex, directory: Path) -> Searcher:
@@ -343,7 +360,8 @@ class TrainR3:
             return BetaSearch(tokens, m)
         if self.search == "late":
             return LateSearch(tokens, passages, m)
-        indexes = directory / "indexes"
+        own = share_directory(directory, jax.process_index()) if jax.process_index() else directory
+        indexes = own / "indexes"
         return VectorSearch(index.encoder, passages, indexes, self.reindex_every, m)
 
     def _evaluation(
@@ -360,13 +378,19 @@ class TrainR3:
             def task(question: Question) -> Any:
                 return lambda: self.method.answer(question, tools)
 
-            tasks = ((question.id, task(question)) for question in questions)
-            answers = dict(Environment(tools, self.method.reader).run(store, tasks))
-            first = [answers[q.id].trace["selected"]["ids"][0] for q in questions]
-            right = [contains(answers[q.id].text, q.answers) for q in questions]
+            def ask(some: Sequence[Question]) -> list[tuple[float, str]]:
+                tasks = ((question.id, task(question)) for question in some)
+                answers = dict(Environment(tools, self.method.reader).run(store, tasks))
+                return [
+                    (contains(found.text, q.answers), found.trace["selected"]["ids"][0])
+                    for q, found in ((q, answers[q.id]) for q in some)
+                ]
+
+            found = shared(questions, ask)
+            first = dataset.passages.find([passage for _, passage in found])
             return {
-                "rag_accuracy": np.array(right),
-                "ir_accuracy": comparison.ir_accuracy(questions, dataset.passages.find(first)),
+                "rag_accuracy": np.array([right for right, _ in found]),
+                "ir_accuracy": comparison.ir_accuracy(questions, first),
             }
 
         return evaluate

@@ -47,8 +47,9 @@ from jaxrag.methods.r3.settings import R3Training
 from jaxrag.models.bert.sidr import Towers
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
-from jaxrag.training import grad_cache
+from jaxrag.training import grad_cache, processes
 from jaxrag.training.optimisation import TrainState, TrainStep
+from jaxrag.training.processes import shared
 from jaxrag.types import InputError
 
 SCORED = "scored.json"
@@ -116,12 +117,12 @@ def train(
       directory: for checkpoints and metrics.
       evaluate, keep, mesh: see `train_towers`.
 
+    Of several processes each searches and scores its share of a batch, see
+    `jaxrag.training.processes`; each has a language model.
+
     Raises:
-      InputError: settings or data do not fit each other or ``directory``; the loss is NaN; or there
-        is more than one process, each of which would need a language model.
+      InputError: settings or data do not fit each other or ``directory``, or the loss is NaN.
     """
-    if jax.process_count() > 1:
-        raise InputError("R3 needs its language model in every step: run it in one process.")
     order = _Order(len(pooled), settings)
     steps = settings.steps_over(len(pooled))
     batches = BatchMaker(pooled, passages, encoder, searcher, environment, store, settings)
@@ -157,8 +158,9 @@ def train(
         keep=keep,
         mesh=mesh,
     )
-    counts = {one.question.id: len(order.scored.get(n, ())) for n, one in enumerate(pooled)}
-    write_text(directory / SCORED, json.dumps(counts) + "\n")
+    if processes.is_first():
+        counts = {one.question.id: len(order.scored.get(n, ())) for n, one in enumerate(pooled)}
+        write_text(directory / SCORED, json.dumps(counts) + "\n")
     return params
 
 
@@ -200,7 +202,9 @@ class BatchMaker:
             metrics |= seconds
         if self._imitates:
             rows = self._sets(numbers, found, logprobs, step)
-            logprobs = self._score(numbers, rows)  # the store has those of retrieval and pools
+            pairs = [*zip(numbers, rows, strict=True)]
+            # the store has those of retrieval and pools
+            logprobs = self._noted(numbers, rows, shared(pairs, self._score))
             targets = [
                 [gold_logprob(self.pooled[number].question, values) for values in some]
                 for number, some in zip(numbers, logprobs, strict=True)
@@ -257,38 +261,58 @@ class BatchMaker:
     ) -> tuple[list[Sequence[int]], list[Logprobs], dict[str, float]]:
         """Retrieved passages, their log-probabilities, and the seconds of each part.
 
-        The next part of the batch is searched for while the language model scores one.
+        The next part of the batch is searched for while the language model scores one. Of several
+        processes, the seconds are those of this one.
         """
         most = self.settings.passages if self._imitates else None
-        parts = np.array_split(np.array(numbers), min(self.settings.parts, len(numbers)))
-        groups: list[list[int]] = [part.tolist() for part in parts]
         search = self.searcher.at(encoder, step)
-        texts = [[self.pooled[number].question.text for number in group] for group in groups]
-        found: list[Sequence[int]] = []
-        logprobs: list[Logprobs] = []
         spent: Counter[str] = Counter()
-        with ThreadPoolExecutor(1) as pool:
-            waiting = [pool.submit(search, some) for some in texts]
-            for group, searching in zip(groups, waiting, strict=True):
-                rankings, seconds = searching.result()
-                rows = [ranking.ids[:most] for ranking in rankings]
-                began = time.monotonic()
-                logprobs += self._score(group, rows)
-                found += rows
-                spent.update(seconds | {"scoring_seconds": time.monotonic() - began})
+
+        def explore(numbers: Sequence[int]) -> list[tuple[list[int], Logprobs]]:
+            parts = np.array_split(np.array(numbers), min(self.settings.parts, len(numbers)))
+            groups: list[list[int]] = [part.tolist() for part in parts]
+            texts = [[self.pooled[number].question.text for number in group] for group in groups]
+            explored: list[tuple[list[int], Logprobs]] = []
+            with ThreadPoolExecutor(1) as pool:
+                waiting = [pool.submit(search, some) for some in texts]
+                for group, searching in zip(groups, waiting, strict=True):
+                    rankings, seconds = searching.result()
+                    rows = [[*map(int, ranking.ids[:most])] for ranking in rankings]
+                    began = time.monotonic()
+                    logprobs = self._score([*zip(group, rows, strict=True)])
+                    explored += zip(rows, logprobs, strict=True)
+                    spent.update(seconds | {"scoring_seconds": time.monotonic() - began})
+            return explored
+
+        explored = shared(numbers, explore)
+        found: list[Sequence[int]] = [rows for rows, _ in explored]
+        logprobs = self._noted(numbers, found, [logprobs for _, logprobs in explored])
         return found, logprobs, {name: round(value, 3) for name, value in spent.items()}
 
-    def _score(self, numbers: Sequence[int], found: Sequence[Sequence[int]]) -> list[Logprobs]:
+    def _noted(
+        self,
+        numbers: Sequence[int],
+        found: Sequence[Sequence[int]],
+        logprobs: Sequence[Sequence[Sequence[float]]],
+    ) -> list[Logprobs]:
+        """The log-probabilities, after their passages were added to those scored so far."""
+        for number, rows, values in zip(numbers, found, logprobs, strict=True):
+            scored = self.scored.setdefault(number, set())
+            scored |= set(rows[: len(values)]) - {*self._pool(number)}
+        return [[tuple(one) for one in values] for values in logprobs]
+
+    def _score(self, pairs: Sequence[tuple[int, Sequence[int]]]) -> list[Logprobs]:
         """log P(y|q,d) of the first passages of each question, until their labels suffice.
 
-        The objective "kl" scores all passages.
+        The objective "kl" scores all passages. ``pairs`` are of a question's number and the rows
+        found for it.
         """
-        logprobs: list[Logprobs] = [[] for _ in numbers]
+        logprobs: list[Logprobs] = [[] for _ in pairs]
         rules = self.settings.rules
 
         def task(place: int) -> Callable[[], Any]:
-            question, pool = self.pooled[numbers[place]]
-            rows = list(found[place])
+            number, found = pairs[place]
+            (question, pool), rows = self.pooled[number], list(found)
             ahead = len(rows) if self._imitates else self.settings.ahead
 
             async def score() -> Logprobs:
@@ -302,9 +326,7 @@ class BatchMaker:
 
             return score
 
-        tasks = ((place, task(place)) for place in range(len(numbers)))
+        tasks = ((place, task(place)) for place in range(len(pairs)))
         for place, values in self.environment.run(self.store, tasks):
             logprobs[place] = values
-            scored = self.scored.setdefault(numbers[place], set())
-            scored |= set(found[place][: len(values)]) - {*self._pool(numbers[place])}
         return logprobs

@@ -1,8 +1,9 @@
 """PPO for a text generator: each step samples texts, rewards them, and updates the policy.
 
 Trainable RRR (Ma et al., 2023; docs/methods.md, "ERRR: PPO"). An update step makes several passes
-over the texts in batches. Runs in one process, on its first device: most time is spent in the
-reader that gives rewards.
+over the texts in batches. It runs on the first device of a process: most time is spent in the
+reader that gives rewards. Several processes all make the same update; the reward function may
+share its work among them (`jaxrag.training.processes`).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from jaxrag.training.ppo.rollouts import (
     truncated_examples,
 )
 from jaxrag.training.ppo.step import Params, PPOState, PPOTraining, make_step, zero_value
+from jaxrag.training.processes import is_first
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import Student
-from jaxrag.types import InputError
 
 
 class PPOIteration:
@@ -68,8 +69,9 @@ class PPOIteration:
         sampled = time.monotonic()
         rewards, records = self._reward(questions, texts)
         scores = checked_rewards(rewards, questions, at + 1)
-        self._file = self._file or RolloutFile(self._directory, at)
-        self._file.write(at + 1, questions, texts, scores, records)
+        if is_first():
+            self._file = self._file or RolloutFile(self._directory, at)
+            self._file.write(at + 1, questions, texts, scores, records)
         rewarded = time.monotonic()
         pairs = token_pairs(self._student, sources, texts)
         logprobs, values = self.functions.score(state.params, pairs)
@@ -151,10 +153,8 @@ def train(
 
     Raises:
       InputError: settings or data are invalid, ``directory`` is of another training, a reward or
-        the loss is not finite, there are several processes, or ``reward`` raises it.
+        the loss is not finite, or ``reward`` raises it.
     """
-    if jax.process_count() > 1:
-        raise InputError("PPO calls a language model at every step: run it in one process.")
     examples = truncated_examples(student, examples)
     iteration = PPOIteration(examples, student, reward, settings, directory)
 

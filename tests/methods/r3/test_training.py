@@ -314,8 +314,9 @@ def test_scored_passages_exclude_the_pools(made: Path, passages: Passages, tmp_p
     maker = maker_of(made, passages, tmp_path, update=kl)
     pool = maker.pooled[0].pool
     mine = pool.positives[0]
-    maker._score([0, 1], [[mine, 38, 39], [38]])
-    maker._score([0], [[39, 37]])
+    for numbers, rows in (([0, 1], [[mine, 38, 39], [38]]), ([0], [[39, 37]])):
+        pairs = [*zip(numbers, rows, strict=True)]
+        maker._noted(numbers, rows, maker._score(pairs))
     assert maker.scored == {0: {37, 38, 39}, 1: {38}}
 
 
@@ -344,7 +345,8 @@ def test_kl_sets_hold_a_positive_and_a_negative(
     numbers = range(4)
     pools = [maker.pooled[number].pool for number in numbers]
     found: list[Any] = [list(pool.positives) if online else () for pool in pools]
-    sets = maker._sets(numbers, found, maker._score(numbers, found), 0)
+    scored = maker._score([*zip(numbers, found, strict=True)])
+    sets = maker._sets(numbers, found, scored, 0)
     for pool, some in zip(pools, sets, strict=True):
         assert len(some) == 2
         assert set(some) & set(pool.positives) and set(some) & set(pool.negatives)

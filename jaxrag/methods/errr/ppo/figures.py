@@ -19,6 +19,7 @@ from jaxrag.evaluation.significance import interval
 from jaxrag.evaluation.training_log import changes, evaluations, read_training
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo.rollouts import PPOExample, Reward
+from jaxrag.training.processes import is_first
 from jaxrag.types import InputError
 
 CURVES, TABLE = "curves.jsonl", "ppo.jsonl"
@@ -100,6 +101,8 @@ def write(directory: Path, trainings: Sequence[Path]) -> None:
     A line of the curves has "figure", "step" and [mean, low, high, n]; a row of the table "figure",
     the same "before" and "after" training, "seeds", and the "difference", [mean, low, high, n, p].
     """
+    if not is_first():
+        return
     read = [read_training(one) for one in trainings]
     found = [evaluations(one) for one in read]
     lines = [

@@ -33,6 +33,7 @@ from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample
 from jaxrag.training.ppo.step import PPOTraining
+from jaxrag.training.processes import is_first
 from jaxrag.training.student.checkpoint import load_student, write_student
 from jaxrag.training.student.student import Student
 from jaxrag.types import InputError
@@ -155,14 +156,16 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
         tools = dataclasses.replace(tools, reranker=_reranker(job, model, cache))
         record["reranker"] = tools.reranker.identity
     with job_directory(workdir, record) as directory:
-        store = Store(store_path(run))
+        store = Store(store_path(run.store, run.cache))
         try:
             params = _train(job, dataset, evaluation_data, student, tools, store, directory)
         finally:
             store.close()
-        path = write_student(directory / OPTIMIZER, student, params)
-        trained_on = (question.text for question in usable(dataset, job.worth, run.limit))
-        write_trained_on(path, trained_on, begun_with=job.checkpoint)
+        path = directory / OPTIMIZER
+        if is_first():
+            write_student(path, student, params)
+            trained_on = (question.text for question in usable(dataset, job.worth, run.limit))
+            write_trained_on(path, trained_on, begun_with=job.checkpoint)
         return path
 
 

@@ -22,6 +22,7 @@ from jaxrag.steps.tools import Tools
 from jaxrag.text.answers import contains
 from jaxrag.text.query_lists import ParsedQueries
 from jaxrag.training.ppo.step import check
+from jaxrag.training.processes import shared
 from jaxrag.types import Generation, InputError, Question
 
 _log = logging.getLogger("jaxrag")
@@ -123,19 +124,22 @@ class Rewards:
     def _rewards(
         self, questions: Sequence[Question], found: Sequence[ParsedQueries]
     ) -> tuple[list[float], list[dict[str, Any]]]:
-        records: list[Any] = [None] * len(questions)
-        pairs = enumerate(zip(questions, found, strict=True))
-        tasks = ((number, self._task(question, some)) for number, (question, some) in pairs)
+        records = shared([*zip(questions, found, strict=True)], self._records)
+        return [self._worth(record) for record in records], records
+
+    def _records(self, pairs: Sequence[tuple[Question, ParsedQueries]]) -> list[dict[str, Any]]:
+        records: list[Any] = [None] * len(pairs)
+        tasks = ((number, self._task(*pair)) for number, pair in enumerate(pairs))
         failed: list[tuple[str, Exception]] = []
         for outcome in Scheduler(self.store, live=self.live).run(tasks):
             if outcome.error is not None:
-                failed.append((questions[outcome.id].id, outcome.error))
+                failed.append((pairs[outcome.id][0].id, outcome.error))
             else:
                 records[outcome.id] = outcome.value
         if failed:
             name, error = failed[0]
             raise InputError(f"Question {name}: {error}") from error
-        return [self._worth(record) for record in records], records
+        return records
 
     def _worth(self, record: Mapping[str, Any]) -> float:
         total = self.worth.hit * (1.0 if record["hit"] else -1.0)

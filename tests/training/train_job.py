@@ -1,0 +1,146 @@
+"""Executes a small training job and prints the hash of what came out: a process of its own.
+
+    python -m tests.training.train_job NAME DIRECTORY [PROCESS PROCESSES PORT]
+
+NAME is one of `JOBS`. DIRECTORY gets its inputs and, in "run", its results. The language model of
+"ppo" and "r3" is scripted.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+
+from jaxrag.core.hashing import digest_file
+from jaxrag.data.folder import Folder
+from jaxrag.engines.local.engine import Local
+from jaxrag.methods.errr.ppo import job as ppo_job
+from jaxrag.methods.r3 import jobs as r3_jobs
+from jaxrag.methods.r3 import r3
+from jaxrag.methods.r3.settings import R3Training, Update
+from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.steps.asking import Reader
+from jaxrag.steps.candidates import OnePath
+from jaxrag.steps.passage_selectors import Top
+from jaxrag.types import Generation
+from tests.experiments.small_run import PROMPTS
+from tests.methods.ars.ranker import test_job as rankers
+from tests.methods.errr.ppo import test_job as rewriters
+from tests.methods.errr.test_errr import Reads
+from tests.models.bert.small_bert import WORDS
+from tests.retrieval.sidr import small_sidr
+from tests.runs import test_student as students
+
+
+class Coin:
+    """Answers "rome" or "oslo", and finds "rome" probable, by the letters of the prompt."""
+
+    identity = '{"model":"coin"}'
+
+    def generate(self, prompts: Sequence[Any], **_: Any) -> list[Generation]:
+        texts = ["rome" if self._number(one) % 2 else "oslo" for one in prompts]
+        return [Generation(text, (1,), (-1.0,), "stop", 3) for text in texts]
+
+    def logprob(self, prompts: Sequence[Any], continuations: Sequence[str]) -> list[np.ndarray]:
+        return [np.float32([-3.0 + (self._number(one) % 101) / 50]) for one in prompts]
+
+    @staticmethod
+    def _number(prompt: Any) -> int:
+        return sum(place * ord(letter) for place, letter in enumerate(str(prompt)))
+
+
+def ranker(inputs: Path) -> Any:
+    inputs.mkdir(parents=True, exist_ok=True)
+    how = dataclasses.replace(rankers.HOW, microbatch=1)
+    return rankers.made(inputs, training=how)
+
+
+def student(inputs: Path) -> Any:
+    inputs.mkdir(parents=True, exist_ok=True)
+    made = students.made(inputs)
+    return dataclasses.replace(
+        made, training=dataclasses.replace(made.training, batch=8, microbatch=1)
+    )
+
+
+def ppo(inputs: Path) -> Any:
+    inputs.mkdir(parents=True, exist_ok=True)
+    return rewriters.small(inputs)
+
+
+def retriever(inputs: Path) -> Any:
+    """R3 on 16 questions over 40 passages; three steps, two of them online."""
+    data = inputs / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    some = [(WORDS[i % 18], WORDS[i * 5 % 17]) for i in range(40)]
+    rows = {
+        "corpus": [{"id": f"p{i}", "title": "", "text": f"{a} {b}"} for i, (a, b) in enumerate(some)],
+        "train": [
+            {"id": f"t{i}", "question": f"{a} {b} {i}", "answers": ["rome"]}
+            for i, (a, b) in enumerate(some[:16])
+        ],
+        "queries": [
+            {"id": f"q{i}", "question": f"is {a} {b}", "answers": ["rome"]}
+            for i, (a, b) in enumerate(some[:5])
+        ],
+        "qrels": [],
+    }  # fmt: skip
+    for name, lines in rows.items():
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (data / f"{name}.jsonl").write_text(text)
+    (inputs / "prompts.toml").write_text(PROMPTS)
+    reader = Reader(prompts=str(inputs / "prompts.toml"), answer_tokens=4)
+    training = R3Training(
+        steps=3, batch=8, microbatch=1, warmup=0.4, update=Update(learning_rate=1e-3, top=6),
+        save_every=1, evaluations=1,
+    )  # fmt: skip
+    folder = Folder(str(data))
+    return r3_jobs.TrainR3(
+        Sidr(str(small_sidr.write(inputs)), m=5, top=6, query_length=16, passage_length=24),
+        dataclasses.replace(folder, split="train"), folder, Local(),
+        r3.Config(OnePath(n=3), Top(k=1), reader), training, depth=6,
+        cache=str(inputs / "cache"), store="memory",
+    )  # fmt: skip
+
+
+JOBS: dict[str, Callable[[Path], Any]] = {
+    "ranker": ranker, "student": student, "ppo": ppo, "r3": retriever,
+}  # fmt: skip
+
+
+def execute(name: str, directory: Path, inputs: str) -> dict[str, Any]:
+    """Executes a job in ``directory``/run; hashes of its checkpoint, and its metrics of each step."""
+    patches = (
+        mock.patch.object(ppo_job, "load_model", lambda *_: Reads({})),
+        mock.patch.object(r3_jobs, "load_model", lambda *_: Coin()),
+    )
+    with patches[0], patches[1]:
+        trained = JOBS[name](directory / inputs).execute(directory / "run").path
+    if jax.process_index():
+        return {}
+    weights = sorted(trained.rglob("*.safetensors"))
+    lines = map(json.loads, (directory / "run" / "metrics.jsonl").read_text().splitlines())
+    return {
+        "weights": [digest_file(file) for file in weights],
+        "metrics": [{k: v for k, v in line.items() if "seconds" not in k} for line in lines],
+        "devices": jax.device_count(),
+    }
+
+
+def main(
+    name: str, directory: str, process: str = "0", processes: str = "", port: str = ""
+) -> None:
+    if processes:
+        jax.distributed.initialize(f"localhost:{port}", int(processes), int(process))
+    # processes of one job do not write the inputs of each other
+    print(json.dumps(execute(name, Path(directory), f"inputs-{process}")))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
