@@ -79,8 +79,9 @@ def retriever(inputs: Path) -> Any:
     data = inputs / "data"
     data.mkdir(parents=True, exist_ok=True)
     some = [(WORDS[i % 18], WORDS[i * 5 % 17]) for i in range(40)]
+    texts = [f"{a} {b}" for a, b in some]
     rows = {
-        "corpus": [{"id": f"p{i}", "title": "", "text": f"{a} {b}"} for i, (a, b) in enumerate(some)],
+        "corpus": [{"id": f"p{i}", "title": "", "text": text} for i, text in enumerate(texts)],
         "train": [
             {"id": f"t{i}", "question": f"{a} {b} {i}", "answers": ["rome"]}
             for i, (a, b) in enumerate(some[:16])
@@ -115,7 +116,7 @@ JOBS: dict[str, Callable[[Path], Any]] = {
 
 
 def execute(name: str, directory: Path, inputs: str) -> dict[str, Any]:
-    """Executes a job in ``directory``/run; hashes of its checkpoint, and its metrics of each step."""
+    """Executes a job in ``directory``/run; hashes of its checkpoint, and metrics of its steps."""
     patches = (
         mock.patch.object(ppo_job, "load_model", lambda *_: Reads({})),
         mock.patch.object(r3_jobs, "load_model", lambda *_: Coin()),
