@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from jaxrag.models.sharding import RULES, parameter_sharding
+from jaxrag.models.sharding import RULES, parameter_sharding, put
 
 
 def flatten(tree: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def to_devices(
         if stacked:
             placed[name] = _stack_on_devices(array, shape, own, sharding)
         else:
-            placed[name] = jax.device_put(array.astype(own), sharding)
+            placed[name] = put(array.astype(own), sharding)
     return placed
 
 
@@ -112,7 +112,7 @@ def _stack_on_devices(
     one = sharding and NamedSharding(sharding.mesh, P(*sharding.spec[1:]))
     write = _writer(sharding)
     for i in range(len(parts)):
-        stack = write(stack, jax.device_put(parts[i].astype(dtype), one), np.int32(i))
+        stack = write(stack, put(parts[i].astype(dtype), one), np.int32(i))
         parts[i] = None
     return stack
 

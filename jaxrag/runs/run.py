@@ -30,12 +30,14 @@ from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.data.origins import origins
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.inspection import InspectableModel
+from jaxrag.engines.local.spanning import SpanningModel, agreed
 from jaxrag.engines.prompts import encoder_of
 from jaxrag.engines.scheduler import QuestionOutcome, Scheduler
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
+from jaxrag.models import processes
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
 from jaxrag.runs import shares
@@ -55,7 +57,6 @@ from jaxrag.steps.tools import (
     RetrieverTool,
     Tools,
 )
-from jaxrag.training import processes
 from jaxrag.types import InputError, Passage, Question
 
 if TYPE_CHECKING:
@@ -350,12 +351,21 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
       InputError: the settings do not fit, or ``workdir`` holds a run with other settings.
     """
     trackers()
-    loaded, workdir = prepare(run, Path(run.cache)), Path(workdir)
+    cache, workdir = Path(run.cache), Path(workdir)
     count, process = jax.process_count(), jax.process_index()
     if count == 1:
-        with RunDirectory.open(workdir, loaded.record) as directory, tracking(workdir) as track:
-            _answer_all(run, loaded, loaded.questions, directory, directory.finished, track)
-            return _finish(run, loaded, directory, track)
+        return _execute_alone(run, prepare(run, cache), workdir)
+    with agreed():
+        model = load_model(run.model, cache)
+    if isinstance(model, SpanningModel):
+        if process:
+            model.follow()
+            return {}
+        try:
+            return _execute_alone(run, prepare(run, cache), workdir)
+        finally:
+            model.end()
+    loaded = prepare(run, cache)
     with contextlib.ExitStack() as held:
         if not process:  # refuses another run's directory before anything is computed
             whole = held.enter_context(RunDirectory.open(workdir, loaded.record))
@@ -369,6 +379,13 @@ def execute(run: Run, workdir: str | Path) -> dict[str, Any]:
             return {}
         shares.put_together(workdir, whole, loaded.questions, count)
         return _finish(run, loaded, whole, track)
+
+
+def _execute_alone(run: Run, loaded: PreparedRun, workdir: Path) -> dict[str, Any]:
+    """Answers all questions in this process."""
+    with RunDirectory.open(workdir, loaded.record) as directory, tracking(workdir) as track:
+        _answer_all(run, loaded, loaded.questions, directory, directory.finished, track)
+        return _finish(run, loaded, directory, track)
 
 
 def _corpus(run: Run, loaded: PreparedRun) -> Passages:

@@ -36,6 +36,7 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy, retrieval
 from jaxrag.evaluation.significance import intervals
+from jaxrag.models.processes import shared
 from jaxrag.retrieval.dense.encoder import Encoder
 from jaxrag.runs.job import Outcome, job_directory, locate_file, trained
 from jaxrag.runs.loading import describe_job
@@ -43,7 +44,6 @@ from jaxrag.runs.run import Run, prepare, store_path
 from jaxrag.steps.tools import LanguageModelTool, ModelHelper
 from jaxrag.text.query_lists import parse_queries
 from jaxrag.training.loop import Evaluation
-from jaxrag.training.processes import shared
 from jaxrag.training.student import training
 from jaxrag.training.student.checkpoint import load_student, new_t5, write_student
 from jaxrag.training.student.engine import engine

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import pytest
 
-from jaxrag.training import processes
+from jaxrag.models import processes
 from jaxrag.types import InputError
 from tests.training.processes import finished, free_port, started
 

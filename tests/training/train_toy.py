@@ -13,11 +13,11 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxrag.core.hashing import canonical, digest
+from jaxrag.models.processes import shared
 from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import hashes
 from jaxrag.training.loop import fit
 from jaxrag.training.optimisation import make_optimiser, make_step, with_step
-from jaxrag.training.processes import shared
 
 STEPS = 3
 

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.engines.local.prefill import (
@@ -178,13 +177,14 @@ class AnswerRows:
         self, numbers: np.ndarray, seeds: np.ndarray, texts: Sequence[Sequence[int]]
     ) -> TokenSampling:
         """How the next tokens are chosen; ``texts`` are the tokens of the first rows so far."""
-        put, temperature = self._prefill.put, jnp.float32(self._request.temperature)
+        put, whole = self._prefill.put, self._prefill.put_whole
+        temperature = whole(np.float32(self._request.temperature))
         penalty, repetition = self._request.repetition_penalty, None
         if penalty != 1:
             seen = np.zeros((len(seeds), len(self._request.ends)), bool)
             for row, text in enumerate(texts):
                 seen[row, list(text)] = True
-            repetition = Repetition(jnp.float32(penalty), put(seen))
+            repetition = Repetition(whole(np.float32(penalty)), put(seen))
         return TokenSampling(temperature, put(seeds), put(numbers), repetition)
 
     def _enter(
@@ -215,7 +215,7 @@ class AnswerRows:
         self.caches[len(self._answers)] = place(
             cache, step.cache, sources, rows, np.int32(len(read))
         )
-        tokens, logprobs = np.asarray(token), np.asarray(logprob)
+        tokens, logprobs = self._prefill.get(token), self._prefill.get(logprob)
         for i, (row, (_, number)) in enumerate(zip(rows.tolist(), read, strict=False)):
             draw, first = draws[number], int(tokens[i])
             made = [*draw.begun, first]
@@ -228,13 +228,13 @@ class AnswerRows:
 
     def _step(self, wanted: int) -> None:
         """Decodes up to `STEPS` tokens of all answers, fewer once ``wanted`` rows are unused."""
-        put = self._prefill.put
+        put, whole = self._prefill.put, self._prefill.put_whole
         unused = np.array([answer is None for answer in self._answers])
         limits = DecodingLimits(
             put(self._count),
-            jnp.int32(STEPS),
-            jnp.int32(wanted),
-            jnp.asarray(self._request.ends),
+            whole(np.int32(STEPS)),
+            whole(np.int32(wanted)),
+            whole(self._request.ends),
         )
         self.caches[len(self._answers)], after, tokens, logprobs = decode(
             self._decoder,
@@ -248,14 +248,17 @@ class AnswerRows:
                 [(*one.prompt, *one.tokens) if one else () for one in self._answers],
             ),
         )
-        made = np.asarray(after.made)
+        made = self._prefill.get(after.made)
         new = (made - self._made).tolist()
-        tokens, logprobs = np.asarray(tokens).tolist(), np.asarray(logprobs).tolist()
+        tokens, logprobs = self._prefill.get(tokens).tolist(), self._prefill.get(logprobs).tolist()
         for row, answer in enumerate(self._answers):
             if answer is not None:
                 answer.tokens += tokens[row][: new[row]]
                 answer.logprobs += logprobs[row][: new[row]]
-        self._token, self._position = np.array(after.token), np.array(after.position)
+        self._token, self._position = (
+            self._prefill.get(after.token).copy(),
+            self._prefill.get(after.position).copy(),
+        )
         self._made = made.copy()
 
     def _leave(self) -> Iterator[Finished]:

@@ -22,6 +22,7 @@ from jaxrag.engines.local.inspection import Inspection, continuation_width, insp
 from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob, Sizes
 from jaxrag.engines.local.scoring import scored
 from jaxrag.engines.local.shape_invariance import tail_rows, wide_chunk
+from jaxrag.engines.local.spanning import SpanningModel, check_agreed
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
@@ -34,6 +35,7 @@ from jaxrag.models.decoder.config import DecoderConfig
 from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.models.device_memory import free_memory, is_out_of_memory
 from jaxrag.models.precision import DType, compute_dtype
+from jaxrag.models.processes import exchange
 from jaxrag.models.quantisation import Quantization
 from jaxrag.models.sharding import automatic_mesh, check_rows, device_mesh
 from jaxrag.models.tokenizer import load_tokenizer
@@ -170,6 +172,8 @@ class LocalModel:
             "stacked": stacked,
             "mesh": dict(mesh.shape) if mesh else None,
         }
+        if mesh and mesh.is_multi_process:  # sums over processes may end in other bits
+            identity["processes"] = jax.process_count()
         if quantization:  # not in the identity of others, so that results from before it stay valid
             identity["quantization"] = quantization
         return cls(
@@ -301,11 +305,14 @@ def _fitting(
 ) -> Sizes | None:
     """Sizes for what the devices have free beside the parameters; None where they do not tell."""
     jax.block_until_ready(params)
-    free = free_memory(jax.local_devices()[:1] if mesh is None else mesh.devices.flat)
+    free = free_memory(jax.local_devices()[:1] if mesh is None else mesh.local_devices)
     if free is None:
         return None
+    least, count = min(free), 1 if mesh is None else mesh.size
+    if mesh and mesh.is_multi_process:
+        least = min(exchange(least))
     layers, heads, features = config.cache_shape
-    return Sizes.fitting(min(free) * len(free), 2 * layers * heads * features * dtype.itemsize)
+    return Sizes.fitting(least * count, 2 * layers * heads * features * dtype.itemsize)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,6 +331,9 @@ class Local:
       chunk: tokens of each prompt that are read at once; 0 chooses for the device.
       data_parallel: devices over which the rows are split.
       tensor_parallel: devices over which each copy of the parameters is split.
+      spanning: whether the devices are those of all processes of a run (`--distributed`), for
+        models that do not fit those of one. The first process then executes the run, and the
+        others compute their parts of the model.
       template_options: JSON object for the chat template, such as '{"enable_thinking": false}'.
     """
 
@@ -337,6 +347,7 @@ class Local:
     chunk: int = 0
     data_parallel: int = 1
     tensor_parallel: int = 1
+    spanning: bool = False
     template_options: str = ""
 
     @property
@@ -347,11 +358,16 @@ class Local:
     def load(self, cache: Path) -> LanguageModel:
         """Reads the checkpoint onto the devices; see `LocalModel.load` for the errors."""
         use_compile_cache(cache / "compiled")
-        return LocalModel.load(
+        if spans := self.spanning and jax.process_count() > 1:
+            check_agreed()
+        mesh = device_mesh(
+            data=self.data_parallel, model=self.tensor_parallel, spanning=self.spanning
+        )
+        model = LocalModel.load(
             self.checkpoint,
             dtype=self.dtype or None,
             quantization=self.quantization,
-            mesh=device_mesh(data=self.data_parallel, model=self.tensor_parallel),
+            mesh=mesh,
             max_length=self.max_length or None,
             prefill_rows=self.prefill_rows or None,
             decode_rows=self.rows or None,
@@ -359,3 +375,6 @@ class Local:
             cache_bytes=int(self.cache_gib * 2**30) or None,
             template_options=parse_template_options(self.template_options),
         )
+        if not spans:
+            return model
+        return SpanningModel(model, tokenizer=model.tokenizer, max_length=model.max_length)

@@ -71,6 +71,6 @@ def _score_step(
         for i, (row, position, token, _, _) in enumerate(part):
             rows[i], positions[i], tokens[i] = row, position, token
         hidden = step.hidden[rows, positions]
-        logprobs = np.asarray(score(prefill.decoder, prefill.params, hidden, tokens))
+        logprobs = prefill.get(score(prefill.decoder, prefill.params, hidden, tokens))
         for (*_, values, at), value in zip(part, logprobs, strict=False):
             values[at] = value

@@ -26,11 +26,11 @@ from jaxrag.data import question_kinds
 from jaxrag.engines.scheduler import Scheduler, gather
 from jaxrag.methods.r3 import labels as r3_labels
 from jaxrag.methods.r3.labels import POSITIVE, LabelledPool, Rules, make_pool
+from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks
 from jaxrag.steps.tools import Tools
-from jaxrag.training.processes import is_first, shared
 from jaxrag.types import InputError, Passage, Question
 
 
@@ -127,7 +127,7 @@ def make_pools(
     "passes", "logprobs" of each answer, and "log_tau_plus" and "log_tau_minus", or why the question
     is "left_out".
 
-    Of several processes each asks the model about its share, see `jaxrag.training.processes`.
+    Of several processes each asks the model about its share, see `jaxrag.models.processes`.
 
     Args:
       questions: to train on, each with gold answers.

@@ -30,6 +30,7 @@ from jaxrag.methods.r3.environment import Environment, PooledQuestion, make_pool
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, Searcher, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, SidrTraining
 from jaxrag.models.bert.sidr import Towers, write_towers
+from jaxrag.models.processes import shared
 from jaxrag.retrieval.retriever import TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
@@ -44,7 +45,6 @@ from jaxrag.runs.shares import share_directory
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.text.answers import contains
 from jaxrag.training.loop import Evaluation
-from jaxrag.training.processes import shared
 from jaxrag.types import InputError, Question
 
 RETRIEVER = "retriever"

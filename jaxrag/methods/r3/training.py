@@ -44,12 +44,13 @@ from jaxrag.methods.r3.environment import Environment, PooledQuestion, gold_logp
 from jaxrag.methods.r3.labels import draw, enough, with_both
 from jaxrag.methods.r3.search import Searcher, step_name
 from jaxrag.methods.r3.settings import R3Training
+from jaxrag.models import processes
 from jaxrag.models.bert.sidr import Towers
+from jaxrag.models.processes import shared
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
-from jaxrag.training import grad_cache, processes
+from jaxrag.training import grad_cache
 from jaxrag.training.optimisation import TrainState, TrainStep
-from jaxrag.training.processes import shared
 from jaxrag.types import InputError
 
 SCORED = "scored.json"
@@ -118,7 +119,7 @@ def train(
       evaluate, keep, mesh: see `train_towers`.
 
     Of several processes each searches and scores its share of a batch, see
-    `jaxrag.training.processes`; each has a language model.
+    `jaxrag.models.processes`; each has a language model.
 
     Raises:
       InputError: settings or data do not fit each other or ``directory``, or the loss is NaN.

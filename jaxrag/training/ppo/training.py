@@ -3,7 +3,7 @@
 Trainable RRR (Ma et al., 2023; docs/methods.md, "ERRR: PPO"). An update step makes several passes
 over the texts in batches. It runs on the first device of a process: most time is spent in the
 reader that gives rewards. Several processes all make the same update; the reward function may
-share its work among them (`jaxrag.training.processes`).
+share its work among them (`jaxrag.models.processes`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jaxtyping import Int
 
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.functional import ppo
+from jaxrag.models.processes import is_first
 from jaxrag.training.loop import Evaluation, fit
 from jaxrag.training.ppo.rollouts import (
     PPOExample,
@@ -34,7 +35,6 @@ from jaxrag.training.ppo.rollouts import (
     truncated_examples,
 )
 from jaxrag.training.ppo.step import Params, PPOState, PPOTraining, make_step, zero_value
-from jaxrag.training.processes import is_first
 from jaxrag.training.student.engine import engine
 from jaxrag.training.student.student import Student
 

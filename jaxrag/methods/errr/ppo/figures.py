@@ -17,9 +17,9 @@ from jaxrag.core import jsonl
 from jaxrag.engines.language_model import LanguageModel
 from jaxrag.evaluation.significance import interval
 from jaxrag.evaluation.training_log import changes, evaluations, read_training
+from jaxrag.models.processes import is_first
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo.rollouts import PPOExample, Reward
-from jaxrag.training.processes import is_first
 from jaxrag.types import InputError
 
 CURVES, TABLE = "curves.jsonl", "ppo.jsonl"

@@ -25,6 +25,7 @@ from jaxrag.engines.language_model import LanguageModel
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import check_seeds, evaluation_of, over_seeds
 from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
+from jaxrag.models.processes import is_first
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import describe_job, load_data, load_model
 from jaxrag.runs.run import Run, open_index, store_path
@@ -33,7 +34,6 @@ from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
 from jaxrag.training.ppo.rollouts import PPOExample
 from jaxrag.training.ppo.step import PPOTraining
-from jaxrag.training.processes import is_first
 from jaxrag.training.student.checkpoint import load_student, write_student
 from jaxrag.training.student.student import Student
 from jaxrag.types import InputError

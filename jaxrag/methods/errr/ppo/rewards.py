@@ -17,12 +17,12 @@ from jaxrag.engines.scheduler import Scheduler
 from jaxrag.evaluation.metrics import accuracy
 from jaxrag.methods.errr import queries, rrr
 from jaxrag.methods.errr.ppo.figures import columns
+from jaxrag.models.processes import shared
 from jaxrag.steps.asking import Trace
 from jaxrag.steps.tools import Tools
 from jaxrag.text.answers import contains
 from jaxrag.text.query_lists import ParsedQueries
 from jaxrag.training.ppo.step import check
-from jaxrag.training.processes import shared
 from jaxrag.types import Generation, InputError, Question
 
 _log = logging.getLogger("jaxrag")
