@@ -84,7 +84,7 @@ def start_answers(
     )
 
 
-@partial(jax.jit, static_argnames="model")
+@partial(jax.jit, static_argnames="model", donate_argnames="answers")
 def extend_answers(
     model: T5,
     params: Any,
@@ -93,7 +93,10 @@ def extend_answers(
     limits: T5Limits,
     sampling: TokenSampling,
 ) -> T5Answers:
-    """Generates up to ``steps`` further tokens of each answer; fewer if all finish earlier."""
+    """Generates up to ``steps`` further tokens of each answer; fewer if all finish earlier.
+
+    Donates the given answers.
+    """
     most = jnp.minimum(limits.most, answers.tokens.shape[1])
     last = jnp.minimum(answers.step + steps, most)
 
