@@ -1,4 +1,4 @@
-"""Several processes of one training (`jax.distributed`): each does a share of the work.
+"""Several processes of one job (`jax.distributed`): each does a share of the work.
 
 A training with a language model in its steps has one in every process. Each scores its share of a
 batch, and the results are exchanged, so that all processes then make the same update. Results are
