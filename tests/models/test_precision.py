@@ -5,6 +5,7 @@ import pytest
 
 from jaxrag.models.precision import compute_dtype, linear, matmul_precision
 from jaxrag.types import InputError
+from tests.versions import bfloat16_on_cpus
 
 
 @pytest.mark.parametrize(("backend", "name"), [("cpu", "float32"), ("tpu", "bfloat16")])
@@ -26,7 +27,7 @@ def test_float32_products_have_float32_precision(dtype, found):
     assert ("precision = [HIGHEST, HIGHEST]" in text) == (found == "HIGHEST")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=bfloat16_on_cpus)])
 def test_products_are_summed_in_float32_and_rounded_once(dtype):
     random = np.random.default_rng(0)
     x = jnp.asarray(random.normal(size=(2, 3, 512)), dtype)

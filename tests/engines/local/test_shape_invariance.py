@@ -1,5 +1,6 @@
 """Programs of other shapes are used only where a probe shows the same bits."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jaxrag.engines.local.engine import LocalModel
 from jaxrag.types import Generation, Message
 from tests.engines.local.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS
+from tests.versions import sums_alike_on_cpus
 
 
 @pytest.mark.usefixtures("unprobed")
@@ -47,14 +49,14 @@ def test_rows_are_not_reduced_if_bits_would_change(
     def found() -> int:
         return trial.tail_rows(network.decoder, network.params, 32, 8)
 
-    def same(*args: Any) -> Any:
-        """As if no bit depended on how many rows there are."""
+    def decode(*args: Any, by_rows: bool) -> Any:
+        """As if a row's log-probabilities depended on how many rows there are, or on nothing."""
         cache, rows, tokens, logprobs = real(*args)
-        return cache, rows, 0 * tokens, 0 * logprobs
+        return cache, rows, 0 * tokens, 0 * logprobs + (len(tokens) if by_rows else 0)
 
-    assert found() == 32  # of a model so small the bits do depend on it
-    monkeypatch.setattr(trial, "decode", same)
-    assert found() == 8
+    for by_rows, wanted in ((True, 32), (False, 8)):
+        monkeypatch.setattr(trial, "decode", functools.partial(decode, by_rows=by_rows))
+        assert found() == wanted
 
 
 def calls_of_prefill(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -75,6 +77,7 @@ LONG = [
 ]
 
 
+@sums_alike_on_cpus
 @pytest.mark.parametrize("asked", [LONG[:1], LONG[:9], [*LONG, *CHATS]], ids=len)
 def test_the_last_prompts_are_prefilled_one_by_one_without_changing_bits(
     directory: Path, monkeypatch: pytest.MonkeyPatch, asked: Any
@@ -95,6 +98,7 @@ def test_the_last_prompts_are_prefilled_one_by_one_without_changing_bits(
     assert len(made[256]) < len(made[32])
 
 
+@sums_alike_on_cpus
 def test_the_last_prompts_wait_for_a_free_row(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +112,7 @@ def test_the_last_prompts_wait_for_a_free_row(
     assert "extend_row" in calls
 
 
+@sums_alike_on_cpus
 def test_prompts_are_prefilled_together_if_one_by_one_would_change_bits(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

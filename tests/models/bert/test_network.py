@@ -10,6 +10,7 @@ from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.types import InputError
 from tests.models.bert import small_bert
 from tests.models.bert.small_bert import BERT, CONFIGS, XLM_ROBERTA
+from tests.versions import bfloat16_on_cpus
 
 FLOAT32 = jnp.dtype("float32")
 KINDS = sorted(CONFIGS)
@@ -90,6 +91,7 @@ def test_masked_tokens_are_not_read(tmp_path):
     np.testing.assert_array_equal(np.asarray(first)[where], np.asarray(second)[where])
 
 
+@bfloat16_on_cpus
 def test_bfloat16_is_near_float32(tmp_path):
     small_bert.write(tmp_path, BERT, classifier=True)
     args = inputs(BERT)

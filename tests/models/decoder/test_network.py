@@ -29,6 +29,7 @@ from tests.models.decoder.reference import (
     reference_logits,
     stored,
 )
+from tests.versions import bfloat16_on_cpus
 
 TOKENS = np.array([5, 17, 3, 96, 41, 41, 8, 60, 2, 33, 7], np.int32)
 
@@ -214,6 +215,7 @@ def test_jit_changes_nothing(tmp_path: Path) -> None:
     np.testing.assert_allclose(jitted, plain, atol=2e-5, rtol=0)
 
 
+@bfloat16_on_cpus
 def test_bfloat16_is_near_float32(tmp_path: Path) -> None:
     checkpoint(tmp_path, CONFIGS["llama"])
     decoder, params = load(tmp_path, jnp.bfloat16)
