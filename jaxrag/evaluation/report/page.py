@@ -265,7 +265,7 @@ def _border(group: str, name: str, names: Sequence[str]) -> str:
 def _cell(row: Row, name: str) -> str:
     found = row.means[name]
     mean, ends = tables.with_interval(name, found)
-    fewer = f"<small>n = {found.n:,}</small>" if 0 < found.n < row.answered else ""
+    fewer = f"<small>n&nbsp;=&nbsp;{found.n:,}</small>" if 0 < found.n < row.answered else ""
     return f"{mean}<small>{ends}</small>{fewer}" if name in tables.PERCENT else mean
 
 
