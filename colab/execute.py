@@ -72,7 +72,8 @@ def execute(source: Path, work: Path, *, tiny: bool, write: bool) -> int:
         return 1
     if write:
         jupytext.write(notebook, source.with_suffix(".ipynb"))
-    print(f"{source.name}: {len(notebook.cells)} cells, {time.monotonic() - started:.0f} s")
+    took = time.monotonic() - started
+    print(f"{source.name}: {len(notebook.cells)} cells, {took:.0f} s", flush=True)
     return 0
 
 
