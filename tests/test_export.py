@@ -9,6 +9,7 @@ import pkgutil
 from pathlib import Path
 
 import jax
+import jax.export
 import pytest
 
 import jaxrag
