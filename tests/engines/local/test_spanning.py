@@ -1,5 +1,6 @@
 """A model over the devices of two processes: the results of one, and who leads and follows."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_followers_make_the_calls_of_the_first_process(monkeypatch: pytest.Monke
 
     def exchange(mine: Any) -> list[Any]:
         if here.process == 0:
-            told.put(mine)
+            told.put(json.loads(json.dumps(mine)))
             return [mine, None]
         return [told.get(timeout=10), mine]
 
