@@ -1,8 +1,8 @@
 """A local model over the devices of several processes, such as the hosts of a TPU slice.
 
-The first process leads: a run is executed by it alone, and each call of its model is told to the
-others, which make the same call. All so run the same programs in the same order, as programs over
-the devices of several processes must be run.
+The first process executes the run and sends each call of its model to the other processes, which
+make the same call. So all run the same programs in the same order, which JAX requires of programs
+over the devices of several processes.
 
     with agreed():                       # in all processes
         model = settings.load(cache)
@@ -107,7 +107,7 @@ class SpanningModel:
                 getattr(self._model, call["call"])(prompts, **call["options"])
 
     def end(self) -> None:
-        """Tells the other processes that no call follows."""
+        """Ends `follow` in the other processes."""
         exchange(None)
 
 

@@ -127,7 +127,8 @@ def make_pools(
     "passes", "logprobs" of each answer, and "log_tau_plus" and "log_tau_minus", or why the question
     is "left_out".
 
-    Of several processes each asks the model about its share, see `jaxrag.models.processes`.
+    Of several processes each generates and scores for its share of the questions, see
+    `jaxrag.models.processes`.
 
     Args:
       questions: to train on, each with gold answers.

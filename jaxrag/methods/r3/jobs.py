@@ -212,6 +212,12 @@ def _check_start(start: Sidr, evaluation_data: Dataset, leakage: Leakage) -> Non
     check_evaluation(questions, checkpoints, name=name, leakage=leakage)
 
 
+def _own(directory: Path) -> Path:
+    """Where this process writes what it computes alone; of the first one, the job's directory."""
+    number = jax.process_index()
+    return share_directory(directory, number) if number else directory
+
+
 def search_all(
     questions: Sequence[Question], index: TextRetriever, depth: int, path: Path
 ) -> dict[str, tuple[int, ...]]:
@@ -341,7 +347,7 @@ class TrainR3:
         questions = self._questions(dataset)
         depth = min(self.depth, len(dataset.passages))
         deep = index.with_encoder(index.encoder, m=depth)
-        own = share_directory(directory, jax.process_index()) if jax.process_index() else directory
+        own = _own(directory)
         own.mkdir(parents=True, exist_ok=True)
 
         def search(some: Sequence[Question]) -> list[list[int]]:
@@ -360,8 +366,7 @@ class TrainR3:
             return BetaSearch(tokens, m)
         if self.search == "late":
             return LateSearch(tokens, passages, m)
-        own = share_directory(directory, jax.process_index()) if jax.process_index() else directory
-        indexes = own / "indexes"
+        indexes = _own(directory) / "indexes"
         return VectorSearch(index.encoder, passages, indexes, self.reindex_every, m)
 
     def _evaluation(
