@@ -1,12 +1,14 @@
 """A long run that is killed at intervals: memory, store and answers.
 
-    python -m benchmarks.long_run --out runs/long --questions 5000 --kill 300
+    python -m benchmarks.long_run --out runs/long --questions 5000 --kill 300 \\
+        --config.method.gate.threshold=1.0
 
-The questions of a config are answered through its engine, in a process that gets SIGKILL
-``--kill`` seconds after its first answer and is started again, until all are answered. Another run,
-with a store of its own, is never killed. Printed are, for each process, its resident memory and how
-that has grown; whether the store is whole; and whether both runs have the same answers, byte by
-byte. Exit code 1: a store is damaged or answers differ.
+The questions of a config are answered through its engine, in a process that gets SIGKILL ``--kill``
+seconds after its first answer and is started again, until all are answered. Another run, with a
+store of its own, is never killed. Settings ``--config.NAME=VALUE`` are those of `experiments.run`.
+Printed are, for each process, its resident memory and how that has grown; whether the store is
+whole; and whether both runs have the same answers, byte by byte. Exit code 1: a store is damaged or
+answers differ.
 
 Memory is sampled every second from the first answer on: models are loaded then. Growth compares the
 last quarter of the samples with the second; in the first, programs for new shapes are compiled.
@@ -99,7 +101,7 @@ def run(given: argparse.Namespace, name: str, kill: float | None) -> list[Lived]
     command = [
         sys.executable, "-m", "experiments.run", f"--config={given.config}",
         f"--config.limit={given.questions}", f"--config.store={given.out / name}.sqlite",
-        f"--workdir={workdir}",
+        f"--workdir={workdir}", *given.settings,
     ]  # fmt: skip
     lived: list[Lived] = []
     while not lived or lived[-1].code:
@@ -109,7 +111,8 @@ def run(given: argparse.Namespace, name: str, kill: float | None) -> list[Lived]
         print(
             f"{name}, process {len(lived)}: {one.seconds:.0f} s, "
             f"{'killed' if one.code else 'finished'} with {one.answered:,} answers; at most "
-            f"{max(sizes) / 1e6:,.0f} MB, growth {100 * one.growth:+.1f} %",
+            f"{max(sizes) / 1e6:,.0f} MB, growth {100 * one.growth:+.1f} %; each minute: "
+            f"{', '.join(f'{size / 1e6:,.0f}' for size in sizes[::60])} MB",
             flush=True,
         )
     return lived
@@ -130,7 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", default=CONFIG, help=f"FILE:VARIANT; default {CONFIG}")
     parser.add_argument("--questions", type=int, default=5000)
     parser.add_argument("--kill", type=float, default=300.0, help="seconds from answer to kill")
-    given = parser.parse_args(argv)
+    given, settings = parser.parse_known_args(argv)
+    if unknown := [one for one in settings if not one.startswith("--config.")]:
+        parser.error(f"unknown: {' '.join(unknown)}")
+    given.settings = settings
     if any((given.out / name).exists() for name in ("killed", "alone")):
         parser.error(f"{given.out} holds runs already: give another --out")
     killed = run(given, "killed", given.kill)

@@ -33,9 +33,10 @@ def main() -> None:
         print(usage())
         sys.exit(0)
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, 1)
+        near = difflib.get_close_matches(name[:100], COMMANDS, 1)
         hint = f" Nearest: {near[0]}." if near else ""
-        print(f"error: no command {name!r}.{hint}\n\n{usage()}", file=sys.stderr)
+        known = f"Commands: {', '.join(COMMANDS)}; jaxrag --help describes them."
+        print(f"error: no command {name[:100]!r}.{hint} {known}", file=sys.stderr)
         sys.exit(2)
     say_loading()
     from experiments.configuration import script  # late: takes seconds, which the usage does not

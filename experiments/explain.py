@@ -23,6 +23,7 @@ from jaxrag.evaluation.records import differences, read_run
 from jaxrag.evaluation.report import explanations
 from jaxrag.retrieval.sidr.explain import explain
 from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
+from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.run import Run, open_index
 from jaxrag.text.printable import terminal_text
 from jaxrag.types import InputError
@@ -60,10 +61,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _index(run: Run) -> SidrIndex:
+    if not isinstance(run.index, Sidr):
+        name = run.index.name if run.index else "None"
+        raise InputError(
+            f"config.index is {name}, no index of SiDR: only SiDR's scores are sums over tokens."
+        )
     index = open_index(run, Path(run.cache))
-    if not isinstance(index, SidrIndex):
-        name = run.index.name if run.index else ""
-        raise InputError(f"{name} is no index of SiDR: only its scores are sums over tokens.")
+    assert isinstance(index, SidrIndex)
     return index
 
 

@@ -13,7 +13,11 @@ from typing import BinaryIO
 from jaxrag.core.checks import check_local
 from jaxrag.types import InputError
 
-_FULL = {number: os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)}
+_NO_ROOM = {
+    errno.ENOSPC: "the disk that holds {} is full",
+    errno.EDQUOT: "the quota of the disk that holds {} is used up",
+    errno.EFBIG: "{} may not grow so large here (ulimit -f)",
+}
 
 
 @contextlib.contextmanager
@@ -70,12 +74,13 @@ def explain_full_disk(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        # ArrayRecord's C++ raises a RuntimeError that has no errno, only its message
-        worded = isinstance(error, RuntimeError) and any(map(str(error).count, _FULL.values()))
-        if not worded and getattr(error, "errno", None) not in _FULL:
+        number = getattr(error, "errno", None)
+        if isinstance(error, RuntimeError):  # ArrayRecord's C++ has no errno, only its message
+            number = next((n for n in _NO_ROOM if os.strerror(n) in str(error)), None)
+        if number not in _NO_ROOM:
             raise
         raise InputError(
-            f"the disk that holds {path} is full; finished work is kept: "
+            f"{_NO_ROOM[number].format(path)}; finished work is kept: "
             "free some space and run the same command again"
         ) from error
 

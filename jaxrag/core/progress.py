@@ -12,6 +12,7 @@ import importlib.util
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +87,13 @@ class Advance(Protocol):
 
 @contextlib.contextmanager
 def progress(
-    total: int, label: str, *, done: int = 0, every: float = 10.0, console: Console | None = None
+    total: int,
+    label: str,
+    *,
+    done: int = 0,
+    every: float = 10.0,
+    soon: float = 2.0,
+    console: Console | None = None,
 ) -> Iterator[Advance]:
     """Shows the number of finished items, items per second and the remaining time.
 
@@ -96,16 +103,20 @@ def progress(
       done: items finished by an earlier run, which do not count towards the rate.
       every: least seconds between lines if there is no bar. A last line is written at the end if
         the job took longer.
+      soon: seconds after which a first line is written, even if no item is finished: the first may
+        need a program that is compiled.
       console: replaces standard error.
     """
     console = console or _console()
     show = _bar if console.is_terminal or console.is_jupyter else _lines
-    with show(total, label, done, every, console) as advance:
+    with show(total, label, done, every, soon, console) as advance:
         yield advance
 
 
 @contextlib.contextmanager
-def _bar(total: int, label: str, done: int, _: float, console: Console) -> Iterator[Advance]:
+def _bar(
+    total: int, label: str, done: int, _every: float, _soon: float, console: Console
+) -> Iterator[Advance]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -128,7 +139,9 @@ def _bar(total: int, label: str, done: int, _: float, console: Console) -> Itera
 
 
 @contextlib.contextmanager
-def _lines(total: int, label: str, done: int, every: float, console: Console) -> Iterator[Advance]:
+def _lines(
+    total: int, label: str, done: int, every: float, soon: float, console: Console
+) -> Iterator[Advance]:
     start = last = time.monotonic()
     fresh, newest_note = 0, ""
 
@@ -151,7 +164,13 @@ def _lines(total: int, label: str, done: int, every: float, console: Console) ->
             last = now
             line(now)
 
-    yield advance
+    timer = threading.Timer(soon, lambda: line(time.monotonic()) if last == start else None)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield advance
+    finally:
+        timer.cancel()
     if time.monotonic() - start >= every:
         line(time.monotonic())
 

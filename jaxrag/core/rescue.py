@@ -59,7 +59,10 @@ def _database_files(path: Path) -> list[Path]:
 
 def _intact_entries(path: Path) -> Iterator[tuple[tuple[str, str], dict[bytes, bytes]]]:
     """Intact entries in batches, each batch with its producer (operation, identity)."""
-    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection = sqlite3.connect(path, isolation_level=None)
+    except sqlite3.OperationalError as error:
+        raise InputError(f"{path} cannot be opened ({error}): check its permissions.") from error
     with contextlib.closing(connection):
         with contextlib.suppress(*DATABASE_ERRORS):  # otherwise SQLite refuses a truncated file
             connection.execute("PRAGMA writable_schema=ON")

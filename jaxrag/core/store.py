@@ -206,13 +206,20 @@ class Store:
         return producer
 
     def producers(self) -> list[Producer]:
-        """All producers, sorted by operation and identity."""
-        rows = self._connection.execute(
-            "SELECT operation, identity, COUNT(key), COALESCE(SUM(LENGTH(value)), 0) "
-            "FROM producers LEFT JOIN entries ON producers.id = entries.producer "
-            "GROUP BY producers.id ORDER BY operation, identity"
-        )
-        return [Producer(*row) for row in rows]
+        """All producers, sorted by operation and identity.
+
+        Raises:
+          InputError: the file is damaged.
+        """
+        try:
+            rows = self._connection.execute(
+                "SELECT operation, identity, COUNT(key), COALESCE(SUM(LENGTH(value)), 0) "
+                "FROM producers LEFT JOIN entries ON producers.id = entries.producer "
+                "GROUP BY producers.id ORDER BY operation, identity"
+            )
+            return [Producer(*row) for row in rows]
+        except DATABASE_ERRORS as error:
+            raise self._explained(error) from error
 
     def verify(self, *, drop: bool = False) -> tuple[int, list[str]]:
         """Checks every entry; returns their number and the keys (hex) of damaged ones.
@@ -265,7 +272,10 @@ class Store:
         return self._count() - before
 
     def _count(self) -> int:
-        (count,) = self._connection.execute("SELECT COUNT(*) FROM entries").fetchone()
+        try:
+            (count,) = self._connection.execute("SELECT COUNT(*) FROM entries").fetchone()
+        except DATABASE_ERRORS as error:
+            raise self._explained(error) from error
         return count
 
     def _damaged(self, key: bytes) -> InputError:

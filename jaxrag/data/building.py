@@ -70,6 +70,9 @@ class SplitFigures:
             self.gold[corpus] = self.gold.get(corpus, 0) + 1
 
 
+_CONTEXTS = "passages", "conflicts"
+
+
 @dataclasses.dataclass(frozen=True)
 class BuiltSet:
     """A built set; plain JSON in the manifest of its directory.
@@ -79,7 +82,8 @@ class BuiltSet:
       splits: figures by split.
       absent: splits whose files were not there.
       shared: questions of one split whose normalised text is in another, by "split/split".
-      contexts: number of its own contexts, and of repeated ids with another text ("conflicts").
+      contexts: number of its own contexts ("passages"), and of repeated ids with another text
+        ("conflicts").
       files: bytes and SHA-256 of the files that were read, by published name.
       format: version of the conversion.
     """
@@ -102,7 +106,9 @@ class BuiltSet:
         about = read_about(directory)
         try:
             splits = {name: SplitFigures(**split) for name, split in about["splits"].items()}
-            return cls(**{**about, "splits": splits, "absent": tuple(about["absent"])})
+            contexts = {name: about["contexts"][name] for name in _CONTEXTS}
+            read = {"splits": splits, "contexts": contexts, "absent": tuple(about["absent"])}
+            return cls(**{**about, **read})
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"{directory} was not built by experiments.data ({error}); remove it and build it "
@@ -297,7 +303,7 @@ class _Survey:
             splits=self._splits,
             absent=tuple(one for one in self._published.SPLITS if one not in self._splits),
             shared=shared,
-            contexts={"passages": len(self.contexts), "conflicts": self._conflicts},
+            contexts=dict(zip(_CONTEXTS, (len(self.contexts), self._conflicts), strict=True)),
             files=record,
         )
 

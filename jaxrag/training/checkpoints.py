@@ -46,7 +46,7 @@ class Checkpoints:
       keep: how many of the newest are kept.
 
     Raises:
-      InputError: the directory cannot be created.
+      InputError: the directory cannot be created, or what describes a checkpoint is damaged.
     """
 
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
@@ -56,6 +56,12 @@ class Checkpoints:
             self._manager = ocp.CheckpointManager(self._directory, options=options)
         except OSError as error:
             raise InputError(f"{directory}: cannot write checkpoints there: {error}") from error
+        except Exception as error:  # Orbax raises what its parts happen to raise
+            raise InputError(
+                f"{directory}: the metadata of a checkpoint is damaged ({str(error)[:200]}). "
+                "Delete that checkpoint; the same command then resumes from another, if there is "
+                "one."
+            ) from error
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -82,7 +88,7 @@ class Checkpoints:
         """
         arrays = flatten(state)
         record: dict[str, Any] = {"data": data, "hashes": hashes(arrays)}
-        record["seal"] = digest(canonical(record))
+        record["seal"] = _seal(record)
         try:
             self._manager.save(
                 step,
@@ -116,7 +122,7 @@ class Checkpoints:
         where = self._directory / str(step)
         wanted = flatten(template)
         record = self._read(where, step, record=ocp.args.JsonRestore())["record"]
-        if not isinstance(record, dict) or record.pop("seal", None) != digest(canonical(record)):
+        if not _is_sealed(record):
             raise _damaged(where, "the hash of its record differs")
         self._compare(where, wanted, record["hashes"])
         abstract = {
@@ -159,6 +165,19 @@ class Checkpoints:
                     f"{dtype} {shape}. Use the settings that it was made with, or another "
                     "directory."
                 )
+
+
+def _seal(record: Mapping[str, Any]) -> str:
+    """The hash of a record, but for its seal."""
+    return digest(canonical({name: one for name, one in record.items() if name != "seal"}))
+
+
+def _is_sealed(record: Any) -> bool:
+    """Whether a record that was read is one that was written."""
+    try:
+        return isinstance(record, dict) and record.get("seal") == _seal(record)
+    except ValueError:  # it holds NaN
+        return False
 
 
 def _is_of_one_process(array: jax.Array) -> bool:

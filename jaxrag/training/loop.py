@@ -104,6 +104,7 @@ def fit(
         track = stack.enter_context(tracking(directory, after=start, writes=first))
         log = _Log(directory / METRICS, start, track if first else None)
         if evaluating and not start:
+            tell(f"{what}: evaluation before the first step")
             log.write(0, _means_and_values(evaluating(state, 0)))
         stop = should_stop is not None and log.is_evaluated and should_stop(state, log.history)
         if start < steps and not stop:

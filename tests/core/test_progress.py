@@ -1,4 +1,5 @@
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -46,6 +47,20 @@ def test_a_short_job_writes_no_line(monkeypatch) -> None:
     log = io.StringIO()
     run(Console(file=log), monkeypatch, seconds=0.01)
     assert log.getvalue() == ""
+
+
+def test_a_job_whose_first_item_takes_long_is_named_soon() -> None:
+    log = io.StringIO()
+    with progress(4, "scoring", console=Console(file=log), soon=0.01):
+        for _ in range(500):
+            if log.getvalue():
+                break
+            time.sleep(0.01)
+    assert log.getvalue() == "scoring: 0/4, 0 s so far\n"
+    with progress(4, "scoring", console=Console(file=log), soon=0.2):
+        pass  # over before
+    time.sleep(0.4)
+    assert log.getvalue().count("\n") == 1
 
 
 def test_a_terminal_gets_a_bar(monkeypatch) -> None:

@@ -113,5 +113,5 @@ def test_invalid_arguments_are_refused(config: str, arguments: tuple[str, ...], 
 
 
 def test_another_index_is_refused(config: str) -> None:
-    with pytest.raises(InputError, match=r"exact is no index of SiDR"):
+    with pytest.raises(InputError, match=r"config.index is encoder, exact, no index of SiDR"):
         call(f"{config}:exact", "--question=a")

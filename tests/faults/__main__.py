@@ -21,7 +21,8 @@ from typing import Any
 
 from jaxrag.core.durable_files import write_text
 from tests.faults.damage import KEYS
-from tests.faults.worlds import WORLDS, Case, cases
+from tests.faults.world import Case, cases
+from tests.faults.worlds import WORLDS
 
 RECORDED = Path(__file__).with_name("recorded.json")
 PAGE = Path(__file__).parent.parent.parent / "docs" / "faults.md"

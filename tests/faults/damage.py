@@ -1,14 +1,16 @@
 """Ways to damage a file, and what a script says then: its exit code, or a traceback."""
 
 import contextlib
+import ctypes
 import dataclasses
 import io
 import os
+import resource
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,59 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a directory": directory,
     "a symbolic link to itself": loop,
     "a symbolic link to nothing": dangling,
+    "no permission": lambda file: file.chmod(0),
+    "a read-only directory": lambda file: file.parent.chmod(0o500),
 }
+
+_CAPABILITIES = 0x20080522  # the version of Linux's structures
+_ALL_FILES = 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
+
+
+@contextlib.contextmanager
+def as_a_user() -> Iterator[None]:
+    """Takes from this thread root's right to use files without permission; nothing elsewhere."""
+    if not sys.platform.startswith("linux") or os.geteuid():
+        yield
+        return
+    system = ctypes.CDLL(None, use_errno=True)
+    thread = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0)
+    rights = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable, twice
+    if system.capget(thread, rights):
+        raise OSError(ctypes.get_errno(), "capget failed")
+    effective = rights[0]
+    try:
+        rights[0] = effective & ~_ALL_FILES
+        if system.capset(thread, rights):
+            raise OSError(ctypes.get_errno(), "capset failed")
+        yield
+    finally:
+        rights[0] = effective
+        system.capset(thread, rights)
+
+
+@contextlib.contextmanager
+def limited(size: int) -> Iterator[None]:
+    """No file grows beyond ``size`` bytes: writes fail then, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def allow(directory: Path) -> None:
+    """Gives the owner permission for all directories and files."""
+    if not directory.is_dir():
+        return
+    directory.chmod(0o700)
+    for one in directory.iterdir():
+        if one.is_symlink():
+            continue
+        if one.is_dir():
+            allow(one)
+        elif one.stat().st_mode & 0o600 != 0o600:
+            one.chmod(0o600)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +212,11 @@ def call(module: Any, *arguments: str) -> Outcome:
 
     sys.argv = [module.__name__, *arguments]
     try:
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
+        with (
+            contextlib.redirect_stderr(errors),
+            contextlib.redirect_stdout(output),
+            as_a_user(),
+        ):
             script(module.main)
         return ended(0, "")
     except SystemExit as stop:
@@ -182,6 +240,7 @@ def call(module: Any, *arguments: str) -> Outcome:
 
 def copy(source: Path, target: Path) -> None:
     """Replaces a directory by a copy of another."""
+    allow(target)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, symlinks=True)
 

@@ -9,7 +9,8 @@ import pytest
 from jaxrag.training import grad_cache
 from jaxrag.training.loop import METRICS, lines_until
 from jaxrag.types import InputError
-from tests.faults.worlds import WORLDS, cases
+from tests.faults.world import LIMITS, cases, without_room
+from tests.faults.worlds import WORLDS
 
 # what once ended in a traceback: the end of a file's path, and the fault
 FOUND = {
@@ -32,6 +33,16 @@ FOUND = {
         ("run/metrics.jsonl", "invalid UTF-8"),
         ("run/config.json", "a list"),
     },
+    "published": {
+        ("boolq/manifest.json", "a bit at two thirds"),
+        ("boolq-contexts/ids.npy", "a bit at the end"),  # was another result
+    },
+    "stores": {("store.sqlite", "NUL bytes"), ("store.sqlite", "no permission")},
+    "student": {
+        ("2/_CHECKPOINT_METADATA", "deep JSON"),
+        ("2/_CHECKPOINT_METADATA", "a list"),
+        ("record/metadata", "NaN"),
+    },
     "bandit": {("run/report.html", "invalid UTF-8"), ("run/report.md", "invalid UTF-8")},
     "tables": {
         ("pairs-table4.json", "garbage"),
@@ -53,7 +64,10 @@ def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["run", "tables", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bandit", "training"))],
+    [
+        *("run", "tables", "published", "stores"),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("bandit", "training", "student")),
+    ],
 )
 def test_what_once_was_a_traceback_is_a_clear_error(name: str, tmp_path: Path) -> None:
     def wanted(file: Path, fault: str) -> bool:
@@ -62,6 +76,16 @@ def test_what_once_was_a_traceback_is_a_clear_error(name: str, tmp_path: Path) -
     tried = list(cases(WORLDS[name](tmp_path), wanted))
     assert len(tried) >= len(FOUND[name])
     assert not [str(case) for case in tried if case.problem]
+
+
+@pytest.mark.parametrize("name", ["tables", "published", "stores"])
+def test_files_that_cannot_grow_are_one_error_and_the_job_goes_on(
+    name: str, tmp_path: Path
+) -> None:
+    world = WORLDS[name](tmp_path)
+    tried = [without_room(world, size) for size in LIMITS]
+    assert not [str(case) for case in tried if case.problem]
+    assert tried[0].outcome.code == 2 and "may not grow so large" in tried[0].outcome.said
 
 
 @pytest.mark.slow

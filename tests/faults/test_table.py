@@ -4,7 +4,8 @@ from pathlib import Path
 
 from tests.faults.__main__ import PAGE, counts, recorded, table, with_table
 from tests.faults.damage import CANARY, Outcome
-from tests.faults.worlds import WORLDS, Case
+from tests.faults.world import Case
+from tests.faults.worlds import WORLDS
 
 
 def case(code: int | None, said: str = "", seconds: float = 1.0, **more: object) -> Case:

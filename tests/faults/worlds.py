@@ -1,116 +1,52 @@
 """Small directories of everything that jaxrag reads and writes, and the scripts that read them."""
 
 import dataclasses
-import functools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import experiments.ask
+import experiments.data
+import experiments.explain
+import experiments.index
 import experiments.report
 import experiments.reproduce
 import experiments.run
 import experiments.status
+import experiments.store
 import experiments.sweep
+from benchmarks import ppo_toy
 from configs.papers.claims import CLAIMS
+from jaxrag.data.benchmark import Benchmark
 from jaxrag.reproduction.listing import result_file
+from jaxrag.training.student.checkpoint import new_t5, write_student
+from jaxrag.training.student.student import NewT5
+from tests.data.sets.published import CASES, write
 from tests.experiments.small_run import write_small_run
-from tests.faults.damage import DAMAGES, Outcome, call, copy, files, files_with_keys, shows_key
+from tests.faults.damage import call
+from tests.faults.world import World
 from tests.methods.ars.bandit import small_table
 from tests.methods.ars.ranker import small_ranker, test_job
+from tests.models.bert import small_bert
 from tests.models.t5 import small_t5
 from tests.retrieval.sidr import small_sidr
 
-SECONDS = 30.0  # until an error must have come
 
-
-@dataclasses.dataclass(frozen=True)
-class World:
-    """A job that has been executed, with its inputs, cache and results below ``root``.
-
-    Attributes:
-      root: its directory, in which cases are tried.
-      pristine: a copy, from which each case begins.
-      results: the file, relative to ``root``, that must not change; its bytes are compared.
-      inputs: the first parts of paths that are the user's: another content is another result.
-      readers: further scripts that read the job's directory, with their arguments.
-      command: the script that makes the results, with its arguments; () for `experiments.run`.
-      only: beginnings of the paths of the files that are damaged; () for all.
-    """
-
-    root: Path
-    pristine: Path
-    results: str
-    inputs: tuple[str, ...]
-    readers: dict[str, tuple[Any, tuple[str, ...]]]
-    command: tuple[Any, ...] = ()
-    only: tuple[str, ...] = ()
-
-    def make(self) -> Outcome:
-        """Runs the script that makes the results."""
-        own = f"--config={self.root / 'config.py'}", f"--workdir={self.root / 'run'}"
-        script, *arguments = self.command or (experiments.run, *own)
-        return call(script, *arguments)
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One script after one fault.
-
-    Attributes:
-      script: its name.
-      file: the damaged file.
-      fault: what was done to it.
-      outcome: what the script did.
-      changed: whether it ended well with another result.
-      leaks: files with a key of the environment.
-    """
-
-    script: str
-    file: Path
-    fault: str
-    outcome: Outcome
-    changed: bool = False
-    leaks: Sequence[str] = ()
-
-    @property
-    def shows_key(self) -> bool:
-        """Whether a key of the environment was printed or written."""
-        return bool(self.leaks) or shows_key(self.outcome.shown.encode("utf-8", "replace"))
-
-    @property
-    def problem(self) -> str:
-        """What is wrong with it; "" for nothing."""
-        if not self.outcome.clear:
-            return "no clear error"
-        if self.shows_key:
-            return f"shows a key {self.leaks}"
-        if self.changed:
-            return "another result"
-        return "too late" if self.outcome.seconds > SECONDS and self.outcome.code else ""
-
-    def __str__(self) -> str:
-        said = f"{self.outcome.code} after {self.outcome.seconds:.1f} s, {self.outcome.said[:300]}"
-        return f"{self.script}, {self.file}, {self.fault}: {self.problem or 'fine'}: {said}"
-
-
-def _finished(root: Path, results: str, inputs: tuple[str, ...]) -> World:
+def _finished(root: Path, results: str, inputs: tuple[str, ...], **more: Any) -> World:
     work, page = str(root / "run"), f"--out={root.parent / 'page' / 'report.html'}"
     readers: dict[str, tuple[Any, tuple[str, ...]]] = {
         "experiments.report": (experiments.report, (f"--runs={work}", page)),
         "experiments.status": (experiments.status, (work,)),
     }
-    world = World(root, root.with_name("pristine"), results, inputs, readers)
-    return _kept(world)
+    return World(root, root.with_name("pristine"), results, inputs, readers, **more).kept()
 
 
-def _kept(world: World) -> World:
-    """The world after its job, with a copy."""
-    done = world.make()
-    assert done.code == 0, done
-    copy(world.root, world.pristine)
-    return world
+def write_lines(file: Path, lines: Iterable[Any]) -> None:
+    """Writes JSON lines."""
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def run(directory: Path) -> World:
@@ -122,60 +58,37 @@ def run(directory: Path) -> World:
     return _finished(root, "run/answers.jsonl", own)
 
 
-RANKER = """
-from jaxrag.methods.ars.ranker.job import TrainRanker
-from jaxrag.methods.ars.ranker.training import RankerTraining
+def _configured(root: Path, name: str) -> None:
+    """Writes the config of that name in tests/faults/configs."""
+    settings = Path(__file__).with_name("configs") / f"{name}.py"
+    (root / "config.py").write_text(settings.read_text().replace("DIRECTORY", str(root)))
 
 
-def get_config():
-    how = RankerTraining(
-        steps=4,
-        unit="questions",
-        batch=8,
-        microbatch=2,
-        learning_rate=5e-3,
-        evaluate_every=2,
-        save_every=2,
-    )
-    return TrainRanker({labels!r}, {start!r}, max_length=16, held_out=0.25, training=how)
-"""
+def _trained(root: Path, name: str, own: tuple[str, ...], result: str) -> World:
+    """A training that was killed after two of four steps."""
+    _configured(root, name)
+    undone = f"run/{result}", "run/checkpoints/[34]"
+    made = f"run/{result}/model.safetensors"
+    if result == "retriever":  # of two towers
+        made = f"run/{result}/query/model.safetensors"
+    return _finished(root, made, ("config.py", *own), undone=undone)
 
 
 def training(directory: Path) -> World:
-    """A training of ARS-RAG's ranker: labels, checkpoints, metrics.jsonl."""
+    """A training of ARS-RAG's ranker, killed after two of four steps."""
     root = directory / "training-world"
     root.mkdir()
     test_job.write(root / "labels", test_job.lines())
-    start = small_ranker.write(root)
-    config = RANKER.format(labels=str(root / "labels"), start=str(start))
-    (root / "config.py").write_text(config)
-    return _finished(root, "run/ranker/model.safetensors", ("config.py", "labels", "bert"))
-
-
-BANDIT = """
-from jaxrag.methods.ars.bandit.job import TrainBandit
-from jaxrag.methods.ars.bandit.settings import BanditTraining, LinUcb, NeuralUcb
-
-
-def get_config():
-    return TrainBandit(
-        ({table!r},),
-        arms=3,
-        learner=NeuralUcb(width=8, beta=1.0, learning_rate=0.1),
-        others=(LinUcb(),),
-        training=BanditTraining(epochs=3, batch=7),
-        seeds=1,
-        workers=1,
-    )
-"""
+    small_ranker.write(root)
+    return _trained(root, "ranker", ("labels", "bert"), "ranker")
 
 
 def bandit(directory: Path) -> World:
     """Trainings of bandits from a reward table."""
     root = directory / "bandit-world"
     root.mkdir()
-    table = small_table.write(root / "boolq")
-    (root / "config.py").write_text(BANDIT.format(table=str(table)))
+    small_table.write(root / "boolq")
+    _configured(root, "bandit")
     return _finished(root, "run/curves.jsonl", ("config.py", "boolq"))
 
 
@@ -209,7 +122,7 @@ def _another(root: Path, choice: str, only: tuple[str, ...]) -> World:
     """A run whose method, model or index another statement chooses."""
     (root / "config.py").write_text(OTHER.format(here=str(root), choice=choice))
     own = ("config.py", "data", "encoder", "model", "prompts.toml", "sidr-0", "bert-0", "t5")
-    return dataclasses.replace(_finished(root, "run/answers.jsonl", own), only=only)
+    return _finished(root, "run/answers.jsonl", own, only=only)
 
 
 def _small(root: Path) -> Path:
@@ -230,7 +143,14 @@ def sidr(directory: Path) -> World:
     small_sidr.write(root)
     shape = "m=5, top=6, query_length=16, passage_length=24"
     chosen = f"method, index = r3.Config(**parts), Sidr(HERE + '/sidr-0', {shape})"
-    return _another(root, chosen, ("cache/indexes", "sidr-0"))
+    world = _another(root, chosen, ("cache/indexes", "sidr-0"))
+    config = f"--config={root / 'config.py'}"
+    readers = {
+        "experiments.index": (experiments.index, (config,)),
+        "experiments.ask": (experiments.ask, (config, "is paris rome")),
+        "experiments.explain": (experiments.explain, (config, f"--workdir={root / 'run'}")),
+    }
+    return dataclasses.replace(world, readers=readers, reads=("cache", "sidr-0"))
 
 
 def t5(directory: Path) -> World:
@@ -239,6 +159,143 @@ def t5(directory: Path) -> World:
     small_t5.write(root / "t5", small_t5.CONFIGS["1.1"], shards=2)
     replaced = "dataclasses.replace(NO_RETRIEVAL, reader=reader)"
     return _another(root, f"method, model = {replaced}, Seq2Seq(HERE + '/t5')", ("t5",))
+
+
+def student(directory: Path) -> World:
+    """A training of a query writer on pairs, killed after two of four steps."""
+    root = directory / "student-world"
+    root.mkdir()
+    ppo_toy.tokenizer(root / "tokenizer")
+    small_bert.write(root / "encoder", small_bert.BERT, classifier=False)
+    (root / "pairs").mkdir()
+    words = ppo_toy.WORDS
+    lines = [
+        {
+            "question_id": f"q{i}",
+            "input": f"{one} {words[4 + i // 4]}",
+            "target": one,
+            "part": "train" if i > 1 else "held_out",
+        }
+        for i, one in enumerate([*words[:4], *words[:4]])
+    ]
+    write_lines(root / "pairs" / "pairs.jsonl", lines)
+    return _trained(root, "student", ("pairs", "tokenizer", "encoder"), "optimizer")
+
+
+def ppo(directory: Path) -> World:
+    """A training of a query writer by PPO, killed after two of four steps."""
+    root = _small(directory / "ppo-world")
+    shutil.rmtree(root / "encoder")
+    questions = [json.loads(line) for line in (root / "data" / "queries.jsonl").open()]
+    write_lines(root / "data" / "train.jsonl", questions[:5])
+    write_lines(root / "data" / "queries.jsonl", questions[5:])
+    gold = ({"query_id": one["id"], "passage_ids": [f"p{i}"]} for i, one in enumerate(questions))
+    write_lines(root / "data" / "qrels.jsonl", gold)
+    tokens = str(ppo_toy.tokenizer(directory / "tokenizer"))
+    sizes = NewT5(tokens, width=8, inner=8, heads=1, head_width=8, layers=1)
+    new = new_t5(sizes, max_source=8, max_target=4, dtype="float32")
+    write_student(root / "student", new, new.params)
+    return _trained(root, "ppo", ("data", "model", "student", "prompts.toml"), "optimizer")
+
+
+def _retriever_data(root: Path) -> None:
+    """Questions to train on and to evaluate, over the corpus of a small run."""
+    questions = [json.loads(line) for line in (root / "data" / "queries.jsonl").open()]
+    write_lines(root / "data" / "train.jsonl", questions[:6])
+    write_lines(root / "data" / "queries.jsonl", questions[6:])
+    gold = ({"query_id": one["id"], "passage_ids": [f"p{i}"]} for i, one in enumerate(questions))
+    write_lines(root / "data" / "qrels.jsonl", gold)
+
+
+def _gold_is_what_is_said(root: Path) -> None:
+    """Gold answers become those that the model gives from some passage: else none is right."""
+    shape = "m=5, top=6, query_length=16, passage_length=24"
+    chosen = f"method, index = r3.Config(**parts), Sidr(HERE + '/sidr-0', {shape})"
+    settings = OTHER.format(here=str(root), choice=chosen).replace("Top(k=2)", "Top(k=1)")
+    (root / "config.py").write_text(settings)
+    done = call(experiments.run, f"--config={root / 'config.py'}", f"--workdir={root / 'run'}")
+    assert done.code == 0, done
+    answers = [json.loads(line) for line in (root / "run" / "answers.jsonl").open()]
+    said = {one["question_id"]: one["prediction"] for one in answers}
+    questions = [json.loads(line) for line in (root / "data" / "queries.jsonl").open()]
+    told = ({**one, "answers": [said[one["id"]]]} for one in questions)
+    write_lines(root / "data" / "queries.jsonl", told)
+    for made in ("run", "cache"):
+        shutil.rmtree(root / made)
+
+
+def train_sidr(directory: Path) -> World:
+    """A training of SiDR, killed after two of four steps."""
+    root = _small(directory / "train_sidr-world")
+    _retriever_data(root)
+    shutil.rmtree(root / "encoder")
+    small_sidr.write(root)
+    return _trained(root, "train_sidr", ("data", "bert-0", "sidr-0"), "retriever")
+
+
+def train_r3(directory: Path) -> World:
+    """A training of R3, killed after two of four steps."""
+    root = _small(directory / "train_r3-world")
+    shutil.rmtree(root / "encoder")
+    small_sidr.write(root)
+    _gold_is_what_is_said(root)
+    _retriever_data(root)
+    own = ("data", "sidr-0", "bert-0", "model", "prompts.toml")
+    return _trained(root, "train_r3", own, "retriever")
+
+
+def stores(directory: Path) -> World:
+    """A store of model results, which is merged into another."""
+    root = _small(directory / "stores-world")
+    done = call(experiments.run, f"--config={root / 'config.py'}", f"--workdir={root / 'run'}")
+    assert done.code == 0, done
+    for one in ("run", "data", "model", "encoder"):
+        shutil.rmtree(root / one)
+    store, merged = str(root / "cache" / "store.sqlite"), str(root / "run" / "store.sqlite")
+    (root / "run").mkdir()
+    actions = {name: (name, store) for name in ("report", "verify", "rescue")}
+    actions["verify --drop"] = ("verify", store, "--drop")
+    readers = {
+        f"experiments.store {name}": (experiments.store, more) for name, more in actions.items()
+    }
+    command = (experiments.store, "merge", merged, store)
+    world = World(
+        root, root.with_name("pristine"), "run/store.sqlite", ("cache",), readers, command,
+        ("cache/store.sqlite",), reads=("cache",),
+    )  # fmt: skip
+    return world.kept()
+
+
+def _build_and_read(argv: Sequence[str]) -> int:
+    """Builds a set, and writes all that is read of it into "read" beside its directory."""
+    code = experiments.data.main(argv)
+    cache = Path(next(one for one in argv if one.startswith("--workdir="))[10:])
+    sets = [Benchmark("boolq", split=split).load(cache) for split in ("train", "dev")]
+    read = [(one.questions, one.gold, one.passages.get(range(len(one.passages)))) for one in sets]
+    cache.with_name("read").write_text(repr(read))
+    return code
+
+
+def published(directory: Path) -> World:
+    """A published set that is built from its files, and loaded."""
+    root = directory / "published-world"
+    write(CASES["boolq"], root / "source")
+    work, source = f"--workdir={root / 'run'}", f"--source={root / 'source'}"
+    script = types.SimpleNamespace(main=_build_and_read, __name__="experiments.data")
+    command = (script, "boolq", source, work, "--any_size")
+    listed = {"experiments.data --list": (experiments.data, ("--list", work))}
+    return World(root, root.with_name("pristine"), "read", ("source",), listed, command).kept()
+
+
+def sweep(directory: Path) -> World:
+    """Two runs of a sweep."""
+    root = _small(directory / "sweep-world")
+    own = ("config.py", "data", "encoder", "model", "prompts.toml")
+    config, work = f"--config={root / 'config.py'}", f"--workdir={root / 'run'}"
+    command = (experiments.sweep, config, work, "--key=limit", "--values=2,4")
+    results, only = "run/limit=4/answers.jsonl", ("config.py", "run", "prompts.toml")
+    world = World(root, root.with_name("pristine"), results, own, {}, command, only)
+    return world.kept()
 
 
 def tables(directory: Path) -> World:
@@ -260,7 +317,7 @@ def tables(directory: Path) -> World:
     command = (experiments.reproduce, f"--claims={root / 'claims.md'}", work)
     listed = {"experiments.reproduce --list": (experiments.reproduce, ("--list", work))}
     own = ("made",)
-    return _kept(World(root, root.with_name("pristine"), "claims.md", own, listed, command))
+    return World(root, root.with_name("pristine"), "claims.md", own, listed, command).kept()
 
 
 WORLDS: dict[str, Callable[[Path], World]] = {
@@ -271,52 +328,11 @@ WORLDS: dict[str, Callable[[Path], World]] = {
     "sidr": sidr,
     "t5": t5,
     "tables": tables,
+    "stores": stores,
+    "sweep": sweep,
+    "published": published,
+    "student": student,
+    "ppo": ppo,
+    "train_sidr": train_sidr,
+    "train_r3": train_r3,
 }
-
-
-def cases(
-    world: World, wanted: Callable[[Path, str], bool] | None = None, *, every: int = 1
-) -> Iterator[Case]:
-    """Tries every script on every damaged file, or on those that are wanted.
-
-    Args:
-      world: the job.
-      wanted: whether a fault of a file is tried; None for all.
-      every: tries each N-th of the pairs of file and fault.
-    """
-    pairs = [(file, fault) for file in files(world.pristine) for fault in DAMAGES]
-    pairs = [pair for pair in pairs if str(pair[0]).startswith(world.only or "")]
-    for file, fault in pairs[::every]:
-        if wanted is None or wanted(file, fault):
-            yield from _after(world, file, fault)
-
-
-def _after(world: World, file: Path, fault: str) -> Iterator[Case]:
-    """Every script after a fault; each begins with the undamaged files."""
-    whole = (world.pristine / world.results).read_bytes()
-    of_results = file.parts[0] in ("run", "made")
-    own = file.parts[0] in world.inputs
-    for name, (script, arguments) in world.readers.items() if of_results else ():
-        told = _attempt(world, file, fault, functools.partial(call, script, *arguments))
-        yield Case(name, file, fault, told, leaks=files_with_keys(world.root.parent))
-    done = _attempt(world, file, fault, world.make, afresh=not of_results)
-    result = world.root / world.results
-    same = result.is_file() and result.read_bytes() == whole
-    changed = done.code == 0 and not own and not same
-    made_by = world.command[0].__name__ if world.command else "experiments.run"
-    yield Case(made_by, file, fault, done, changed, files_with_keys(world.root))
-
-
-def _attempt(
-    world: World, file: Path, fault: str, act: Callable[[], Outcome], *, afresh: bool = False
-) -> Outcome:
-    """What a script did after a fault; a late one is tried again, since the machine may stall."""
-    for _ in range(2):
-        copy(world.pristine, world.root)
-        DAMAGES[fault](world.root / file)
-        if afresh:
-            shutil.rmtree(world.root / "run", ignore_errors=True)
-        done = act()
-        if done.seconds <= SECONDS:
-            break
-    return done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import functools
+import json
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxrag.core.hashing import hash64
+from jaxrag.core.durable_files import write_text
+from jaxrag.core.hashing import digest_file, hash64
+from jaxrag.core.json_text import parse_json
 from jaxrag.retrieval.corpus import rows as row_files
 from jaxrag.types import InputError, Passage
 
@@ -19,6 +22,7 @@ _KIND = "passages"
 _SPLIT = "corpus"
 _ROWS_PER_READ = 1024
 _IDS = "ids.npy"
+_ID_DIGESTS = "id_digests.json"
 _ID_ROWS = "id_rows.npy"
 
 
@@ -49,7 +53,21 @@ class Passages:
     @functools.cached_property
     def _ids(self) -> tuple[np.ndarray, np.ndarray]:
         hashes, rows = (self._id_file(name) for name in (_IDS, _ID_ROWS))
+        self._compare_digests()
         return hashes, rows
+
+    def _compare_digests(self) -> None:
+        """Compares the files of ids with their hashes; older directories have none."""
+        path = self.directory / _ID_DIGESTS
+        if not path.exists():
+            return
+        try:
+            recorded = parse_json(path.read_bytes())
+            found = {name: digest_file(self.directory / name) for name in (_IDS, _ID_ROWS)}
+        except (OSError, ValueError) as error:
+            raise self._damaged(_ID_DIGESTS, error) from None
+        if recorded != found:
+            raise self._damaged(_IDS, f"its hash, or that of {_ID_ROWS}, differs")
 
     def _id_file(self, name: str) -> np.ndarray:
         try:
@@ -160,6 +178,8 @@ def write_passages(
         _refuse_duplicates(partial, unsorted[order], order)
         np.save(partial / _IDS, unsorted[order])
         np.save(partial / _ID_ROWS, order)
+        digests = {name: digest_file(partial / name) for name in (_IDS, _ID_ROWS)}
+        write_text(partial / _ID_DIGESTS, json.dumps(digests))
 
     row_files.write_rows(
         Path(directory),

@@ -1,0 +1,189 @@
+"""A finished job, and what every script says after each fault of each of its files."""
+
+import dataclasses
+import functools
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import experiments.run
+from tests.faults.damage import (
+    DAMAGES,
+    Outcome,
+    allow,
+    call,
+    copy,
+    files,
+    files_with_keys,
+    limited,
+    shows_key,
+)
+
+SECONDS = 30.0  # until an error must have come
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """A job that has been executed, with its inputs, cache and results below ``root``.
+
+    Attributes:
+      root: its directory, in which cases are tried.
+      pristine: a copy, from which each case begins.
+      results: the file, relative to ``root``, that must not change; its bytes are compared.
+      inputs: the first parts of paths that are the user's: another content is another result.
+      readers: further scripts that read the job's directory, with their arguments.
+      command: the script that makes the results, with its arguments; () for `experiments.run`.
+      only: beginnings of the paths of the files that are damaged; () for all.
+      reads: first parts of the paths that the readers read.
+      undone: what the job lacks where each case begins, as if it had been killed there.
+      whole: the bytes of its results.
+    """
+
+    root: Path
+    pristine: Path
+    results: str
+    inputs: tuple[str, ...]
+    readers: dict[str, tuple[Any, tuple[str, ...]]]
+    command: tuple[Any, ...] = ()
+    only: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ("run", "made")
+    undone: tuple[str, ...] = ()
+    whole: bytes = b""
+
+    def make(self) -> Outcome:
+        """Runs the script that makes the results."""
+        own = f"--config={self.root / 'config.py'}", f"--workdir={self.root / 'run'}"
+        script, *arguments = self.command or (experiments.run, *own)
+        return call(script, *arguments)
+
+    def kept(self) -> "World":
+        """The world after its job, with a copy from which each case begins."""
+        done = self.make()
+        assert done.code == 0, done
+        whole = (self.root / self.results).read_bytes()
+        for pattern in self.undone:
+            for one in self.root.glob(pattern):
+                shutil.rmtree(one) if one.is_dir() else one.unlink()
+        copy(self.root, self.pristine)
+        return dataclasses.replace(self, whole=whole)
+
+    @property
+    def made_by(self) -> str:
+        """The name of the script that makes the results."""
+        return self.command[0].__name__ if self.command else "experiments.run"
+
+    def same(self) -> bool:
+        """Whether the results are there and unchanged."""
+        file = self.root / self.results
+        return file.is_file() and file.read_bytes() == self.whole
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One script after one fault.
+
+    Attributes:
+      script: its name.
+      file: the damaged file.
+      fault: what was done to it.
+      outcome: what the script did.
+      changed: whether it ended well with another result.
+      leaks: files with a key of the environment.
+    """
+
+    script: str
+    file: Path
+    fault: str
+    outcome: Outcome
+    changed: bool = False
+    leaks: Sequence[str] = ()
+
+    @property
+    def shows_key(self) -> bool:
+        """Whether a key of the environment was printed or written."""
+        return bool(self.leaks) or shows_key(self.outcome.shown.encode("utf-8", "replace"))
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it; "" for nothing."""
+        if not self.outcome.clear:
+            return "no clear error"
+        if self.shows_key:
+            return f"shows a key {self.leaks}"
+        if self.changed:
+            return "another result"
+        return "too late" if self.outcome.seconds > SECONDS and self.outcome.code else ""
+
+    def __str__(self) -> str:
+        said = f"{self.outcome.code} after {self.outcome.seconds:.1f} s, {self.outcome.said[:300]}"
+        return f"{self.script}, {self.file}, {self.fault}: {self.problem or 'fine'}: {said}"
+
+
+LIMITS = (0, 1_000, 30_000, 300_000)
+"""Bytes beyond which no file grows."""
+
+
+def cases(
+    world: World, wanted: Callable[[Path, str], bool] | None = None, *, every: int = 1
+) -> Iterator[Case]:
+    """Tries every script on every damaged file, or on those that are wanted.
+
+    Without ``wanted``, the job is also done with files that cannot grow, and then again.
+
+    Args:
+      world: the job.
+      wanted: whether a fault of a file is tried; None for all.
+      every: tries each N-th of the pairs of file and fault.
+    """
+    pairs = [(file, fault) for file in files(world.pristine) for fault in DAMAGES]
+    pairs = [pair for pair in pairs if str(pair[0]).startswith(world.only or "")]
+    for file, fault in pairs[::every]:
+        if wanted is None or wanted(file, fault):
+            yield from _after(world, file, fault)
+    for size in LIMITS if wanted is None else ():
+        yield without_room(world, size)
+
+
+def _after(world: World, file: Path, fault: str) -> Iterator[Case]:
+    """Every script after a fault; each begins with the undamaged files."""
+    first, own = file.parts[0], file.parts[0] in world.inputs
+    for name, (script, arguments) in world.readers.items() if first in world.reads else ():
+        told = _attempt(world, file, fault, functools.partial(call, script, *arguments))
+        yield Case(name, file, fault, told, leaks=files_with_keys(world.root.parent))
+    done = _attempt(world, file, fault, world.make, afresh=first not in ("run", "made"))
+    changed = done.code == 0 and not own and not world.same()
+    yield Case(world.made_by, file, fault, done, changed, files_with_keys(world.root))
+
+
+def _attempt(
+    world: World, file: Path, fault: str, act: Callable[[], Outcome], *, afresh: bool = False
+) -> Outcome:
+    """What a script did after a fault; a late one is tried again, since the machine may stall."""
+    for _ in range(2):
+        copy(world.pristine, world.root)
+        if afresh:
+            shutil.rmtree(world.root / "run", ignore_errors=True)
+        DAMAGES[fault](world.root / file)
+        done = act()
+        allow(world.root)
+        if done.seconds <= SECONDS:
+            break
+    return done
+
+
+def without_room(world: World, size: int) -> Case:
+    """The job from its inputs with files of at most ``size`` bytes; then, with room, again.
+
+    Another result of the second attempt counts as a changed answer.
+    """
+    copy(world.pristine, world.root)
+    for name in {"run", "cache", Path(world.results).parts[0]} - set(world.inputs):
+        one = world.root / name
+        shutil.rmtree(one) if one.is_dir() else one.unlink(missing_ok=True)
+    with limited(size):
+        done = world.make()
+    again = world.make()
+    changed = again.code != 0 or not world.same()
+    where, fault = Path(world.results), f"no file grows beyond {size:,} bytes"
+    return Case(world.made_by, where, fault, done, changed, files_with_keys(world.root))
