@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrag.core.durable_files import explain_full_disk, utf8, write_text
 from jaxrag.core.json_text import parse_json
 from jaxrag.types import InputError
+
+NUMBER = int | float
+_KINDS = {str: "text", NUMBER: "a number", list: "a list", dict: "an object"}
 
 
 def encode(name: str, value: Any) -> str:
@@ -69,23 +72,31 @@ def cut_torn_line(file: Path) -> None:
             os.truncate(file, whole)
 
 
-def read(file: Path, *, key: str = "question_id", torn_ok: bool = False) -> list[dict[str, Any]]:
+def read(
+    file: Path,
+    *,
+    key: str = "question_id",
+    fields: Mapping[str, Any] | None = None,
+    torn_ok: bool = False,
+) -> list[dict[str, Any]]:
     """The objects of a file; an empty list if the file does not exist.
 
     Args:
       file: the file.
       key: a field that every object must have, with a string value.
+      fields: types of other fields that every object must have: str, NUMBER, list or dict.
       torn_ok: skip an incomplete last line instead of raising an error.
 
     Raises:
       InputError: naming file and line, where a line is incomplete, not a JSON object, or has no
-        string under ``key``.
+        string under ``key``, or lacks another field.
     """
-    return [value for _, value in _read_with_text(file, key=key, torn_ok=torn_ok)]
+    lines = _read_with_text(file, {key: str, **(fields or {})}, torn_ok=torn_ok)
+    return [value for _, value in lines]
 
 
 def _read_with_text(
-    file: Path, *, key: str = "question_id", torn_ok: bool = False
+    file: Path, fields: Mapping[str, Any], *, torn_ok: bool = False
 ) -> list[tuple[str, dict[str, Any]]]:
     """As `read`, with the text of each line."""
     if not file.is_file():
@@ -98,11 +109,13 @@ def _read_with_text(
     for number, line in enumerate(lines, 1):
         try:
             value = parse_json(line)
-            if not isinstance(value[key], str):
-                raise TypeError(f"{key} is not text")
+            for name, of in fields.items():
+                if not isinstance(value[name], of):
+                    raise TypeError(f"{name} is not {_KINDS[of]}")
         except (ValueError, KeyError, TypeError) as error:
-            problem = f"{file}:{number}: not a JSON object with a {key!r}"
-            raise InputError(f"{problem} ({error}); remove the line") from error
+            problem = f"{file}:{number}: not a JSON object with a {next(iter(fields))!r}"
+            reason = f"without {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{problem} ({reason}); remove the line") from error
         parsed.append((line.decode(), value))
     return parsed
 
@@ -113,7 +126,7 @@ def reorder(file: Path, question_ids: Sequence[str]) -> None:
     Raises:
       InputError: the file has a question that is not in ``question_ids``.
     """
-    lines = _read_with_text(file)
+    lines = _read_with_text(file, {"question_id": str})
     by_id = {value["question_id"]: line for line, value in lines}
     unknown = by_id.keys() - set(question_ids)
     if unknown:

@@ -12,7 +12,7 @@
                     of the same command; answers.jsonl does not
 ``passages.jsonl``  ``id``, ``title``, ``text`` of the passages that the traces name (optional)
 ``explanations.jsonl``  matched tokens of some questions (see `report.explanations`; optional)
-``metrics.json``    written at the end
+``metrics.json``    written at the end, with the SHA-256 of answers.jsonl (``answers_sha256``)
 ``log.jsonl``       log of all processes that worked on the run (see `run_log`)
 """
 
@@ -38,12 +38,16 @@ import jaxrag
 from jaxrag.core import jsonl
 from jaxrag.core.checks import check_local
 from jaxrag.core.durable_files import explain_full_disk, write_text
+from jaxrag.core.hashing import digest_file
 from jaxrag.core.json_text import parse_json
 from jaxrag.evaluation import metrics, precision
 from jaxrag.evaluation.significance import intervals
 from jaxrag.types import InputError, Passage
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scann", "transformers", "tokenizers", "gguf", "vllm")
+_ANSWERED = {"prediction": str, "trace": dict, "cost": dict}
+_TIMING = {"seconds": jsonl.NUMBER}
+_ANSWERS_HASH = "answers_sha256"
 _UNFIT = "Use another run directory, or delete this one to start over."
 
 
@@ -104,10 +108,11 @@ class RunDirectory:
             lock = _take_lock(path)
         try:
             _write_or_check_config(path, plain, dict(environment or describe_environment()))
+            _check_answers(path)
             for name in ("answers.jsonl", "timings.jsonl"):
                 jsonl.cut_torn_line(path / name)
-            records = newest(jsonl.read(path / "answers.jsonl"))
-            jsonl.read(path / "timings.jsonl")
+            records = newest(_read_answers(path))
+            jsonl.read(path / "timings.jsonl", fields=_TIMING)
         except BaseException:
             os.close(lock)
             raise
@@ -133,10 +138,11 @@ class RunDirectory:
     def finish(
         self, question_ids: Sequence[str], *, passages: Iterable[Passage] = ()
     ) -> dict[str, Any]:
-        """Sorts the lines by ``question_ids`` and writes metrics.json; returns its contents.
+        """Sorts the lines by ``question_ids`` and writes metrics.json; returns its figures.
 
-        The bytes of answers.jsonl then do not depend on interruptions. Questions without a line
-        are counted as missing. ``passages`` are kept for the report.
+        metrics.json also has the hash of answers.jsonl, so that a change is noticed. The bytes of
+        answers.jsonl then do not depend on interruptions. Questions without a line are counted as
+        missing. ``passages`` are kept for the report.
         """
         for name in ("answers.jsonl", "timings.jsonl"):
             jsonl.reorder(self.path / name, question_ids)
@@ -144,12 +150,14 @@ class RunDirectory:
             jsonl.write(self.path / "passages.jsonl", rows)
         run = read_run(self.path)
         found = summary(run, asked=len(question_ids))
-        write_text(self.path / "metrics.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
+        answers = self.path / "answers.jsonl"
+        kept = {**found, _ANSWERS_HASH: digest_file(answers) if answers.is_file() else None}
+        write_text(self.path / "metrics.json", json.dumps(kept, indent=2, allow_nan=False) + "\n")
         return found
 
     def named_passages(self) -> list[str]:
         """Ids of all passages that the recorded searches found, without repeats."""
-        records = newest(jsonl.read(self.path / "answers.jsonl")).values()
+        records = newest(_read_answers(self.path)).values()
         searches = (s for record in records for s in record.get("trace", {}).get("searches", ()))
         return list(dict.fromkeys(passage for search in searches for passage in search["ids"]))
 
@@ -176,15 +184,34 @@ def read_run(path: str | Path) -> RunRecords:
     if not (path / "config.json").is_file():
         raise InputError(f"{path} is not a run directory: it holds no config.json.")
     head = _read_config(path / "config.json")
-    records = tuple(newest(jsonl.read(path / "answers.jsonl", torn_ok=True)).values())
-    timings = newest(jsonl.read(path / "timings.jsonl", torn_ok=True))
+    _check_answers(path)
+    records = tuple(newest(_read_answers(path, torn_ok=True)).values())
+    timings = newest(jsonl.read(path / "timings.jsonl", fields=_TIMING, torn_ok=True))
     finished = (path / "metrics.json").is_file()
     return RunRecords(path, head["config"], head["environments"], records, timings, finished)
 
 
+def _read_answers(path: Path, *, torn_ok: bool = False) -> list[dict[str, Any]]:
+    """The lines of answers.jsonl, each with what an answer or a failed question has.
+
+    Raises:
+      InputError: a line is damaged.
+    """
+    file = path / "answers.jsonl"
+    lines = jsonl.read(file, fields={"question": str, "gold_answers": list}, torn_ok=torn_ok)
+    for number, line in enumerate(lines, 1):
+        if "error" in line:
+            continue
+        for name, of in _ANSWERED.items():
+            if not isinstance(line.get(name), of):
+                raise InputError(f"{file}:{number}: an answer without its {name}; remove the line")
+    return lines
+
+
 def read_passages(path: str | Path) -> dict[str, dict[str, str]]:
     """The passages that a run directory keeps for its report, by id; empty if there are none."""
-    lines = jsonl.read(Path(path) / "passages.jsonl", key="id")
+    fields = {"title": str, "text": str}
+    lines = jsonl.read(Path(path) / "passages.jsonl", key="id", fields=fields)
     return {line["id"]: line for line in lines}
 
 
@@ -287,6 +314,22 @@ def _read_config(file: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is not the config.json of a run ({error}). {_UNFIT}") from error
     raise InputError(f"{file} is not the config.json of a run. {_UNFIT}")
+
+
+def _check_answers(path: Path) -> None:
+    """Refuses a finished run whose answers have changed; older runs have no hash of them."""
+    try:
+        recorded = parse_json((path / "metrics.json").read_bytes())
+    except (OSError, ValueError):
+        return  # unfinished, or metrics.json is damaged: it is written again, from the answers
+    wanted = recorded.get(_ANSWERS_HASH) if isinstance(recorded, dict) else None
+    answers = path / "answers.jsonl"
+    if wanted is not None and (not answers.is_file() or digest_file(answers) != wanted):
+        raise InputError(
+            f"{answers} has changed since the run finished: its hash is not that in metrics.json. "
+            "Restore it; or delete it and metrics.json, and run again: results that are in the "
+            "store are reused. To keep its lines as they are, delete metrics.json alone."
+        )
 
 
 def _take_lock(path: Path) -> int:

@@ -7,9 +7,11 @@ when it is complete, so a run that is killed while it saves keeps the previous o
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,10 +144,14 @@ class Checkpoints:
         return Saved(step, unflatten(found, template), record["data"])
 
     def _read(self, where: Path, step: int, **items: Any) -> Any:
+        shown = sys.unraisablehook
+        sys.unraisablehook = functools.partial(_show_but_abandoned_reads, shown)
         try:
-            return self._manager.restore(step, args=ocp.args.Composite(**items))
+            found = self._manager.restore(step, args=ocp.args.Composite(**items))
         except Exception as error:  # Orbax raises what its parts happen to raise
             raise _damaged(where, str(error).strip().splitlines()[0][:200]) from error
+        sys.unraisablehook = shown  # after an error it stays: abandoned reads end later
+        return found
 
     def _compare(
         self, where: Path, wanted: Mapping[str, Any], held: Mapping[str, Mapping[str, Any]]
@@ -165,6 +171,12 @@ class Checkpoints:
                     f"{dtype} {shape}. Use the settings that it was made with, or another "
                     "directory."
                 )
+
+
+def _show_but_abandoned_reads(shown: Callable[[Any], Any], what: Any) -> None:
+    """Shows an error of a thread, but not that of a read that Orbax began before another failed."""
+    if str(what.exc_value) != "Event loop is closed":
+        shown(what)
 
 
 def _seal(record: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Run directories: resume, refusal, torn lines, locks and full disks."""
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -51,6 +52,13 @@ def whole_run(path: Path) -> bytes:
     return (path / "answers.jsonl").read_bytes()
 
 
+def killed_run(path: Path) -> bytes:
+    """A run with all answers, killed before its metrics were written."""
+    whole = whole_run(path)
+    (path / "metrics.json").unlink()
+    return whole
+
+
 def test_a_run_is_written_and_read_back(tmp_path: Path) -> None:
     with start(tmp_path / "a" / "b") as run:
         assert run.finished == frozenset()
@@ -66,7 +74,9 @@ def test_a_run_is_written_and_read_back(tmp_path: Path) -> None:
     assert read_passages(tmp_path / "a" / "b") == {
         "7": {"id": "7", "title": "T", "text": "text <b>"}
     }
-    assert json.loads((tmp_path / "a/b/metrics.json").read_text()) == found
+    metrics = json.loads((tmp_path / "a/b/metrics.json").read_text())
+    answers = (tmp_path / "a/b/answers.jsonl").read_bytes()
+    assert metrics == found | {"answers_sha256": hashlib.sha256(answers).hexdigest()}
 
 
 def test_resumed_in_any_order_is_byte_identical(tmp_path: Path) -> None:
@@ -88,7 +98,7 @@ def test_resumed_in_any_order_is_byte_identical(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 5, 60])
 def test_a_torn_last_line_is_cut_and_asked_again(tmp_path: Path, cut: int) -> None:
-    expected = whole_run(tmp_path)
+    expected = killed_run(tmp_path)
     os.truncate(tmp_path / "answers.jsonl", len(expected) - cut)
     assert len(read_run(tmp_path).records) == len(IDS) - 1  # reading leaves the file alone
     with start(tmp_path) as run:
@@ -159,13 +169,54 @@ def test_the_second_writer_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("junk", ['{"question_id": 3}', "{torn", "[]", "null", '{"other": "x"}'])
 def test_a_corrupt_line_is_named(tmp_path: Path, junk: str) -> None:
-    whole_run(tmp_path)
+    killed_run(tmp_path)
     file = tmp_path / "answers.jsonl"
     lines = file.read_bytes().split(b"\n")
     file.write_bytes(b"\n".join([*lines[:3], junk.encode(), *lines[3:]]))
     for attempt in (lambda: start(tmp_path), lambda: read_run(tmp_path)):
         with pytest.raises(InputError, match=r"answers\.jsonl:4: not a JSON object"):
             attempt()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("question", 1), ("gold_answers", "x"), ("prediction", None), ("trace", []), ("cost", 1)],
+)
+def test_an_answer_of_another_shape_is_named(tmp_path: Path, field: str, value: Any) -> None:
+    killed_run(tmp_path)
+    file = tmp_path / "answers.jsonl"
+    lines = [line(i) for i in IDS[:3]]
+    lines[2] |= {field: value}
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    for attempt in (lambda: start(tmp_path), lambda: read_run(tmp_path)):
+        with pytest.raises(InputError, match=rf"answers\.jsonl:3: .*{field}.*; remove the line"):
+            attempt()
+
+
+@pytest.mark.parametrize("name", ["timings.jsonl", "passages.jsonl"])
+def test_a_timing_or_passage_without_a_field_is_named(tmp_path: Path, name: str) -> None:
+    whole_run(tmp_path)
+    (tmp_path / name).write_text(
+        '{"question_id": "q00", "id": "7", "secondr": 1.0, "tjtle": "T"}\n'
+    )
+    with pytest.raises(InputError, match=rf"{name}:1: .*without '\w+'.*; remove the line"):
+        (read_run if name[0] == "t" else read_passages)(tmp_path)
+
+
+def test_answers_that_changed_after_the_end_are_refused(tmp_path: Path) -> None:
+    whole = whole_run(tmp_path)
+    file = tmp_path / "answers.jsonl"
+    file.write_bytes(whole.replace(b'"prediction": "q07"', b'"prediction": "q08"'))
+    for attempt in (lambda: start(tmp_path), lambda: read_run(tmp_path)):
+        with pytest.raises(InputError, match=r"answers\.jsonl has changed since the run finished"):
+            attempt()
+    file.write_bytes(whole)
+    assert read_run(tmp_path).finished
+    file.unlink()
+    with pytest.raises(InputError, match="has changed"):
+        read_run(tmp_path)
+    (tmp_path / "metrics.json").unlink()  # the way out: both are made again
+    assert whole_run(tmp_path) == whole
 
 
 @pytest.mark.parametrize("junk", ["", "{", "[]", '{"config": 3, "environments": []}', '{"a": 1}'])
@@ -208,7 +259,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
         handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
         try:
-            with pytest.raises(OSError, match="earlier records are kept"):
+            with pytest.raises(InputError, match=r"answers.jsonl may not grow so large .* is kept"):
                 run.append([line("q04")])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -60,6 +60,7 @@ def test_one_id_for_two_questions_is_refused(tmp_path: Path) -> None:
     b = fabricate.run(tmp_path / "b", "no_retrieval", n=5)
     lines = [json.loads(line) for line in (b / "answers.jsonl").read_text().split("\n")[:-1]]
     lines[2]["question"] = "Another one?"
+    (b / "metrics.json").unlink()  # it has the hash of the answers
     (b / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(InputError, match="different questions under the id 'q00002'"):
         summarise([a, b])
