@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from experiments.__main__ import COMMANDS
 from experiments.run import main
 from jaxrag.data.folder import Folder
 from jaxrag.engines.local.engine import LocalModel
@@ -21,7 +22,13 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize(
-    "command", [["-m", "experiments.run"], ["-m", "experiments", "status"], ["-c", COMMAND, "run"]]
+    "command",
+    [
+        *(["-m", f"experiments.{name}"] for name in COMMANDS),
+        ["-m", "experiments", "status"],
+        ["-c", COMMAND, "run"],
+    ],
+    ids=" ".join,
 )
 def test_the_first_line_comes_before_packages_are_imported(
     command: list[str], tmp_path: Path

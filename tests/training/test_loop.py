@@ -125,6 +125,25 @@ def test_evaluations_and_their_steps(tmp_path: Path) -> None:
     assert seen == [0, 3, 6, 7]
 
 
+def test_what_takes_long_is_said_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+
+    def evaluate(state: Any, number: int) -> Any:
+        said.append(capsys.readouterr().err)
+        return {}
+
+    def stepping(*given: Any) -> Any:
+        said.append(capsys.readouterr().err)
+        return step(*given)
+
+    run(tmp_path, 1, stepping, evaluate=evaluate, evaluate_every=1)
+    before, first, _ = said
+    assert before == "test: evaluation before the first step\n"
+    assert first == "test: 1 steps to make; the first is compiled before it runs\n"
+
+
 def test_a_non_finite_loss_stops_the_run(tmp_path: Path) -> None:
     def poisoned(state: Any, item: int, number: int) -> Any:
         state, figures = step(state, item, number)
