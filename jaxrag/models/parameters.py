@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr, tree_flatten_with_path
 
+from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.sharding import RULES, parameter_sharding, put
 
 
@@ -77,8 +78,9 @@ def to_devices(
     """Puts arrays on the devices in ``dtype``; empties ``arrays``, to bound the host's memory.
 
     Args:
-      arrays: parameters by name; a list of arrays becomes one array with their number as first
-        axis, of which the host only holds one more at a time.
+      arrays: parameters by name, each an array or a `StoredTensor`, which is read here; a list of
+        them becomes one array with their number as first axis, of which the host only holds one
+        more at a time.
       dtype: of the parameters on the device; quantised matrices and their scales keep theirs.
       mesh: devices to shard over; None uses the default device.
       rules: see `jaxrag.models.sharding`.
@@ -95,13 +97,33 @@ def to_devices(
         if stacked:
             placed[name] = _stack_on_devices(array, shape, own, sharding)
         else:
-            placed[name] = put(array.astype(own), sharding)
+            placed[name] = _placed(array, own, sharding)
     return placed
 
 
-def _dtype(name: str, array: np.ndarray, dtype: Any) -> Any:
+def _dtype(name: str, array: np.ndarray | StoredTensor, dtype: Any) -> Any:
     """The dtype of a parameter on the devices, see `jaxrag.models.quantisation`."""
+    if isinstance(array, StoredTensor):
+        return dtype
     return array.dtype if array.dtype == np.int8 or name.endswith(".scale") else dtype
+
+
+def _placed(
+    array: np.ndarray | StoredTensor, dtype: Any, sharding: NamedSharding | None
+) -> jax.Array:
+    """An array on the devices; of one that is stored, a process reads what its devices hold."""
+    if not isinstance(array, StoredTensor):
+        return put(array.astype(dtype), sharding)
+    if sharding is None:
+        return jax.device_put(array.read().astype(dtype))
+    parts: dict[str, np.ndarray] = {}  # devices may hold the same
+
+    def part(index: Any) -> np.ndarray:
+        if str(index) not in parts:
+            parts[str(index)] = array.part(index).astype(dtype)
+        return parts[str(index)]
+
+    return jax.make_array_from_callback(array.shape, sharding, part)
 
 
 def _stack_on_devices(
@@ -112,7 +134,7 @@ def _stack_on_devices(
     one = sharding and NamedSharding(sharding.mesh, P(*sharding.spec[1:]))
     write = _writer(sharding)
     for i in range(len(parts)):
-        stack = write(stack, put(parts[i].astype(dtype), one), np.int32(i))
+        stack = write(stack, _placed(parts[i], dtype, one), np.int32(i))
         parts[i] = None
     return stack
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import shutil
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,9 +75,9 @@ class World:
         return self.command[0].__name__ if self.command else "experiments.run"
 
     def same(self) -> bool:
-        """Whether the results are there and unchanged."""
+        """Whether the results are there and unchanged, but for a byte-order mark."""
         file = self.root / self.results
-        return file.is_file() and file.read_bytes() == self.whole
+        return file.is_file() and file.read_bytes().removeprefix(BOM_UTF8) == self.whole
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from jaxrag.types import InputError
 from tests.training.processes import finished, free_port, started
 
 ITEMS = ["a", "b", "c", "d", "e"]
+DEVICES = 4  # of each process
 
 
 def together(monkeypatch: pytest.MonkeyPatch, count: int, work: Any) -> list[Any]:
@@ -70,7 +71,7 @@ def test_an_error_of_one_process_is_raised_in_all(monkeypatch: Any) -> None:
 
 def job(name: str, directory: Path, *more: Any) -> Any:
     directory.mkdir(exist_ok=True)
-    return started("tests.training.train_job", name, directory, *more, devices=2)
+    return started("tests.training.train_job", name, directory, *more, devices=DEVICES)
 
 
 def two_processes(name: str, directory: Path) -> list[Any]:
@@ -85,11 +86,11 @@ def result(found: dict[str, Any]) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ranker", "student", "ppo", "r3"])
+@pytest.mark.parametrize("name", ["ranker", "student", "ppo", "sidr", "r3"])
 def test_two_processes_train_as_one_does(name: str, tmp_path: Path) -> None:
     one = finished(job(name, tmp_path / "one"))
     first, second = map(finished, two_processes(name, tmp_path / "two"))
-    assert second == {} and (one["devices"], first["devices"]) == (2, 4)
+    assert second == {} and (one["devices"], first["devices"]) == (DEVICES, 2 * DEVICES)
     assert one["weights"] and result(first) == result(one)
 
 

@@ -23,7 +23,8 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.methods.errr.ppo import job as ppo_job
 from jaxrag.methods.r3 import jobs as r3_jobs
 from jaxrag.methods.r3 import r3
-from jaxrag.methods.r3.settings import R3Training, Update
+from jaxrag.methods.r3.settings import R3Training, SidrTraining, Update
+from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
@@ -74,8 +75,8 @@ def ppo(inputs: Path) -> Any:
     return rewriters.small(inputs)
 
 
-def retriever(inputs: Path) -> Any:
-    """R3 on 16 questions over 40 passages; three steps, two of them online."""
+def data_of(inputs: Path) -> tuple[Folder, Folder]:
+    """16 questions to train on and 5 to evaluate, over 40 passages."""
     data = inputs / "data"
     data.mkdir(parents=True, exist_ok=True)
     some = [(WORDS[i % 18], WORDS[i * 5 % 17]) for i in range(40)]
@@ -90,28 +91,48 @@ def retriever(inputs: Path) -> Any:
             {"id": f"q{i}", "question": f"is {a} {b}", "answers": ["rome"]}
             for i, (a, b) in enumerate(some[:5])
         ],
-        "qrels": [],
+        "qrels": [
+            {"query_id": name, "passage_ids": [f"p{i}"]}
+            for i in range(16) for name in (f"t{i}", f"q{i}")[: 1 + (i < 5)]
+        ],
     }  # fmt: skip
     for name, lines in rows.items():
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (data / f"{name}.jsonl").write_text(text)
+    return Folder(str(data), split="train"), Folder(str(data))
+
+
+def sidr(inputs: Path) -> Any:
+    """SiDR on negatives of BM25; four steps."""
+    train, held_out = data_of(inputs)
+    start = Sidr(str(small_sidr.write(inputs)), m=20, top=6, query_length=16, passage_length=24)
+    training = SidrTraining(
+        epochs=2, batch=8, microbatch=1, update=Update(learning_rate=1e-3, top=6), save_every=1,
+        evaluate_every=2,
+    )  # fmt: skip
+    cache = str(inputs / "cache")
+    return r3_jobs.TrainSidr(start, (train,), Bm25(), training, (held_out,), depth=6, cache=cache)
+
+
+def retriever(inputs: Path) -> Any:
+    """R3; three steps, two of them online."""
+    train, held_out = data_of(inputs)
     (inputs / "prompts.toml").write_text(PROMPTS)
     reader = Reader(prompts=str(inputs / "prompts.toml"), answer_tokens=4)
     training = R3Training(
         steps=3, batch=8, microbatch=1, warmup=0.4, update=Update(learning_rate=1e-3, top=6),
         save_every=1, evaluations=1,
     )  # fmt: skip
-    folder = Folder(str(data))
     return r3_jobs.TrainR3(
         Sidr(str(small_sidr.write(inputs)), m=5, top=6, query_length=16, passage_length=24),
-        dataclasses.replace(folder, split="train"), folder, Local(),
+        train, held_out, Local(),
         r3.Config(OnePath(n=3), Top(k=1), reader), training, depth=6,
         cache=str(inputs / "cache"), store="memory",
     )  # fmt: skip
 
 
 JOBS: dict[str, Callable[[Path], Any]] = {
-    "ranker": ranker, "student": student, "ppo": ppo, "r3": retriever,
+    "ranker": ranker, "student": student, "ppo": ppo, "sidr": sidr, "r3": retriever,
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from safetensors.numpy import save_file
 from jaxrag.core.checks import check_local
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.progress import tell
-from jaxrag.models.checkpoint.gguf import config_from_gguf, readers_from_gguf
-from jaxrag.models.checkpoint.torch_archive import readers_from_torch
+from jaxrag.models.checkpoint.gguf import config_from_gguf, tensors_of_gguf
+from jaxrag.models.checkpoint.stored import StoredTensor
+from jaxrag.models.checkpoint.torch_archive import tensors_of_torch
 from jaxrag.types import InputError
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -40,20 +42,24 @@ _WINDOW, _WINDOWS = 1 << 20, 1024
 class Tensors(Mapping[str, np.ndarray]):
     """Tensors by name, each read from disk on access."""
 
-    def __init__(self, readers: Mapping[str, Callable[[], np.ndarray]]):
-        self._readers = dict(readers)
+    def __init__(self, stored: Mapping[str, StoredTensor]):
+        self._stored = dict(stored)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._readers[name]()
+        return self._stored[name].read()
+
+    def stored(self, name: str) -> StoredTensor:
+        """A tensor that is not read yet."""
+        return self._stored[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._readers  # Mapping's would read the tensor
+        return name in self._stored  # Mapping's would read the tensor
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._readers)
+        return iter(self._stored)
 
     def __len__(self) -> int:
-        return len(self._readers)
+        return len(self._stored)
 
 
 def locate(spec: str, *, weights: bool = True) -> Path:
@@ -170,14 +176,14 @@ def read_tensors(path: Path) -> Tensors:
     path = Path(path)
     tell(f"loading the weights of {path}")
     if path.is_file():
-        return Tensors(readers_from_gguf(path))
+        return Tensors(tensors_of_gguf(path))
     found = next((path / name for name in _WEIGHTS if (path / name).exists()), None)
     if found is None:
         raise InputError(f"{path} holds neither {', '.join(_WEIGHTS[:-1])} nor {_WEIGHTS[-1]}.")
     return Tensors(_open_sharded(found) if found.suffix == ".json" else _open(found))
 
 
-def _open_sharded(index: Path) -> dict[str, Callable[[], np.ndarray]]:
+def _open_sharded(index: Path) -> dict[str, StoredTensor]:
     """The tensors of all files that an index names."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
@@ -191,11 +197,11 @@ def _open_sharded(index: Path) -> dict[str, Callable[[], np.ndarray]]:
     return {name: shards[file][name] for name, file in weight_map.items()}
 
 
-def _open(path: Path) -> dict[str, Callable[[], np.ndarray]]:
-    return readers_from_torch(path) if path.suffix == ".bin" else _open_safetensors(path)
+def _open(path: Path) -> dict[str, StoredTensor]:
+    return tensors_of_torch(path) if path.suffix == ".bin" else _open_safetensors(path)
 
 
-def _open_safetensors(path: Path) -> dict[str, Callable[[], np.ndarray]]:
+def _open_safetensors(path: Path) -> dict[str, StoredTensor]:
     try:
         file = safe_open(path, framework="np")
     except FileNotFoundError:
@@ -204,7 +210,12 @@ def _open_safetensors(path: Path) -> dict[str, Callable[[], np.ndarray]]:
         raise InputError(
             f"{path} is truncated or not safetensors ({error}); download it again."
         ) from error
-    return {name: lambda name=name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    found = {}
+    for name in file.keys():  # noqa: SIM118
+        part = file.get_slice(name)
+        shape, read = tuple(part.get_shape()), partial(file.get_tensor, name)
+        found[name] = StoredTensor(shape, read, part.__getitem__ if shape else None)
+    return found
 
 
 def check_parameters(
@@ -214,6 +225,7 @@ def check_parameters(
     source: str | Path,
     ignore: Sequence[str] = (),
     convert: Callable[[str, np.ndarray], Any] | None = None,
+    read: bool = True,
 ) -> dict[str, Any]:
     """Selects a network's parameters from a checkpoint and checks their shapes.
 
@@ -224,6 +236,7 @@ def check_parameters(
       ignore: regular expressions of further names that are allowed (buffers, unused heads).
       convert: applied to each name and array as soon as it is read, so that not all are held as
         they are stored; None keeps them.
+      read: whether they are read; False gives each as a `StoredTensor`, for `to_devices`.
 
     Returns:
       One array for each name in ``shapes``, or what ``convert`` made of it.
@@ -234,7 +247,12 @@ def check_parameters(
     found: dict[str, Any] = {}
     problems = [f"missing: {name} {tuple(shapes[name])}" for name in shapes if name not in tensors]
     for name in (name for name in shapes if name in tensors):
-        array, expected = np.asarray(tensors[name]), tuple(shapes[name])
+        array: Any
+        if isinstance(tensors, Tensors) and not read:
+            array = tensors.stored(name)
+        else:
+            array = np.asarray(tensors[name])
+        expected = tuple(shapes[name])
         if array.shape != expected:
             problems.append(f"misshapen: {name} has {array.shape}, expected {expected}")
         found[name] = convert(name, array) if convert else array

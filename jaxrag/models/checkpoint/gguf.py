@@ -10,13 +10,13 @@ import functools
 import math
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 
+from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.types import InputError
 
@@ -213,11 +213,11 @@ def _llama3_scaling(
     return settings
 
 
-def readers_from_gguf(path: Path) -> dict[str, Callable[[], np.ndarray]]:
-    """A function for each tensor, by its Hugging Face name, that dequantises it."""
+def tensors_of_gguf(path: Path) -> dict[str, StoredTensor]:
+    """The tensors by their Hugging Face names, dequantised when they are read."""
     config = config_from_gguf(path)
     return {
-        hf_name(tensor.name, config["model_type"], path): _reader(tensor, config, path)
+        hf_name(tensor.name, config["model_type"], path): _stored(tensor, config, path)
         for tensor in open_gguf(path).tensors
         if tensor.name not in _ROPE_TENSORS
     }
@@ -237,9 +237,7 @@ def hf_name(name: str, arch: str, path: Path) -> str:
     )
 
 
-def _reader(
-    tensor: gguf.ReaderTensor, config: dict[str, Any], path: Path
-) -> Callable[[], np.ndarray]:
+def _stored(tensor: gguf.ReaderTensor, config: dict[str, Any], path: Path) -> StoredTensor:
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     part = tensor.name.split(".")[-2]
 
@@ -254,7 +252,7 @@ def _reader(
         # llama.cpp's converter adds Gemma's 1 to the norms' weights
         return array - 1 if config["model_type"] == "gemma2" and "norm" in part else array
 
-    return read
+    return StoredTensor(tuple(int(size) for size in reversed(tensor.shape)), read)
 
 
 def _unpermute(array: np.ndarray, heads: int) -> np.ndarray:

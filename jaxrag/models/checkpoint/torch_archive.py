@@ -11,12 +11,13 @@ import mmap
 import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from jaxrag.models.checkpoint.stored import Index, StoredTensor
 from jaxrag.models.checkpoint.tensor_pickle import TensorRecord, read_tensor_pickle
 from jaxrag.types import InputError
 
@@ -36,8 +37,8 @@ class _Entry(NamedTuple):
     checksum: int
 
 
-def readers_from_torch(path: Path) -> dict[str, Callable[[], np.ndarray]]:
-    """Functions that read the tensors of an archive, by name.
+def tensors_of_torch(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of an archive, by name.
 
     Raises:
       InputError: it is not such an archive, is damaged or truncated, or holds anything but tensors.
@@ -62,7 +63,7 @@ def readers_from_torch(path: Path) -> dict[str, Callable[[], np.ndarray]]:
     records = read_tensor_pickle(bytes(pickled), source=f"{path}, {_PICKLE}")
     for record in records.values():
         archive.check_storage(record)
-    return {name: lambda record=record: archive.tensor(record) for name, record in records.items()}
+    return {name: archive.stored(record) for name, record in records.items()}
 
 
 class _Archive:
@@ -104,15 +105,21 @@ class _Archive:
                 f"numbers of {storage.dtype} are {needed:,}."
             )
 
-    def tensor(self, record: TensorRecord) -> np.ndarray:
-        """A copy of a tensor; its bounds have been checked."""
+    def stored(self, record: TensorRecord) -> StoredTensor:
+        """A tensor whose bounds have been checked."""
+        return StoredTensor(
+            tuple(record.shape), partial(self._part, record, ()), partial(self._part, record)
+        )
+
+    def _part(self, record: TensorRecord, index: Index) -> np.ndarray:
+        """A copy of the part of a tensor that some slices select."""
         storage = record.storage
         flat = np.frombuffer(self.content(_STORAGES + storage.key), storage.dtype)
         strides = [stride * storage.dtype.itemsize for stride in record.strides]
         view = np.lib.stride_tricks.as_strided(
             flat[record.offset :], record.shape, strides, writeable=False
         )
-        return np.array(view, order="C")
+        return np.array(view[index], order="C")
 
 
 def _entries(file: BinaryIO, path: Path) -> dict[str, _Entry]:

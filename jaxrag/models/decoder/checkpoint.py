@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jaxrag.models.checkpoint.files import (
     read_tensors,
     write_checkpoint,
 )
+from jaxrag.models.checkpoint.stored import StoredTensor
 from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.models.decoder.network import Decoder
@@ -51,6 +51,7 @@ def load_decoder(
 ) -> tuple[Decoder, dict[str, Any]]:
     """A decoder and its parameters in ``dtype``, sharded over ``mesh`` if one is given.
 
+    The host holds one parameter at a time, and of each the part that its own devices hold.
     ``stacked`` stacks the layers' parameters, see `jaxrag.models.decoder.network.DecoderLayers`.
     ``quantization`` "int8" holds every matrix as integers with a scale for each of its rows
     (`jaxrag.models.quantisation`). Each is quantised when it is read, so that the host never holds
@@ -65,11 +66,13 @@ def load_decoder(
     decoder = Decoder(read_decoder_config(config, source=path), dtype)
     tied = (r"lm_head\.weight",) if decoder.config.tied else ()  # some files hold the copy
     ignore = (_BUFFERS, *tied)
-    tensors: Mapping[str, np.ndarray] = read_tensors(path)
+    tensors = read_tensors(path)
     if FAMILIES[config["model_type"]].fused:
         tensors = split_projections(tensors, decoder.config, source=path)
     expected, convert = parameter_shapes(decoder), _quantised if quantization else None
-    arrays = check_parameters(tensors, expected, source=path, ignore=ignore, convert=convert)
+    arrays = check_parameters(
+        tensors, expected, source=path, ignore=ignore, convert=convert, read=bool(quantization)
+    )
     if quantization:
         arrays = with_scales(arrays)
     if stacked:
@@ -120,37 +123,31 @@ def save_decoder(directory: Path, config: Mapping[str, Any], params: Any) -> Pat
     return write_checkpoint(directory, config, tensors)
 
 
-def split_projections(
-    tensors: Mapping[str, np.ndarray], config: DecoderConfig, *, source: object
-) -> Tensors:
-    """The tensors with Phi-3's fused matrices split into those of other families, on access.
+def split_projections(tensors: Tensors, config: DecoderConfig, *, source: object) -> Tensors:
+    """The tensors with Phi-3's fused matrices split into those of other families.
 
     ``qkv_proj`` has the rows of ``q_proj``, ``k_proj`` and ``v_proj`` in this order,
     ``gate_up_proj`` those of ``gate_proj`` and ``up_proj``.
 
     Raises:
-      InputError: on access; a fused matrix has another number of rows than ``config`` says.
+      InputError: a fused matrix has another number of rows than ``config`` says.
     """
     groups, inner = config.num_key_value_heads * config.head_dim, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     sizes = {"qkv_proj": (queries, groups, groups), "gate_up_proj": (inner, inner)}
-
-    def rows(name: str, start: int, stop: int, total: int) -> np.ndarray:
-        whole = np.asarray(tensors[name])
-        if len(whole) != total:
-            raise InputError(f"{source}: {name} has {len(whole)} rows, its config says {total}.")
-        return whole[start:stop].copy()  # a view would keep the whole matrix in memory
-
-    readers: dict[str, Callable[[], np.ndarray]] = {}
+    found: dict[str, StoredTensor] = {}
     for name in tensors:
+        whole = tensors.stored(name)
         owner, _, fused = name.removesuffix(".weight").rpartition(".")
         if fused not in _FUSED:
-            readers[name] = partial(tensors.__getitem__, name)
+            found[name] = whole
             continue
         stops = [0, *itertools.accumulate(sizes[fused])]
+        if (count := whole.shape[0] if whole.shape else 1) != stops[-1]:
+            raise InputError(f"{source}: {name} has {count} rows, its config says {stops[-1]}.")
         for part, start, stop in zip(_FUSED[fused], stops, stops[1:], strict=False):
-            readers[f"{owner}.{part}.weight"] = partial(rows, name, start, stop, stops[-1])
-    return Tensors(readers)
+            found[f"{owner}.{part}.weight"] = whole.rows(start, stop)
+    return Tensors(found)
 
 
 def join_projections(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jaxrag.models.checkpoint.files import fingerprint, read_tensors, write_checkpoint
 from jaxrag.models.checkpoint.tensor_pickle import read_tensor_pickle
-from jaxrag.models.checkpoint.torch_archive import readers_from_torch
+from jaxrag.models.checkpoint.torch_archive import tensors_of_torch
 from jaxrag.types import InputError
 from tests.models.checkpoint import small_torch as made
 from tests.models.checkpoint.small_torch import BEGIN, END, name, number, text
@@ -31,7 +31,7 @@ ARRAYS = {
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    return {key: reader() for key, reader in readers_from_torch(path).items()}
+    return {key: stored.read() for key, stored in tensors_of_torch(path).items()}
 
 
 def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:

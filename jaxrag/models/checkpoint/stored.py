@@ -1,0 +1,42 @@
+"""A tensor of a checkpoint that is read when it is needed, whole or in part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Index = tuple[slice, ...]
+
+
+class StoredTensor(NamedTuple):
+    """A tensor of a file.
+
+    Attributes:
+      shape: its shape.
+      read: reads it.
+      read_part: reads the part that some slices select; None reads all of it first.
+    """
+
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+    read_part: Callable[[Index], np.ndarray] | None = None
+
+    def part(self, index: Index) -> np.ndarray:
+        """The part that a slice for each axis selects."""
+        return self.read()[index] if self.read_part is None else self.read_part(index)
+
+    def rows(self, start: int, stop: int) -> StoredTensor:
+        """Some of its rows as a tensor."""
+
+        def part(index: Index) -> np.ndarray:
+            first, *others = index
+            low, high, _ = first.indices(stop - start)
+            return self.part((slice(start + low, start + high), *others))
+
+        whole: Any = (slice(None),) * len(self.shape)
+        # of what was read whole, a view would keep all of it in memory
+        return StoredTensor(
+            (stop - start, *self.shape[1:]), lambda: part(whole).copy(), lambda i: part(i).copy()
+        )
