@@ -89,7 +89,7 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
     numbers = HEADINGS[1:8]
     for name, one in found.items():
         about = (WORLDS[name].__doc__ or "").partition(".")[0]
-        part = "" if one["every"] == 1 else f" (each {one['every']}th pair of file and fault)"
+        part = "" if one["every"] == 1 else f" (one pair of file and fault in {one['every']})"
         median, longest = one["seconds"]
         cells = (f"{one[column]:,}" for column in numbers)
         lines.append((f"{name}: {about}{part}", *cells, f"{median:g}, {longest:g}", one["date"]))
