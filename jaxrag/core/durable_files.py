@@ -14,10 +14,11 @@ from jaxrag.core.checks import check_local
 from jaxrag.types import InputError
 
 _NO_ROOM = {
-    errno.ENOSPC: "the disk that holds {} is full",
-    errno.EDQUOT: "the quota of the disk that holds {} is used up",
-    errno.EFBIG: "{} may not grow so large here (ulimit -f)",
+    errno.ENOSPC: ("the disk that holds {} is full", "free some space"),
+    errno.EDQUOT: ("the quota of the disk that holds {} is used up", "free some space"),
+    errno.EFBIG: ("{} may not grow so large here", "raise the limit (ulimit -f)"),
 }
+"""What happened to a file, and what to do."""
 
 
 @contextlib.contextmanager
@@ -79,9 +80,9 @@ def explain_full_disk(path: Path) -> Iterator[None]:
             number = next((n for n in _NO_ROOM if os.strerror(n) in str(error)), None)
         if number not in _NO_ROOM:
             raise
+        what, way_out = _NO_ROOM[number]
         raise InputError(
-            f"{_NO_ROOM[number].format(path)}; finished work is kept: "
-            "free some space and run the same command again"
+            f"{what.format(path)}; finished work is kept: {way_out} and run the same command again"
         ) from error
 
 
