@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from jaxrag.core.arrays import load_array
 from jaxrag.core.durable_files import atomic_write
 from jaxrag.core.hashing import hash64
 from jaxrag.data.benchmark import Benchmark, named_set, set_directory
@@ -201,11 +202,11 @@ def write_trained_on(checkpoint: Path, texts: Iterable[str], *, begun_with: str 
 def _read_hashes(file: Path) -> np.ndarray:
     """The record of the questions that a checkpoint was trained on."""
     try:
-        found = np.load(file, allow_pickle=False)
+        found = load_array(file)
         if found.dtype == np.uint64:
             return found
         error = f"it holds {found.dtype}"
-    except (OSError, ValueError, EOFError, SyntaxError) as reason:
+    except ValueError as reason:
         error = reason
     raise InputError(
         f"{file} is damaged ({error}): which questions the checkpoint was trained on is unknown. "

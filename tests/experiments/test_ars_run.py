@@ -58,7 +58,11 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    root = tmp_path_factory.mktemp("ars")
+    return make(tmp_path_factory.mktemp("ars"))
+
+
+def make(root: Path) -> Made:
+    """Labels, an untrained ranker, rewards and a bandit below ``root``."""
     run = load(str(write_small_run(root, questions=20)))
     (root / "prompts.toml").write_text(PROMPTS + MORE)
     common = shared(root)

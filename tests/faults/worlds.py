@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import tarfile
 import types
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from jaxrag.training.student.checkpoint import new_t5, write_student
 from jaxrag.training.student.student import NewT5
 from tests.data.sets.published import CASES, write
 from tests.experiments.small_run import write_small_run
+from tests.experiments.test_ars_run import make
 from tests.faults.damage import call
 from tests.faults.world import World
 from tests.methods.ars.bandit import small_table
@@ -100,6 +102,8 @@ from jaxrag.engines.seq2seq import Seq2Seq
 from jaxrag.methods.r3 import r3
 from jaxrag.methods.retrieve_and_read import NO_RETRIEVAL, STANDARD_RAG
 from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.run import Run
 from jaxrag.steps.asking import Reader
@@ -135,6 +139,55 @@ def bm25(directory: Path) -> World:
     """A run over BM25: its index is tried."""
     chosen = "method, index = dataclasses.replace(STANDARD_RAG, **parts), Bm25()"
     return _another(_small(directory / "bm25-world"), chosen, ("cache/indexes",))
+
+
+def scann(directory: Path) -> World:
+    """A run over ScaNN: its index is tried."""
+    parts = "BiEncoder(HERE + '/encoder', max_length=32), leaves=4"
+    chosen = f"method, index = dataclasses.replace(STANDARD_RAG, **parts), Scann({parts})"
+    return _another(_small(directory / "scann-world"), chosen, ("cache/indexes",))
+
+
+def packed(directory: Path) -> World:
+    """An index that was packed as a tar file, and is unpacked."""
+    root = _small(directory / "packed-world")
+    own = f"--config={root / 'config.py'}", f"--config.cache={root / 'packing'}"
+    file = root / "index.tar"
+    assert call(experiments.index, *own).code == 0
+    assert call(experiments.index, *own, f"--pack={file}").code == 0
+    shutil.rmtree(root / "packing")
+    command = (experiments.index, own[0], f"--unpack={file}")
+    with tarfile.open(file) as archive:
+        (name,) = {one.partition("/")[0] for one in archive.getnames()}
+    results = f"cache/indexes/{name}/vectors-00000.npy"
+    world = World(
+        root, root.with_name("pristine"), results, (), {}, command, ("index.tar",),
+        undone=("cache",),
+    )  # fmt: skip
+    return world.kept()
+
+
+def ars(directory: Path) -> World:
+    """A run of ARS-RAG: its ranker and bandit are tried."""
+    root = directory / "ars-world"
+    root.mkdir()
+    made = make(root)
+    shutil.copytree(made.bandit, root / "bandit")
+    for done in ("labels", "ranked", "bandits", "cache"):
+        shutil.rmtree(root / done)
+    (root / "config.py").rename(root / "small.py")
+    _configured(root, "ars")
+    own = ("config.py", "small.py", "data", "encoder", "model", "prompts.toml", "ranker", "bandit")
+    return _finished(root, "run/answers.jsonl", own, only=("ranker", "bandit"))
+
+
+def sparse(directory: Path) -> World:
+    """A run of R3 over SiDR's sparse vectors: their index is tried."""
+    root = _small(directory / "sparse-world")
+    small_sidr.write(root)
+    shape = "search='alpha', m=5, top=6, query_length=16, passage_length=24"
+    chosen = f"method, index = r3.Config(**parts), Sidr(HERE + '/sidr-0', {shape})"
+    return _another(root, chosen, ("cache/indexes",))
 
 
 def sidr(directory: Path) -> World:
@@ -253,8 +306,10 @@ def stores(directory: Path) -> World:
         shutil.rmtree(root / one)
     store, merged = str(root / "cache" / "store.sqlite"), str(root / "run" / "store.sqlite")
     (root / "run").mkdir()
-    actions = {name: (name, store) for name in ("report", "verify", "rescue")}
-    actions["verify --drop"] = ("verify", store, "--drop")
+    actions: dict[str, tuple[str, ...]] = {
+        **{name: (name, store) for name in ("report", "verify", "rescue")},
+        "verify --drop": ("verify", store, "--drop"),
+    }
     readers = {
         f"experiments.store {name}": (experiments.store, more) for name, more in actions.items()
     }
@@ -325,6 +380,10 @@ WORLDS: dict[str, Callable[[Path], World]] = {
     "training": training,
     "bandit": bandit,
     "bm25": bm25,
+    "scann": scann,
+    "sparse": sparse,
+    "packed": packed,
+    "ars": ars,
     "sidr": sidr,
     "t5": t5,
     "tables": tables,

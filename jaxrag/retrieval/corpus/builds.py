@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import numpy as np
 
+from jaxrag.core.arrays import load_array
 from jaxrag.core.background import in_background
 from jaxrag.core.durable_files import (
     LOCKS,
@@ -123,8 +124,8 @@ class ShardedRows:
         """Maps the files that a manifest lists."""
         paths = [directory / file.name for file in sorted(manifest.files)]
         try:
-            maps = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
-        except (OSError, ValueError, EOFError, SyntaxError) as error:
+            maps = [load_array(path, mapped=True) for path in paths]
+        except ValueError as error:
             raise InputError(
                 f"{directory} has a file that is damaged ({error}); delete it and build again"
             ) from error

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrag.core.arrays import load_array
 from jaxrag.core.durable_files import write_text
 from jaxrag.core.hashing import digest_file, hash64
 from jaxrag.core.json_text import parse_json
@@ -71,11 +72,11 @@ class Passages:
 
     def _id_file(self, name: str) -> np.ndarray:
         try:
-            found = np.load(self.directory / name, mmap_mode="r", allow_pickle=False)
+            found = load_array(self.directory / name, mapped=True)
             if found.shape == (self._length,) and found.dtype.kind in "iu":
                 return found
             error = f"it holds {found.dtype} {list(found.shape)}"
-        except (OSError, ValueError, EOFError, SyntaxError) as reason:
+        except ValueError as reason:
             error = reason
         raise self._damaged(name, error)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jaxrag.core.arrays import load_array
 from jaxrag.retrieval.corpus.formats import read_dpr
 from jaxrag.types import InputError, Passage
 
@@ -149,8 +150,8 @@ def _array(path: Path) -> np.ndarray:
 
 def _load(path: Path) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        return load_array(path, mapped=True)
+    except ValueError as error:
         raise InputError(f"{path} is not an array of numbers, or is cut short ({error})") from None
 
 

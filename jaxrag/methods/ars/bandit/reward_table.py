@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from jaxrag.core.arrays import load_array
 from jaxrag.core.hashing import digest
 from jaxrag.core.json_text import parse_json
 from jaxrag.core.jsonl_input import InputLine, read_input
@@ -191,8 +192,8 @@ def _contexts(path: Path, questions: int) -> Float[np.ndarray, "q d"]:
     if not file.is_file():
         raise InputError(f"{path} is not finished: it holds no {CONTEXTS}.")
     try:
-        contexts = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        contexts = load_array(file)
+    except ValueError as error:
         raise InputError(f"{file} is cut off or is no array ({error}); {_AGAIN}.") from error
     if contexts.ndim != 2 or len(contexts) != questions or not contexts.shape[1]:
         raise InputError(

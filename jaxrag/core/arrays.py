@@ -1,0 +1,25 @@
+"""Arrays in files of NumPy's format."""
+
+from __future__ import annotations
+
+import tokenize
+from pathlib import Path
+
+import numpy as np
+
+_RAISED = (
+    OSError, ValueError, EOFError, SyntaxError, OverflowError, MemoryError, tokenize.TokenError,
+)  # fmt: skip
+
+
+def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """Reads an array of numbers, or maps its file into memory; objects are never unpickled.
+
+    Raises:
+      ValueError: the file is missing, damaged or no array. (NumPy raises seven kinds of errors,
+        such as one of Python's tokenizer, which parses the header.)
+    """
+    try:
+        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except _RAISED as error:
+        raise ValueError(str(error) or type(error).__name__) from error
