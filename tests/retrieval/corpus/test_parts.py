@@ -192,8 +192,8 @@ def test_devices_and_processes_write_the_bytes_of_one(made, tmp_path, kind):
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
-    both = [started(made, kind, tmp_path / "joined", i, 2, port) for i in (0, 1)]
-    assert [finished(process) for process in both] == [1, 1]
+    both = [started(made, kind, tmp_path / "joined", i, 2, port, devices=4) for i in (0, 1)]
+    assert [finished(process) for process in both] == [4, 4]
     assert contents(tmp_path / "joined") == one
 
 
