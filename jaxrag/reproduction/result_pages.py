@@ -40,7 +40,7 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
       The pages.
 
     Raises:
-      InputError: a record is damaged, a picture is missing; or a full disk.
+      InputError: a record is damaged, a table or picture is missing; or a full disk.
     """
     found: dict[str, list[Scale]] = {
         name: [scale for scale in _MADE_AT if result_file(workdir, scale, name, "json").is_file()]
@@ -72,6 +72,8 @@ def _part(workdir: Path, scale: Scale, name: str, directory: Path) -> str:
     copy.parent.mkdir(parents=True, exist_ok=True)
     write_text(copy, json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n")
     table = result_file(workdir, scale, name, "md")
+    if record.get("cells") and not table.is_file():
+        raise InputError(f"{table} is not there: make {name} again.")
     if table.is_file():
         text = table.read_text(encoding="utf-8").replace(f"\n{NOTE}\n", "")
     else:

@@ -98,6 +98,9 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pictures": {"pairs/table4": {}}}))
     with pytest.raises(InputError, match=r"table4\.svg is not there: make pairs/table4 again"):
         main(f"--pages={pages}", f"--workdir={work}")
+    file.with_suffix(".md").unlink()
+    with pytest.raises(InputError, match=r"table4\.md is not there: make pairs/table4 again"):
+        main(f"--pages={pages}", f"--workdir={work}")
 
 
 def test_hosts_make_parts_that_one_merges(tmp_path: Path, declared: Callable[..., None]) -> None:
