@@ -6,6 +6,7 @@ Matrices have the [out, in] layout of Hugging Face's checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -24,6 +25,30 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
 }
 """Activation functions by their names in config.json."""
+
+
+KERNEL = "kernel"
+"""Name of a matrix with the layout [in, out], see `inputs_first`."""
+
+
+def inputs_first(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with the matrices of projections as [in, out], under the name "kernel".
+
+    CPUs multiply few rows with them faster: up to a third of a decoding step in eight rows. The
+    given dictionaries lose each matrix as it is copied, so that memory is not needed twice.
+    Matrices in eight bits stay as they are.
+
+    Args:
+      params: of a network whose `Linear` layers have names that end in "_proj".
+    """
+    for name, own in params.items():
+        if not isinstance(own, dict):
+            continue
+        if name.endswith("_proj") and "weight" in own and "scale" not in own:
+            own[KERNEL] = jnp.asarray(own.pop("weight")).T
+        else:
+            inputs_first(own)
+    return params
 
 
 def _parameter(
@@ -45,7 +70,8 @@ class Linear(nn.Module):
     """x W^T (+ b) in the dtype of x, with W as [out, in].
 
     Where the parameters have a "scale" for each output, W holds integers
-    (`jaxrag.models.quantisation`).
+    (`jaxrag.models.quantisation`). Where they have a "kernel", it is W^T, and they have no W
+    (`inputs_first`).
     """
 
     features: int
@@ -53,6 +79,9 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
+        if (kernel := self.get_variable("params", KERNEL)) is not None:
+            y = linear(x, kernel.T)
+            return self._biased(y) if self.bias else y
         weight = _parameter(self, "weight", _NORMAL, (self.features, x.shape[-1]))
         if (scale := self.get_variable("params", "scale")) is not None:
             y = scaled_linear(x, weight, scale)
@@ -62,9 +91,11 @@ class Linear(nn.Module):
             y = jnp.sum(x * weight[0].astype(x.dtype), axis=-1, keepdims=True)
         else:
             y = linear(x, weight)
-        if self.bias:
-            y += _parameter(self, "bias", nn.initializers.zeros, (self.features,)).astype(x.dtype)
-        return y
+        return self._biased(y) if self.bias else y
+
+    def _biased(self, y: Float[Array, "*n o"]) -> Float[Array, "*n o"]:
+        bias = _parameter(self, "bias", nn.initializers.zeros, (self.features,))
+        return y + bias.astype(y.dtype)
 
 
 class RMSNorm(nn.Module):

@@ -34,6 +34,7 @@ from jaxrag.models.decoder.checkpoint import load_decoder
 from jaxrag.models.decoder.config import DecoderConfig
 from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.models.device_memory import free_memory, is_out_of_memory
+from jaxrag.models.layers import inputs_first
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.processes import exchange
 from jaxrag.models.quantisation import Quantization
@@ -42,7 +43,7 @@ from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
 _log = logging.getLogger("jaxrag")
-_NUMERICS = "jaxrag-local-5"  # part of the identity; raise it when results change
+_NUMERICS = "jaxrag-local-7"  # part of the identity; raise it when results change
 _STACKED_NUMERICS = "jaxrag-local-6"  # the same for stacked layers, which compute another way
 
 
@@ -81,6 +82,8 @@ class LocalModel:
         identity: str,
         sizes: Sizes,
     ) -> None:
+        if _plain_cpu(network):
+            network = network._replace(params=inputs_first(network.params))
         self._network, self._encode = network, encode
         self._ends, self.identity = tuple(ends), identity
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
@@ -90,9 +93,9 @@ class LocalModel:
     def _resize(self, sizes: Sizes) -> None:
         self._sizes = sizes
         few, rows, chunk, cache_bytes = dataclasses.astuple(sizes)
-        decoder, params, mesh, _ = self._network
+        decoder, params = self._network.decoder, self._network.params
         tail, wide = rows, chunk
-        if jax.default_backend() == "cpu" and not mesh and not decoder.stacked:
+        if _plain_cpu(self._network):
             # elsewhere it is not tested: more rows cost little more time there
             if 2 <= few < rows:
                 tail = tail_rows(decoder, params, rows, few)
@@ -298,6 +301,11 @@ class LocalModel:
             found[: len(contains)] |= contains
         self._masks[stop] = found
         return found
+
+
+def _plain_cpu(network: DecoderNetwork) -> bool:
+    """Whether it runs on a single CPU device with separate layers."""
+    return jax.default_backend() == "cpu" and not network.mesh and not network.decoder.stacked
 
 
 def _fitting(

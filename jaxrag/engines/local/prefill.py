@@ -17,7 +17,7 @@ import itertools
 import logging
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -310,7 +310,7 @@ class Prefill:
         return (_up(job.slots), job.long), job.tokens[: (chunk + 1) * self.chunk]
 
     def _share(self, jobs: Sequence[PrefillJob]) -> list[int]:
-        """Computes and stores prefixes of more jobs than rows.
+        """Computes and stores prefixes that are worth it (`_worth`).
 
         Returns:
           For each job, the number of its leading chunks that are stored.
@@ -318,14 +318,42 @@ class Prefill:
         self._forget()
         keys = [[self._key(job, i) for i in range(job.wanted // self.chunk)] for job in jobs]
         counts = Counter(itertools.chain.from_iterable(keys))
-        worth = {key for key, n in counts.items() if key in self._blocks or n > self.rows}
-        leading = [list(itertools.takewhile(worth.__contains__, row)) for row in keys]
+        leading = self._worth(keys, counts, alone=self.wide > self.chunk)
+        if self._bytes(set(itertools.chain.from_iterable(leading))) > self._shared_bytes:
+            leading = self._worth(keys, counts, alone=False)
         missing = {row[-1] for row in leading if not all(map(self._blocks.__contains__, row))}
         inner = {key for row in leading for key in row[:-1]}
         self._make([PrefillJob(tokens, len(tokens) - 1, *kind) for kind, tokens in missing - inner])
         for key in itertools.chain.from_iterable(map(reversed, leading)):
             self._blocks.move_to_end(key)  # the first chunk last: it is useful alone
         return [len(row) for row in leading]
+
+    def _worth(
+        self, keys: Sequence[Sequence[_Key]], counts: Mapping[_Key, int], *, alone: bool
+    ) -> list[Sequence[_Key]]:
+        """The leading keys of each job that are stored, or that take fewer calls if they are.
+
+        A prefix that more jobs than rows have takes fewer calls. So does one of fewer jobs, if a
+        call reads `wide` tokens of it ``alone``: otherwise those jobs read it side by side.
+        """
+
+        def saves(chunks: int, n: int) -> bool:
+            calls = -(-chunks * self.chunk // self.wide)
+            return n > self.rows or (alone and chunks * (n - 1) > self.rows * calls)
+
+        def count(row: Sequence[_Key]) -> int:
+            good = (i for i, key in enumerate(row, 1) if saves(i, counts[key]))
+            return max(good, default=0)
+
+        def stored(row: Sequence[_Key]) -> int:
+            return sum(1 for _ in itertools.takewhile(self._blocks.__contains__, row))
+
+        return [row[: max(count(row), stored(row))] for row in keys]
+
+    def _bytes(self, keys: Collection[_Key]) -> int:
+        """Memory of the blocks of these prefixes."""
+        config, dtype = self.decoder.config, np.dtype(self.decoder.dtype)
+        return len(keys) * self.chunk * 2 * math.prod(config.cache_shape) * dtype.itemsize
 
     def _make(self, sources: list[PrefillJob]) -> None:
         """Runs prefixes and stores each of their chunks."""
@@ -458,8 +486,9 @@ class PrefillGroup:
             read, part = self._advance(row, number, start, chunk)
             tokens[row, : len(part)], starts[row] = part, start
             reads.append(read)
+        used = prefill.put_whole(np.int32(max(read.start for read in reads) + chunk))
         hidden, rows.cache = extend(
-            self.decoder, prefill.params, rows.cache, prefill.put(tokens), prefill.put(starts)
+            self.decoder, prefill.params, rows.cache, prefill.put(tokens), prefill.put(starts), used
         )
         return PrefillStep(reads, hidden, 0, rows.cache)
 

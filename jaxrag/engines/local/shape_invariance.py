@@ -55,7 +55,8 @@ def wide_chunk(decoder: Decoder, params: dict[str, Any], rows: int, chunk: int, 
         batch = random.integers(0, decoder.config.vocab_size, (rows, chunk)).astype(np.int32)
         batch[-1], starts = tokens[start : start + chunk], np.full(rows, wide, np.int32)
         starts[-1] = start
-        hidden, cache = extend(one, params, cache, jnp.asarray(batch), jnp.asarray(starts))
+        end = np.int32(start + chunk)
+        hidden, cache = extend(one, params, cache, jnp.asarray(batch), jnp.asarray(starts), end)
         parts.append(np.asarray(hidden[-1]))
     alone = empty_cache(one.config, rows, 2 * wide, one.dtype)
     hidden, alone = extend_row(one, params, alone, tokens, np.int32(0), np.int32(0))

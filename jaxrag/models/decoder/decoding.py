@@ -75,6 +75,7 @@ def extend(
     cache: Cache,
     tokens: Int[Array, "b t"],
     start: Int[Array, "*b"],
+    used: Int[Array, ""] | None = None,
 ) -> tuple[Float[Array, "b t d"], Cache]:
     """Prefills the next chunk of each row's prompt.
 
@@ -83,6 +84,8 @@ def extend(
 
     Args:
       start: position and slot of the chunk's first token; a scalar, or one for each row.
+      used: slots that are read; rows whose chunk ends beyond it get arbitrary hidden states. None
+        reads all slots.
 
     Returns:
       Hidden states of the chunk, and the updated cache.
@@ -90,7 +93,8 @@ def extend(
     positions = jnp.asarray(start)[..., None] + jnp.arange(tokens.shape[1])
     positions = jnp.broadcast_to(positions, tokens.shape)
     where = jnp.arange(_slots(cache)) <= positions[..., None]
-    return _apply(decoder, params, tokens, positions, where=where, cache=cache, slot=start)
+    context = {"where": where, "cache": cache, "slot": start, "used": used}
+    return _apply(decoder, params, tokens, positions, **context)
 
 
 @partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
@@ -105,7 +109,8 @@ def extend_row(
     """Prefills the next tokens of one row's prompt, as `extend` does; other rows do not change."""
     slice_row, update_row = jax.lax.dynamic_slice_in_dim, jax.lax.dynamic_update_slice_in_dim
     one = jax.tree.map(lambda array: slice_row(array, row, 1, axis=array.ndim - 4), cache)
-    hidden, one = extend(decoder, params, one, tokens[None], start)
+    used = start + len(tokens)
+    hidden, one = extend(decoder, params, one, tokens[None], start, used)
     cache = jax.tree.map(
         lambda array, new: update_row(array, new, row, axis=array.ndim - 4), cache, one
     )

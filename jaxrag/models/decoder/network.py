@@ -28,6 +28,9 @@ from jaxrag.models.decoder.rope import Rope
 from jaxrag.models.layers import ACTIVATIONS, Embedding, Linear, RMSNorm
 from jaxrag.models.precision import matmul_precision
 
+_LEAST = float(jnp.finfo(jnp.float32).min)
+_BLOCK = 128  # slots that `attend_to_used` reads at once
+
 
 class DecoderAttention(nn.Module):
     """Grouped-query attention over the cache (Ainslie et al., 2023), with rotary positions.
@@ -50,6 +53,7 @@ class DecoderAttention(nn.Module):
         where: Bool[Array, "b t c"],
         cache: LayerCache,
         slot: Int[Array, "*b"],
+        used: Int[Array, ""] | None = None,
     ) -> tuple[Float[Array, "b t d"], LayerCache | NewEntries]:
         c = self.config
         (b, t, _), g = x.shape, c.num_key_value_heads
@@ -78,6 +82,9 @@ class DecoderAttention(nn.Module):
             y = weighted_values((weights, old[1]), (own_weights, own[1]))
             return project(y.reshape(b, t, -1)), new
         keys, values = cache = put(cache, k, v, slot)
+        if used is not None:
+            y = attend_to_used(q, keys, values, where=where, used=used, **scaling)
+            return project(y.reshape(b, t, -1)), cache
         weights = attention_weights(q, keys, where=where, **scaling)
         self.sow("intermediates", "weights", weights)  # for jaxrag.models.decoder.inspection
         y = weighted_values((weights, values)).reshape(b, t, -1)
@@ -149,12 +156,73 @@ def attention_scores(
     cap: float,
 ) -> Float[Array, "b g m t c"]:
     """Scores of `attention_weights` before the softmax; the least float32 outside ``where``."""
-    (b, t, h, e), (g, c) = q.shape, (keys.shape[1], keys.shape[3])
+    return _scores(by_key_head(q, keys.shape[1]), keys, where, scale, cap)
+
+
+def by_key_head(q: Float[Array, "b t h e"], g: int) -> Float[Array, "b g m t e"]:
+    """Queries by the key-value head that they share."""
+    b, t, h, e = q.shape
+    return q.reshape(b, t, g, h // g, e).transpose(0, 2, 3, 1, 4)
+
+
+def _scores(
+    q: Float[Array, "b g m t e"],
+    keys: Float[Array, "b g e c"],
+    where: Bool[Array, "b t c"],
+    scale: float,
+    cap: float,
+) -> Float[Array, "b g m t c"]:
+    (b, g, m, t, e), c = q.shape, keys.shape[3]
     # one matrix product for each row and key-value head, over all queries of the group
-    q = q.reshape(b, t, g, h // g, e).transpose(0, 2, 3, 1, 4).reshape(b, g, -1, e)
-    scores = jnp.einsum("bgqe,bgec->bgqc", q, keys, preferred_element_type=jnp.float32)
-    scores = soft_cap(scores.reshape(b, g, h // g, t, c) * scale, cap)
-    return jnp.where(where[:, None, None], scores, jnp.finfo(jnp.float32).min)
+    rows = q.reshape(b, g, m * t, e)
+    scores = jnp.einsum("bgqe,bgec->bgqc", rows, keys, preferred_element_type=jnp.float32)
+    scores = soft_cap(scores.reshape(b, g, m, t, c) * scale, cap)
+    return jnp.where(where[:, None, None], scores, _LEAST)
+
+
+def attend_to_used(
+    q: Float[Array, "b t h e"],
+    keys: Float[Array, "b g e c"],
+    values: Float[Array, "b g c e"],
+    *,
+    where: Bool[Array, "b t c"],
+    used: Int[Array, ""],
+    scale: float,
+    cap: float,
+) -> Float[Array, "b t h e"]:
+    """`weighted_values` of `attention_weights`, read only from the first ``used`` slots.
+
+    The softmax is accumulated over blocks of slots (Milakov and Gimelshein, 2018). A block that a
+    query does not attend to changes none of its bits, so neither ``used`` nor the number of slots
+    does. It has no reverse-mode derivative.
+
+    Args:
+      q, keys, values, where, scale, cap: as of `attention_weights`; each query attends to some
+        slot before ``used``, and to none from there on.
+      used: number of slots.
+    """
+    (b, t, h, e), (g, c) = q.shape, (keys.shape[1], keys.shape[3])
+    block, queries = _BLOCK if c % _BLOCK == 0 else c, by_key_head(q, g)
+
+    def add(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        i, largest, total, sums = state
+        cut = partial(jax.lax.dynamic_slice_in_dim, start_index=i * block, slice_size=block)
+        part = cut(keys, axis=3), cut(values, axis=2)
+        scores = _scores(queries, part[0], cut(where, axis=2), scale, cap)
+        new = jnp.maximum(largest, scores.max(axis=-1, keepdims=True))
+        powers, before = jnp.exp(scores - new), jnp.exp(largest - new)
+        total = total * before + powers.sum(axis=-1, keepdims=True)
+        rows = powers.astype(values.dtype).reshape(b, g, -1, block)
+        product = partial(jnp.einsum, preferred_element_type=jnp.float32)
+        added = product("bgqc,bgce->bgqe", rows, part[1]).reshape(sums.shape)
+        return i + 1, new, total, sums * before + added
+
+    ones = jnp.ones((b, g, h // g, t, 1), jnp.float32)
+    sums = jnp.zeros((b, g, h // g, t, e), jnp.float32)
+    start = (jnp.int32(0), _LEAST * ones, 0 * ones, sums)
+    _, _, total, sums = jax.lax.while_loop(lambda state: state[0] * block < used, add, start)
+    y = (sums / total).astype(values.dtype)
+    return y.transpose(0, 3, 1, 2, 4).reshape(b, t, h, e)
 
 
 def split_mask(
@@ -233,6 +301,7 @@ class DecoderLayer(nn.Module):
         where: Bool[Array, "b t c"],
         ranks: Int[Array, "b t c"] | None,
         slot: Int[Array, "*b"],
+        used: Int[Array, ""] | None = None,
     ) -> tuple[Float[Array, "b t d"], LayerCache | NewEntries]:
         c = self.config
         if ranks is not None:
@@ -243,7 +312,7 @@ class DecoderLayer(nn.Module):
 
         attention = DecoderAttention(c, self.reads_only, name="self_attn")
         y = norm("input_layernorm")(x)
-        y, cache = attention(y, positions, where=where, cache=cache, slot=slot)
+        y, cache = attention(y, positions, where=where, cache=cache, slot=slot, used=used)
         if not c.post_norms:
             x += y
             y = norm("post_attention_layernorm")(x)
@@ -275,6 +344,7 @@ class DecoderLayers(nn.Module):
         positions: Int[Array, "b t"],
         where: Bool[Array, "b t c"],
         slot: Int[Array, "*b"],
+        used: Int[Array, ""] | None,
     ) -> tuple[Float[Array, "b t d"], Cache]:
         windows = self.config.windows or (0,) * self.config.num_hidden_layers
         context = (positions, where, recency(where) if self.config.windows else None, slot)
@@ -290,7 +360,8 @@ class DecoderLayers(nn.Module):
             return x, (put_stacked(cache[0], new, slot),)
         caches = []
         for i, window in enumerate(windows):
-            x, new = DecoderLayer(self.config, name=str(i))(x, cache[i], window, *context)
+            layer = DecoderLayer(self.config, name=str(i))
+            x, new = layer(x, cache[i], window, *context, used)
             caches.append(new)
         return x, tuple(caches)
 
@@ -346,6 +417,7 @@ class Decoder(nn.Module):
         where: Bool[Array, "b t c"],
         cache: Cache,
         slot: int | Int[Array, "*b"] = 0,
+        used: Int[Array, ""] | None = None,
     ) -> tuple[Float[Array, "b t d"], Cache]:
         """Runs tokens and writes their keys and values to the cache, from ``slot`` on.
 
@@ -355,12 +427,14 @@ class Decoder(nn.Module):
           where: mask of the slots that each token attends to, including its own.
           cache: of the previous tokens.
           slot: slot of the first token; a scalar, or one for each row.
+          used: bound of the slots that any token attends to; only those are read, where the
+            layers are not stacked. None reads all and can be differentiated.
 
         Returns:
           Normalised hidden states, the input of `logits`; and the updated cache.
         """
         with matmul_precision(self.dtype):
-            return self.model(tokens, cache, positions, where, jnp.asarray(slot))
+            return self.model(tokens, cache, positions, where, jnp.asarray(slot), used)
 
     def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
         """Logits of the next token, float32."""

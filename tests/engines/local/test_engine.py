@@ -115,7 +115,7 @@ def test_shared_prefixes_are_computed_once(model: LocalModel, monkeypatch: Any) 
 
     def extend(*args: Any) -> Any:
         slots = args[2][0][1].shape[-2]
-        chunks.extend(start for start in args[-1].tolist() if start < slots - 32)  # not idle rows
+        chunks.extend(start for start in args[-2].tolist() if start < slots - 32)  # not idle rows
         return real(*args)
 
     monkeypatch.setattr(prefill, "extend", extend)
@@ -123,6 +123,30 @@ def test_shared_prefixes_are_computed_once(model: LocalModel, monkeypatch: Any) 
     model.generate(CHATS + fresh, max_new_tokens=12)
     # demonstrations: 3 + 21 + 24 + 16 tokens or so; two whole chunks of 32 are shared by all
     assert min(chunks) == 64
+
+
+def test_long_prefixes_of_few_prompts_are_computed_once(
+    model: LocalModel, monkeypatch: Any
+) -> None:
+    from jaxrag.engines.local import prefill
+
+    read, real = [], prefill.PrefillGroup._advance
+
+    def advance(self: Any, *args: int) -> Any:
+        read.append(len((found := real(self, *args))[1]))
+        return found
+
+    monkeypatch.setattr(prefill.PrefillGroup, "_advance", advance)
+    prompts = [f"{'long ' * 60}{word}" for word in ("one", "two", "six")]  # fewer than rows
+    separate = [model.generate([prompt], max_new_tokens=2)[0] for prompt in prompts]
+    length = len(encode(model, prompts[0]))
+    model._prefill._blocks.clear()
+    model._prefill._free = None
+    read.clear()
+    assert model.generate(prompts, max_new_tokens=2) == separate
+    # the whole chunks of the prefix once, and three ends
+    shared = (length - 3) // 32 * 32
+    assert sum(read) == shared + 3 * (length - shared)
 
 
 @pytest.mark.usefixtures("unprobed")

@@ -16,7 +16,14 @@ from jaxrag.models.checkpoint.files import read_tensors, write_checkpoint
 from jaxrag.models.decoder.checkpoint import load_decoder, parameter_shapes, save_decoder
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
-from jaxrag.models.decoder.network import Decoder, attention_weights, recency, within
+from jaxrag.models.decoder.network import (
+    Decoder,
+    attend_to_used,
+    attention_weights,
+    recency,
+    within,
+)
+from jaxrag.models.layers import inputs_first
 from jaxrag.models.parameters import flatten
 from jaxrag.models.sharding import parameter_sharding
 from jaxrag.types import InputError
@@ -106,6 +113,47 @@ def test_a_window_and_a_soft_cap_by_hand() -> None:
     # Of the window, slots 2 and 3: 1 / 1.4669 and .4669 / 1.4669.
     near = attention_weights(q, keys, where=jnp.asarray(where & within(ranks, 2)), **settings)
     np.testing.assert_allclose(near.ravel(), [0, 0, 0.68171, 0.31829], atol=2e-5)
+
+
+@pytest.mark.parametrize(("t", "first"), [(8, 120), (1, 300), (32, 0)])
+@pytest.mark.parametrize("cap", [0.0, 3.0])
+def test_attention_to_used_slots_is_attention(t: int, first: int, cap: float) -> None:
+    random = np.random.default_rng(0)
+    shapes = (2, t, 4, 16), (2, 2, 16, 512), (2, 2, 512, 16)
+    q, keys, values = (random.normal(size=shape).astype(np.float32) for shape in shapes)
+    positions = np.stack([first + np.arange(t), 5 + np.arange(t)])  # the rows are far apart
+    where = np.arange(512) <= positions[..., None]
+    where &= np.arange(512) > positions[..., None] - 140  # a window: early blocks are masked
+    settings = {"where": jnp.asarray(where), "scale": 0.25, "cap": cap}
+
+    def attend(slots: int, used: int) -> np.ndarray:
+        own = {**settings, "where": jnp.asarray(where[..., :slots])}
+        args = q, jnp.asarray(keys[..., :slots]), jnp.asarray(values[:, :, :slots])
+        return np.asarray(jax.jit(partial(attend_to_used, **own))(*args, used=np.int32(used)))
+
+    found = attend(512, first + t)
+    scores = np.einsum("btgme,bgec->bgmtc", q.reshape(2, t, 2, 2, 16).astype(float), keys) / 4
+    scores = np.where(where[:, None, None], cap * np.tanh(scores / cap) if cap else scores, -np.inf)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    wanted = np.einsum("bgmtc,bgce->btgme", weights, values).reshape(2, t, 4, 16)
+    np.testing.assert_allclose(found, wanted, atol=2e-6)
+    # neither further slots that no query attends to, nor a larger bound, change a bit
+    np.testing.assert_array_equal(attend(512, 512), found)
+    np.testing.assert_array_equal(attend(-(-(first + t) // 128) * 128, first + t), found)
+
+
+def test_matrices_with_inputs_first_give_the_same_logits(tmp_path: Path) -> None:
+    checkpoint(tmp_path, CONFIGS["phi3"])
+    decoder, params = load(tmp_path)
+    wanted, matrices = full_logits(decoder, params, TOKENS), flatten(params)
+    turned = flatten(inputs_first(params))
+    names = {name for name in turned if name.endswith("kernel")}
+    assert len(names) == 7 * CONFIGS["phi3"]["num_hidden_layers"]
+    for name in names:
+        np.testing.assert_array_equal(turned[name].T, matrices[name.replace("kernel", "weight")])
+    assert set(turned) - names == {name for name in matrices if "_proj.weight" not in name}
+    np.testing.assert_allclose(full_logits(decoder, params, TOKENS), wanted, atol=1e-5, rtol=0)
 
 
 def test_fused_matrices_are_split_and_joined(tmp_path: Path) -> None:
