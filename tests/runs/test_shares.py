@@ -1,9 +1,9 @@
 """Several processes answer a run's questions: the answers of one process, also after a kill."""
 
-import os
-import socket
+import signal
 import subprocess
-import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -14,8 +14,8 @@ from jaxrag.core import jsonl
 from jaxrag.runs import shares
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
+from tests.training.processes import free_port, started
 
-ROOT = Path(__file__).parents[2]
 COUNT = 10
 
 
@@ -89,22 +89,41 @@ def test_processes_without_a_shared_directory_are_an_error(
 
 
 @pytest.mark.slow
-def test_two_processes_answer_as_one_does(config: Path, tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    # one CPU device each, also for the answers of one process: devices share the cores' threads,
-    # and results are equal bit by bit for the same number of threads
-    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "experiments.run", f"--config={config}"]
+def test_two_processes_of_four_devices_answer_as_one_does_after_a_kill(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    config = write_small_run(tmp_path / "files", questions=400)
+    model = ["--config.model.data_parallel=2", "--config.model.tensor_parallel=2"]
 
     def start(workdir: str, store: str, *flags: str) -> subprocess.Popen[str]:
         own = [f"--workdir={tmp_path / workdir}", f"--config.store={tmp_path / store}.sqlite"]
-        return subprocess.Popen(
-            [*command, *own, *flags], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        return started(
+            "experiments.run",
+            f"--config={config}",
+            "--config.live=1",
+            *model,
+            *own,
+            *flags,
+            devices=4,
         )
 
-    both = [start("both", f"of-{i}", f"--distributed=localhost:{port},2,{i}") for i in (0, 1)]
+    def start_both() -> list[subprocess.Popen[str]]:
+        port = free_port()
+        return [start("both", f"of-{i}", f"--distributed=localhost:{port},2,{i}") for i in (0, 1)]
+
+    def lines(directory: Path) -> int:
+        file = directory / "answers.jsonl"
+        return file.read_bytes().count(b"\n") if file.is_file() else 0
+
+    both, share = start_both(), shares.share_directory(tmp_path / "both", 1)
+    until(lambda: lines(share) >= 2, timeout=300)
+    both[1].kill()
+    assert both[1].communicate(timeout=300) and both[1].returncode == -signal.SIGKILL
+    both[0].kill()  # as a scheduler does with the rest of a job
+    both[0].communicate(timeout=300)
+    kept = lines(share)
+    assert 2 <= kept < 200 and not (tmp_path / "both" / "answers.jsonl").exists()
+
+    both = start_both()
     shown = [process.communicate(timeout=300)[0] for process in both]
     one = start("one", "one")
     one.communicate(timeout=300)
@@ -112,3 +131,10 @@ def test_two_processes_answer_as_one_does(config: Path, tmp_path: Path) -> None:
     assert "dtr " in shown[0] and "dtr " not in shown[1]  # one row of results
     both_answers, answers = (tmp_path / d / "answers.jsonl" for d in ("both", "one"))
     assert both_answers.read_bytes() == answers.read_bytes()
+
+
+def until(true: Callable[[], bool], timeout: float) -> None:
+    end = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < end, f"not within {timeout} s"
+        time.sleep(0.02)

@@ -112,15 +112,16 @@ def test_two_processes_compute_as_one_does(stacked: str, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_run_over_two_processes_has_the_answers_of_one(tmp_path: Path) -> None:
+def test_a_run_over_two_processes_of_four_devices_has_the_answers_of_one(tmp_path: Path) -> None:
     config = write_small_run(tmp_path, questions=6)
-    common = [f"--config={config}", "--config.model.tensor_parallel=2", "--config.store=memory"]
-    alone = started("experiments.run", *common, f"--workdir={tmp_path / 'one'}", devices=2)
+    mesh = ["--config.model.data_parallel=4", "--config.model.tensor_parallel=2"]
+    common = [f"--config={config}", *mesh, "--config.store=memory"]
+    alone = started("experiments.run", *common, f"--workdir={tmp_path / 'one'}", devices=8)
     assert alone.communicate(timeout=600) and alone.returncode == 0
     port = free_port()
     common += ["--config.model.spanning=true", f"--workdir={tmp_path / 'two'}"]
     both = [
-        started("experiments.run", *common, f"--distributed=localhost:{port},2,{i}", devices=1)
+        started("experiments.run", *common, f"--distributed=localhost:{port},2,{i}", devices=4)
         for i in (0, 1)
     ]
     assert [one.communicate(timeout=600) and one.returncode for one in both] == [0, 0]
