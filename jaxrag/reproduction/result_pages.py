@@ -53,7 +53,10 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
             continue
         parts = [_HEAD.format(paper=_title(paper), note=NOTE)]
         for name in names:
-            parts += [_part(workdir, scale, name, directory) for scale in found[name]]
+            figure = declared.figures.get(name)
+            title = f"{_title(paper)}, {name.partition('/')[2].replace('figure', 'Figure ')}"
+            title += f": {figure.title}" if figure else ""
+            parts += [_part(workdir, scale, name, title, directory) for scale in found[name]]
         pages.append(directory / f"reproduced_{paper}.md")
         write_text(pages[-1], "\n".join(parts))
     return pages
@@ -65,8 +68,8 @@ def _title(paper: str) -> str:
     return next(table.paper for name, table in tables if name.startswith(f"{paper}/"))
 
 
-def _part(workdir: Path, scale: Scale, name: str, directory: Path) -> str:
-    """A table, or a figure's pictures, as Markdown; copies its record."""
+def _part(workdir: Path, scale: Scale, name: str, title: str, directory: Path) -> str:
+    """A table, or a figure's pictures below its title, as Markdown; copies its record."""
     record = read_result(result_file(workdir, scale, name, "json"))
     copy = result_file(directory, scale, name, "json")
     copy.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +80,7 @@ def _part(workdir: Path, scale: Scale, name: str, directory: Path) -> str:
     if table.is_file():
         text = table.read_text(encoding="utf-8").replace(f"\n{NOTE}\n", "")
     else:
-        text = f"## {name.replace('/', ', ')} (scale {scale}, {record['date']})\n"
+        text = f"## {title} (scale {scale}, {record['date']})\n"
     if limit := record.get("limit"):
         text += f"\nThe first {limit:,} questions of each run.\n"
     for picture in record.get("pictures", ()):

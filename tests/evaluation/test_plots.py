@@ -24,6 +24,22 @@ def test_curves_on_a_logarithmic_axis() -> None:
     assert "214.0 28.0" in panel.drawn and ">0.1<" in panel.drawn
 
 
+def test_ticks_of_a_short_logarithmic_axis() -> None:
+    # one power of ten lies between 0.3 and 7: its neighbours 0.5, 2 and 5 are named too
+    short = Curve([0.3, 7], [0, 1])
+    panel = plots.curves("c", [short], x_title="x", y_title="y", y=(0, 1), log_x=True)
+    assert re.findall(r'y="262.0"[^>]*>([\d.]+)<', panel.drawn) == ["0.5", "1", "2", "5"]
+
+
+def test_long_names_of_groups_are_broken_into_lines() -> None:
+    # four groups in 348 pixels: 87 each, 14 letters of 6.2
+    one = [Interval(0.25, 0.0, 0.5, 9)]
+    groups = {"nq": one, "factbook (for webq, triviaqa)": one, "squad": one, "popqa": one}
+    panel = plots.bars("b", groups, y_title="EM")
+    lines = re.findall(r'x="170.5" y="(\d+)\.0"[^>]*>([^<]+)<', panel.drawn)
+    assert lines == [("262", "factbook (for"), ("275", "webq,"), ("288", "triviaqa)")]
+
+
 def test_histogram_and_scatter() -> None:
     panel = plots.histogram("h", [1, 4], x_title="rank", labels=["0", "1+"])
     assert f'height="{svg.BOTTOM - svg.TOP:.1f}"' in panel.drawn  # 4 of at most 4

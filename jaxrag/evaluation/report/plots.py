@@ -7,6 +7,7 @@ of every panel of a sheet has the same colour and mark, named once in the legend
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from jaxrag.text.printable import html_text
 
 _GAP = 34  # between panels, in pixels
 _TITLE = 16  # height of a panel's title
+_LETTER, _LINE = 6.2, 13  # mean width of a letter of a tick label, and distance of its lines
 Range = tuple[float, float]
 
 
@@ -103,8 +105,11 @@ def bars(
     parts = [svg.axes(place, height, x_title=x_title, y_title=y_title, x_ticks=())]
     most = max(map(len, groups.values()))
     for number, (name, group) in enumerate(groups.items()):
-        middle = place(number + 0.5)
-        parts.append(svg.text(middle, svg.BOTTOM + 18, name, anchor="middle", kind="tick"))
+        middle, room = place(number + 0.5), place(1) - place(0)
+        parts += [
+            svg.text(middle, svg.BOTTOM + 18 + _LINE * i, words, anchor="middle", kind="tick")
+            for i, words in enumerate(textwrap.wrap(name, max(int(room / _LETTER), 1)))
+        ]
         for i, one in enumerate(group):
             if one is None or not one.n:
                 continue
@@ -183,6 +188,9 @@ def _range(values: Sequence[float], given: Range | None) -> Range:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """Powers of ten between two positive numbers."""
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    return [10.0**power for power in range(first, last + 1)]
+    """Powers of ten between two positive numbers; below three, also their doubles and fives."""
+    first, last = math.floor(math.log10(low)), math.floor(math.log10(high) + 1e-9)
+    ticks = [m * 10.0**power for power in range(first, last + 1) for m in (1, 2, 5)]
+    inside = [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+    powers = [tick for tick in inside if f"{tick:e}".startswith("1.0")]
+    return powers if len(powers) > 2 else inside
