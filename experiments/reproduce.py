@@ -29,7 +29,8 @@ the models that must be downloaded.
 ``--list`` prints all tables and figures of the five papers. ``--claims=docs/claims.md`` writes the
 page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``;
 ``--pages=docs/results`` writes a page for each paper with these tables, and their records beside
-it.
+it. Records that lie there of tables not made in ``--workdir`` stay on the pages, and ``--claims``
+in the same command judges by all of them.
 
 Exit code 0: done; 1: some questions failed, and the same command tries them again; 2: wrong input.
 """
@@ -111,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
         for path in write_pages(ALL, Path(values.workdir), Path(values.pages)):
             print(f"wrote {path}")
     if values.claims:
-        write_text(Path(values.claims), claims_page(CLAIMS, Path(values.workdir)))
+        write_text(Path(values.claims), claims_page(CLAIMS, Path(values.pages or values.workdir)))
         print(f"wrote {values.claims}")
     return 1 if errors else 0
 
@@ -201,7 +202,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     results = add_table(work, table, printed, scale, values.only)
     errors = _execute(work, results.values(), values)
     cells = table_cells(table, printed, scale, results, whole=not values.limit)
-    record, facts = _record(name, values), _facts()
+    record = _record(name, values)
     record["models"] = _models(results.values())
     record["cells"] = as_json(cells, printed)
     record["claims"] = [
@@ -211,8 +212,8 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     ]
     if table.draw and all(one.there for one in results.values()):
         record["pictures"] = _draw(table.draw(results), values)
-    text = page.markdown(cells, table, printed, scale, facts)
-    html = page.html(cells, table, printed, scale, facts)
+    text = page.markdown(cells, table, printed, record)
+    html = page.html(cells, table, printed, record)
     written = {
         "json": json.dumps(record, indent=1, allow_nan=False) + "\n",
         "md": text,
@@ -274,16 +275,6 @@ def _models(results: Iterable[Results]) -> list[str]:
             with contextlib.suppress(InputError):  # not a run
                 found.add(name_of(one.run(job).config, "language_model"))
     return sorted(found - {"unnamed"})
-
-
-def _facts() -> dict[str, str]:
-    environment = describe_environment()
-    devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
-    return {
-        "Date": datetime.date.today().isoformat(),
-        "Devices": devices,
-        "jaxrag": str(environment["jaxrag"]),
-    }
 
 
 if __name__ == "__main__":

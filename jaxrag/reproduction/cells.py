@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.significance import Interval, paired_difference
 from jaxrag.reproduction.measures import USUAL, Measured, Results
 from jaxrag.reproduction.tables import Column, Delta, Scale, Table
+from jaxrag.types import InputError
 
 _PERCENT = ("percent", "points")
 
@@ -201,3 +203,39 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> list[dict[str, Any]
             }
         )
     return lines
+
+
+def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
+    """The cells of a table's record, as `as_json` wrote them; no values of single questions.
+
+    Args:
+      record: of the table.
+      file: where it was read, for the message.
+
+    Raises:
+      InputError: they are damaged.
+    """
+    try:
+        return [_read_cell(line) for line in record.get("cells", ())]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{file} has cells that cannot be read ({error!r}): make the table again."
+        ) from error
+
+
+def _read_cell(line: Mapping[str, Any]) -> Cell:
+    ours, unit = line["ours"], str(line["unit"])
+    factor = 100 if unit in _PERCENT else 1
+    if ours is not None:
+        mean, low, high = (float(ours[name]) / factor for name in ("mean", "low", "high"))
+        ours = Measured(Interval(mean, low, high, int(ours["n"])))
+    return Cell(
+        row=int(line["row"]),
+        column=Column(str(line["data"]), tuple(map(str, line["datasets"]))),
+        metric=str(line["metric"]),
+        unit=unit,
+        printed=None if line["printed"] is None else float(line["printed"]),
+        ours=ours,
+        doubt=str(line.get("doubt", "")),
+        comparable=line["agrees"] is not None,
+    )

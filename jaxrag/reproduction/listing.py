@@ -26,8 +26,8 @@ def read_result(file: Path) -> dict[str, Any]:
     """
     way_out = "remove it, and make the table or figure again"
     record = read_json_object(file, what="the record of a table or figure", way_out=way_out)
-    if not all(isinstance(record.get(name), str) for name in ("name", "date")):
-        raise InputError(f"{file} lacks the name or the date of a table or figure: {way_out}.")
+    if not all(isinstance(record.get(name), str) for name in ("name", "scale", "date")):
+        raise InputError(f"{file} lacks the name, scale or date of a table or figure: {way_out}.")
     return record
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.report.document import document
 from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
 from jaxrag.evaluation.report.tables import Grid
 from jaxrag.reproduction.cells import Cell
-from jaxrag.reproduction.tables import Scale, Table
+from jaxrag.reproduction.tables import Table
 from jaxrag.text.printable import html_text
 
 NOTE = (
@@ -121,16 +122,23 @@ def summary(cells: Sequence[Cell]) -> str:
     return f"{text}."
 
 
+def facts(record: Mapping[str, Any]) -> dict[str, str]:
+    """When, where and by which version a table was made."""
+    environment = record["environment"]
+    devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
+    return {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
+
+
 def markdown(
     cells: Sequence[Cell],
     table: Table,
     printed: PrintedTable,
-    scale: Scale,
-    facts: Mapping[str, str],
+    record: Mapping[str, Any],
 ) -> str:
-    """The page as Markdown."""
+    """The page as Markdown; the table's record has its scale, date and environment."""
+    scale = record["scale"]
     parts = [f"## {printed.paper}, {printed.name}: {printed.caption} (scale {scale})", ""]
-    parts += [f"{summary(cells)} {'; '.join(f'{k}: {v}' for k, v in facts.items())}", ""]
+    parts += [f"{summary(cells)} {'; '.join(f'{k}: {v}' for k, v in facts(record).items())}", ""]
     parts += [f"{grid.markdown()}" for grid in grids(cells, printed)]
     parts += [f"Not reproduced: {text}." for text in left_out(table, printed)]
     parts += table.notes
@@ -141,10 +149,9 @@ def html(
     cells: Sequence[Cell],
     table: Table,
     printed: PrintedTable,
-    scale: Scale,
-    facts: Mapping[str, str],
+    record: Mapping[str, Any],
 ) -> str:
-    """The page as HTML."""
+    """The page as HTML; the table's record has its scale, date and environment."""
     sections = "".join(f"<section>{grid.html()}</section>" for grid in grids(cells, printed))
     for text in left_out(table, printed):
         sections += f"<p class='note'>{html_text(f'Not reproduced: {text}.')}</p>"
@@ -153,11 +160,11 @@ def html(
         sections += f"<p class='note'>{html_text(text)}</p>"
     return document(
         title=f"{printed.paper}, {printed.name}",
-        lede=f"{caption}. Scale: {scale}. {summary(cells)}",
-        facts=list(facts.items()),
+        lede=f"{caption}. Scale: {record['scale']}. {summary(cells)}",
+        facts=list(facts(record).items()),
         sections=sections,
         reading=(NOTE,),
-        markdown=markdown(cells, table, printed, scale, facts),
+        markdown=markdown(cells, table, printed, record),
         configs="",
     )
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation.printed import PAPERS, printed_tables
+from jaxrag.reproduction import page
+from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.listing import all_names, read_result, result_file
 from jaxrag.reproduction.page import NOTE
-from jaxrag.reproduction.tables import Declarations, Scale
+from jaxrag.reproduction.tables import SCALES, Declarations
 from jaxrag.types import InputError
-
-_MADE_AT: tuple[Scale, ...] = ("small", "paper")
 
 _HEAD = """# {paper}: reproduced tables
 
 Made by `python -m experiments.reproduce --pages=docs/results` from the tables and figures that were
-made with the same `--workdir`. Records with all cells and pictures are in the folder of each scale.
-At the scale small, SmolLM2-135M-Instruct and all-MiniLM-L6-v2 stand for the paper's models, and
-folders of questions, or the factbook, for its data: these values test the code and show what it
-costs; they say nothing about the printed numbers.
+made with the same `--workdir`, and from the records that lay here before. Records with all cells
+and pictures are in the folder of each scale. At the scales small and tiny, SmolLM2-135M-Instruct
+and all-MiniLM-L6-v2 stand for the paper's models, and folders of questions, or the factbook, for
+its data: these values test the code and show what it costs; they say nothing about the printed
+numbers. At the scale tiny, 4 to 12 questions are answered and models are trained for a few steps,
+which only shows that the whole table is made; it stands here where no other scale was measured.
 
 {note}
 """
@@ -30,9 +34,12 @@ costs; they say nothing about the printed numbers.
 def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[Path]:
     """Writes "reproduced_PAPER.md" for each paper of which tables or figures were made.
 
-    Beside them, in folders "small" and "paper", the records as JSON and the pictures.
+    Beside them, in a folder for each scale, the records as JSON and the pictures. Records that are
+    there already, of tables not made in ``workdir``, stay on the pages. The scale tiny is shown
+    only where a table was made at no other.
 
     Args:
+      declared: all tables and figures.
       workdir: of the command that made them.
       directory: of the pages; created if missing.
 
@@ -40,12 +47,9 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
       The pages.
 
     Raises:
-      InputError: a record is damaged, a table or picture is missing; or a full disk.
+      InputError: a record is damaged, a picture is missing; or a full disk.
     """
-    found: dict[str, list[Scale]] = {
-        name: [scale for scale in _MADE_AT if result_file(workdir, scale, name, "json").is_file()]
-        for name in all_names(declared)
-    }
+    found = {name: _records(name, (workdir, directory)) for name in all_names(declared)}
     pages = []
     for paper in PAPERS:
         names = [name for name in found if name.startswith(f"{paper}/") and found[name]]
@@ -53,13 +57,21 @@ def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[
             continue
         parts = [_HEAD.format(paper=_title(paper), note=NOTE)]
         for name in names:
-            figure = declared.figures.get(name)
-            title = f"{_title(paper)}, {name.partition('/')[2].replace('figure', 'Figure ')}"
-            title += f": {figure.title}" if figure else ""
-            parts += [_part(workdir, scale, name, title, directory) for scale in found[name]]
+            parts += [_part(declared, name, file, directory) for file in found[name]]
         pages.append(directory / f"reproduced_{paper}.md")
         write_text(pages[-1], "\n".join(parts))
     return pages
+
+
+def _records(name: str, places: Sequence[Path]) -> list[Path]:
+    """The records to show, one a scale, each from the first place that has it."""
+    found = {}
+    for scale in SCALES:
+        files = (result_file(place, scale, name, "json") for place in places)
+        if file := next(filter(Path.is_file, files), None):
+            found[scale] = file
+    shown = [file for scale, file in found.items() if scale != "tiny"]
+    return shown or list(found.values())
 
 
 def _title(paper: str) -> str:
@@ -68,26 +80,42 @@ def _title(paper: str) -> str:
     return next(table.paper for name, table in tables if name.startswith(f"{paper}/"))
 
 
-def _part(workdir: Path, scale: Scale, name: str, title: str, directory: Path) -> str:
+def _part(declared: Declarations, name: str, file: Path, directory: Path) -> str:
     """A table, or a figure's pictures below its title, as Markdown; copies its record."""
-    record = read_result(result_file(workdir, scale, name, "json"))
-    copy = result_file(directory, scale, name, "json")
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    write_text(copy, json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n")
-    table = result_file(workdir, scale, name, "md")
-    if record.get("cells") and not table.is_file():
-        raise InputError(f"{table} is not there: make {name} again.")
-    if table.is_file():
-        text = table.read_text(encoding="utf-8").replace(f"\n{NOTE}\n", "")
-    else:
-        text = f"## {title} (scale {scale}, {record['date']})\n"
+    record = read_result(file)
+    folder = directory / record["scale"]
+    folder.mkdir(parents=True, exist_ok=True)
+    text = _table(declared, name, record, file) or _figure_title(declared, name, record)
     if limit := record.get("limit"):
         text += f"\nThe first {limit:,} questions of each run.\n"
     for picture in record.get("pictures", ()):
-        source = result_file(workdir, scale, picture, "svg")
-        target = result_file(directory, scale, picture, "svg")
+        source = file.with_name(f"{picture.replace('/', '-')}.svg")
         if not source.is_file():
             raise InputError(f"{source} is not there: make {name} again.")
-        write_text(target, source.read_text(encoding="utf-8"))
-        text += f"\n![{picture}]({scale}/{target.name})\n"
+        write_text(folder / source.name, source.read_text(encoding="utf-8"))
+        text += f"\n![{picture}]({folder.name}/{source.name})\n"
+    copied = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
+    write_text(folder / file.name, copied)
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _table(declared: Declarations, name: str, record: Mapping[str, Any], file: Path) -> str:
+    """The table of a record; empty if it is of a figure without one."""
+    cells = read_cells(record, file)
+    if not cells:
+        return ""
+    try:
+        text = page.markdown(cells, declared.tables[name], printed_tables()[name], record)
+    except (KeyError, IndexError) as error:
+        raise InputError(
+            f"{file} does not fit the table {name} ({error!r}): make the table again."
+        ) from error
+    return text.replace(f"\n{NOTE}\n", "")
+
+
+def _figure_title(declared: Declarations, name: str, record: Mapping[str, Any]) -> str:
+    paper, _, number = name.partition("/")
+    title = f"{_title(paper)}, {number.replace('figure', 'Figure ')}"
+    if figure := declared.figures.get(name):
+        title += f": {figure.title}"
+    return f"## {title} (scale {record['scale']}, {record['date']})\n"

@@ -94,13 +94,42 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
     assert "The first 100 questions of each run." in text
     assert main(f"--claims={claims[1]}", f"--workdir={pages}") == 0
     assert claims[0].read_text() == claims[1].read_text()
+    # the pages are written again from the records beside them
+    again = tmp_path / "again"
+    assert main(f"--pages={again}", f"--workdir={pages}") == 0
+    assert (again / "reproduced_pairs.md").read_text() == text
+    # what was made now replaces what lay there, and the rest stays
     file = work / "small" / "pairs-table4.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"pictures": {"pairs/table4": {}}}))
-    with pytest.raises(InputError, match=r"table4\.svg is not there: make pairs/table4 again"):
-        main(f"--pages={pages}", f"--workdir={work}")
-    file.with_suffix(".md").unlink()
-    with pytest.raises(InputError, match=r"table4\.md is not there: make pairs/table4 again"):
-        main(f"--pages={pages}", f"--workdir={work}")
+    record = json.loads(file.read_text())
+    tiny = {**record, "scale": "tiny", "date": "2026-01-02"}
+    for name in ("pairs-table2", "pairs-table4"):
+        other = pages / "tiny" / f"{name}.json"
+        other.parent.mkdir(exist_ok=True)
+        other.write_text(json.dumps({**tiny, "name": name.replace("-", "/"), "cells": []}))
+    file.write_text(json.dumps({**record, "date": "2026-03-04"}))
+    assert main(f"--pages={pages}", f"--workdir={work}") == 0
+    text = (pages / "reproduced_pairs.md").read_text()
+    assert "Date: 2026-03-04" in text and f"Date: {record['date']}" not in text
+    assert text.count("2026-01-02") == 1  # Table 2; Table 4 was made at another scale
+    assert json.loads((pages / "small" / file.name).read_text())["date"] == "2026-03-04"
+
+
+@pytest.mark.usefixtures("declared")
+def test_damaged_records_of_pages_are_refused(tmp_path: Path) -> None:
+    work, pages = tmp_path / "work", tmp_path / "pages"
+    main("pairs/table4", "--scale=small", f"--workdir={work}")
+    file = work / "small" / "pairs-table4.json"
+    record = json.loads(file.read_text())
+    changes = {
+        r"table4\.svg is not there: make pairs/table4 again": {"pictures": {"pairs/table4": {}}},
+        "has cells that cannot be read": {"cells": [{"row": 0}]},
+        "does not fit the table pairs/table4": {"cells": [{**record["cells"][0], "row": 99}]},
+        "lacks the name, scale or date": {"scale": None},
+    }
+    for message, change in changes.items():
+        file.write_text(json.dumps({**record, **change}))
+        with pytest.raises(InputError, match=message):
+            main(f"--pages={pages}", f"--workdir={work}")
 
 
 def test_hosts_make_parts_that_one_merges(tmp_path: Path, declared: Callable[..., None]) -> None:
