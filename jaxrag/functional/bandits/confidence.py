@@ -26,7 +26,7 @@ Belief = Any
 
 Positive = float | Float[Array, ""]
 
-Choose = Callable[[Array, Array, Array], Array]
+Choose = Callable[[Array, Array, int], Array]
 
 _EXACT = lax.Precision.HIGHEST  # float32 on accelerators too: a rounded inverse chooses other arms
 _BLOCK = 8  # gradients added at once: reading the inverse then takes as long as computing with it
@@ -119,10 +119,10 @@ def diagonal(network: Network, *, regularization: Positive = 1.0) -> Confidence:
     def rounds(
         inverse: list[Array], params: Params, xs: Float[Array, "b d"], choose: Choose
     ) -> tuple[list[Array], Int[Array, " b"]]:
-        """Evaluates all rows at once; after each round, only the arm that it played again.
+        """Evaluates all rows at once; after each round, the rows to come for the arm it played.
 
         The weights and 1/Z are then read once for all rows, as matrix products, and 1/Z of one
-        arm once a round.
+        arm once a round. The rounds are unrolled, since each has one row less to come.
         """
 
         def one(view: View, inverse: list[Array], x: Array) -> tuple[Array, Gradient, list[Any]]:
@@ -133,22 +133,24 @@ def diagonal(network: Network, *, regularization: Positive = 1.0) -> Confidence:
         over = jax.vmap(over, (network.in_axes(params), network.in_axes(inverse), None))
         mean, gradients, products = over(params, inverse, xs)
 
-        def step(carry: tuple[Any, Any], t: Array) -> tuple[tuple[Any, Any], Array]:
-            inverse, products = carry
+        def play(t: int, inverse: list[Array], products: Any) -> tuple[Array, list[Array], Any]:
             current = jax.tree.map(lambda leaf: leaf[:, t], gradients)
-            at_t = jax.tree.map(lambda leaf: leaf[..., t], products)
+            at_t = jax.tree.map(lambda leaf: leaf[..., 0], products)
             squared = sum(map(jax.vmap(_share), inverse, current, at_t), jnp.zeros(()))
             arm = choose(mean[:, t], squared, t)
             played = jax.tree.map(lambda leaf: take(leaf, arm), current)
             own = [_updated(take(old, arm), _square(leaf)) for old, leaf in zip(inverse, played)]  # noqa: B905
-            rows = jax.tree.map(lambda leaf: take(leaf, arm), gradients)
+            rows = jax.tree.map(lambda leaf: take(leaf, arm)[t + 1 :], gradients)
             again = list(map(jax.vmap(_product, (None, 0), -1), own, rows))
             inverse = [put(old, arm, new) for old, new in zip(inverse, own)]  # noqa: B905
-            products = jax.tree.map(lambda old, new: put(old, arm, new), products, again)
-            return (inverse, products), arm
+            products = jax.tree.map(lambda old, new: put(old[..., 1:], arm, new), products, again)
+            return arm, inverse, products
 
-        (inverse, _), arms = lax.scan(step, (inverse, products), jnp.arange(len(xs)))
-        return inverse, arms
+        arms = []
+        for t in range(len(xs)):
+            arm, inverse, products = play(t, inverse, products)
+            arms.append(arm)
+        return inverse, jnp.stack(arms)
 
     fast = network.factored and network.separate
     return Confidence(init, evaluate, update, update_batch, rounds if fast else None)

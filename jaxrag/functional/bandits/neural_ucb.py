@@ -125,7 +125,7 @@ def neural_ucb(
     def rounds(
         state: NeuralState, contexts: Float[Array, "b d"], rewards: Float[Array, "b a"], keys: Array
     ) -> tuple[NeuralState, Int[Array, " b"]]:
-        def choose(mean: Array, squared: Array, row: Array) -> Array:
+        def choose(mean: Array, squared: Array, row: int) -> Array:
             return jnp.argmax(mean + exploration(squared, state.round + row))
 
         assert confidence.rounds is not None
