@@ -106,7 +106,7 @@ def _table(declared: Declarations, name: str, record: Mapping[str, Any], file: P
         return ""
     try:
         text = page.markdown(cells, declared.tables[name], printed_tables()[name], record)
-    except (KeyError, IndexError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"{file} does not fit the table {name} ({error!r}): make the table again."
         ) from error

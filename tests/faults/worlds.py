@@ -354,7 +354,7 @@ def sweep(directory: Path) -> World:
 
 
 def tables(directory: Path) -> World:
-    """Two reproduced tables and the page of claims that is made of them."""
+    """Two reproduced tables, and the pages of results and claims that are made of them."""
     root = directory / "tables-world"
     (root / "made" / "small").mkdir(parents=True)
     ours = {"mean": 1.5, "low": 0.5, "high": 2.5, "n": 40}
@@ -365,11 +365,15 @@ def tables(directory: Path) -> World:
             for claim in CLAIMS
             if claim.table == name
         ]
-        record = {"name": name, "date": "2026-11-24", "limit": 40, "models": ["m"]}
+        record = {"name": name, "scale": "small", "date": "2026-11-24", "limit": 40}
+        place = {"row": 0, "data": "nq", "datasets": ["nq"], "metric": "EM", "unit": "percent"}
+        record |= {"models": ["m"], "environment": {"devices": {"cpu:cpu": 1}, "jaxrag": "0.1.0"}}
+        record["cells"] = [{**place, "printed": 36.8, "ours": ours, "agrees": None}]
         file = result_file(root / "made", "small", name, "json")
         file.write_text(json.dumps({**record, "claims": claims}, indent=1))
     work = f"--workdir={root / 'made'}"
-    command = (experiments.reproduce, f"--claims={root / 'claims.md'}", work)
+    written = (f"--claims={root / 'claims.md'}", f"--pages={root / 'pages'}")
+    command = (experiments.reproduce, *written, work)
     listed = {"experiments.reproduce --list": (experiments.reproduce, ("--list", work))}
     own = ("made",)
     return World(root, root.with_name("pristine"), "claims.md", own, listed, command).kept()
