@@ -96,7 +96,9 @@ def test_batches_and_shared_prefixes_change_no_bit(family: Any) -> None:
 def test_eight_devices_and_stacked_layers_write_the_same(family: Any) -> None:
     path, _, _, model = family
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
-    parted = LocalModel.load(path, **SIZES, mesh=mesh, stacked=True)
+    # rows are cut over the data axis, and over devices that share a head
+    sizes = SIZES | {"prefill_rows": 8, "decode_rows": 8}
+    parted = LocalModel.load(path, **sizes, mesh=mesh, stacked=True)
     found = parted.generate(PROMPTS, max_new_tokens=NEW)
     for one, other in zip(found, model.generate(PROMPTS, max_new_tokens=NEW), strict=True):
         assert one.tokens == other.tokens
