@@ -31,6 +31,23 @@ def test_ticks_of_a_short_logarithmic_axis() -> None:
     assert re.findall(r'y="262.0"[^>]*>([\d.]+)<', panel.drawn) == ["0.5", "1", "2", "5"]
 
 
+def test_whole_numbers_have_no_ticks_between_them() -> None:
+    # 1 to 3 in at most six ticks is 1, 1.5, 2, ...: epochs have no halves
+    def ticks(x: list[float]) -> list[str]:
+        panel = plots.curves("c", [Curve(x, [0, 1])], x_title="x", y_title="y", y=(0, 1))
+        return re.findall(r'y="262.0"[^>]*>([\d.]+)<', panel.drawn)
+
+    assert ticks([1, 3]) == ["1", "2", "3"]
+    assert ticks([1, 2.5]) == ["1", "1.5", "2", "2.5"]
+
+
+def test_a_panels_title_stands_clear_of_its_axis_title() -> None:
+    # the axis title's baseline is at 12 in a panel, letters are 13 pixels high
+    text = plots.sheet("s", [plots.histogram("name", [1], x_title="x", edges=[0, 1])])
+    (y,) = re.findall(r'y="(-?\d+)\.0"[^>]*>name<', text)
+    assert 12 - int(y) >= 16
+
+
 def test_long_names_of_groups_are_broken_into_lines() -> None:
     # four groups in 348 pixels: 87 each, 14 letters of 6.2
     one = [Interval(0.25, 0.0, 0.5, 9)]

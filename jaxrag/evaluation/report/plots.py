@@ -17,7 +17,7 @@ from jaxrag.evaluation.significance import Interval
 from jaxrag.text.printable import html_text
 
 _GAP = 34  # between panels, in pixels
-_TITLE = 16  # height of a panel's title
+_TITLE = 22  # height of a panel's title, above the title of its y axis
 _LETTER, _LINE = 6.2, 13  # mean width of a letter of a tick label, and distance of its lines
 Range = tuple[float, float]
 
@@ -47,7 +47,7 @@ def sheet(
     for place, panel in enumerate(panels):
         x = place % columns * (svg.WIDTH + _GAP)
         y = place // columns * (svg.HEIGHT + _GAP)
-        name = svg.text(svg.WIDTH / 2, 0, panel.title, anchor="middle", kind="name")
+        name = svg.text(svg.WIDTH / 2, -6, panel.title, anchor="middle", kind="name")
         parts.append(f'<g transform="translate({x} {y + _TITLE})">{name}{panel.drawn}</g>')
     rows = -(-len(panels) // columns)
     width = columns * (svg.WIDTH + _GAP) - _GAP
@@ -73,7 +73,9 @@ def curves(
     across = _range([v for _, one in shown for v in one.x], x)
     along = _range([v for _, one in shown for v in (*one.y, *one.low, *one.high)], y)
     place_x, place_y = svg.x_scale(*across, log=log_x), svg.y_scale(*along)
-    ticks = _decades(*across) if log_x else None
+    ticks = _decades(*across) if log_x else svg.nice_ticks(*across)
+    if all(float(v).is_integer() for _, one in shown for v in one.x):  # such as epochs
+        ticks = [tick for tick in ticks if abs(tick - round(tick)) < 1e-9]
     parts = [svg.axes(place_x, place_y, x_title=x_title, y_title=y_title, x_ticks=ticks)]
     for i, one in shown:
         kind = f"c{i % svg.COLOURS}"
