@@ -28,9 +28,9 @@ the models that must be downloaded.
 
 ``--list`` prints all tables and figures of the five papers. ``--claims=docs/claims.md`` writes the
 page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``;
-``--pages=docs/results`` writes a page for each paper with these tables, and their records beside
-it. Records that lie there of tables not made in ``--workdir`` stay on the pages, and ``--claims``
-in the same command judges by all of them.
+``--pages=docs/results`` writes a page for each paper with these tables, and copies their records to
+``docs/results/SCALE``. Tables that have a record there, but none in ``--workdir``, stay on the
+pages. With both flags, claims are judged by all records of the pages.
 
 Exit code 0: done; 1: some questions failed, and the same command tries them again; 2: wrong input.
 """

@@ -19,13 +19,13 @@ from jaxrag.types import InputError
 
 _HEAD = """# {paper}: reproduced tables
 
-Made by `python -m experiments.reproduce --pages=docs/results` from the tables and figures that were
-made with the same `--workdir`, and from the records that lay here before. Records with all cells
-and pictures are in the folder of each scale. At the scales small and tiny, SmolLM2-135M-Instruct
-and all-MiniLM-L6-v2 stand for the paper's models, and folders of questions, or the factbook, for
-its data: these values test the code and show what it costs; they say nothing about the printed
-numbers. At the scale tiny, 4 to 12 questions are answered and models are trained for a few steps,
-which only shows that the whole table is made; it stands here where no other scale was measured.
+Made by `python -m experiments.reproduce --pages=docs/results` from the results in its `--workdir`
+and from the records that were already in the folders of the scales, which hold all cells and
+pictures. At the scales small and tiny, SmolLM2-135M-Instruct and all-MiniLM-L6-v2 replace the
+paper's models, and folders of questions, or the factbook, replace its data: these values test the
+code and show what it costs; they say nothing about the printed numbers. At the scale tiny, 4 to 12
+questions are answered and models are trained for a few steps, which only shows that the code makes
+the whole table; a table is shown at this scale if it has no result at another.
 
 {note}
 """
@@ -34,9 +34,9 @@ which only shows that the whole table is made; it stands here where no other sca
 def write_pages(declared: Declarations, workdir: Path, directory: Path) -> list[Path]:
     """Writes "reproduced_PAPER.md" for each paper of which tables or figures were made.
 
-    Beside them, in a folder for each scale, the records as JSON and the pictures. Records that are
-    there already, of tables not made in ``workdir``, stay on the pages. The scale tiny is shown
-    only where a table was made at no other.
+    The records, as JSON, and the pictures are copied to a folder for each scale. Tables that are
+    not in ``workdir`` but have a record in these folders stay on the pages. The scale tiny is shown
+    only for tables without a result at another scale.
 
     Args:
       declared: all tables and figures.
@@ -83,7 +83,12 @@ def _title(paper: str) -> str:
 def _part(declared: Declarations, name: str, file: Path, directory: Path) -> str:
     """A table, or a figure's pictures below its title, as Markdown; copies its record."""
     record = read_result(file)
-    folder = directory / record["scale"]
+    if (record["name"], record["scale"]) != (name, file.parent.name):
+        raise InputError(
+            f"{file} is the record of {record['name']} at scale {record['scale']}, not of {name} "
+            f"at scale {file.parent.name}: move it to its own place, or make {name} again."
+        )
+    folder = directory / file.parent.name
     folder.mkdir(parents=True, exist_ok=True)
     text = _table(declared, name, record, file) or _figure_title(declared, name, record)
     if limit := record.get("limit"):
@@ -114,6 +119,7 @@ def _table(declared: Declarations, name: str, record: Mapping[str, Any], file: P
 
 
 def _figure_title(declared: Declarations, name: str, record: Mapping[str, Any]) -> str:
+    """Heading of a figure, or of a table without cells."""
     paper, _, number = name.partition("/")
     title = f"{_title(paper)}, {number.replace('figure', 'Figure ')}"
     if figure := declared.figures.get(name):

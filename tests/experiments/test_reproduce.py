@@ -125,6 +125,8 @@ def test_damaged_records_of_pages_are_refused(tmp_path: Path) -> None:
         "has cells that cannot be read": {"cells": [{"row": 0}]},
         "does not fit the table pairs/table4": {"cells": [{**record["cells"][0], "row": 99}]},
         "lacks the name, scale or date": {"scale": None},
+        "is the record of pairs/table4 at scale paper, not": {"scale": "paper"},
+        "is the record of pairs/table2 at scale small, not": {"name": "pairs/table2"},
     }
     for message, change in changes.items():
         file.write_text(json.dumps({**record, **change}))

@@ -119,10 +119,11 @@ def diagonal(network: Network, *, regularization: Positive = 1.0) -> Confidence:
     def rounds(
         inverse: list[Array], params: Params, xs: Float[Array, "b d"], choose: Choose
     ) -> tuple[list[Array], Int[Array, " b"]]:
-        """Evaluates all rows at once; after each round, the rows to come for the arm it played.
+        """Evaluates all rows at once; after each round, the remaining rows of the played arm again.
 
         The weights and 1/Z are then read once for all rows, as matrix products, and 1/Z of one
-        arm once a round. The rounds are unrolled, since each has one row less to come.
+        arm once a round. The loop is unrolled, since each round has one remaining row less: the
+        size of the program grows with the number of rows, so call it with few, such as eight.
         """
 
         def one(view: View, inverse: list[Array], x: Array) -> tuple[Array, Gradient, list[Any]]:
