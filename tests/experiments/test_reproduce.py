@@ -94,6 +94,10 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
     assert "The first 100 questions of each run." in text
     assert main(f"--claims={claims[1]}", f"--workdir={pages}") == 0
     assert claims[0].read_text() == claims[1].read_text()
+    # claims are judged by all records of the pages, also without one in the working directory
+    third = tmp_path / "three.md"
+    assert main(f"--pages={pages}", f"--claims={third}", f"--workdir={tmp_path / 'empty'}") == 0
+    assert third.read_text() == claims[0].read_text()
     # the pages are written again from the records beside them
     again = tmp_path / "again"
     assert main(f"--pages={again}", f"--workdir={pages}") == 0
