@@ -53,7 +53,7 @@ small models are not tuned:
 - ``rankrag``, ``cor``: the model that answers selects passages, or ranks their ids; prompted
   instead of tuned.
 
-RaFe, a row of ARS-RAG's table, needs a trained checkpoint and is not implemented.
+RaFe, a row of ARS-RAG's table, is in `configs.ars`, since its rewriter must be trained.
 """
 
 from __future__ import annotations

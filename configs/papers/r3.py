@@ -153,7 +153,9 @@ def _retriever(name: str) -> Line:
 # R3
 
 
-def training(setting: Setting, start: str = "ms", **changes: Any) -> TrainR3:
+def training(
+    setting: Setting, start: str = "ms", generator: str = TRAINED_WITH, **changes: Any
+) -> TrainR3:
     """R3's training on a data set; ``changes`` are fields of the job, or of its training."""
     of_job = {name: changes.pop(name) for name in ("search", "reindex_every") if name in changes}
     fields: dict[str, Any] = {"evaluations": 20, "keep": ON_POLICY[:-1]}
@@ -166,7 +168,7 @@ def training(setting: Setting, start: str = "ms", **changes: Any) -> TrainR3:
         sidr(start, setting),
         _train(setting),
         _test(setting),
-        model(TRAINED_WITH) if setting.paper else Local(),
+        model(generator) if setting.paper else Local(),
         method.Config() if setting.paper else method.Config(reader=SMALL, closed_tokens=4),
         R3Training(**fields | changes),
         leakage="drop",
@@ -267,17 +269,24 @@ def _adaptive_rag(row: PrintedRow, setting: Setting) -> Run:
 
 
 def _replug(row: PrintedRow, setting: Setting) -> Run:
-    """The ensemble, over SiDR trained by REPLUG's LSR instead of Contriever."""
-    divergence = dataclasses.replace(_divergence(setting), target_temperature=0.1)
+    """The ensemble, over SiDR trained by REPLUG's LSR with the same model, instead of Contriever.
+
+    Relevance in the ensemble is as soft as in the training.
+    """
+    divergence = dataclasses.replace(
+        _divergence(setting), temperature=_UPDATE.temperature, target_temperature=0.1
+    )
     reindex = 3000 if setting.paper else 4 if setting.scale == "tiny" else 20
     lengths: dict[str, Any] = {"steps": 25_000, "batch": 64} if setting.paper else {}
     job = training(
-        setting, phases="online", update=divergence, search="reindexed", reindex_every=reindex,
-        **lengths,
+        setting, generator=row.generator or TRAINED_WITH, phases="online", update=divergence,
+        search="reindexed", reindex_every=reindex, **lengths,
     )  # fmt: skip
-    answering = replug.Config(OnePath(n=10 if setting.paper else 4))
+    answering = replug.Config(
+        OnePath(n=10 if setting.paper else 4), temperature=divergence.temperature
+    )
     if not setting.paper:
-        answering = dataclasses.replace(answering, reader=SMALL, temperature=25.0)
+        answering = dataclasses.replace(answering, reader=SMALL)
     return _run(setting, answering, _tuned(setting, job), row.generator, "")
 
 

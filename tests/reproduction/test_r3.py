@@ -26,7 +26,7 @@ def test_tables_and_figures_at_scale_tiny(tmp_path: Path, monkeypatch: pytest.Mo
             assert (cell["ours"] is None) == left_out, (name, cell)
         if name in ALL.figures:
             drawn = Path(f"made/tiny/{name.replace('/', '-')}.svg").read_text()
-            assert re.search("<(path|rect|circle) ", drawn) and record[name]
+            assert re.search("<(path|rect|circle) ", drawn) and record["pictures"][name]
 
 
 def test_all_that_the_text_shows_is_named() -> None:
