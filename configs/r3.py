@@ -35,6 +35,10 @@ Jobs:
   trained on; ``paper-nq``, ``paper-triviaqa``, ``paper-msmarco``: R3's SiDR_NQ and so on, the
   training split of the set, from BERT-base with the released loss and warm-up, evaluated on its dev
   split. The paper's loss is ``--config.training.update.form=paper``. Dropout is BERT's own.
+- ``train_dpr``: DPR, two networks whose vectors are those of the first token, on the same
+  questions and negatives, by DPR's own loss. ``tiny``: 6 steps; ``paper-nq``, ``paper-triviaqa``,
+  ``paper-msmarco``: R3's DPR_NQ and so on, from BERT-base. What it writes is an index's,
+  ``Dpr(DIRECTORY)``.
 - ``train_r3``: SiDR trained by its passages' effect on the language model's answers. ``tiny``: 4
   steps; ``quickstart``: 100 questions about 40 countries, evaluated on those of 40 others;
   ``factbook``: 1,000 questions about all training countries, evaluated on 400 about the others;
@@ -42,7 +46,8 @@ Jobs:
   ``paper-nq`` and the other sets of the paper: its settings on the training split, from a trained
   SiDR, ``--config.start.checkpoint=DIRECTORY``, with Llama-3-8B. The paper's ablations are
   settings: ``--config.training.phases=offline`` or "online",
-  ``--config.training.update.objective=kl``, ``--config.search=beta`` or "reindexed",
+  ``--config.training.update.objective=kl``, ``--config.search=beta`` or "reindexed" (SiDR's
+  vectors; the paper's ablation, from a DPR, is ``train_r3_from_dpr``),
   ``--config.training.rules.sampling=B`` or "C", ``--config.model.checkpoint`` another model.
 - ``recall``: retrievers by the gold passages that they find (`configs.retrieval` compares them on
   any data). ``tiny``: BM25 and the untrained SiDR;
@@ -60,9 +65,10 @@ from configs.data import SOURCES, training_of
 from configs.parts import R3, SMALL, Entry, K, Variant, job_of
 from jaxrag.engines.local.engine import Local
 from jaxrag.methods.r3 import r3
-from jaxrag.methods.r3.jobs import TrainR3, TrainSidr
-from jaxrag.methods.r3.settings import R3Training, SidrTraining, Update
+from jaxrag.methods.r3.jobs import TrainDpr, TrainR3, TrainSidr
+from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.job import Job
@@ -83,7 +89,7 @@ _TEMPERATURE = 25
 def _train_sidr(variant: Variant) -> TrainSidr:
     if variant.name == "tiny":
         data = (_TINY.train,)
-        training = SidrTraining(
+        training = SupervisedTraining(
             steps=6,
             batch=8,
             microbatch=4,
@@ -96,10 +102,10 @@ def _train_sidr(variant: Variant) -> TrainSidr:
         start = Sidr("hub:google-bert/bert-base-uncased")
         train, dev = training_of(variant.data)
         update = Update(form="released", dropout=0.1)
-        training = SidrTraining(warmup_epochs=1, update=update, evaluations=20)
+        training = SupervisedTraining(warmup_epochs=1, update=update, evaluations=20)
         return TrainSidr(start, (train,), Bm25(), training, (dev,), leakage="drop")
     data = (_NQ.train, _HOTPOTQA.train)
-    training = SidrTraining(
+    training = SupervisedTraining(
         epochs=3,
         batch=32,
         microbatch=16,
@@ -108,6 +114,23 @@ def _train_sidr(variant: Variant) -> TrainSidr:
         evaluate_every=37,
     )
     return TrainSidr(START, data, Bm25(), training, _EVALUATED, evaluation_limit=40)
+
+
+def _train_dpr(variant: Variant) -> TrainDpr:
+    if variant.paper:
+        start = Dpr("hub:google-bert/bert-base-uncased")
+        train, _ = training_of(variant.data)
+        update = Update(form="dpr", dropout=0.1)
+        training = SupervisedTraining(warmup_epochs=1, update=update)
+        return TrainDpr(start, (train,), Bm25(), training, leakage="drop")
+    training = SupervisedTraining(
+        steps=6,
+        batch=8,
+        microbatch=4,
+        update=Update(form="dpr", learning_rate=5e-5),
+        save_every=3,
+    )
+    return TrainDpr(Dpr(max_length=128), (_TINY.train,), Bm25(), training)
 
 
 _FACTBOOK = TrainR3(
@@ -132,6 +155,8 @@ _FACTBOOK = TrainR3(
 
 
 def _train_r3(variant: Variant) -> TrainR3:
+    if variant.method == "train_r3_from_dpr":
+        return _from_dpr(_train_r3(variant._replace(method="train_r3")), variant.paper)
     if variant.paper:
         train, dev = training_of(variant.data)
         training = R3Training(evaluations=20)
@@ -154,6 +179,12 @@ def _train_r3(variant: Variant) -> TrainR3:
     if variant.name == "quickstart":
         limits["limit"] = 100
     return TrainR3(START, train, test, Local(), method, training, **limits)
+
+
+def _from_dpr(job: TrainR3, paper: bool) -> TrainR3:
+    """The ablation without SiDR: DPR's vectors, computed again about every 15 epochs."""
+    start, every = (Dpr(""), 5000) if paper else (Dpr(max_length=128), 2)
+    return dataclasses.replace(job, start=start, search="reindexed", reindex_every=every)
 
 
 def _recall(variant: Variant) -> RetrieverComparison:
@@ -182,6 +213,8 @@ METHODS = {
     "train_sidr": Entry(
         _train_sidr, ("tiny", "wiki", "paper-nq", "paper-triviaqa", "paper-msmarco")
     ),
+    "train_dpr": Entry(_train_dpr, ("tiny", "paper-nq", "paper-triviaqa", "paper-msmarco")),
+    "train_r3_from_dpr": Entry(_train_r3, ("tiny", *_PAPER_SETS)),
     "train_r3": Entry(
         _train_r3,
         (
@@ -189,7 +222,7 @@ METHODS = {
             "quickstart",
             "factbook",
             "hotpotqa",
-            *(name for name in R3.questions if name[:6] == "paper-"),
+            *_PAPER_SETS,
         ),
     ),
     "recall": Entry(_recall, ("tiny", "wiki")),

@@ -10,13 +10,17 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from benchmarks.tpu.chips import Place, Slice
-from benchmarks.tpu.networks import BFLOAT16
+from benchmarks.tpu.networks import BFLOAT16, FLOAT32
 from benchmarks.tpu.program import Ideal, Program
+from benchmarks.tpu.training import STEPS, Shaped, Training
+from configs.errr import STUDENTS
 from jaxrag.models.sampling import TokenSampling
 from jaxrag.models.t5.checkpoint import parameter_shapes, random_t5
 from jaxrag.models.t5.config import T5Config, read_t5_config
 from jaxrag.models.t5.decoding import T5Limits, extend_answers, start_answers
 from jaxrag.models.t5.network import T5
+from jaxrag.training.student.student import TokenPairs
+from jaxrag.training.student.training import StudentBatch, make_step
 
 CONFIG = read_t5_config(
     {
@@ -109,6 +113,38 @@ def answers(on: Slice) -> list[Program]:
     ]
 
 
+def _batch(rows: int, array: Shaped) -> StudentBatch:
+    def each(*width: int) -> Any:
+        return array((rows, *width), jnp.int32)
+
+    return StudentBatch(TokenPairs(each(_SOURCE), each(), each(_TARGET), each()), each(), each())
+
+
+def distillation(on: Slice) -> Training:
+    """ERRR's fine-tuning on the large model's queries, as configs/errr.py at the paper's size."""
+    settings, size = STUDENTS["paper"].training, weights(CONFIG)
+    flops = encoder_flops(CONFIG, 1, _SOURCE)
+    flops += decoder_flops(CONFIG, 1, _SOURCE, _TARGET, _TARGET)
+    return Training(
+        f"T5-large, batch {settings.batch}",
+        on,
+        lambda mesh: make_step(T5(CONFIG, BFLOAT16), settings, steps=STEPS, mesh=mesh),
+        lambda where: parameters(where, FLOAT32),
+        _batch,
+        settings.batch,
+        settings.microbatch,
+        size,
+        4 * _TARGET,
+        flops,
+        settings.optimiser_over(STEPS),
+    )
+
+
 def programs() -> list[Program]:
-    """All of them, on one chip."""
-    return answers(Slice("v5e:2x4"))
+    """Those on one chip; AdamW's state and the gradients' sums are too large for v5e.
+
+    The backward pass is left out: the compiler needs more than 10 GB of host memory for it.
+    """
+    training = distillation(Slice("v6e:2x4")).programs()
+    some = (training[name] for name in ("forward", "loss", "update"))
+    return [*answers(Slice("v5e:2x4")), *some]

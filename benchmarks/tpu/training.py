@@ -1,4 +1,4 @@
-"""Programs of the training step of SiDR and R3.
+"""Programs of training steps, and those of SiDR and R3.
 
 A step runs a forward and a backward program for each microbatch, one for the loss of the whole
 batch, the sum over the devices and the optimiser's. Each is an entry of its own; what the others
@@ -35,7 +35,8 @@ from jaxrag.models.bert.sidr import SidrNetwork
 from jaxrag.training.grad_cache import data_mesh
 from jaxrag.training.optimisation import TrainState, TrainStep
 
-_STEPS = 10_000  # of a schedule, which changes no shape
+STEPS = 10_000
+"""Of a schedule; changes no shape."""
 Shaped = Callable[[tuple[int, ...], Any], Any]
 
 
@@ -179,13 +180,13 @@ def towers(name: str, on: Slice, update: Update, *, passages: int, microbatch: i
     weights, vectors = 2 * bert_weights(config), 4 * words * (1 + passages)
 
     def step(mesh: Mesh) -> TrainStep:
-        return contrastive.make_step(module, update, steps=_STEPS, microbatch=microbatch, mesh=mesh)
+        return contrastive.make_step(module, update, steps=STEPS, microbatch=microbatch, mesh=mesh)
 
     def params(where: Place) -> Any:
         return {side: bert_parameters(module, where, FLOAT32) for side in ("query", "passage")}
 
     batch = partial(_contrastive_batch, passages)
-    optimiser = update.optimiser(_STEPS)
+    optimiser = update.optimiser(STEPS)
     sizes = (rows, microbatch, weights, vectors)
     return Training(name, on, step, params, batch, *sizes, flops, optimiser)
 

@@ -1,8 +1,9 @@
-"""Losses of a retriever: the contrastive loss of SiDR and R3, and KL divergence.
+"""Losses of a retriever: the contrastive losses of DPR, SiDR and R3, and KL divergence.
 
-docs/methods.md, "R3: loss"; Zhou et al. (SiDR), R3. A batch has n questions, each with a positive
-passage and hard negatives; all passages of the batch are candidates for each question. Relevance is
-the inner product of two vectors over the vocabulary, at temperature 1.
+docs/methods.md, "R3: loss"; Karpukhin et al. 2020 (DPR), Zhou et al. (SiDR), R3. A batch has n
+questions, each with a positive passage and hard negatives; all passages of the batch are candidates
+for each question. Relevance is the inner product of two vectors at temperature 1: over the
+vocabulary in SiDR, of hidden states in DPR.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from jaxtyping import Array, Float
 
 from jaxrag.types import InputError
 
-Form = Literal["paper", "released"]
+Form = Literal["paper", "released", "dpr"]
+"""Of the contrastive loss: SiDR's two (`sidr_loss`), or DPR's (`in_batch_negatives`)."""
 
 
 class Embedded(NamedTuple):
@@ -44,15 +46,29 @@ def symmetric_contrastive(
       queries: vectors of the questions.
       passages: vectors of the positives, in the order of the questions, then of hard negatives.
     """
+    scores = _scores(queries, passages)
+    among_passages = jnp.diagonal(jax.nn.log_softmax(scores, axis=1))
+    among_queries = jnp.diagonal(jax.nn.log_softmax(scores, axis=0))
+    return -among_passages - among_queries
+
+
+def in_batch_negatives(
+    queries: Float[Array, "n v"], passages: Float[Array, "m v"]
+) -> Float[Array, " n"]:
+    """-log P(passage i | query i) of each question among all m passages, in nats.
+
+    Karpukhin et al. 2020 (DPR), equation 2; arguments as of `symmetric_contrastive`.
+    """
+    return -jnp.diagonal(jax.nn.log_softmax(_scores(queries, passages), axis=1))
+
+
+def _scores(queries: Float[Array, "n v"], passages: Float[Array, "m v"]) -> Float[Array, "n m"]:
     if len(passages) < len(queries):
         raise InputError(
             f"{len(passages)} passages for {len(queries)} questions: each needs its positive, "
             "in the same order, before any hard negatives."
         )
-    scores = jnp.matmul(queries, passages.T, precision=jax.lax.Precision.HIGHEST)
-    among_passages = jnp.diagonal(jax.nn.log_softmax(scores, axis=1))
-    among_queries = jnp.diagonal(jax.nn.log_softmax(scores, axis=0))
-    return -among_passages - among_queries
+    return jnp.matmul(queries, passages.T, precision=jax.lax.Precision.HIGHEST)
 
 
 def sidr_loss(queries: Embedded, passages: Embedded, *, form: Form = "paper") -> Float[Array, ""]:

@@ -5,7 +5,13 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxrag.functional.losses import Embedded, distillation, sidr_loss, symmetric_contrastive
+from jaxrag.functional.losses import (
+    Embedded,
+    distillation,
+    in_batch_negatives,
+    sidr_loss,
+    symmetric_contrastive,
+)
 from jaxrag.types import InputError
 
 
@@ -46,6 +52,8 @@ def test_loss_worked_by_hand() -> None:
     passages = jnp.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
     found = symmetric_contrastive(queries, passages)
     np.testing.assert_allclose(found, [1.407606 + 0.313262, 0.551445 + 0.313262], atol=2e-6)
+    found = in_batch_negatives(queries, passages)  # over the rows alone
+    np.testing.assert_allclose(found, [1.407606, 0.551445], atol=2e-6)
 
 
 @pytest.mark.parametrize("form", ["paper", "released"])

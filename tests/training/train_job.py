@@ -23,8 +23,9 @@ from jaxrag.engines.local.engine import Local
 from jaxrag.methods.errr.ppo import job as ppo_job
 from jaxrag.methods.r3 import jobs as r3_jobs
 from jaxrag.methods.r3 import r3
-from jaxrag.methods.r3.settings import R3Training, SidrTraining, Update
+from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
@@ -34,6 +35,7 @@ from tests.experiments.small_run import PROMPTS
 from tests.methods.ars.ranker import test_job as rankers
 from tests.methods.errr.ppo import test_job as rewriters
 from tests.methods.errr.test_errr import Reads
+from tests.models.bert import small_bert
 from tests.models.bert.small_bert import WORDS
 from tests.retrieval.sidr import small_sidr
 from tests.runs import test_student as students
@@ -106,12 +108,37 @@ def sidr(inputs: Path) -> Any:
     """SiDR on negatives of BM25; four steps."""
     train, held_out = data_of(inputs)
     start = Sidr(str(small_sidr.write(inputs)), m=20, top=6, query_length=16, passage_length=24)
-    training = SidrTraining(
+    training = SupervisedTraining(
         epochs=2, batch=8, microbatch=1, update=Update(learning_rate=1e-3, top=6), save_every=1,
         evaluate_every=2,
     )  # fmt: skip
     cache = str(inputs / "cache")
     return r3_jobs.TrainSidr(start, (train,), Bm25(), training, (held_out,), depth=6, cache=cache)
+
+
+def dpr(inputs: Path) -> Any:
+    """DPR on negatives of BM25; four steps."""
+    train, _ = data_of(inputs)
+    training = SupervisedTraining(
+        epochs=2, batch=8, microbatch=1, update=Update(learning_rate=1e-3, form="dpr"), save_every=1
+    )
+    return r3_jobs.TrainDpr(
+        _bert(inputs), (train,), Bm25(), training, depth=6, cache=str(inputs / "cache")
+    )
+
+
+def _bert(inputs: Path) -> Dpr:
+    config = small_bert.BERT | {"vocab_size": 4 + len(WORDS), "num_hidden_layers": 1}
+    return Dpr(str(small_bert.write(inputs / "bert", config, classifier=False)), max_length=24)
+
+
+def reindexed(inputs: Path) -> Any:
+    """R3 from DPR, whose vectors are computed again after two of three steps."""
+    update = Update(learning_rate=1e-3)
+    made = retriever(inputs)
+    training = dataclasses.replace(made.training, update=update)
+    changes = {"search": "reindexed", "reindex_every": 2, "training": training}
+    return dataclasses.replace(made, start=_bert(inputs), **changes)
 
 
 def retriever(inputs: Path) -> Any:
@@ -132,7 +159,8 @@ def retriever(inputs: Path) -> Any:
 
 
 JOBS: dict[str, Callable[[Path], Any]] = {
-    "ranker": ranker, "student": student, "ppo": ppo, "sidr": sidr, "r3": retriever,
+    "ranker": ranker, "student": student, "ppo": ppo, "sidr": sidr, "dpr": dpr, "r3": retriever,
+    "reindexed": reindexed,
 }  # fmt: skip
 
 

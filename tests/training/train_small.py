@@ -12,8 +12,8 @@ from pathlib import Path
 import jax
 
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.methods.r3 import sidr_training as sidr
-from jaxrag.methods.r3.settings import SidrTraining, Update
+from jaxrag.methods.r3 import supervised_training as sidr
+from jaxrag.methods.r3.settings import SupervisedTraining, Update
 from jaxrag.models.parameters import flatten
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -34,9 +34,9 @@ def make(directory: Path) -> None:
     small_bert.write(directory / "bert", config, classifier=False)
 
 
-def examples() -> list[sidr.SidrExample]:
+def examples() -> list[sidr.Example]:
     return [
-        sidr.SidrExample(f"{WORDS[i % 18]} {WORDS[i * 5 % 17]}", (i,), tuple(range(30, 30 + i % 5)))
+        sidr.Example(f"{WORDS[i % 18]} {WORDS[i * 5 % 17]}", (i,), tuple(range(30, 30 + i % 5)))
         for i in range(QUESTIONS)
     ]
 
@@ -47,7 +47,7 @@ def train(directory: Path, steps: int, *, evaluate=None, save_every: int = 5, **
     encoder = SidrEncoder.load(
         str(made / "bert"), first=4, top=8, query_length=16, passage_length=16, scale=0.3
     )
-    settings = SidrTraining(
+    settings = SupervisedTraining(
         steps=steps,
         batch=16,
         microbatch=2,
@@ -57,7 +57,7 @@ def train(directory: Path, steps: int, *, evaluate=None, save_every: int = 5, **
     )
     params = sidr.train(
         examples(), Passages.open(made / "passages"), encoder, settings, directory / "run",
-        evaluate=evaluate, **devices,
+        what="training", evaluate=evaluate, **devices,
     )  # fmt: skip
     return digest(canonical(hashes(flatten(params))))
 

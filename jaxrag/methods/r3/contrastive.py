@@ -1,6 +1,6 @@
-"""Training of SiDR's towers: one step, and the loop around it.
+"""Training of a retriever's towers, SiDR's or DPR's: one step, and the loop around it.
 
-Shared by SiDR (`jaxrag.methods.r3.sidr_training`) and R3 (`jaxrag.methods.r3.training`), which
+Shared by `jaxrag.methods.r3.supervised_training` and R3 (`jaxrag.methods.r3.training`), which
 differ in how they choose passages.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,23 +18,98 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.functional.losses import Embedded, distillation, sidr_loss
+from jaxrag.functional.losses import (
+    Embedded,
+    distillation,
+    in_batch_negatives,
+    sidr_loss,
+    symmetric_contrastive,
+)
 from jaxrag.methods.r3.settings import RetrieverTraining, Update
-from jaxrag.models.bert.sidr import SidrNetwork, Towers, bag_of_tokens, keep_top, tower
+from jaxrag.models.bert.dpr import DprNetwork
+from jaxrag.models.bert.sidr import SidrNetwork, bag_of_tokens, keep_top
+from jaxrag.models.bert.towers import Towers, tower
 from jaxrag.models.parameters import flatten
 from jaxrag.retrieval import buckets
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import grad_cache, optimisation
 from jaxrag.training.checkpoints import hashes
 from jaxrag.training.loop import Data, Evaluation, fit
 from jaxrag.training.optimisation import TrainState, TrainStep
+from jaxrag.types import InputError, Passage, Ranking
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Evaluate = Callable[[SidrEncoder, int], Evaluation]
-"""(encoder with the parameters of that step, step) -> metrics of each question, such as recall."""
+Network = SidrNetwork | DprNetwork
+"""A network that gives one vector of a text."""
+
+
+class TowersEncoder(Protocol):
+    """Embeds questions and passages with parameters that change: SiDR's or DPR's encoder."""
+
+    @property
+    def identity(self) -> str:
+        """Canonical JSON of all that determines the vectors."""
+        ...
+
+    @property
+    def module(self) -> Any:
+        """The network of both towers, a `Network`."""
+        ...
+
+    @property
+    def params(self) -> Towers:
+        """Its parameters."""
+        ...
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Of questions and passages."""
+        ...
+
+    @property
+    def query_length(self) -> int:
+        """Tokens that a question is cut to."""
+        ...
+
+    @property
+    def passage_length(self) -> int:
+        """Tokens that a passage is cut to."""
+        ...
+
+    def with_params(self, params: Towers, name: str) -> Self:
+        """The encoder with other parameters, identified by ``name``."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "q d"]:
+        """Vectors of questions."""
+        ...
+
+    def passage_text(self, passage: Passage) -> buckets.Text:
+        """The text of a passage that is embedded."""
+        ...
+
+    def index(self, passages: Passages, directory: Path) -> VectorIndex:
+        """The vectors of a corpus in ``directory``, computed on first use."""
+        ...
+
+    def write(self, directory: Path, params: Towers, *, begun_with: Path) -> None:
+        """Writes parameters as a checkpoint, with the tokenizer of ``begun_with``."""
+        ...
+
+
+class VectorIndex(Protocol):
+    """Vectors of a corpus."""
+
+    def search(self, vectors: Float[np.ndarray, "q d"], k: int) -> list[Ranking]:
+        """The ``k`` best passages for each query."""
+        ...
+
+
+Evaluate = Callable[[Any, int], Evaluation]
+"""(`TowersEncoder` with the parameters of that step, step) -> metrics of each question, such as
+recall."""
 
 
 Keep = Callable[[Towers, float], None]
@@ -67,7 +142,7 @@ class ContrastiveBatch(NamedTuple):
 
 @functools.cache
 def make_step(
-    module: SidrNetwork,
+    module: Network,
     settings: Update,
     *,
     steps: int,
@@ -111,7 +186,7 @@ def _where(text: Text) -> Array:
     return jnp.arange(text.ids.shape[-1]) < text.lengths[..., None]
 
 
-def _embed(module: SidrNetwork, seed: int) -> grad_cache.Embed:
+def _embed(module: Network, seed: int) -> grad_cache.Embed:
     """Vectors of a microbatch, with dropout if the module has any."""
 
     def vectors(params: Any, text: Text, key: jax.Array) -> Float[Array, "n v"]:
@@ -135,7 +210,10 @@ def _embed(module: SidrNetwork, seed: int) -> grad_cache.Embed:
     return embed
 
 
-def _loss(module: SidrNetwork, settings: Update) -> grad_cache.Loss:
+def _loss(module: Network, settings: Update) -> grad_cache.Loss:
+    if isinstance(module, DprNetwork):
+        return _dense_loss(settings)
+
     def tokens(text: Text) -> Float[Array, "n v"]:
         return bag_of_tokens(
             text.ids,
@@ -150,12 +228,8 @@ def _loss(module: SidrNetwork, settings: Update) -> grad_cache.Loss:
     def embedded(dense: Float[Array, "n v"], text: Text) -> Embedded:
         return Embedded(dense, sparsified(dense, text), tokens(text))
 
-    def softened(vectors: tuple[Array, Array]) -> tuple[Array, Array]:
-        queries, passages = vectors
-        return queries * settings.temperature**-0.5, passages * settings.temperature**-0.5
-
     def contrastive(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        queries, passages = softened(vectors)
+        queries, passages = _softened(vectors, settings)
         every = Text(*map(_positives_first, batch.passages))
         loss = sidr_loss(
             embedded(queries, batch.queries),
@@ -165,15 +239,45 @@ def _loss(module: SidrNetwork, settings: Update) -> grad_cache.Loss:
         return loss / len(queries) if settings.mean and not released else loss
 
     def imitation(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
-        queries, passages = softened(vectors)
+        queries, passages = _softened(vectors, settings)
         q = sparsified(queries, batch.queries)
         d = sparsified(passages.reshape(-1, q.shape[1]), _flat(batch.passages))
-        d = d.reshape(passages.shape)
-        scores = jnp.einsum("nv,nmv->nm", q, d, precision=jax.lax.Precision.HIGHEST)
-        return distillation(scores, batch.targets, temperature=settings.target_temperature)
+        return _imitation(q, d.reshape(passages.shape), batch, settings)
 
     released = settings.form == "released"
     return contrastive if settings.objective == "contrastive" else imitation
+
+
+def _dense_loss(settings: Update) -> grad_cache.Loss:
+    """Of DPR's vectors, which have no sparse and no token channel."""
+    forms = {"dpr": in_batch_negatives, "paper": symmetric_contrastive}
+    if settings.form not in forms:
+        raise InputError(f"form is {settings.form!r}; for DPR it is 'dpr' or 'paper'.")
+
+    def contrastive(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
+        queries, passages = _softened(vectors, settings)
+        loss = forms[settings.form](queries, _positives_first(passages)).sum()
+        return loss / len(queries) if settings.mean else loss
+
+    def imitation(vectors: tuple[Array, Array], batch: ContrastiveBatch) -> jax.Array:
+        return _imitation(*_softened(vectors, settings), batch, settings)
+
+    return contrastive if settings.objective == "contrastive" else imitation
+
+
+def _softened(vectors: tuple[Array, Array], settings: Update) -> tuple[Array, Array]:
+    queries, passages = vectors
+    return queries * settings.temperature**-0.5, passages * settings.temperature**-0.5
+
+
+def _imitation(
+    queries: Float[Array, "n v"],
+    passages: Float[Array, "n m v"],
+    batch: ContrastiveBatch,
+    settings: Update,
+) -> jax.Array:
+    scores = jnp.einsum("nv,nmv->nm", queries, passages, precision=jax.lax.Precision.HIGHEST)
+    return distillation(scores, batch.targets, temperature=settings.target_temperature)
 
 
 def _positives_first(array: Array) -> Array:
@@ -185,7 +289,7 @@ def make_batch(
     questions: Sequence[str],
     rows: Sequence[Sequence[int]],
     passages: Passages,
-    encoder: SidrEncoder,
+    encoder: TowersEncoder,
     *,
     tokenizer: Any = None,
     targets: np.ndarray | None = None,
@@ -209,7 +313,7 @@ def make_batch(
 
 
 def tokenize(
-    tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], *, limit: int, pad_id: int
+    tokenizer: PreTrainedTokenizerFast, texts: Sequence[buckets.Text], *, limit: int, pad_id: int
 ) -> Text:
     """Token ids of texts, truncated to ``limit`` and padded to the bucket of the longest."""
     found = buckets.tokenize(tokenizer, texts, limit=limit)
@@ -221,7 +325,7 @@ def tokenize(
 
 
 def train_towers(
-    encoder: SidrEncoder,
+    encoder: TowersEncoder,
     data: Data,
     step: Callable[[TrainStep, Mesh], Callable[[TrainState, Any, int], tuple[TrainState, Any]]],
     settings: RetrieverTraining,

@@ -1,4 +1,4 @@
-"""The jobs that train SiDR and R3: data, training, evaluations on the way, and a checkpoint."""
+"""The jobs that train SiDR, DPR and R3: data, training, evaluations on the way, a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from jaxrag.data.leakage import (
     write_trained_on,
 )
 from jaxrag.engines.language_model import ModelSettings
-from jaxrag.methods.r3 import r3, sidr_training, training
-from jaxrag.methods.r3.contrastive import Evaluate
+from jaxrag.methods.r3 import r3, supervised_training, training
+from jaxrag.methods.r3.contrastive import Evaluate, TowersEncoder
 from jaxrag.methods.r3.environment import Environment, PooledQuestion, make_pools
-from jaxrag.methods.r3.search import BetaSearch, LateSearch, Searcher, VectorSearch
-from jaxrag.methods.r3.settings import R3Training, SidrTraining
-from jaxrag.models.bert.sidr import Towers, write_towers
+from jaxrag.methods.r3.search import BetaSearch, LateSearch, StepIndex, VectorSearch
+from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
+from jaxrag.models.bert.towers import Towers
 from jaxrag.models.processes import shared
-from jaxrag.retrieval.retriever import TextRetriever
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.dense.dpr import Dpr
+from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -58,15 +60,20 @@ SEARCHED = "searched.jsonl"
 _TOGETHER = 64
 """Questions of the offline stage that are searched for at a time."""
 
+_FOUND = 20
+"""Passages that DPR retrieves in R3's training, as many as SiDR's late search reranks."""
+
+_Searched = Callable[[Any, int], TextRetriever]
+"""(encoder with the parameters of a step, step) -> the evaluated corpus as it is searched then."""
+
 TrainingSearch = Literal["late", "beta", "reindexed"]
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainSidr:
-    """Trains SiDR.
+class _Supervised:
+    """Trains a retriever by gold passages; see `TrainSidr` and `TrainDpr`.
 
     Attributes:
-      start: the initial checkpoint, lengths of texts, and the search whose recall is evaluated.
       data: training questions, all over one corpus.
       negatives: the retriever of hard negatives, such as BM25.
       training: its settings.
@@ -75,16 +82,16 @@ class TrainSidr:
       evaluated_later: further data that the retriever, or what it is the start of, is evaluated on;
         ``leakage`` counts their questions, too.
       depth: passages retrieved for negatives.
-      distant: see `jaxrag.methods.r3.sidr_training.mine`.
+      distant: see `jaxrag.methods.r3.supervised_training.mine`.
       leakage: what happens to training questions that are among the evaluated ones, or in the split
         that papers evaluate, see `jaxrag.data.leakage`.
       cache: directory of data sets and indexes.
     """
 
-    start: Sidr
+    start: Any
     data: tuple[DataSettings, ...]
     negatives: IndexSettings
-    training: SidrTraining = SidrTraining()
+    training: SupervisedTraining = SupervisedTraining()
     evaluation_data: tuple[DataSettings, ...] = ()
     evaluation_limit: int = 200
     evaluated_later: tuple[DataSettings, ...] = ()
@@ -96,10 +103,10 @@ class TrainSidr:
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage)
         if not self.data:
-            raise InputError("data is empty: give SiDR training questions.")
+            raise InputError("data is empty: give training questions.")
 
     def execute(self, workdir: str | Path) -> Outcome:
-        """Trains a SiDR, or resumes its training; the path is that of the checkpoint.
+        """Trains a retriever, or resumes its training; the path is that of the checkpoint.
 
         Raises:
           InputError: data or settings do not fit, evaluated questions are trained on, ``workdir``
@@ -122,19 +129,23 @@ class TrainSidr:
             examples = self._examples(datasets)
             texts = [example.question for example in examples]
             write = _writer(directory, encoder, self.start, texts)
-            params = sidr_training.train(
+            params = supervised_training.train(
                 examples,
                 datasets[0].passages,
                 encoder,
                 self.training,
                 directory,
+                what=f"training {type(self).__name__.removeprefix('Train')}",
                 evaluate=self._evaluation() if self.evaluation_data else None,
                 keep=write,
             )
             write(params)
         return trained(directory / RETRIEVER)
 
-    def _examples(self, datasets: Sequence[Dataset]) -> list[sidr_training.SidrExample]:
+    def _evaluation(self) -> Evaluate:
+        raise NotImplementedError
+
+    def _examples(self, datasets: Sequence[Dataset]) -> list[supervised_training.Example]:
         if len({dataset.passages.identity for dataset in datasets}) > 1:
             names = ", ".join(dataset.name for dataset in datasets)
             raise InputError(f"The data sets {names} are over different corpora; give them one.")
@@ -148,10 +159,21 @@ class TrainSidr:
         for dataset in datasets:
             passages = dataset.passages
             gold = {q: [passages.row_of(i) for i in ids] for q, ids in dataset.gold.items()}
-            examples += sidr_training.mine(
+            examples += supervised_training.mine(
                 dataset.questions, gold, passages, retriever, depth=self.depth, distant=self.distant
             )
         return examples
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSidr(_Supervised):
+    """Trains SiDR.
+
+    Attributes:
+      start: the initial checkpoint, lengths of texts, and the search whose recall is evaluated.
+    """
+
+    start: Sidr
 
     def _evaluation(self) -> Evaluate:
         """Recall@1, 5 and 20 and IR accuracy of each question, by data set."""
@@ -174,20 +196,40 @@ class TrainSidr:
         return evaluate
 
 
+@dataclasses.dataclass(frozen=True)
+class TrainDpr(_Supervised):
+    """Trains DPR; the checkpoint is an index's, ``Dpr(DIRECTORY)``.
+
+    Attributes:
+      start: the initial checkpoint and the length of texts.
+    """
+
+    start: Dpr
+    training: SupervisedTraining = SupervisedTraining(update=Update(form="dpr"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.evaluation_data:
+            raise InputError(
+                "evaluation_data is set: DPR is not evaluated in its training, which would encode "
+                "the corpus each time; compare retrievers afterwards (configs/retrieval.py)."
+            )
+
+
 def kept(share: float) -> str:
     """Name of the checkpoint after a share of the training, in the directory of a job."""
     return RETRIEVER if share == 1 else f"{RETRIEVER}-{100 * share:g}"
 
 
 def _writer(
-    directory: Path, encoder: SidrEncoder, start: Sidr, questions: Sequence[str]
+    directory: Path, encoder: TowersEncoder, start: Sidr | Dpr, questions: Sequence[str]
 ) -> Callable[..., None]:
     """Writes a checkpoint with the questions that it was trained on, once of several processes."""
 
     def write(params: Towers, share: float = 1.0) -> None:
         if jax.process_index() == 0:
             path = directory / kept(share)
-            write_towers(path, encoder.module, params, begun_with=start.located())
+            encoder.write(path, params, begun_with=start.located())
             write_trained_on(path, questions, begun_with=start.checkpoint)
 
     return write
@@ -205,7 +247,7 @@ def _without_leaks(dataset: Dataset, evaluated: list[QuestionSet], leakage: Leak
     return dataset._replace(questions=tuple(kept))
 
 
-def _check_start(start: Sidr, evaluation_data: Dataset, leakage: Leakage) -> None:
+def _check_start(start: Sidr | Dpr, evaluation_data: Dataset, leakage: Leakage) -> None:
     """Refuses an initial checkpoint that was trained on evaluated questions."""
     checkpoints = [("config.start.checkpoint", start.checkpoint)]
     questions, name = evaluation_data.questions, evaluation_data.label
@@ -219,7 +261,7 @@ def _own(directory: Path) -> Path:
 
 
 def search_all(
-    questions: Sequence[Question], index: TextRetriever, depth: int, path: Path
+    questions: Sequence[Question], index: Retriever | TextRetriever, depth: int, path: Path
 ) -> dict[str, tuple[int, ...]]:
     """Rows of the ``depth`` best passages of each question, by its id.
 
@@ -232,7 +274,11 @@ def search_all(
     with progress(len(questions), "passages of the pools", done=len(found)) as advance:
         for first in range(0, len(left), _TOGETHER):
             some = left[first : first + _TOGETHER]
-            rankings = index.search_texts([question.text for question in some], depth)
+            texts = [question.text for question in some]
+            if isinstance(index, TextRetriever):
+                rankings = index.search_texts(texts, depth)
+            else:
+                rankings = index.search(index.embed(texts), depth)
             new = {q.id: one.ids for q, one in zip(some, rankings, strict=True)}
             rows = ({"question_id": name, "passages": ids} for name, ids in new.items())
             jsonl.append(path, [jsonl.encode(path.name, row) for row in rows])
@@ -246,7 +292,8 @@ class TrainR3:
     """Trains R3.
 
     Attributes:
-      start: the initial retriever; its search must be "late".
+      start: the initial retriever: SiDR, whose search must be "late"; or DPR, whose ``search`` must
+        be "reindexed".
       data: training questions.
       evaluation_data: questions whose accuracy is evaluated, over the same corpus or another.
       model: the language model.
@@ -262,7 +309,7 @@ class TrainR3:
         several hosts need one each, on a local disk.
     """
 
-    start: Sidr
+    start: Sidr | Dpr
     data: DataSettings
     evaluation_data: DataSettings
     model: ModelSettings
@@ -278,9 +325,14 @@ class TrainR3:
     store: str = ""
 
     def __post_init__(self) -> None:
-        if self.start.search != "late":
-            raise InputError(f"start.search is {self.start.search!r}; R3 needs 'late'.")
         check_choices(self, search=TrainingSearch, leakage=Leakage)
+        if isinstance(self.start, Dpr):
+            if self.search != "reindexed":
+                raise InputError(
+                    f"search is {self.search!r}; DPR has vectors only, so it needs 'reindexed'."
+                )
+        elif self.start.search != "late":
+            raise InputError(f"start.search is {self.start.search!r}; R3 needs 'late'.")
         if self.depth < 2 or self.reindex_every < 1:
             raise InputError(
                 f"depth is {self.depth} and reindex_every {self.reindex_every}: a pool needs at "
@@ -307,24 +359,30 @@ class TrainR3:
         environment = Environment(Tools(llm=llm), self.method.reader, self.method.closed_tokens)
         index: Any = open_index_over(self.start, self.data, cache)
         test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
-        record = {"training": describe_job(self), "encoder": index.encoder.identity}
+        encoder = self.start.encoder() if isinstance(self.start, Dpr) else index.encoder
+        record = {"training": describe_job(self), "encoder": encoder.identity}
         record["language_model"] = model.identity
         record["data"] = [dataset.identity, evaluation_data.identity]
         with job_directory(workdir, record) as directory:
             store = Store(store_path(self.store, self.cache))
             texts = [question.text for question in self._questions(dataset)]
-            write = _writer(directory, index.encoder, self.start, texts)
+            write = _writer(directory, encoder, self.start, texts)
+            searcher = self._searcher(index, encoder, directory)
+            if isinstance(self.start, Dpr):
+                searched = self._at_step(searcher, test_index.passages, directory)
+            else:
+                searched = _late(test_index)
             try:
                 params = training.train(
                     self._pools(dataset, index, environment, store, directory),
                     dataset.passages,
-                    index.encoder,
-                    self._searcher(index, directory),
+                    encoder,
+                    searcher,
                     environment,
                     store,
                     self.training,
                     directory,
-                    evaluate=self._evaluation(evaluation_data, test_index, llm, store),
+                    evaluate=self._evaluation(evaluation_data, searched, llm, store),
                     keep=write,
                 )
             finally:
@@ -338,7 +396,7 @@ class TrainR3:
     def _pools(
         self,
         dataset: Dataset,
-        index: SidrIndex,
+        index: Any,
         environment: Environment,
         store: Store,
         directory: Path,
@@ -346,7 +404,7 @@ class TrainR3:
         """The offline stage, over passages that the untrained retriever finds."""
         questions = self._questions(dataset)
         depth = min(self.depth, len(dataset.passages))
-        deep = index.with_encoder(index.encoder, m=depth)
+        deep = index.with_encoder(index.encoder, m=depth) if isinstance(index, SidrIndex) else index
         own = _own(directory)
         own.mkdir(parents=True, exist_ok=True)
 
@@ -358,27 +416,34 @@ class TrainR3:
         found = {question.id: some for question, some in zip(questions, rows, strict=True)}
         return make_pools(questions, found, dataset.passages, environment, store, directory / POOLS)
 
-    def _searcher(self, index: SidrIndex, directory: Path) -> Searcher:
-        tokens, passages = index.index, index.passages
-        m = min(self.start.m, len(passages))
-        assert isinstance(tokens, BagOfTokens)  # since start.search is late
+    def _searcher(self, index: Any, encoder: TowersEncoder, directory: Path) -> Any:
+        passages = index.passages
+        m = min(self.start.m if isinstance(self.start, Sidr) else _FOUND, len(passages))
+        if self.search == "reindexed":
+            indexes = _own(directory) / "indexes"
+            return VectorSearch(encoder, passages, indexes, self.reindex_every, m)
+        assert isinstance(index.index, BagOfTokens)  # since start.search is late
         if self.search == "beta":
-            return BetaSearch(tokens, m)
-        if self.search == "late":
-            return LateSearch(tokens, passages, m)
-        indexes = _own(directory) / "indexes"
-        return VectorSearch(index.encoder, passages, indexes, self.reindex_every, m)
+            return BetaSearch(index.index, m)
+        return LateSearch(index.index, passages, m)
+
+    def _at_step(self, searcher: VectorSearch, passages: Passages, directory: Path) -> _Searched:
+        """Searches the evaluated corpus by the vectors of the last indexing."""
+        if passages.identity != searcher.passages.identity:
+            own = _own(directory) / "evaluated"
+            searcher = VectorSearch(searcher.encoder, passages, own, searcher.every, searcher.m)
+        return lambda encoder, step: StepIndex(searcher, encoder, step)
 
     def _evaluation(
-        self, dataset: Dataset, index: SidrIndex, llm: LanguageModelTool, store: Store
+        self, dataset: Dataset, searched: _Searched, llm: LanguageModelTool, store: Store
     ) -> Evaluate:
         """Whether the answer to a question ("rag_accuracy") and the first passage that was read
         ("ir_accuracy") contain a gold answer.
         """
         questions = dataset.questions[: self.evaluation_limit or None]
 
-        def evaluate(encoder: SidrEncoder, step: int) -> Evaluation:
-            tools = Tools(llm=llm, retriever=RetrieverTool(index.with_encoder(encoder)))
+        def evaluate(encoder: Any, step: int) -> Evaluation:
+            tools = Tools(llm=llm, retriever=RetrieverTool(searched(encoder, step)))
 
             def task(question: Question) -> Any:
                 return lambda: self.method.answer(question, tools)
@@ -399,3 +464,7 @@ class TrainR3:
             }
 
         return evaluate
+
+
+def _late(index: SidrIndex) -> _Searched:
+    return lambda encoder, step: index.with_encoder(encoder)

@@ -11,13 +11,14 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from jaxrag.core.hashing import canonical
+from jaxrag.methods.r3.contrastive import TowersEncoder, VectorIndex
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.sidr.bag_of_tokens import BagOfTokens
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.retrieval.sidr.semi_parametric import PassageVectors, late
-from jaxrag.retrieval.sidr.sparse import SparseIndex, build_sparse
 from jaxrag.types import InputError, Ranking
 
 Found = tuple[list[Ranking], dict[str, float]]
@@ -30,8 +31,8 @@ Search = Callable[[Sequence[str]], Found]
 class Searcher(Protocol):
     """Searches with an encoder whose parameters change."""
 
-    def at(self, encoder: SidrEncoder, step: int) -> Search:
-        """The search with the parameters before a step."""
+    def at(self, encoder: Any, step: int) -> Search:
+        """The search with the parameters before a step, of the encoder that it is for."""
         ...
 
 
@@ -97,18 +98,18 @@ class VectorSearch:
       m: passages found.
     """
 
-    encoder: SidrEncoder
+    encoder: TowersEncoder
     passages: Passages
     directory: Path
     every: int
     m: int = 20
-    _open: tuple[int, SparseIndex] | None = None
+    _open: tuple[int, VectorIndex] | None = None
 
     def __post_init__(self) -> None:
         if self.every < 1:
             raise InputError(f"every is {self.every}; it must be at least 1 step.")
 
-    def at(self, encoder: SidrEncoder, step: int) -> Search:
+    def at(self, encoder: TowersEncoder, step: int) -> Search:
         """See `Searcher.at`; its metrics are the seconds of indexing and of search."""
 
         def search(texts: Sequence[str]) -> Found:
@@ -123,19 +124,38 @@ class VectorSearch:
 
         return search
 
-    def _index(self, encoder: SidrEncoder, step: int) -> SparseIndex:
+    def _index(self, encoder: TowersEncoder, step: int) -> VectorIndex:
         """The newest index of the last ``every`` steps; a new one if there is none."""
         made = [int(path.name) for path in self.directory.glob("*") if path.name.isdigit()]
         current = [number for number in made if step - self.every < number <= step]
         number = max(current, default=step)
         if self._open is None or self._open[0] != number:
-            index = build_sparse(
-                self.passages,
-                encoder.embed_passages,
-                self.encoder.with_params({}, step_name(number)).identity,
-                self.directory / str(number),
-                vocabulary=encoder.dimension,
-                length=encoder.entries,
-            )
-            self._open = (number, index)
+            named = self.encoder.with_params(encoder.params, step_name(number))
+            self._open = (number, named.index(self.passages, self.directory / str(number)))
         return self._open[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class StepIndex:
+    """A corpus as a searcher searches it at one step; a `TextRetriever`."""
+
+    searcher: VectorSearch
+    encoder: TowersEncoder
+    step: int
+
+    @property
+    def identity(self) -> str:
+        """Of the parameters, of when the index was made, and of the corpus."""
+        about = {"encoder": self.encoder.identity, "step": self.step, "m": self.searcher.m}
+        about |= {"every": self.searcher.every, "begun": self.searcher.encoder.identity}
+        return canonical({"at_step": about, "passages": self.passages.identity})
+
+    @property
+    def passages(self) -> Passages:
+        """The corpus."""
+        return self.searcher.passages
+
+    def search_texts(self, texts: Sequence[str], k: int) -> list[Ranking]:
+        """The ``k`` best passages of each question, at most the searcher's ``m``."""
+        rankings, _ = self.searcher.at(self.encoder, self.step)(texts)
+        return [Ranking(one.ids[:k], one.scores[:k]) for one in rankings]

@@ -28,7 +28,8 @@ class Update:
 
     Attributes:
       objective: "contrastive", SiDR's and R3's; "kl", RePlug's and R3's ablation.
-      form: of the contrastive loss, see `jaxrag.functional.losses.sidr_loss`.
+      form: of the contrastive loss, see `jaxrag.functional.losses.sidr_loss`; of DPR's vectors,
+        "dpr" or "paper", which then is `jaxrag.functional.losses.symmetric_contrastive`.
       temperature: of E(q) . E(d) in the loss. Vectors are divided by its square root, so the root
         scales E . T. It does not change the order of search results. The paper's is 1. If inner
         products start in the hundreds, one wrong passage costs hundreds of nats; a rate of 5e-5
@@ -77,7 +78,8 @@ class Update:
 
 @dataclasses.dataclass(frozen=True)
 class RetrieverTraining:
-    """Length and batches of a training; the common part of `SidrTraining` and `R3Training`.
+    """Length and batches of a training; the common part of `SupervisedTraining` and
+    `R3Training`.
 
     Attributes:
       steps: number of steps; 0 derives it from ``epochs``.
@@ -146,11 +148,11 @@ class RetrieverTraining:
 
 
 @dataclasses.dataclass(frozen=True)
-class SidrTraining(RetrieverTraining):
-    """Settings of SiDR's contrastive training.
+class SupervisedTraining(RetrieverTraining):
+    """Settings of a contrastive training of SiDR or DPR by gold passages.
 
-    The defaults are those of the released code: batches of 128, one hard negative of BM25, AdamW at
-    2e-5 without weight decay, linear decay, gradients clipped at 2, 40 epochs. Its loss is
+    The defaults are those of SiDR's released code: batches of 128, one hard negative of BM25, AdamW
+    at 2e-5 without weight decay, linear decay, gradients clipped at 2, 40 epochs. Its loss is
     ``update.form`` "released", its warm-up ``warmup_epochs`` 1.
 
     Attributes:

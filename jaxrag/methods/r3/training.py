@@ -37,6 +37,7 @@ from jaxrag.methods.r3.contrastive import (
     ContrastiveBatch,
     Evaluate,
     Keep,
+    TowersEncoder,
     make_batch,
     train_towers,
 )
@@ -45,10 +46,9 @@ from jaxrag.methods.r3.labels import draw, enough, with_both
 from jaxrag.methods.r3.search import Searcher, step_name
 from jaxrag.methods.r3.settings import R3Training
 from jaxrag.models import processes
-from jaxrag.models.bert.sidr import Towers
+from jaxrag.models.bert.towers import Towers
 from jaxrag.models.processes import shared
 from jaxrag.retrieval.corpus.passages import Passages
-from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.training import grad_cache
 from jaxrag.training.optimisation import TrainState, TrainStep
 from jaxrag.types import InputError
@@ -88,7 +88,7 @@ class _Order:
 def train(
     pooled: Sequence[PooledQuestion],
     passages: Passages,
-    encoder: SidrEncoder,
+    encoder: TowersEncoder,
     searcher: Searcher,
     environment: Environment,
     store: Store,
@@ -132,7 +132,7 @@ def train(
         def step(
             state: TrainState, numbers: np.ndarray, at: int
         ) -> tuple[TrainState, Mapping[str, Any]]:
-            def current() -> SidrEncoder:
+            def current() -> TowersEncoder:
                 params = grad_cache.local_arrays(state.params, mesh)[0]
                 return encoder.with_params(params, step_name(at))
 
@@ -171,7 +171,7 @@ class BatchMaker:
 
     pooled: Sequence[PooledQuestion]
     passages: Passages
-    encoder: SidrEncoder
+    encoder: TowersEncoder
     searcher: Searcher
     environment: Environment
     store: Store
@@ -181,7 +181,7 @@ class BatchMaker:
 
     def make(
         self,
-        encoder: Callable[[], SidrEncoder],
+        encoder: Callable[[], TowersEncoder],
         numbers: Sequence[int],
         step: int,
         *,
@@ -258,7 +258,7 @@ class BatchMaker:
         return make_batch(texts, rows, self.passages, self.encoder, targets=targets)
 
     def _explore(
-        self, encoder: SidrEncoder, numbers: Sequence[int], step: int
+        self, encoder: TowersEncoder, numbers: Sequence[int], step: int
     ) -> tuple[list[Sequence[int]], list[Logprobs], dict[str, float]]:
         """Retrieved passages, their log-probabilities, and the seconds of each part.
 

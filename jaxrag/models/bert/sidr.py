@@ -10,7 +10,7 @@ unused tokens), as the released code does.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrag.models.bert.checkpoint import BUFFERS, HEADS, modern_names, parameters, read_bert_config
 from jaxrag.models.bert.network import BertConfig, BertEncoder
 from jaxrag.models.bert.released_sidr import is_released, read_released, released_first
+from jaxrag.models.bert.towers import SIDES, Towers, has_towers, tokenizer_path
 from jaxrag.models.checkpoint.files import (
     fingerprint,
     read_config,
@@ -37,18 +38,8 @@ from jaxrag.types import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_SIDES = ("query", "passage")
 _KEY = "sidr"  # field of config.json with the settings that a BERT does not have
 _CHUNK = 16  # tokens of each text whose logits are in memory at once
-
-Towers = dict[str, Any]
-"""Parameters of two networks, for questions under "query" and for passages under "passage"; or of
-one network for both, under "both"."""
-
-
-def tower(params: Towers, side: Literal["query", "passage"]) -> Any:
-    """The parameters that embed questions, or passages."""
-    return params["both"] if "both" in params else params[side]
 
 
 def elu1p(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -275,7 +266,7 @@ def load_towers(
         if shared or is_trained(path):
             towers = {"both": params}
         return module.clone(dtype=dtype), towers
-    loaded = [load_sidr(path / side, dtype=float32, first=first) for side in _SIDES]
+    loaded = [load_sidr(path / side, dtype=float32, first=first) for side in SIDES]
     (module, query), (other, passage) = loaded
     if module != other:
         raise InputError(f"{path}: the towers for questions and passages differ in their settings.")
@@ -287,21 +278,11 @@ def is_trained(path: Path) -> bool:
     return has_towers(path) or _KEY in read_config(path) or is_released(path)
 
 
-def has_towers(path: Path) -> bool:
-    """Whether the checkpoint at ``path`` has two towers."""
-    return all((path / side / "config.json").is_file() for side in _SIDES)
-
-
 def first_token(path: Path) -> int:
     """`SidrNetwork.first` of the checkpoint at ``path``, read without its weights."""
     config = read_config(tokenizer_path(path))
     default = released_first(config, SidrNetwork.first)
     return int(_settings(config, path).get("first", default))
-
-
-def tokenizer_path(path: Path) -> Path:
-    """Directory with the tokenizer of a SiDR: the checkpoint's own, or a tower's."""
-    return path / _SIDES[0] if has_towers(path) else path
 
 
 def load_sidr_tokenizer(path: Path) -> PreTrainedTokenizerFast:
@@ -345,7 +326,7 @@ def towers_fingerprint(path: Path) -> str:
     """Hex digest of the weights, settings and tokenizer of a SiDR."""
     if not has_towers(path):
         return fingerprint(path)
-    return "-".join(fingerprint(path / side) for side in _SIDES)
+    return "-".join(fingerprint(path / side) for side in SIDES)
 
 
 def write_towers(directory: Path, module: SidrNetwork, params: Towers, *, begun_with: Path) -> Path:

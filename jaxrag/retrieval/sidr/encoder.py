@@ -21,18 +21,20 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxrag.core.hashing import canonical
 from jaxrag.models.bert.sidr import (
     SidrNetwork,
-    Towers,
     bag_of_tokens,
     is_trained,
     keep_top,
     load_sidr_tokenizer,
     load_towers,
-    tower,
     towers_fingerprint,
+    write_towers,
 )
+from jaxrag.models.bert.towers import Towers, tower
 from jaxrag.models.checkpoint.files import locate
 from jaxrag.models.precision import compute_dtype
 from jaxrag.retrieval import buckets
+from jaxrag.retrieval.corpus.passages import Passages
+from jaxrag.retrieval.sidr.sparse import SparseIndex, build_sparse
 from jaxrag.types import InputError, Passage
 
 if TYPE_CHECKING:
@@ -156,6 +158,21 @@ class SidrEncoder:
             values, ids = np.split(both, 2, axis=1)
             # ids share a float32 array with the values, which is exact below 2^24
             yield Sparse(ids.astype(np.int32), values)
+
+    def index(self, passages: Passages, directory: Path) -> SparseIndex:
+        """The vectors of a corpus in ``directory``, computed on first use."""
+        return build_sparse(
+            passages,
+            self.embed_passages,
+            self.identity,
+            directory,
+            vocabulary=self.dimension,
+            length=self.entries,
+        )
+
+    def write(self, directory: Path, params: Towers, *, begun_with: Path) -> None:
+        """Writes parameters as a checkpoint, see `jaxrag.models.bert.sidr.write_towers`."""
+        write_towers(directory, self.module, params, begun_with=begun_with)
 
     def token_vectors(self, texts: Sequence[str]) -> Float[np.ndarray, "q v"]:
         """T(q) of questions."""

@@ -6,13 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from jaxrag.core.hashing import canonical
-from jaxrag.models.bert.sidr import (
-    first_token,
-    has_towers,
-    is_trained,
-    load_sidr_tokenizer,
-    towers_fingerprint,
-)
+from jaxrag.models.bert.sidr import first_token, is_trained, load_sidr_tokenizer, towers_fingerprint
+from jaxrag.models.bert.towers import has_towers
 from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart

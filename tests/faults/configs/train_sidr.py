@@ -2,7 +2,7 @@
 
 from jaxrag.data.folder import Folder
 from jaxrag.methods.r3.jobs import TrainSidr
-from jaxrag.methods.r3.settings import SidrTraining, Update
+from jaxrag.methods.r3.settings import SupervisedTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 
@@ -11,7 +11,7 @@ HERE = "DIRECTORY"
 
 def get_config() -> TrainSidr:
     start = Sidr(f"{HERE}/sidr-0", m=20, top=6, query_length=16, passage_length=24)
-    training = SidrTraining(
+    training = SupervisedTraining(
         epochs=2,
         batch=3,
         microbatch=3,

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text
-from jaxrag.models.bert.sidr import SidrNetwork, Towers, load_towers
+from jaxrag.models.bert.sidr import SidrNetwork, load_towers
+from jaxrag.models.bert.towers import Towers
 from tests.models.bert import small_bert
 
 FIRST = 4

@@ -9,8 +9,9 @@ import pytest
 
 from jaxrag.functional.losses import Embedded, distillation, sidr_loss
 from jaxrag.methods.r3.contrastive import ContrastiveBatch, Text, make_step, tokenize
-from jaxrag.methods.r3.settings import SidrTraining, Update
-from jaxrag.models.bert.sidr import bag_of_tokens, keep_top, tower
+from jaxrag.methods.r3.settings import SupervisedTraining, Update
+from jaxrag.models.bert.sidr import bag_of_tokens, keep_top
+from jaxrag.models.bert.towers import tower
 from jaxrag.models.parameters import flatten
 from jaxrag.training import grad_cache
 from jaxrag.training.checkpoints import hashes
@@ -109,11 +110,11 @@ def test_dropout_differs_by_step_and_is_the_same_again(tmp_path: Path) -> None:
 
 def test_a_warm_up_in_epochs_becomes_steps() -> None:
     # 1 epoch of 1,000 questions in batches of 128 are 7.8 steps
-    how = SidrTraining(warmup_epochs=1, update=Update(warmup=3))
+    how = SupervisedTraining(warmup_epochs=1, update=Update(warmup=3))
     assert how.update_over(1000).warmup == 8
-    assert SidrTraining(update=Update(warmup=3)).update_over(1000).warmup == 3
+    assert SupervisedTraining(update=Update(warmup=3)).update_over(1000).warmup == 3
     with pytest.raises(InputError, match="warmup_epochs is -1; it must be 0 or more"):
-        SidrTraining(warmup_epochs=-1)
+        SupervisedTraining(warmup_epochs=-1)
     with pytest.raises(InputError, match=r"dropout is 1\.0; it must be at least 0 and below 1"):
         Update(dropout=1.0)
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from jaxrag.data.leakage import TRAINED_ON, question_set
-from jaxrag.methods.r3 import r3, sidr_training
+from jaxrag.methods.r3 import r3, supervised_training
 from jaxrag.methods.r3.jobs import TrainR3, TrainSidr
-from jaxrag.methods.r3.settings import SidrTraining, Update
+from jaxrag.methods.r3.settings import SupervisedTraining, Update
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs.config_file import load
@@ -51,13 +51,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def on_one_device(monkeypatch: Any) -> None:
     """Trains without evaluations, in a fraction of the memory that eight devices take."""
     mesh = grad_cache.data_mesh(jax.devices()[:1])
-    train = functools.partial(sidr_training.train, mesh=mesh)
-    monkeypatch.setattr(sidr_training, "train", train)
+    train = functools.partial(supervised_training.train, mesh=mesh)
+    monkeypatch.setattr(supervised_training, "train", train)
     monkeypatch.setattr(TrainSidr, "_evaluation", lambda self: None)
 
 
 def job_of(small: Any, **changes: Any) -> TrainSidr:
-    training = SidrTraining(
+    training = SupervisedTraining(
         steps=1,
         batch=8,
         microbatch=4,

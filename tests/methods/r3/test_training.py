@@ -392,6 +392,8 @@ def test_evaluations_are_spread_over_the_training() -> None:
 
 def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     class Counts:
+        identity, passages = "", None  # of a `TextRetriever`
+
         def __init__(self, most: int) -> None:
             self.texts: list[str] = []
             self.most = most

@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 
 from jaxrag.core.hashing import canonical
-from jaxrag.models.bert.sidr import tokenizer_path
+from jaxrag.models.bert.towers import tokenizer_path
 from jaxrag.retrieval.corpus.builds import WHOLE, BuildPart
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.dense.encoder import Encoder

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrag.models.bert.sidr import SidrNetwork, Towers, load_towers, write_towers
+from jaxrag.models.bert.sidr import SidrNetwork, load_towers, write_towers
+from jaxrag.models.bert.towers import Towers
 from jaxrag.models.checkpoint.files import read_tensors
 from jaxrag.types import Passage
 from tests.models.bert import small_bert

@@ -1,6 +1,7 @@
-"""Training of SiDR: questions with gold passages, against hard negatives and the rest of the batch.
+"""Training of SiDR and DPR by gold passages, against hard negatives and the rest of the batch.
 
-Source: Zhou et al. (SiDR); docs/methods.md, "R3: SiDR" and "R3: loss".
+Source: Zhou et al. (SiDR), Karpukhin et al. 2020 (DPR); docs/methods.md, "R3: SiDR", "R3: loss" and
+"R3: DPR".
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from jaxrag.methods.r3.contrastive import (
     ContrastiveBatch,
     Evaluate,
     Keep,
+    TowersEncoder,
     make_batch,
     train_towers,
 )
-from jaxrag.methods.r3.settings import SidrTraining
-from jaxrag.models.bert.sidr import Towers
+from jaxrag.methods.r3.settings import SupervisedTraining
+from jaxrag.models.bert.towers import Towers
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import TextRetriever
-from jaxrag.retrieval.sidr.encoder import SidrEncoder
 from jaxrag.text.answers import contains
 from jaxrag.training.loop import Data
 from jaxrag.types import InputError, Question
 
 
-class SidrExample(NamedTuple):
+class Example(NamedTuple):
     """A training question; passages are rows of the corpus.
 
     Attributes:
@@ -53,7 +54,7 @@ def mine(
     *,
     depth: int = 100,
     distant: int = 1,
-) -> list[SidrExample]:
+) -> list[Example]:
     """Examples with hard negatives: retrieved passages that are not gold and contain no answer.
 
     A question without gold passages gets, as distant supervision, the first retrieved passages that
@@ -81,7 +82,7 @@ def mine(
         scored = zip(ranking.ids, ranking.scores, strict=True)  # BM25 fills up with scores of 0
         wrong = [row for row, score in scored if score > 0 and row not in {*right, *positives}]
         if positives:
-            examples.append(SidrExample(question.text, positives, tuple(wrong)))
+            examples.append(Example(question.text, positives, tuple(wrong)))
     if not examples:
         raise InputError(
             f"None of the {len(questions)} questions has a gold passage or a retrieved passage "
@@ -92,10 +93,10 @@ def mine(
 
 
 def batches(
-    examples: Sequence[SidrExample],
+    examples: Sequence[Example],
     passages: Passages,
-    encoder: SidrEncoder,
-    settings: SidrTraining,
+    encoder: TowersEncoder,
+    settings: SupervisedTraining,
 ) -> Data:
     """Endless batches in an order determined by the seed; each question comes once an epoch.
 
@@ -121,7 +122,7 @@ def batches(
             f"{settings.negatives} negatives of others' for each: take more questions."
         )
 
-    def draw(example: SidrExample, random: np.random.Generator) -> tuple[str, list[int]]:
+    def draw(example: Example, random: np.random.Generator) -> tuple[str, list[int]]:
         positive = example.positives[int(random.integers(len(example.positives)))]
         pool = list(example.negatives)
         if len(pool) < settings.negatives:
@@ -141,12 +142,13 @@ def batches(
 
 
 def train(
-    examples: Sequence[SidrExample],
+    examples: Sequence[Example],
     passages: Passages,
-    encoder: SidrEncoder,
-    settings: SidrTraining,
+    encoder: TowersEncoder,
+    settings: SupervisedTraining,
     directory: Path,
     *,
+    what: str,
     evaluate: Evaluate | None = None,
     keep: Keep | None = None,
     mesh: Mesh | None = None,
@@ -159,6 +161,7 @@ def train(
       encoder: encoder with the initial parameters; its length limits apply in training.
       settings: of the training.
       directory: for checkpoints and metrics.
+      what: label of the progress line.
       evaluate, keep, mesh: see `train_towers`.
 
     Raises:
@@ -171,7 +174,7 @@ def train(
         settings,
         directory,
         questions=len(examples),
-        what="training SiDR",
+        what=what,
         evaluate=evaluate,
         keep=keep,
         mesh=mesh,

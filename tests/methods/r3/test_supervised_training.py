@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrag.methods.r3.settings import SidrTraining
-from jaxrag.methods.r3.sidr_training import SidrExample, batches, mine
+from jaxrag.methods.r3.settings import SupervisedTraining
+from jaxrag.methods.r3.supervised_training import Example, batches, mine
 from jaxrag.retrieval.bm25.index import Bm25Index
 from jaxrag.retrieval.corpus.passages import Passages, write_passages
 from jaxrag.retrieval.sidr.encoder import SidrEncoder
@@ -68,7 +68,7 @@ def loader(made: Path, examples: Any = None, **changes: Any) -> Any:
     encoder = SidrEncoder.load(
         str(made / "made" / "bert"), first=4, top=8, query_length=16, passage_length=16
     )
-    settings = SidrTraining(batch=8, microbatch=2, **changes)
+    settings = SupervisedTraining(batch=8, microbatch=2, **changes)
     corpus = Passages.open(made / "made" / "passages")
     return batches(examples or train_small.examples(), corpus, encoder, settings)
 
@@ -91,8 +91,7 @@ def test_the_order_depends_on_the_seed_and_resumes(made: Path) -> None:
 
 def test_each_question_is_visited_once_an_epoch_with_its_passages(made: Path) -> None:
     named = [
-        SidrExample(f"the {word}", (i,), (20 + i, 30))
-        for i, word in enumerate(small_bert.WORDS[:16])
+        Example(f"the {word}", (i,), (20 + i, 30)) for i, word in enumerate(small_bert.WORDS[:16])
     ]
     data = loader(made, named, negatives=2)
     epochs = [[next(data) for _ in range(2)] for _ in range(2)]
@@ -115,7 +114,7 @@ def test_each_question_is_visited_once_an_epoch_with_its_passages(made: Path) ->
 
 
 def test_missing_negatives_are_other_questions_positives(made: Path) -> None:
-    data = loader(made, [SidrExample("the cat", (i,), ()) for i in range(8)])
+    data = loader(made, [Example("the cat", (i,), ()) for i in range(8)])
     batch = next(data)
     pairs = batch.passages.ids.reshape(8, 2, -1)
     assert (pairs[:, 0] != pairs[:, 1]).any(axis=1).all()
@@ -125,10 +124,10 @@ def test_too_few_questions_are_refused(made: Path) -> None:
     with pytest.raises(InputError, match="3 questions to train on, fewer than a batch of 8"):
         loader(made, train_small.examples()[:3])
     with pytest.raises(InputError, match="2 different positive passages, too few"):
-        loader(made, [SidrExample("the cat", (i % 2,), ()) for i in range(8)], negatives=4)
+        loader(made, [Example("the cat", (i % 2,), ()) for i in range(8)], negatives=4)
     for wrong in ({"epochs": 0.0}, {"negatives": -1}, {"steps": -1}):
         with pytest.raises(InputError, match=f"{next(iter(wrong))} "):
-            SidrTraining(**wrong)
+            SupervisedTraining(**wrong)
 
 
 class Stop(Exception):
