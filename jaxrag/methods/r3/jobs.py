@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
@@ -88,6 +88,9 @@ class _Supervised:
       cache: directory of data sets and indexes.
     """
 
+    trained: ClassVar[str]
+    """What is trained, for the progress line."""
+
     start: Any
     data: tuple[DataSettings, ...]
     negatives: IndexSettings
@@ -135,7 +138,7 @@ class _Supervised:
                 encoder,
                 self.training,
                 directory,
-                what=f"training {type(self).__name__.removeprefix('Train')}",
+                what=f"training {self.trained}",
                 evaluate=self._evaluation() if self.evaluation_data else None,
                 keep=write,
             )
@@ -173,6 +176,8 @@ class TrainSidr(_Supervised):
       start: the initial checkpoint, lengths of texts, and the search whose recall is evaluated.
     """
 
+    trained = "SiDR"
+
     start: Sidr
 
     def _evaluation(self) -> Evaluate:
@@ -203,6 +208,8 @@ class TrainDpr(_Supervised):
     Attributes:
       start: the initial checkpoint and the length of texts.
     """
+
+    trained = "DPR"
 
     start: Dpr
     training: SupervisedTraining = SupervisedTraining(update=Update(form="dpr"))
