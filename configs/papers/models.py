@@ -11,7 +11,7 @@ from configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
 from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.reproduction.tables import Scale, Setting
-from jaxrag.retrieval.dense.published_encoders import e5
+from jaxrag.retrieval.dense.published_encoders import dpr, e5
 from jaxrag.retrieval.dense.scann.index import Scann
 from jaxrag.runs.run import Run
 from jaxrag.steps.candidates import OnePath
@@ -86,11 +86,12 @@ def questions(scale: Scale, dataset: str) -> str:
 DIMENSIONS = {
     BGE.checkpoint: 1024,
     e5().checkpoint: 768,
+    "hub:intfloat/e5-base-unsupervised": 768,
     "hub:BAAI/bge-base-en-v1.5": 768,
     "hub:nomic-ai/nomic-embed-text-v1.5": 768,
     "hub:facebook/contriever": 768,
     "hub:facebook/contriever-msmarco": 768,
-    "hub:facebook/dpr-question_encoder-single-nq-base": 768,
+    dpr().checkpoint: 768,
 }
 """Lengths of the vectors of published encoders."""
 
@@ -104,7 +105,22 @@ PARAMETERS = {
     "hub:google/gemma-2-9b-it": 9.24,
     "hub:mistralai/Mistral-7B-Instruct-v0.3": 7.25,
     "hub:microsoft/Phi-3-mini-4k-instruct": 3.82,
+    "hub:meta-llama/Llama-3.1-8B-Instruct": 8.03,
+    "hub:meta-llama/Llama-2-7b-hf": 6.74,
+    "hub:meta-llama/Llama-2-7b-chat-hf": 6.74,
+    "hub:selfrag/selfrag_llama2_7b": 6.74,
     "hub:google-t5/t5-large": 0.738,
+    "hub:google/flan-t5-large": 0.783,
+    "hub:google-bert/bert-base-uncased": 0.110,
+    "hub:emilyalsentzer/Bio_ClinicalBERT": 0.108,
+    "hub:facebook/contriever": 0.109,
+    "hub:facebook/contriever-msmarco": 0.109,
+    "hub:facebook/dpr-question_encoder-single-nq-base": 0.109,
+    "hub:facebook/dpr-ctx_encoder-single-nq-base": 0.109,
+    "hub:intfloat/e5-base-v2": 0.109,
+    "hub:intfloat/e5-base-unsupervised": 0.109,
+    "hub:BAAI/bge-base-en-v1.5": 0.109,
+    "hub:nomic-ai/nomic-embed-text-v1.5": 0.137,
     "hub:BAAI/bge-large-en-v1.5": 0.335,
     "hub:BAAI/bge-reranker-base": 0.278,
 }

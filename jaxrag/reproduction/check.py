@@ -17,14 +17,18 @@ from jaxrag.data.benchmark import Benchmark, named_set
 from jaxrag.data.corpora import CORPORA
 from jaxrag.data.draw import Draw
 from jaxrag.data.set_row import OWN
+from jaxrag.engines.server import Server
 from jaxrag.evaluation.report.tables import Grid
+from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.dense.exact import Exact, exact_footprint
 from jaxrag.retrieval.dense.scann.index import Scann, ScannSettings, scann_footprint
 from jaxrag.retrieval.settings import Footprint
 from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.retrieval.web.index import Web
 from jaxrag.runs.calls import Calls, bounds
 from jaxrag.runs.job import Job
-from jaxrag.runs.run import Run, check_needs
+from jaxrag.runs.run import Repeated, Run, check_needs
 from jaxrag.types import Passage, Question
 
 TOKENS_A_WORD = 1.3
@@ -33,6 +37,8 @@ TOKENS_A_WORD = 1.3
 TOTALS = ("llm_calls", "prompt_tokens", "new_tokens")
 
 _WORDS = 100  # of a passage
+_POSTING = 8  # bytes of a word of a passage in the index of BM25
+_BERT_BASE = 768  # numbers of a vector
 _SIDR_TOKENS = 128  # of a passage, at most
 
 
@@ -42,13 +48,15 @@ class Need(NamedTuple):
     Attributes:
       name: of the job's directory.
       kind: "run", or the kind of another job.
-      model: the language model that a run's method uses; "" for other jobs.
+      model: the language model that answers; "" for a job without one.
       questions, passages: their numbers, of questions at most the run's limit; None where they are
         not known from settings alone.
       corpus: name of what is searched; "" for a job that does not search.
-      calls: of one question, by kind; empty for a job without a run.
+      asked: the calls for one question by kind, and for how many questions; a training asks
+        several kinds of questions.
       index: the index with its bytes on disk and in memory; "" without one.
       models: checkpoints and names of served models.
+      keys: environment variables that must hold keys of services.
     """
 
     name: str
@@ -57,16 +65,30 @@ class Need(NamedTuple):
     questions: int | None
     passages: int | None
     corpus: str
-    calls: Mapping[str, Calls]
+    asked: tuple[Asked, ...]
     index: str
     models: tuple[str, ...]
+    keys: tuple[str, ...]
+
+    @property
+    def calls(self) -> Mapping[str, Calls]:
+        """Of the first kind of questions, the most numerous of a training; empty without any."""
+        return self.asked[0].calls if self.asked else {}
 
     def total(self, kind: str) -> int | None:
         """The most calls, or tokens, of all questions; None if not known."""
-        if self.questions is None or kind not in self.calls:
+        known = [one for one in self.asked if kind in one.calls and one.questions is not None]
+        if not known:
             return None
         factor = TOKENS_A_WORD if kind == "prompt_tokens" else 1
-        return round(factor * self.questions * self.calls[kind].most)
+        return round(sum(factor * (one.questions or 0) * one.calls[kind].most for one in known))
+
+
+class Asked(NamedTuple):
+    """Calls for one question by kind, and for how many questions."""
+
+    calls: Mapping[str, Calls]
+    questions: float | None
 
 
 class Checker:
@@ -87,20 +109,29 @@ class Checker:
         Raises:
           InputError: its settings do not fit; the message names the setting.
         """
-        run = job if isinstance(job, Run) else getattr(job, "run", None)
-        models = tuple(dict.fromkeys(checkpoints(job)))
-        if not isinstance(run, Run):
-            return Need(name, type(job).__name__, "", None, None, "", {}, "", models)
-        check_needs(run, given=self._made_later(run, training=run is not job))
-        questions, passages, corpus, task = sizes(run.data)
-        known = [number for number in (questions, run.limit) if number]
-        count = min(known, default=None)
-        searches = run.method.needs.search
-        index = self._index(run, passages) if searches else ""
-        kind = "run" if run is job else type(job).__name__
-        calls = self._calls(run, task)
-        model = run.model.name
-        return Need(name, kind, model, count, passages, corpus * searches, calls, index, models)
+        runs = _runs(job)
+        models, keys = (tuple(dict.fromkeys(found(job))) for found in (checkpoints, key_variables))
+        kind = "run" if isinstance(job, Run) else type(job).__name__
+        if not runs:
+            data: Any = getattr(job, "data", ())
+            some = [sizes(one)[0] for one in (data if isinstance(data, tuple) else (data,))]
+            count = sum(one for one in some if one) or None
+            return Need(name, kind, "", count, None, "", (), "", models, keys)
+        for run, _ in runs:
+            check_needs(run, given=self._made_later(run, training=run is not job))
+        first = runs[0].run
+        _, passages, corpus, _ = sizes(first.data)
+        searches = first.method.needs.search
+        index = self._index(first, passages) if searches else ""
+        asked = tuple(self._asked(run, times) for run, times in runs)
+        count, model = _count_of(first), first.model.name
+        where = corpus * searches
+        return Need(name, kind, model, count, passages, where, asked, index, models, keys)
+
+    def _asked(self, run: Run, times: float) -> Asked:
+        count = _count_of(run)
+        task = sizes(run.data)[3]
+        return Asked(self._calls(run, task), None if count is None else times * count)
 
     def _made_later(self, run: Run, *, training: bool) -> dict[str, Any]:
         """Helpers whose checkpoints other jobs will have trained, or the job itself trains."""
@@ -132,6 +163,11 @@ class Checker:
         if isinstance(index, Sidr):
             size = 2 * (1 + _SIDR_TOKENS) * passages
             return Footprint(size, size, "at most, of 128 tokens a passage")
+        if isinstance(index, Bm25):
+            size = _POSTING * _WORDS * passages
+            return Footprint(size, 4 * passages, "at most, of 100 different words a passage")
+        if isinstance(index, Dpr):
+            return exact_footprint(passages * _BERT_BASE, 0.0)
         checkpoint = getattr(getattr(index, "encoder", None), "checkpoint", "")
         dimension = self._dimensions.get(checkpoint)
         if dimension is None:
@@ -141,6 +177,36 @@ class Checker:
         if isinstance(index, Exact):
             return exact_footprint(passages * dimension, index.memory_gb)
         return Footprint()
+
+
+def _runs(job: Job) -> tuple[Repeated, ...]:
+    """The runs whose calls a job makes; none of a job without language model."""
+    costs: Any = getattr(job, "costs", None)
+    run = job if isinstance(job, Run) else getattr(job, "run", None)
+    if costs is not None:
+        data: Any = getattr(job, "data", None) or getattr(run, "data", None)
+        return costs(sizes(data)[0] or 0)
+    return (Repeated(run, 1),) if isinstance(run, Run) else ()
+
+
+def _count_of(run: Run) -> int | None:
+    """The number of a run's questions, at most its limit; None if neither is known."""
+    return min((number for number in (sizes(run.data)[0], run.limit) if number), default=None)
+
+
+def key_variables(value: Any) -> Iterator[str]:
+    """Environment variables that must hold keys of closed services, in a tree of settings."""
+    if isinstance(value, tuple):
+        for one in value:
+            yield from key_variables(one)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return
+    if isinstance(value, Server) and "api.openai.com" in value.urls:
+        yield value.key_variable
+    if isinstance(value, Web) and not value.offline and value.variable:
+        yield value.variable
+    for field in dataclasses.fields(value):
+        yield from key_variables(getattr(value, field.name))
 
 
 def checkpoints(value: Any) -> Iterator[str]:

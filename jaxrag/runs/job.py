@@ -36,7 +36,12 @@ class Outcome(NamedTuple):
 
 @runtime_checkable
 class Job(Protocol):
-    """A frozen dataclass of settings that can be executed: a run, a training, a comparison."""
+    """A frozen dataclass of settings that can be executed: a run, a training, a comparison.
+
+    A job that asks language models has a field ``run``, which it executes once; or a method
+    ``costs(questions)``, given the number of its questions, whose `jaxrag.runs.run.Repeated` runs
+    have the same calls.
+    """
 
     def execute(self, workdir: str | Path) -> Outcome:
         """Does the work, or continues it where it was interrupted.

@@ -66,6 +66,13 @@ _log = logging.getLogger("jaxrag")
 _WRITTEN = 64  # answers written to the run directory at a time
 
 
+class Repeated(NamedTuple):
+    """A run whose calls a job makes ``times`` over, for the cost of the job; see `Job`."""
+
+    run: Run
+    times: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """All settings of a run.

@@ -30,8 +30,8 @@ from jaxrag.models.processes import is_first, shared
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, prompts, tasks
-from jaxrag.steps.tools import Tools
-from jaxrag.types import InputError, Passage, Question
+from jaxrag.steps.tools import Needs, Tools, needs_of
+from jaxrag.types import Answer, InputError, Passage, Question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +90,36 @@ class Environment:
             if outcome.error is not None:
                 raise InputError(f"Question {outcome.id}: {outcome.error}") from outcome.error
             yield outcome.id, outcome.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Pooling:
+    """The calls of the offline stage for one question, as a method; only they matter.
+
+    Attributes:
+      candidates: the passages of the pool.
+      reader, closed_tokens: of `Environment`.
+    """
+
+    name = "r3_pools"
+
+    candidates: steps.Candidates
+    reader: steps.Reader
+    closed_tokens: int
+
+    @property
+    def needs(self) -> Needs:
+        """Log-probabilities, and the needs of the candidates."""
+        return needs_of(candidates=self.candidates) | Needs(logprobs=True) | self.reader.needs
+
+    async def answer(self, question: Question, tools: Tools) -> Answer:
+        """Answers from each passage, and scores the gold answers given it."""
+        pool = await steps.find_candidates(question, tools, self, {})
+        environment = Environment(tools, self.reader, self.closed_tokens)
+        for passage in tools.retriever.passages(pool.rows):
+            await environment.passes(question, passage)
+            await environment.logprobs(question, passage)
+        return Answer(question.id, "", {})
 
 
 class PooledQuestion(NamedTuple):

@@ -26,7 +26,7 @@ from jaxrag.data.leakage import (
 from jaxrag.engines.language_model import ModelSettings
 from jaxrag.methods.r3 import r3, supervised_training, training
 from jaxrag.methods.r3.contrastive import Evaluate, TowersEncoder
-from jaxrag.methods.r3.environment import Environment, PooledQuestion, make_pools
+from jaxrag.methods.r3.environment import Environment, PooledQuestion, Pooling, make_pools
 from jaxrag.methods.r3.search import BetaSearch, LateSearch, StepIndex, VectorSearch
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.models.bert.towers import Towers
@@ -42,8 +42,9 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import describe_job, load_data, load_model, open_index_over
-from jaxrag.runs.run import store_path
+from jaxrag.runs.run import Repeated, Run, store_path
 from jaxrag.runs.shares import share_directory
+from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.tools import LanguageModelTool, RetrieverTool, Tools
 from jaxrag.text.answers import contains
 from jaxrag.training.loop import Evaluation
@@ -396,6 +397,24 @@ class TrainR3:
                 store.close()
             write(params)
         return trained(directory / RETRIEVER)
+
+    def costs(self, questions: int) -> tuple[Repeated, ...]:
+        """The offline stage, and the answers of every evaluation.
+
+        What the on-policy phase scores depends on the training: at most ``start.m`` passages of a
+        question that it has not seen, at each step.
+        """
+        pools = Pooling(OnePath(n=self.depth), self.method.reader, self.method.closed_tokens)
+        times = 1 + self.training.evaluations
+        return (
+            Repeated(self._answering(pools, self.data, self.limit), 1),
+            Repeated(
+                self._answering(self.method, self.evaluation_data, self.evaluation_limit), times
+            ),
+        )
+
+    def _answering(self, method: Any, data: DataSettings, limit: int) -> Run:
+        return Run(method, data, self.model, self.start, limit=limit)
 
     def _questions(self, dataset: Dataset) -> Sequence[Question]:
         return dataset.questions[: self.limit or None]

@@ -151,9 +151,14 @@ class Web:
         shown = {"engine": self.engine, "url": self._url, "count": self.count}
         return canonical({"numerics": _NUMERICS, **shown})
 
+    @property
+    def variable(self) -> str:
+        """The environment variable that holds the key; "" for an engine without one."""
+        return self.key_variable or ("BRAVE_API_KEY" if self.engine == "brave" else "")
+
     def _client(self) -> BraveClient | SearxngClient:
         options = {"rate": self.rate, "timeout": self.timeout, "patience": self.patience}
-        variable = self.key_variable or ("BRAVE_API_KEY" if self.engine == "brave" else "")
+        variable = self.variable
         key = read_key(variable) if variable else ""
         if variable and not key:
             raise InputError(

@@ -28,7 +28,7 @@ from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
 from jaxrag.models.processes import is_first
 from jaxrag.runs.job import Outcome, job_directory, trained
 from jaxrag.runs.loading import describe_job, load_data, load_model
-from jaxrag.runs.run import Run, open_index, store_path
+from jaxrag.runs.run import Repeated, Run, open_index, store_path
 from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.training.loop import Evaluation
 from jaxrag.training.ppo import training as ppo
@@ -74,6 +74,16 @@ class TrainRrr:
     dtype: str = ""
     leakage: Leakage = "refuse"
     seeds: int = 1
+
+    def costs(self, questions: int) -> tuple[Repeated, ...]:
+        """The rollouts of all steps, and the answers of every evaluation."""
+        steps, every = self.training.steps_over(questions), self.training.evaluate_every
+        rollouts = dataclasses.replace(self.run, limit=self.training.rollouts)
+        held_out = dataclasses.replace(
+            self.run, data=self.evaluation_data, limit=self.evaluation_limit
+        )
+        evaluations = 1 + steps // every if every else 0
+        return Repeated(rollouts, self.seeds * steps), Repeated(held_out, self.seeds * evaluations)
 
     def __post_init__(self) -> None:
         check_choices(self, leakage=Leakage)
