@@ -1,9 +1,4 @@
-"""Tables and figures of PAIRS.
-
-F1 is the mean over aliases where a set has several answers of a question: the printed values of nq,
-webq and triviaqa fit nothing else, those of squad do so nearly (docs/methods.md, "PAIRS: data and
-metrics"). hotpotqa and 2wiki have the best alias, which for one answer is the same.
-"""
+"""Tables and figures of PAIRS."""
 
 from __future__ import annotations
 
@@ -19,14 +14,11 @@ from jaxrag.methods.gold_geometry import GoldGeometry
 from jaxrag.methods.pairs import Config as PairsConfig
 from jaxrag.reproduction import gold_figures
 from jaxrag.reproduction.gate_figures import ALWAYS, GROUPS, group_bars, in_group
-from jaxrag.reproduction.measures import JOB, Measured, Results, mean_of
+from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Setting, Table
 from jaxrag.runs.run import Run
 
 ALL_SETS = ("hotpotqa", "2wiki", "nq", "webq", "squad", "triviaqa")
-BEST_ALIAS = ("hotpotqa", "2wiki")
-"""Data sets whose printed F1 is that of the best alias."""
-
 
 SMALL_AGREEMENT = 0.4
 """Least token F1 of two answers that agree, for SmolLM2, whose answers are seldom equal."""
@@ -50,15 +42,8 @@ def _line(method: str) -> Line:
     return Line(lambda row, setting: _run(method, row, setting))
 
 
-def _f1(results: Results) -> Measured:
-    """F1 as printed."""
-    name = str(results.run().config["dataset"]["name"])
-    best = any(known in name for known in BEST_ALIAS)
-    return mean_of("f1" if best else "f1_mean_over_aliases")(results)
-
-
 def _table(*methods: str) -> Table:
-    return Table(questions, {name: _line(name) for name in methods}, measures={"F1": _f1})
+    return Table(questions, {name: _line(name) for name in methods})
 
 
 def _group(name: Any) -> Line:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from configs import errr, r3
@@ -33,7 +33,7 @@ from jaxrag.methods.r3.labels import Rules, Sampling
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.reproduction.progress_figures import accuracy_curves
 from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
-from jaxrag.reproduction.tables import Declarations, Delta, Figure, Line, Scale, Setting, Table
+from jaxrag.reproduction.tables import Declarations, Figure, Line, Scale, Setting, Table
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.dense.exact import Exact
@@ -344,28 +344,6 @@ _NOTES = (
 )
 
 
-def _baseline(row: PrintedRow, rows: Sequence[PrintedRow]) -> PrintedRow:
-    """SiDR of the first block, or in the last block of the same generator; as many passages."""
-    transfer = row.other["block"] == "transfer"
-    return next(
-        one
-        for one in rows
-        if one.method == "standard_rag_sidr"
-        and one.passages == row.passages
-        and one.other["block"] == ("transfer" if transfer else "standard_rag")
-        and (not transfer or one.generator == row.generator)
-    )
-
-
-def _named(name: str) -> Any:
-    return lambda row, rows: next(one for one in rows if one.method == name)
-
-
-def _before_tuning(row: PrintedRow, rows: Sequence[PrintedRow]) -> PrintedRow:
-    start = row.method.removeprefix("r3_from_")
-    return next(one for one in rows if one.method == f"standard_rag_{start}")
-
-
 _TABLE_4 = [
     "contriever", "e5_unsup", "dpr_ms", "sidr_ms", "dpr_nq", "sidr_nq", "dpr_tqa", "sidr_tqa",
     "contriever_ms", "e5",
@@ -416,17 +394,12 @@ TABLES = {
             "ra_dit": "it tunes a model of 65 billion parameters; weights are not public",
             **_OPEN_LABELS,
         },
-        deltas={"accuracy_delta_vs_baseline": Delta("accuracy", _baseline)},
         notes=_NOTES,
     ),
     "r3/table2": Table(_data, {"r3": _GAIN}),
     "r3/table4": Table(
         _data,
         {**{name: _retriever(name) for name in _TABLE_4}, "any_retriever_upper_bound": _ANY},
-        deltas={
-            "accuracy_delta_vs_sidr_ms": Delta("accuracy", _named("sidr_ms")),
-            "ir_accuracy@1_delta_vs_sidr_ms": Delta("ir_accuracy@1", _named("sidr_ms")),
-        },
         notes=_NOTES,
     ),
     "r3/table5": Table(
@@ -444,10 +417,6 @@ TABLES = {
             "r3_from_sidr_ms": _r3("ms"),
             "standard_rag_sidr_nq": _retriever("sidr_nq"),
             "r3_from_sidr_nq": _r3("nq"),
-        },
-        deltas={
-            "accuracy_delta_after_tuning": Delta("accuracy", _before_tuning),
-            "ir_accuracy@1_delta_after_tuning": Delta("ir_accuracy@1", _before_tuning),
         },
     ),
 }

@@ -2,7 +2,9 @@
 
 ``papers/{pairs,dtr,r3,errr,ars}.json`` hold the rows of each table as printed: method, generator,
 retriever, number of passages, and the values by data set and metric, in the table's own units
-(ERRR prints fractions, the others percent).
+(ERRR prints fractions, the others percent). They also say which of our metrics each printed one is,
+and which row the printed differences are taken to, so that reports of runs and reproduced tables
+compare the same values.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import functools
 import json
 from collections.abc import Mapping
 from importlib import resources
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 PAPERS = ("pairs", "dtr", "r3", "errr", "ars")
@@ -27,9 +30,10 @@ class PrintedRow(NamedTuple):
       passages: number that the generator reads; None where it is not stated.
       values: by data set and metric; None for an empty cell. `AVERAGE` is a column of means, and
         "" stands for no data set.
-      other: further settings in which rows differ: "block" of the table, "shots", ...
-      questions: number of questions by data set, where the row states one.
+      other: further settings in which rows differ: "block" of the table, "shots", "judge", ...
+      questions: number of questions by data set, where the row or the paper states one.
       doubts: by "DATASET METRIC", or "" for the whole row: why a value is not certain.
+      minus: number of the row that this row's differences are taken to; None without any.
     """
 
     method: str
@@ -41,6 +45,7 @@ class PrintedRow(NamedTuple):
     other: Mapping[str, Any]
     questions: Mapping[str, int]
     doubts: Mapping[str, str]
+    minus: int | None = None
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -61,6 +66,8 @@ class PrintedTable(NamedTuple):
       paper, name: such as "DTR" and "Table 2".
       caption: what it compares, in our words.
       units: by metric: "percent", "fraction", "points", "count", ...
+      ours: our metrics by printed one, as `metric_of` reads them.
+      differences: of printed differences between two rows, the metric that is compared.
     """
 
     id: str
@@ -69,6 +76,8 @@ class PrintedTable(NamedTuple):
     caption: str
     units: Mapping[str, str]
     rows: tuple[PrintedRow, ...]
+    ours: Mapping[str, str] = MappingProxyType({})
+    differences: Mapping[str, str] = MappingProxyType({})
 
     @property
     def count(self) -> int:
@@ -86,6 +95,18 @@ class PrintedTable(NamedTuple):
         found = (metric for row in self.rows for cells in row.values.values() for metric in cells)
         return tuple(dict.fromkeys(found))
 
+    def metric_of(self, metric: str, dataset: str = "") -> str | None:
+        """Our metric (of `metrics.COLUMNS` or `precision.NAMES`) that a printed one is.
+
+        Args:
+          metric: as printed.
+          dataset: on which it is printed; "" for questions of no printed data set.
+
+        Returns:
+          None where it is not a mean over the answers of a run.
+        """
+        return self.ours.get(f"{dataset} {metric}", self.ours.get(metric))
+
 
 @functools.cache
 def printed_tables() -> Mapping[str, PrintedTable]:
@@ -96,15 +117,23 @@ def printed_tables() -> Mapping[str, PrintedTable]:
         content = json.loads(file.read_text("utf-8"))
         for table in content["tables"]:
             name = f"{paper}/{table['name'].lower().replace(' ', '')}"
-            rows = tuple(_row(row) for row in table["rows"])
             found[name] = PrintedTable(
-                name, content["paper"], table["name"], table["caption"], table["units"], rows
+                name,
+                content["paper"],
+                table["name"],
+                table["caption"],
+                table["units"],
+                tuple(_row(row, content.get("questions", {})) for row in table["rows"]),
+                content["metrics"],
+                table.get("differences", {}),
             )
     return found
 
 
-def _row(row: Mapping[str, Any]) -> PrintedRow:
+def _row(row: Mapping[str, Any], questions: Mapping[str, int]) -> PrintedRow:
+    """A row; ``questions`` are the paper's numbers, where the row states none."""
     doubts = dict(row.get("doubts", {})) | ({"": row["doubt"]} if "doubt" in row else {})
+    stated = {name: questions[name] for name in row["values"] if name in questions}
     return PrintedRow(
         row["method"],
         row["label"],
@@ -113,8 +142,9 @@ def _row(row: Mapping[str, Any]) -> PrintedRow:
         row["passages"],
         row["values"],
         row.get("other", {}),
-        row.get("questions", {}),
+        stated | row.get("questions", {}),
         doubts,
+        row.get("minus"),
     )
 
 

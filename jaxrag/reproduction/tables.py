@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from jaxrag.evaluation.cells import Column
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.reproduction.measures import Measure, Results
 from jaxrag.runs.job import Job
@@ -20,34 +21,6 @@ Scale = Literal["tiny", "small", "paper"]
 """``tiny``: 3 countries of the factbook, for tests; ``small``: models for a laptop on folders of
 questions or the factbook; ``paper``: the paper's data, models and settings."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
-
-
-class Column(NamedTuple):
-    """A column of a reproduced table.
-
-    Attributes:
-      data: the questions at this scale, as the configs name them; `AVERAGE` for means.
-      datasets: the printed data sets that they stand for.
-    """
-
-    data: str
-    datasets: tuple[str, ...]
-
-    @property
-    def same(self) -> bool:
-        """Whether the questions are of the printed data set."""
-        name = self.data.removeprefix("paper-")
-        return len(self.datasets) == 1 and (
-            name == self.datasets[0] or name.startswith(f"{self.datasets[0]}_")
-        )
-
-    @property
-    def heading(self) -> str:
-        """The name of the questions, with the data sets that they stand for."""
-        name = self.data.removeprefix("paper-")
-        if self.same or self.data == AVERAGE:
-            return name if name == self.data or not self.datasets else self.datasets[0]
-        return f"{name} (for {', '.join(self.datasets)})"
 
 
 class Setting(NamedTuple):
@@ -82,25 +55,13 @@ class Line:
 
     Attributes:
       job: makes the job that the row shows, usually a run.
-      measures: by printed metric, where it is not the usual one of `measures.USUAL`.
+      measures: by printed metric, where it is not `PrintedTable.metric_of` of the job's run.
       others: makes further jobs that the measures read, by name.
     """
 
     job: Maker
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
     others: Mapping[str, Maker] = dataclasses.field(default_factory=dict)
-
-
-class Delta(NamedTuple):
-    """A printed difference between two rows.
-
-    Attributes:
-      metric: the metric of both rows.
-      baseline: the row that is subtracted, from the row itself and all rows of the table.
-    """
-
-    metric: str
-    baseline: Callable[[PrintedRow, Sequence[PrintedRow]], PrintedRow]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +73,6 @@ class Table:
       lines: by the printed rows' method.
       left_out: methods that are not run, with the reason.
       measures: by printed metric, for all lines.
-      deltas: printed differences by metric.
       unmeasured: metrics that are not measured, with the reason.
       datasets: the data sets behind rows that print averages alone.
       draw: for a figure with printed values: its pictures, from the results by printed row and
@@ -124,19 +84,14 @@ class Table:
     lines: Mapping[str, Line]
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
-    deltas: Mapping[str, Delta] = dataclasses.field(default_factory=dict)
     unmeasured: Mapping[str, str] = dataclasses.field(default_factory=dict)
     datasets: tuple[str, ...] = ()
     draw: Callable[[Mapping[tuple[int, str], Results]], Sequence[Picture]] | None = None
     notes: Sequence[str] = ()
 
-    def columns(self, printed: PrintedTable, scale: Scale) -> dict[str, tuple[str, ...]]:
-        """The questions of each column, and the printed data sets that they stand for."""
-        found: dict[str, tuple[str, ...]] = {}
-        for dataset in printed.datasets or self.datasets:
-            data = self.data(scale, dataset)
-            found[data] = (*found.get(data, ()), dataset)
-        return found
+    def columns(self, printed: PrintedTable, scale: Scale) -> list[Column]:
+        """The columns; data sets with the same questions at a scale are one."""
+        return columns_of(printed.datasets or self.datasets, lambda one: self.data(scale, one))
 
     def values(self, row: PrintedRow) -> Mapping[str, Mapping[str, float | None]]:
         """A row's values by data set; a row of averages alone has None for each data set."""
@@ -147,6 +102,14 @@ class Table:
     def reason(self, row: PrintedRow, metric: str) -> str:
         """Why a value of a row cannot be reproduced; "" if it can."""
         return self.left_out.get(row.method, "") or self.unmeasured.get(metric, "")
+
+
+def columns_of(datasets: Sequence[str], data: Callable[[str], str]) -> list[Column]:
+    """A column for the questions of each data set; one for all with the same questions."""
+    found: dict[str, tuple[str, ...]] = {}
+    for dataset in datasets:
+        found[data(dataset)] = (*found.get(data(dataset), ()), dataset)
+    return [Column(questions, names) for questions, names in found.items()]
 
 
 class Picture(NamedTuple):

@@ -224,11 +224,13 @@ def add_table(
     """
     methods, datasets = chosen(printed, only, table.datasets)
     found = {}
-    for data, names in table.columns(printed, scale).items():
+    for column in table.columns(printed, scale):
         for number, row in enumerate(printed.rows):
-            own = [name for name in names if name in table.values(row) and name in datasets]
+            in_row = table.values(row)
+            own = [name for name in column.datasets if name in in_row and name in datasets]
             if own and row.method in methods and not table.left_out.get(row.method):
-                found[number, data] = add_row(work, table, row, scale, own[0], data)
+                made = add_row(work, table, row, scale, own[0], column.data)
+                found[number, column.data] = made
     return found
 
 

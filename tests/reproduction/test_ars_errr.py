@@ -8,7 +8,7 @@ import pytest
 
 from configs.papers import ALL
 from experiments import reproduce
-from jaxrag.reproduction.cells import MEAN_OF_ALL
+from jaxrag.evaluation.cells import MEAN_OF_ALL
 
 UNDEFINED = {"precision", MEAN_OF_ALL}
 """Precision is of closed questions, which the tiny factbook has not."""

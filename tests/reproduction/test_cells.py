@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from jaxrag.evaluation.cells import Cell, Column
+from jaxrag.evaluation.measured import Measured, mean_interval
 from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction import page
-from jaxrag.reproduction.cells import Cell, mean_interval, table_cells
-from jaxrag.reproduction.measures import JOB, Measured, Results
-from jaxrag.reproduction.tables import Column, Delta, Line, Scale, Table
+from jaxrag.reproduction.cells import table_cells
+from jaxrag.reproduction.measures import JOB, Results
+from jaxrag.reproduction.tables import Line, Scale, Table
 from jaxrag.runs.job import Outcome
 from tests.evaluation.fabricate import ENVIRONMENT
 
@@ -58,8 +60,10 @@ PRINTED = PrintedTable(
     {"EM": "percent", "gain": "points"},
     (
         printed_row("base", {"nq": {"EM": 30.0}, "webq": {"EM": 50.0}, "average": {"EM": 40.0}}),
-        printed_row("ours", {"nq": {"EM": 55.0, "gain": 25.0}}),
+        printed_row("ours", {"nq": {"EM": 55.0, "gain": 25.0}})._replace(minus=0),
     ),
+    {"EM": "exact_match"},
+    {"gain": "EM"},
 )
 
 
@@ -67,11 +71,7 @@ def data(scale: Scale, dataset: str) -> str:
     return f"paper-{dataset}" if scale == "paper" else "factbook"
 
 
-TABLE = Table(
-    data,
-    {name: Line(lambda row, setting: Nothing()) for name in ("base", "ours")},
-    deltas={"gain": Delta("EM", lambda row, rows: rows[0])},
-)
+TABLE = Table(data, {name: Line(lambda row, setting: Nothing()) for name in ("base", "ours")})
 
 
 def cells_at(scale: Scale, results: dict[tuple[int, str], Results]) -> dict[tuple, Cell]:
@@ -140,7 +140,7 @@ def test_interval_of_a_mean_of_means() -> None:
 
 
 def test_a_row_of_averages_alone_is_measured_on_the_sets_behind_it(tmp_path: Path) -> None:
-    table = dataclasses.replace(TABLE, deltas={}, datasets=("nq", "webq"))
+    table = dataclasses.replace(TABLE, datasets=("nq", "webq"))
     printed = PRINTED._replace(rows=(printed_row("base", {"average": {"EM": 40.0}}),))
     results = {
         (0, "paper-nq"): write(tmp_path / "a", [1, 0, 0, 0]),
