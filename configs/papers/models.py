@@ -9,6 +9,7 @@ from typing import Any
 from configs.data import SOURCES
 from configs.parts import BGE, K
 from jaxrag.engines.local.engine import Local
+from jaxrag.evaluation.paper_models import GENERATORS
 from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.reproduction.tables import Scale, Setting
 from jaxrag.retrieval.dense.published_encoders import dpr, e5
@@ -17,28 +18,12 @@ from jaxrag.runs.run import Run
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
 
-GENERATORS = {
-    "Qwen2.5-7B-Instruct": "hub:Qwen/Qwen2.5-7B-Instruct",
-    "Qwen2.5-32B-Instruct": "hub:Qwen/Qwen2.5-32B-Instruct",
-    "Qwen2.5-72B-Instruct": "hub:Qwen/Qwen2.5-72B-Instruct",
-    "Llama2-7B": "hub:meta-llama/Llama-2-7b-hf",
-    "Llama3-8B": "hub:meta-llama/Meta-Llama-3-8B",
-    "Llama3-8B-Instruct": "hub:meta-llama/Meta-Llama-3-8B-Instruct",
-    "Llama-3.1-8B-Instruct": "hub:meta-llama/Llama-3.1-8B-Instruct",
-    "Phi-3-mini-4k-instruct": "hub:microsoft/Phi-3-mini-4k-instruct",
-    "Mistral-7B-Instruct-v0.3": "hub:mistralai/Mistral-7B-Instruct-v0.3",
-    "Gemma2:9B": "hub:google/gemma-2-9b-it",
-    "Qwen2.5:32B": "hub:Qwen/Qwen2.5-32B-Instruct",
-    "Llama3.3:70B": "hub:meta-llama/Llama-3.3-70B-Instruct",
-}
-"""Checkpoints."""
-
 INDEXES: dict[str, Any] = {"bge-large-en-v1.5": Scann(BGE), "e5": Scann(e5())}
 
 
 def model(generator: str) -> Local:
     """A generator by its printed name."""
-    return Local(GENERATORS[generator])
+    return Local(f"hub:{GENERATORS[generator]}")
 
 
 def with_models(run: Run, row: PrintedRow, setting: Setting) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,14 +29,15 @@ class Measured(NamedTuple):
 
 
 class ScoredRun:
-    """A run with its metrics.
+    """A run with its metrics, each computed once.
 
     Attributes:
       run: its records.
     """
 
-    def __init__(self, run: RunRecords):
-        self.run = run
+    def __init__(self, run: RunRecords, means: Mapping[str, Interval] = MappingProxyType({})):
+        """Computes nothing yet; ``means`` are intervals that are known already."""
+        self.run, self._means = run, means
 
     @functools.cached_property
     def scores(self) -> Mapping[str, Float[np.ndarray, " q"]]:
@@ -47,16 +49,22 @@ class ScoredRun:
         """The ids of the questions, in the order of `scores`."""
         return [record["question_id"] for record in self.run.records]
 
+    @functools.cache  # noqa: B019 - as many as a report or a table has
     def measure(self, metric: str) -> Measured:
         """One of `metrics.COLUMNS`, or of `precision.NAMES`."""
         if metric in precision.NAMES:
-            return Measured(precision.intervals(self.run.records)[metric])
-        return self.mean(self.scores[metric])
+            found = self._means or precision.intervals(self.run.records)
+            return Measured(found[metric])
+        return self.mean(self.scores[metric], self._means.get(metric))
 
-    def mean(self, values: Float[np.ndarray, " q"]) -> Measured:
-        """The mean of a value a question, NaN left out; in the order of `questions`."""
-        known = zip(self.questions, values, strict=True)
-        return Measured(interval(values), {name: float(v) for name, v in known if not np.isnan(v)})
+    def mean(self, values: Float[np.ndarray, " q"], known: Interval | None = None) -> Measured:
+        """The mean of a value a question, NaN left out; in the order of `questions`.
+
+        ``known`` is its interval, if it has been computed already.
+        """
+        pairs = zip(self.questions, values.tolist(), strict=True)
+        by_question = {name: value for name, value in pairs if not math.isnan(value)}
+        return Measured(known or interval(values), by_question)
 
 
 def difference(ours: Measured, theirs: Measured) -> Measured:

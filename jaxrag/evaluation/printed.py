@@ -146,8 +146,3 @@ def _row(row: Mapping[str, Any], questions: Mapping[str, int]) -> PrintedRow:
         doubts,
         row.get("minus"),
     )
-
-
-def in_percent(value: float, unit: str) -> float:
-    """A printed share in percent; other units are left as they are."""
-    return 100 * value if unit == "fraction" else value

@@ -1,17 +1,23 @@
-"""The printed rows that a run stands beside: the same method and data set, and what differs."""
+"""The printed rows that a run stands beside: the same method and data set, and what differs.
+
+Compared are generator, retriever, judge, kind of reranker, passages, threshold, progress of R3's
+training, and whether the questions are training questions. Prompts and other settings are not.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from jaxrag.evaluation.paper_models import TRAINED, same_model
 from jaxrag.evaluation.printed import PrintedRow, PrintedTable, printed_tables
 from jaxrag.evaluation.summary import name_of
 
 OUR_NAMES: Mapping[str, tuple[str, ...]] = {
-    "no_retrieval": ("no_retrieval", "direct", "llm", "few_shot"),
-    "standard_rag": ("standard_rag", "rag"),
+    "no_retrieval": ("direct", "llm", "few_shot"),
+    "standard_rag": ("rag", "bm25", "contriever", "contriever_ms", "e5", "dpr"),
     "cot_prompting": ("chain_of_thought",),
     "ars_rag": ("ars",),
     "rewriter_10": ("rewriter10",),
@@ -19,22 +25,33 @@ OUR_NAMES: Mapping[str, tuple[str, ...]] = {
     "rewriter_bandit": ("bandit",),
     "llm_judge_7b": ("llm_judge",),
     "llm_judge_72b": ("llm_judge",),
+    "self_rag_llama2_7b": ("self_rag",),
+    "self_rag_mistral_7b": ("self_rag",),
+    "self_rag_llama3_8b": ("self_rag",),
+    # R3's standard RAG over a retriever
+    "standard_rag_contriever_ms": ("rag_contriever_ms", "contriever_ms"),
+    "standard_rag_e5": ("rag_e5", "e5"),
+    "standard_rag_sidr_ms": ("rag_sidr_ms",),
+    "standard_rag_sidr_nq": ("rag_sidr_nq",),
+    "sidr_ms_rank_by_relevance": ("rag_sidr_ms",),
+    "sidr_ms_rank_by_answer_probability": ("answer_probability",),
+    "contriever": ("rag_contriever",),
+    "contriever_ms": ("rag_contriever_ms",),
+    "dpr_nq": ("rag_dpr_nq", "dpr"),
+    "e5": ("rag_e5",),
+    "e5_unsup": ("rag_e5_unsup",),
+    "sidr_ms": ("rag_sidr_ms",),
+    "sidr_nq": ("rag_sidr_nq",),
+    "sidr_tqa": ("rag_sidr_tqa",),
 }
-"""Our names of printed methods, where they differ."""
+"""Our names of printed methods, beside the printed ones. Rows of R3 that differ only in its
+training (Table 5, R3 in Table 8) have no name of their own, and stand beside no run."""
 
-METRICS: Mapping[str, str] = {
-    "EM": "exact_match",
-    "F1": "f1",
-    "accuracy": "contains",
-    "precision": "precision_macro",
-    "recall@3": "recall",
-    "ir_accuracy@1": "ir_accuracy",
-    "trigger_ratio": "trigger",
-    "retriever_activation_ratio": "trigger",
-}
-"""Our metrics by their printed names."""
+_SIDR_BASELINE = "standard_rag_sidr"
+"""R3's Table 1: over SiDR_NQ on nq, and over SiDR_MS on other sets."""
 
 _THRESHOLD = re.compile(r"(dtr)_u([0-9.]+)")
+_SHARE = re.compile(rf"{TRAINED}(?:-([0-9.]+))?,")  # checkpoints after a share of a training
 
 
 class PrintedMatch(NamedTuple):
@@ -61,52 +78,99 @@ def matches(config: Mapping[str, Any]) -> list[PrintedMatch]:
     Returns:
       Of each table the row that differs in the fewest settings, the first printed of several.
     """
-    dataset, found = name_of(config, "dataset"), []
+    dataset, name, found = name_of(config, "dataset"), _method(config), []
     for table in printed_tables().values():
         rows = [
             PrintedMatch(table, row, dataset, tuple(_differences(row, config)))
             for row in table.rows
             if dataset in row.datasets
-            and METRICS.keys() & row.values[dataset].keys()
-            and _same_method(row, config)
+            and any(table.metric_of(metric, dataset) for metric in row.values[dataset])
+            and name in _names(row, dataset)
         ]
         if rows:
             found.append(min(rows, key=lambda match: len(match.differs)))
     return found
 
 
-def _same_method(row: PrintedRow, config: Mapping[str, Any]) -> bool:
-    method = config.get("method", {})
-    names = {name_of(config, "method")}
-    if isinstance(method, Mapping):
-        names.add(str(method.get("is", "")))
+def _method(config: Mapping[str, Any]) -> str:
+    """The name by which printed rows know a run's method; "" if none does.
+
+    A name of its own, such as that of an ablation, goes before the name of the method's settings.
+    """
+    name, method = name_of(config, "method"), config.get("method", {})
+    own = str(method.get("is", "")) if isinstance(method, Mapping) else ""
+    if own == "r3":  # it reads passages of any retriever: only the run's name tells the row
+        own = ""
+    candidates = (name, name.partition(" ")[0], own)
+    return next((one for one in candidates if one in _known_names()), "")
+
+
+@functools.cache
+def _known_names() -> frozenset[str]:
+    rows = [row for table in printed_tables().values() for row in table.rows]
+    return frozenset(
+        name for row in rows for dataset in row.datasets for name in _names(row, dataset)
+    )
+
+
+def _names(row: PrintedRow, dataset: str) -> tuple[str, ...]:
+    """The names of a row's method in configs of runs."""
     if threshold := _THRESHOLD.fullmatch(row.method):
-        return threshold[1] in names
-    return bool(names & {*OUR_NAMES.get(row.method, ()), row.method})
+        return (threshold[1],)
+    if row.method == _SIDR_BASELINE:
+        return (row.method, "rag_sidr_nq" if dataset == "nq" else "rag_sidr_ms")
+    return (row.method, *OUR_NAMES.get(row.method, ()))
 
 
 def _differences(row: PrintedRow, config: Mapping[str, Any]) -> Iterator[str]:
-    ours = {
-        "generator": name_of(config, "language_model"),
-        "retriever": name_of(config, "retriever") if config.get("retriever") else "",
-    }
-    for part, name in ours.items():
-        printed = getattr(row, part)
-        if printed and not _words(printed) <= _words(name):
+    for part, name in _models(row, config).items():
+        printed = row.other.get(part) or getattr(row, part, None)
+        if printed and not same_model(printed, name):
             yield f"{part} {printed} (ours: {name or 'none'})"
     found = list(_settings(config.get("method", {})))
-    passages = [value for name, value in found if name in ("k", "read")]
+    passages = [value for name, value in found if name in ("k", "read") and value]
     if row.passages and passages and row.passages not in passages:
         yield f"{row.passages} passages (ours: {passages[0]})"
     if threshold := _THRESHOLD.fullmatch(row.method):
         values = [value for name, value in found if name == "threshold"]
         if float(threshold[2]) not in values:
             yield f"threshold {threshold[2]} (ours: {', '.join(map(str, values)) or 'none'})"
+    printed, ours = row.other.get("progress_percent"), _progress(name_of(config, "retriever"))
+    if None not in (printed, ours) and printed != ours:
+        yield f"{printed} % of the on-policy training (ours: {ours:g} %)"
+    kinds = [*(config.get("reranker") or {})]
+    if "reranker" in row.other and "cross_encoder" not in kinds:
+        name = kinds[0].replace("_", " ") if kinds else "none"
+        yield f"reranker {row.other['reranker']} (ours: {name})"
+    if (trained := _on_training_questions(config)) != (row.other.get("split") == "train"):
+        yield "test questions (ours: training)" if trained else "training questions (ours: test)"
 
 
-def _words(name: str) -> set[str]:
-    """The parts of a model's name that distinguish it from others."""
-    return set(re.findall(r"[a-z0-9.]+", name.lower())) - {"chroma", "instruct"}
+def _models(row: PrintedRow, config: Mapping[str, Any]) -> dict[str, str]:
+    """Names of a run's models by the part that they play, as far as the row names them."""
+    generator = name_of(config, "language_model")
+    found = {
+        "generator": generator,
+        "retriever": name_of(config, "retriever") if config.get("retriever") else "",
+    }
+    if "judge" in row.other:
+        helpers = config.get("helpers", {}).items()
+        judges = (name_of({"judge": one}, "judge") for field, one in helpers if "judge" in field)
+        found["judge"] = next(judges, generator)
+    if "progress_percent" in row.other:  # compared by itself
+        found["retriever"] = _SHARE.sub(f"{TRAINED},", found["retriever"])
+    return found
+
+
+def _progress(retriever: str) -> float | None:
+    """Percent of the on-policy phase, the second half of R3's training, after which it was kept."""
+    share = _SHARE.match(retriever)
+    return 2 * float(share[1] or 100) - 100 if share else None
+
+
+def _on_training_questions(config: Mapping[str, Any]) -> bool:
+    data = config.get("dataset", {})
+    return isinstance(data, Mapping) and "train" in (data.get("split"), data.get("part"))
 
 
 def _settings(value: Any) -> Iterator[tuple[str, Any]]:

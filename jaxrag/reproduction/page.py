@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
+from jaxrag.evaluation.cells import Cell
+from jaxrag.evaluation.printed import AVERAGE, PrintedTable
+from jaxrag.evaluation.report.cell_text import (
+    cell_text,
+    metric_label,
+    our_text,
+    printed_text,
+    row_label,
+)
 from jaxrag.evaluation.report.document import document
 from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
 from jaxrag.evaluation.report.tables import Grid
-from jaxrag.reproduction.cells import Cell
 from jaxrag.reproduction.tables import Table
 from jaxrag.text.printable import html_text
 
@@ -43,58 +50,7 @@ def _layout(
     for number in dict.fromkeys(cell.row for cell in own):
         known = {cell.column: cell for cell in own if cell.row == number}
         rows.append((row_label(printed.rows[number], printed), [known.get(c) for c in order]))
-    unit = printed.units[metric]
-    heading = f"{metric.replace('_', ' ')}{'' if unit in metric else f', {unit}'}"
-    return (heading, *(column.heading for column in order)), rows
-
-
-def row_label(row: PrintedRow, printed: PrintedTable) -> str:
-    """A row's label, with the settings that differ from other rows of the same label."""
-    parts = [row.label]
-    same = [one for one in printed.rows if one.label == row.label]
-    if len({one.generator for one in same}) > 1 and row.generator:
-        parts.append(row.generator)
-    if len({one.retriever for one in same}) > 1 and row.retriever:
-        parts.append(row.retriever)
-    if len({one.passages for one in same}) > 1 and row.passages is not None:
-        parts.append(f"{row.passages} passage{'s' * (row.passages != 1)}")
-    for name, value in row.other.items():
-        if len({one.other.get(name) for one in same}) > 1:
-            parts.append(f"{name.replace('_', ' ')} {value}")
-    return ", ".join(parts)
-
-
-def cell_text(cell: Cell) -> str:
-    """Our value with its interval, the printed one, and whether they agree."""
-    ours, interval = _ours(cell)
-    printed = _printed(cell)
-    return " ".join(filter(None, (ours, interval))) + (f"\n{printed}" if printed else "")
-
-
-def _ours(cell: Cell) -> tuple[str, str]:
-    """Our value, and its interval if it has one."""
-    found, digits = cell.interval, _digits(cell)
-    if found is None:
-        return "not measured", ""
-    if found.low == found.high:
-        return f"{found.mean:.{digits}f}", ""
-    return f"{found.mean:.{digits}f}", f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
-
-
-def _printed(cell: Cell) -> str:
-    """The printed value, the difference, and whether they agree."""
-    if cell.printed is None:
-        return ""
-    text = f"printed {cell.printed:g}"
-    if cell.interval is not None:
-        text += f" ({cell.interval.mean - cell.printed:+.{_digits(cell)}f})"
-    if cell.agrees is not None:
-        text += " agrees" if cell.agrees else " differs"
-    return text + (" (?)" if cell.doubt else "")
-
-
-def _digits(cell: Cell) -> int:
-    return {"percent": 1, "points": 1, "fraction": 3, "usd_total": 3}.get(cell.unit, 2)
+    return (metric_label(metric, printed), *(column.heading for column in order)), rows
 
 
 def left_out(table: Table, printed: PrintedTable) -> list[str]:
@@ -195,5 +151,5 @@ def latex(cells: Sequence[Cell], printed: PrintedTable) -> str:
 def _latex_cell(cell: Cell | None) -> LatexCell:
     if cell is None:
         return ""
-    ours, interval = _ours(cell)
-    return ours, " ".join(filter(None, (interval, _printed(cell))))
+    ours, interval = our_text(cell)
+    return ours, " ".join(filter(None, (interval, printed_text(cell))))

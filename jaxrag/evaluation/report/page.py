@@ -20,11 +20,10 @@ from jaxtyping import Float
 from jaxrag.core.durable_files import write_text
 from jaxrag.evaluation import metrics
 from jaxrag.evaluation.curves import ThresholdCurve, accepted_curve, policy_curve
-from jaxrag.evaluation.printed import in_percent
-from jaxrag.evaluation.printed_matches import METRICS, PrintedMatch, matches
 from jaxrag.evaluation.records import RunRecords, read_passages, read_run
 from jaxrag.evaluation.report import explanations, export, figures, svg, tables
 from jaxrag.evaluation.report.document import configs, document, machines, once, part
+from jaxrag.evaluation.report.paper_numbers import papers_section
 from jaxrag.evaluation.report.svg import mark
 from jaxrag.evaluation.summary import (
     BASELINE,
@@ -96,10 +95,12 @@ def write_files(out_html: Path, html: str, table: Sequence[Row]) -> None:
 
 def page(runs: Sequence[RunRecords], table: Sequence[Row]) -> str:
     """The HTML of the report."""
+    grouped = by_dataset(runs)
     body = [
         dataset_section(members, [row for row in table if row.dataset == name])
-        for name, members in by_dataset(runs).items()
+        for name, members in grouped.items()
     ]
+    body.append(papers_section([run for members in grouped.values() for run in members], table))
     return document(
         title=_title(runs),
         lede=_lede(runs, table),
@@ -175,8 +176,7 @@ def dataset_section(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
         f'<p class="finding">{html_text(finding(rows))}</p>{_warnings(rows)}'
         f'<div class="wide">{main_table(rows)}</div>{classes.html() if classes else ""}'
         f'<div class="legend" aria-hidden="true">{legend}</div>'
-        f'<div class="figures">{"".join(drawn)}</div>{_matches(runs, rows)}'
-        f"{papers_table(runs, rows)}</section>"
+        f'<div class="figures">{"".join(drawn)}</div>{_matches(runs, rows)}</section>'
     )
 
 
@@ -280,43 +280,6 @@ def _delta(row: Row) -> str:
 
 def _problems(row: Row) -> str:
     return tables.errors_text(row) if row.errors else "" if row.finished else "unfinished"
-
-
-def papers_table(runs: Sequence[RunRecords], rows: Sequence[Row]) -> str:
-    """The papers' numbers and ours, with settings that differ; empty without printed ones."""
-    lines = [
-        _paper_line(row, match)
-        for run, row in zip(runs, rows, strict=True)
-        for match in matches(run.config)
-    ]
-    if not lines:
-        return ""
-    return (
-        "<h3>Numbers in the papers</h3><p class='note'>The same method and data set in the "
-        "papers: of each table the row whose settings are nearest. Where settings differ, they are "
-        "not targets.</p>"
-        "<div class='wide'><table><thead><tr><th>method</th><th>ours % (printed)</th>"
-        "<th class='long'>printed in; settings that differ</th></tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
-
-
-def _paper_line(row: Row, match: PrintedMatch) -> str:
-    values = match.row.values[match.dataset]
-    shown = []
-    for metric, value in values.items():
-        if metric in METRICS and value is not None:
-            ours = tables.number(METRICS[metric], row.means[METRICS[metric]].mean)
-            printed = in_percent(value, match.table.units[metric])
-            shown.append(f"{metric.replace('_', ' ')} <b>{ours}</b> ({printed:.1f})")
-    differs = "; ".join(match.differs) or "no setting differs"
-    setting = f"{match.table.paper} {match.table.name}, {match.row.label}: {differs}"
-    if match.dataset in match.row.questions:
-        setting += f"; {match.row.questions[match.dataset]:,} questions (ours: {row.answered:,})"
-    return (
-        f'<tr><td><span class="method">{_breakable(row.label)}</span></td>'
-        f"<td>{'; '.join(shown)}</td><td class='long'>{html_text(setting)}</td></tr>"
-    )
 
 
 def _warnings(rows: Sequence[Row]) -> str:

@@ -1,0 +1,58 @@
+"""Published checkpoints of the models and retrievers that the papers name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+GENERATORS: Mapping[str, str] = {
+    "Qwen2.5-7B-Instruct": "Qwen/Qwen2.5-7B-Instruct",
+    "Qwen2.5-32B-Instruct": "Qwen/Qwen2.5-32B-Instruct",
+    "Qwen2.5-72B-Instruct": "Qwen/Qwen2.5-72B-Instruct",
+    "Llama2-7B": "meta-llama/Llama-2-7b-hf",
+    "Llama3-8B": "meta-llama/Meta-Llama-3-8B",
+    "Llama3-8B-Instruct": "meta-llama/Meta-Llama-3-8B-Instruct",
+    "Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
+    "Phi-3-mini-4k-instruct": "microsoft/Phi-3-mini-4k-instruct",
+    "Mistral-7B-Instruct-v0.3": "mistralai/Mistral-7B-Instruct-v0.3",
+    "Gemma2:9B": "google/gemma-2-9b-it",
+    "Qwen2.5:32B": "Qwen/Qwen2.5-32B-Instruct",
+    "Llama3.3:70B": "meta-llama/Llama-3.3-70B-Instruct",
+}
+"""On the Hugging Face hub, by the printed name."""
+
+RETRIEVERS: Mapping[str, tuple[str, ...]] = {
+    "bge-large-en-v1.5": ("bge-large-en-v1.5",),
+    "e5": ("e5-base-v2",),
+    "E5": ("e5-base-v2",),
+    "E5-unsup": ("e5-base-unsupervised",),
+    "Contriever": ("contriever",),
+    "Contriever_MS": ("contriever-msmarco",),
+    "DPR_NQ": ("dpr-ctx_encoder-single-nq-base",),
+    "nomic-embed-text + Chroma": ("nomic-embed-text-v1.5",),
+    "brave_web_search": ("Brave",),
+    "wikidpr_dense_l2": ("WikiDPR", "dpr-ctx_encoder-single-nq-base"),
+}
+"""Names in our tables of the encoders and indexes that configs use, by the printed name."""
+
+TRAINED = "retriever"
+"""Name of the checkpoint that a training of SiDR or R3 writes, in our tables, too."""
+
+
+def same_model(printed: str, ours: str) -> bool:
+    """Whether a model of ours is the printed one.
+
+    What a SiDR was trained on is not in its name: any trained one counts as the printed one.
+
+    Args:
+      printed: a paper's name of a generator or retriever.
+      ours: the name in our tables, such as "bge-large-en-v1.5, ScaNN".
+    """
+    name, _, kind = ours.lower().partition(", ")
+    if printed.startswith(("SiDR", "R3")):
+        return kind.startswith("sidr") and name == TRAINED
+    known = RETRIEVERS.get(printed, ())
+    if printed in GENERATORS:
+        known = (GENERATORS[printed].rpartition("/")[2],)
+    if not known:  # a closed model, whose version is a suffix
+        return name.startswith(printed.lower())
+    return name in map(str.lower, known)

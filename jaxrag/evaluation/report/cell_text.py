@@ -1,0 +1,60 @@
+"""Texts of the cells and rows of printed tables, beside our values."""
+
+from __future__ import annotations
+
+from jaxrag.evaluation.cells import Cell
+from jaxrag.evaluation.printed import PrintedRow, PrintedTable
+
+
+def cell_text(cell: Cell) -> str:
+    """Our value with its interval, the printed one, and whether they agree."""
+    printed = printed_text(cell)
+    return " ".join(filter(None, our_text(cell))) + (f"\n{printed}" if printed else "")
+
+
+def our_text(cell: Cell) -> tuple[str, str]:
+    """Our value, and its interval if it has one."""
+    found, digits = cell.interval, _digits(cell)
+    if found is None:
+        return "not measured", ""
+    if found.low == found.high:
+        return f"{found.mean:.{digits}f}", ""
+    return f"{found.mean:.{digits}f}", f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+def printed_text(cell: Cell) -> str:
+    """The printed value, the difference, and whether they agree."""
+    if cell.printed is None:
+        return ""
+    text = f"printed {cell.printed:g}"
+    if cell.interval is not None:
+        text += f" ({cell.interval.mean - cell.printed:+.{_digits(cell)}f})"
+    if cell.agrees is not None:
+        text += " agrees" if cell.agrees else " differs"
+    return text + (" (?)" if cell.doubt else "")
+
+
+def _digits(cell: Cell) -> int:
+    return {"percent": 1, "points": 1, "fraction": 3, "usd_total": 3}.get(cell.unit, 2)
+
+
+def metric_label(metric: str, printed: PrintedTable) -> str:
+    """A printed metric with its unit."""
+    unit = printed.units[metric]
+    return f"{metric.replace('_', ' ')}{'' if unit in metric else f', {unit}'}"
+
+
+def row_label(row: PrintedRow, printed: PrintedTable) -> str:
+    """A row's label, with the settings that differ from other rows of the same label."""
+    parts = [row.label]
+    same = [one for one in printed.rows if one.label == row.label]
+    if len({one.generator for one in same}) > 1 and row.generator:
+        parts.append(row.generator)
+    if len({one.retriever for one in same}) > 1 and row.retriever:
+        parts.append(row.retriever)
+    if len({one.passages for one in same}) > 1 and row.passages is not None:
+        parts.append(f"{row.passages} passage{'s' * (row.passages != 1)}")
+    for name, value in row.other.items():
+        if len({one.other.get(name) for one in same}) > 1:
+            parts.append(f"{name.replace('_', ' ')} {value}")
+    return ", ".join(parts)
