@@ -35,21 +35,24 @@ RETRIEVERS: Mapping[str, tuple[str, ...]] = {
 """Names in our tables of the encoders and indexes that configs use, by the printed name."""
 
 TRAINED = "retriever"
-"""Name of the checkpoint that a training of SiDR or R3 writes, in our tables, too."""
+"""Name of the checkpoint that a training of SiDR, DPR or R3 writes, in our tables, too."""
+
+_TRAINED_HERE = {"SiDR": "sidr", "R3": "sidr", "DPR_MS": "dpr", "DPR_TQA": "dpr"}
+"""Beginnings of printed retrievers that no published checkpoint is, with the kind in our tables."""
 
 
 def same_model(printed: str, ours: str) -> bool:
     """Whether a model of ours is the printed one.
 
-    What a SiDR was trained on is not in its name: any trained one counts as the printed one.
+    What a SiDR or DPR was trained on is not in its name: any trained one counts as the printed one.
 
     Args:
       printed: a paper's name of a generator or retriever.
       ours: the name in our tables, such as "bge-large-en-v1.5, ScaNN".
     """
     name, _, kind = ours.lower().partition(", ")
-    if printed.startswith(("SiDR", "R3")):
-        return kind.startswith("sidr") and name == TRAINED
+    if trained := next((k for one, k in _TRAINED_HERE.items() if printed.startswith(one)), ""):
+        return kind.startswith(trained) and name == TRAINED
     known = RETRIEVERS.get(printed, ())
     if printed in GENERATORS:
         known = (GENERATORS[printed].rpartition("/")[2],)
