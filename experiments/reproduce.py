@@ -11,8 +11,9 @@ figure is written as SVG files, with its numbers as ``.json``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
-``--only=hotpotqa,dtr`` makes a part of the table, ``--only=-rerank`` all but a part;
-``--limit=500`` answers the first 500 questions of each run.
+``--only=hotpotqa,dtr`` makes a part of the table: these data sets and methods, or series of a
+figure; ``--only=-rerank`` all but a part. ``--limit=500`` answers the first 500 questions of each
+run that is shown; trainings, and the data that they learn from, have all of theirs.
 
 Several hosts: each makes its part with ``--slice=0/4`` to ``--slice=3/4`` in a ``--workdir`` of its
 own; then one host copies the others' results, ``--merge=DIRECTORY`` of each, and writes the table.
@@ -82,7 +83,7 @@ _WIDTH = 120
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", "runs/reproduce", "parent of all results", flag_values=values)
     flags.DEFINE_enum("scale", "small", SCALES, "of data and models", flag_values=values)
-    flags.DEFINE_list("only", [], "methods and data sets", flag_values=values)
+    flags.DEFINE_list("only", [], "methods, series and data sets", flag_values=values)
     flags.DEFINE_integer("limit", 0, "questions of a run; 0 is all", flag_values=values)
     flags.DEFINE_string("slice", "", "I/N: this host's part of the runs", flag_values=values)
     flags.DEFINE_multi_string("merge", [], "another host's --workdir", flag_values=values)
@@ -161,7 +162,7 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
         if name in ALL.tables:
             add_table(work, ALL.tables[name], printed_tables()[name], values.scale, values.only)
         if name in ALL.figures:
-            add_figure(work, ALL.figures[name], values.scale)
+            add_figure(work, name, ALL.figures[name], values.scale, values.only)
         fresh = [path for path in work.jobs if path not in listed]
         listed |= set(fresh)
         found = [checker.need(path.name, work.jobs[path]) for path in fresh]
@@ -202,8 +203,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     results = add_table(work, table, printed, scale, values.only)
     errors = _execute(work, results.values(), values)
     cells = table_cells(table, printed, scale, results, whole=not values.limit)
-    record = _record(name, values)
-    record["models"] = _models(results.values())
+    record = {**_record(name, values), **_of_runs(results.values())}
     record["cells"] = as_json(cells, printed)
     record["claims"] = [
         claims.as_json(claim, claims.compare(claim, printed, cells))
@@ -234,12 +234,13 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     """Makes a figure and writes it; the number of questions that failed."""
     scale: Scale = values.scale
     work = _work(values)
-    results = add_figure(work, figure, scale)
+    results = add_figure(work, name, figure, scale, values.only)
     errors = _execute(work, results.values(), values)
     if not all(one.there for one in results.values()):
         print("the figure is drawn when all parts are there: --merge the other hosts' directories")
         return errors
-    record = {**_record(name, values), "pictures": _draw(figure.draw(results), values)}
+    record = {**_record(name, values), **_of_runs(results.values())}
+    record["pictures"] = _draw(figure.draw(results), values)
     file = result_file(Path(values.workdir), scale, name, "json")
     write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
     return errors
@@ -265,16 +266,18 @@ def _record(name: str, values: Any) -> dict[str, Any]:
     }
 
 
-def _models(results: Iterable[Results]) -> list[str]:
-    """Names of the language models of some runs."""
-    found = set()
+def _of_runs(results: Iterable[Results]) -> dict[str, list[Any]]:
+    """Names of the language models of runs, and how many questions they were asked."""
+    models, questions = set[str](), set[int]()
     for one in results:
         for job, directory in one.directories.items():
             if not directory.is_dir():
                 continue
             with contextlib.suppress(InputError):  # not a run
-                found.add(name_of(one.run(job).config, "language_model"))
-    return sorted(found - {"unnamed"})
+                run = one.run(job)
+                models.add(name_of(run.config, "language_model"))
+                questions.add(len(run.records))
+    return {"models": sorted(models - {"unnamed"}), "questions": sorted(questions)}
 
 
 if __name__ == "__main__":

@@ -285,6 +285,7 @@ FIGURES = {
         _questions,
         {job: lambda setting, job=job: _timed(job, setting) for job in _PIPELINES.values()},
         figures.seconds("ars/figure8", "Seconds a question", _PIPELINES),
+        {label: (job,) for label, job in _PIPELINES.items()},
     ),
 }
 LEFT_OUT = {

@@ -120,6 +120,7 @@ def _sized(method: str, size: str) -> Callable[[Setting], Run]:
 _DIRECT = {size: _sized("no_retrieval", size) for size in SIZES}
 _ALWAYS = {f"{size}, retrieved": _sized("dtr_wo_ugt", size) for size in SIZES}
 _BY_MECHANISM = {label: _sized(method, "7B") for label, method in MECHANISMS.items()}
+_BY_SIZE = {size: (size,) for size in SIZES}
 _SIZE_GAINS = {size: GainOf(size, f"{size}, retrieved") for size in SIZES}
 _MECHANISM_GAINS = {label: GainOf("7B", label) for label in MECHANISMS}
 
@@ -140,6 +141,7 @@ FIGURES = {
         questions,
         _DIRECT,
         threshold_curves("dtr/figure3", "Uncertainty, accuracy and query ratio", SIZES),
+        _BY_SIZE,
     ),
     "dtr/figure5": Figure(
         "EM gain of retrieving over the threshold, by model size and by retrieval",
@@ -151,6 +153,7 @@ FIGURES = {
             "Uncertainty scaling",
             {"by size": _SIZE_GAINS, "by retrieval": _MECHANISM_GAINS},
         ),
+        {**_SIZE_GAINS, **_MECHANISM_GAINS},
     ),
     **gold_figures_of("dtr", 7, _geometry),
     "dtr/figure16": Figure(
@@ -159,6 +162,7 @@ FIGURES = {
         questions,
         _DIRECT,
         ratio_curves("dtr/figure16", "Accuracy without retrieval, least uncertain first", SIZES),
+        _BY_SIZE,
     ),
     "dtr/figure17": Figure(
         "EM gain of retrieving over the threshold, by model size",
@@ -166,6 +170,7 @@ FIGURES = {
         questions,
         {**_DIRECT, **_ALWAYS},
         gain_curves("dtr/figure17", "Uncertainty scaling by model size", {"": _SIZE_GAINS}),
+        _SIZE_GAINS,
     ),
     "dtr/figure18": Figure(
         "EM gain of retrieving over the threshold, by retrieval",
@@ -173,6 +178,7 @@ FIGURES = {
         questions,
         {"7B": _DIRECT["7B"], **_BY_MECHANISM},
         gain_curves("dtr/figure18", "Uncertainty scaling by retrieval", {"": _MECHANISM_GAINS}),
+        _MECHANISM_GAINS,
     ),
 }
 LEFT_OUT = {

@@ -444,7 +444,8 @@ _SEARCHES: Mapping[str, Callable[[Setting], TrainR3]] = {
 
 
 def _progress(name: str, title: str, jobs: Mapping[str, Any]) -> Figure:
-    return Figure(title, ("nq", "pubhealth"), _data, jobs, accuracy_curves(name, title, [*jobs]))
+    draw, series = accuracy_curves(name, title, [*jobs]), {label: (label,) for label in jobs}
+    return Figure(title, ("nq", "pubhealth"), _data, jobs, draw, series)
 
 
 FIGURES = {

@@ -93,6 +93,7 @@ class GoldGeometry(TableJob):
 
     file = "geometry.jsonl"
     method = Config
+    measures = True
 
     depth: int = 20
     samples: int = 200

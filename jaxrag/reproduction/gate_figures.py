@@ -92,13 +92,14 @@ def threshold_curves(
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
+        shown = _made(results, series)
         for dataset, one in results.items():
-            found = {job: _accepted(*_direct(one, job)) for job in distinct(one, series)}
+            found = {job: _accepted(*_direct(one, job)) for job in distinct(one, shown)}
             numbers[dataset] = {job: _numbers(curve) for job, curve in found.items()}
-            panels.append(_over_thresholds(dataset, series, found, "EM without retrieval, %"))
+            panels.append(_over_thresholds(dataset, shown, found, "EM without retrieval, %"))
             ratio = {job: _Drawn(c.threshold, c.query_ratio) for job, c in found.items()}
-            panels.append(_over_thresholds(dataset, series, ratio, "query ratio, %"))
-        legend = _legend(results, series)
+            panels.append(_over_thresholds(dataset, shown, ratio, "query ratio, %"))
+        legend = _legend(results, shown)
         return [Picture(name, plots.sheet(title, panels, legend, columns=2), numbers)]
 
     return draw
@@ -111,15 +112,16 @@ def ratio_curves(
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
+        shown = _made(results, series)
         for metric, y_title in (("exact_match", "EM, %"), ("f1", "F1, %")):
             for dataset, one in results.items():
                 found = {
                     job: ratio_curve(_direct(one, job)[0], one.scores(job)[metric])
-                    for job in distinct(one, series)
+                    for job in distinct(one, shown)
                 }
                 drawn = [
                     _curve(found[job].query_ratio, found.get(job)) if job in found else None
-                    for job in series
+                    for job in shown
                 ]
                 panels.append(
                     plots.curves(
@@ -130,7 +132,7 @@ def ratio_curves(
                     job: _numbers(curve) for job, curve in found.items()
                 }
         columns = len(results)
-        legend = _legend(results, series)
+        legend = _legend(results, shown)
         return [Picture(name, plots.sheet(title, panels, legend, columns=columns), numbers)]
 
     return draw
@@ -147,9 +149,12 @@ def gain_curves(
     """
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
-        pictures = []
-        for block, series in blocks.items():
-            panels, numbers, first = [], {}, next(iter(results.values()))
+        pictures, first = [], next(iter(results.values()))
+        for block, every in blocks.items():
+            panels, numbers = [], {}
+            series = {label: one for label, one in every.items() if first.has(*one)}
+            if not series:
+                continue
             for dataset, one in results.items():
                 found = {
                     label: _accepted(*_gain(one, series[label]))
@@ -157,14 +162,21 @@ def gain_curves(
                 }
                 panels.append(_over_thresholds(dataset, list(series), found, "EM gain, points"))
                 numbers[dataset] = {label: _numbers(curve) for label, curve in found.items()}
-            own = len(_distinct_gains(first, series)) > 1
-            legend = list(series) if own else _legend(results, [next(iter(series.values())).direct])
+            label, gain = next(iter(series.items()))
+            one_model = len(_distinct_gains(first, series)) == 1 and label == gain.direct
+            legend = _legend(results, [gain.direct]) if one_model else list(series)
             drawn = plots.sheet(f"{title} {block}".strip(), panels, legend)
             suffix = f"-{block.replace(' ', '-')}" if block else ""
             pictures.append(Picture(f"{name}{suffix}", drawn, numbers))
         return pictures
 
     return draw
+
+
+def _made(results: Mapping[str, Results], series: Sequence[str]) -> list[str]:
+    """The series whose jobs were made."""
+    one = next(iter(results.values()))
+    return [job for job in series if one.has(job)]
 
 
 def _legend(results: Mapping[str, Results], series: Sequence[str]) -> list[str]:

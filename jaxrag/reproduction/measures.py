@@ -39,6 +39,10 @@ class Results:
         """Whether all jobs have been executed, here or by another host."""
         return all(path.is_dir() for path in self.directories.values())
 
+    def has(self, *jobs: str) -> bool:
+        """Whether all of some jobs were made; of a part of a figure, some are not."""
+        return set(jobs) <= set(self.directories)
+
     @functools.cache  # noqa: B019 - as many as a table has rows
     def scored(self, job: str = JOB) -> ScoredRun:
         """A run with its metrics; of a job that executes a run, that run."""

@@ -23,8 +23,10 @@ def accuracy_curves(
     def draw(found: Mapping[str, Results]) -> list[Picture]:
         numbers: dict[str, Any] = {}
         panels = []
+        first = next(iter(found.values()))
+        shown = [label for label in trainings if first.has(label)]
         for dataset, results in found.items():
-            points = {label: _points(results, label, metric) for label in trainings}
+            points = {label: _points(results, label, metric) for label in shown}
             series = [Curve([p["progress"] for p in some], [p["mean"] for p in some])
                       for some in points.values()]  # fmt: skip
             panels.append(
@@ -34,7 +36,7 @@ def accuracy_curves(
                 )
             )  # fmt: skip
             numbers[dataset] = points
-        return [Picture(name, sheet(title, panels, trainings), numbers)]
+        return [Picture(name, sheet(title, panels, shown), numbers)]
 
     return draw
 

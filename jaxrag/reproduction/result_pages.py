@@ -91,8 +91,7 @@ def _part(declared: Declarations, name: str, file: Path, directory: Path) -> str
     folder = directory / file.parent.name
     folder.mkdir(parents=True, exist_ok=True)
     text = _table(declared, name, record, file) or _figure_title(declared, name, record)
-    if limit := record.get("limit"):
-        text += f"\nThe first {limit:,} questions of each run.\n"
+    text += "".join(f"\n{sentence}\n" for sentence in _extent(record) if sentence)
     for picture in record.get("pictures", ()):
         source = file.with_name(f"{picture.replace('/', '-')}.svg")
         if not source.is_file():
@@ -102,6 +101,19 @@ def _part(declared: Declarations, name: str, file: Path, directory: Path) -> str
     copied = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
     write_text(folder / file.name, copied)
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _extent(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Numbers of questions, if the record has them, and the part that was made."""
+    counts, limit = record.get("questions") or (), record.get("limit")
+    questions = ""
+    if counts:
+        least, most = min(counts), max(counts)
+        number = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        first = "The first " if limit and most <= limit else ""
+        questions = f"{first}{number} questions of each run."
+    only = record.get("only")
+    return questions, f"Made with `--only={','.join(only)}`." if only else ""
 
 
 def _table(declared: Declarations, name: str, record: Mapping[str, Any], file: Path) -> str:

@@ -198,19 +198,21 @@ def seconds(name: str, title: str, pipelines: Mapping[str, str]) -> Draw:
     """Draws seconds a question of runs with nothing stored, a bar for each pipeline by its job."""
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
+        first = next(iter(results.values()))
+        shown = {name: job for name, job in pipelines.items() if first.has(job)}
         found = {
-            dataset: [_per_question(one, job) for job in pipelines.values()]
+            dataset: [_per_question(one, job) for job in shown.values()]
             for dataset, one in results.items()
         }
         panel = plots.bars("", found, y_title="seconds a question")
         numbers = {
             dataset: {
                 pipeline: {"seconds": value.mean, "questions": value.n}
-                for pipeline, value in zip(pipelines, values, strict=True)
+                for pipeline, value in zip(shown, values, strict=True)
             }
             for dataset, values in found.items()
         }
-        return [Picture(name, plots.sheet(title, [panel], tuple(pipelines)), numbers)]
+        return [Picture(name, plots.sheet(title, [panel], tuple(shown)), numbers)]
 
     return draw
 

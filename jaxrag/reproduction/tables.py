@@ -134,8 +134,9 @@ class Figure:
       title: what it shows.
       datasets: of the paper.
       data: as in `Table`.
-      jobs: makes the jobs that it reads, by name; the printed row that they get has no values.
-      draw: the pictures, from the results of all data sets.
+      jobs: makes the jobs that it reads, by name.
+      draw: the pictures, from the results of all data sets; series without jobs are left out.
+      series: the jobs of each series that can be drawn by itself, by its name.
     """
 
     title: str
@@ -143,6 +144,7 @@ class Figure:
     data: Callable[[Scale, str], str]
     jobs: Mapping[str, Callable[[Setting], Job]]
     draw: Callable[[Mapping[str, Results]], Sequence[Picture]]
+    series: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 class Declarations(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Callable, Collection, Sequence
@@ -14,10 +15,11 @@ from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.progress import tell
 from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.reproduction.measures import JOB, Results
-from jaxrag.reproduction.tables import Column, Figure, Scale, Setting, Table
+from jaxrag.reproduction.tables import Figure, Scale, Setting, Table, columns_of
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job, release
 from jaxrag.runs.run import Run
+from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
 
 DONE = "done.json"
@@ -46,7 +48,8 @@ class Work:
 
         Args:
           root: parent of the directories.
-          limit: number of questions of every run, from the first; 0 is all.
+          limit: number of questions of every run and measurement, from the first; 0 is all.
+            Trainings, and what they learn from, have all of theirs.
           engine: changes the engine of a job's language model.
         """
         self.root, self.limit = Path(root), limit
@@ -70,11 +73,14 @@ class Work:
             needed.append(self._place(job, tuple(own)))
             return needed[-1]
 
-        job = make(directory)
+        return self._place(self._limited(make(directory)), tuple(needed))
+
+    def _limited(self, job: Job) -> Job:
         if isinstance(job, Run) and self.limit:
-            least = min(self.limit, job.limit or self.limit)
-            job = dataclasses.replace(job, limit=least)
-        return self._place(job, tuple(needed))
+            return dataclasses.replace(job, limit=min(self.limit, job.limit or self.limit))
+        if isinstance(job, TableJob) and job.measures:
+            return dataclasses.replace(job, run=self._limited(job.run))
+        return job
 
     def _place(self, job: Job, needed: tuple[Path, ...]) -> Path:
         job = self._engine(job)
@@ -246,39 +252,53 @@ def chosen(
       InputError: a name is neither.
     """
     methods = list(dict.fromkeys(row.method for row in printed.rows))
-    datasets = list(printed.datasets or without_columns)
+    return _chosen(printed.id, ("methods", methods), printed.datasets or without_columns, only)
+
+
+def _chosen(
+    whole: str, parts: tuple[str, Sequence[str]], datasets: Sequence[str], only: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """The parts of a table or figure and the data sets that ``only`` names.
+
+    ``parts`` are their kind, for the error, and their names.
+    """
+    kind, names = parts
     named, left = set[str](), set[str]()
     for text in only:
         name = text.removeprefix("-")
         if name in datasets:
             found = {name}
-        elif not (found := {m for m in methods if m == name or m.startswith(f"{name}_")}):
-            raise InputError(
-                f"{printed.id} has no {name!r}: its methods are {', '.join(methods)}, its data "
-                f"sets {', '.join(datasets)}."
-            )
+        elif not (found := {one for one in names if one == name or one.startswith(f"{name}_")}):
+            known = f"{kind} are {', '.join(names)}, its data sets" if names else "data sets are"
+            raise InputError(f"{whole} has no {name!r}: its {known} {', '.join(datasets)}.")
         (left if text.startswith("-") else named).update(found)
-    of_kind = ([one for one in kind if one in named] or kind for kind in (methods, datasets))
-    first, second = ([one for one in kind if one not in left] for kind in of_kind)
+    of_kind = ([one for one in some if one in named] or some for some in (names, datasets))
+    first, second = ([one for one in some if one not in left] for some in of_kind)
     return first, second
 
 
-def add_figure(work: Work, figure: Figure, scale: Scale) -> dict[str, Results]:
+def add_figure(
+    work: Work, name: str, figure: Figure, scale: Scale, only: Collection[str] = ()
+) -> dict[str, Results]:
     """Adds the jobs of a figure; their results by the heading of the data set.
 
-    Data sets with the same questions at this scale are one.
+    Data sets with the same questions at this scale are one. ``only`` names series and data sets, as
+    in `add_table`.
+
+    Raises:
+      InputError: the figure has none of the names in ``only``.
     """
-    columns: dict[str, tuple[str, ...]] = {}
-    for dataset in figure.datasets:
-        data = figure.data(scale, dataset)
-        columns[data] = (*columns.get(data, ()), dataset)
+    series, datasets = _chosen(name, ("series", [*figure.series]), figure.datasets, only)
+    if not datasets or (figure.series and not series):
+        raise InputError(f"nothing of {name} is left by --only={','.join(only)}.")
+    jobs = {job for one in series for job in figure.series[one]} or {*figure.jobs}
     found = {}
-    for data, names in columns.items():
+    for column in columns_of(datasets, lambda dataset: figure.data(scale, dataset)):
+        setting = functools.partial(Setting, scale, column.datasets[0], column.data)
         made = {
-            name: work.add(
-                lambda directory, make=make: make(Setting(scale, names[0], data, directory))  # noqa: B023
-            )
-            for name, make in figure.jobs.items()
+            job: work.add(lambda directory, make=make: make(setting(directory)))  # noqa: B023
+            for job, make in figure.jobs.items()
+            if job in jobs
         }
-        found[Column(data, names).heading] = Results(made)
+        found[column.heading] = Results(made)
     return found

@@ -21,8 +21,9 @@ from jaxrag.types import InputError
 class TableJob:
     """Executes a run and writes a table from its records.
 
-    A subclass sets ``file``, the name of the table in the job's directory, and ``method``, the
-    Config that the run's method must be, and defines `lines` and `summary`.
+    A subclass sets ``file``, the name of the table in the job's directory, ``method``, the Config
+    that the run's method must be, and ``measures``, whether the table is a result of its own and
+    not what a training learns from; and defines `lines` and `summary`.
 
     Attributes:
       run: the run; its own directory is the folder ``run`` of the job's.
@@ -30,6 +31,7 @@ class TableJob:
 
     file: ClassVar[str]
     method: ClassVar[type]
+    measures: ClassVar[bool] = False
 
     run: Run
 

@@ -2,15 +2,16 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from experiments import reproduce
 from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.page import NOTE
-from jaxrag.reproduction.tables import Declarations, Line, Setting, Table
+from jaxrag.reproduction.tables import Declarations, Figure, Line, Picture, Setting, Table
 from jaxrag.runs.job import Outcome
 from jaxrag.types import InputError
 from tests.reproduction.test_cells import write
@@ -31,6 +32,26 @@ class Answers:
         return Outcome((), Path(workdir) / "answers.jsonl", self.errors)
 
 
+def draw(results: Mapping[str, Results]) -> list[Picture]:
+    counts = {
+        data: {job: int(one.scores(job)["exact_match"].sum()) for job in one.directories}
+        for data, one in results.items()
+    }
+    return [Picture("pairs/figure3", "<svg></svg>", counts)]
+
+
+FIGURES = {
+    "pairs/figure3": Figure(
+        "right answers",
+        ("hotpotqa", "nq"),
+        lambda scale, dataset: dataset,
+        {name: lambda setting, name=name: Answers(f"{setting.data} {name}", 9) for name in "ab"},
+        draw,
+        {"A": ("a",), "B": ("b",)},
+    )
+}
+
+
 def make(row: PrintedRow, setting: Setting) -> Answers:
     return Answers(row.method, 30 if row.method in BETTER else 10)
 
@@ -45,10 +66,9 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def declare(maker: Callable[..., Answers] = make) -> None:
         lines: dict[str, Line] = {name: Line(maker) for name in ("dpr_ais", *BETTER)}
+        tables = {"pairs/table4": Table(data, lines)}
         left_out = {"pairs/figure1": "a picture of the idea"}
-        monkeypatch.setattr(
-            reproduce, "ALL", Declarations({"pairs/table4": Table(data, lines)}, {}, left_out)
-        )
+        monkeypatch.setattr(reproduce, "ALL", Declarations(tables, FIGURES, left_out))
 
     declare()
     return declare
@@ -85,13 +105,13 @@ def test_a_table_is_made_written_and_listed(
 def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path) -> None:
     work, pages = tmp_path / "work", tmp_path / "pages"
     claims = [tmp_path / "one.md", tmp_path / "two.md"]
-    main("pairs/table4", "--scale=small", "--limit=100", f"--workdir={work}")
+    main("pairs/table4", "--scale=small", "--limit=40", f"--workdir={work}")
     assert main(f"--pages={pages}", f"--claims={claims[0]}", f"--workdir={work}") == 0
     assert sorted(path.name for path in pages.iterdir()) == ["reproduced_pairs.md", "small"]
     text = (pages / "reproduced_pairs.md").read_text()
     assert text.startswith("# PAIRS: reproduced tables\n")
     assert "75.0 [62.5, 87.5]" in text and text.count(NOTE) == 1
-    assert "The first 100 questions of each run." in text
+    assert "The first 40 questions of each run." in text and "--only" not in text
     assert main(f"--claims={claims[1]}", f"--workdir={pages}") == 0
     assert claims[0].read_text() == claims[1].read_text()
     # claims are judged by all records of the pages, also without one in the working directory
@@ -116,6 +136,46 @@ def test_pages_hold_the_tables_and_records_judge_the_claims_again(tmp_path: Path
     assert "Date: 2026-03-04" in text and f"Date: {record['date']}" not in text
     assert text.count("2026-01-02") == 1  # Table 2; Table 4 was made at another scale
     assert json.loads((pages / "small" / file.name).read_text())["date"] == "2026-03-04"
+
+
+@pytest.mark.usefixtures("declared")
+def test_pages_tell_how_many_questions_and_which_part_of_a_table(tmp_path: Path) -> None:
+    work, pages = tmp_path / "work", tmp_path / "pages"
+    main("pairs/table4", "--scale=small", "--limit=40", f"--workdir={work}")
+    file = work / "small" / "pairs-table4.json"
+    record = json.loads(file.read_text())
+
+    def page(**changes: object) -> str:
+        file.write_text(json.dumps({**record, **changes}))
+        main(f"--pages={pages}", f"--workdir={work}")
+        return (pages / "reproduced_pairs.md").read_text()
+
+    part = page(questions=[40, 400], only=["-nq", "dpr_ais"])
+    assert "\n40 to 400 questions of each run.\n\nMade with `--only=-nq,dpr_ais`.\n" in part
+    assert "\nThe first 40 questions of each run.\n" in page()
+    assert "\n40 questions of each run.\n" in page(limit=0)
+    # an older record does not tell
+    del record["questions"]
+    assert "questions of each run" not in page()
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.parametrize(
+    ("only", "made"),
+    [
+        ("", {"hotpotqa": {"a": 9, "b": 9}, "nq": {"a": 9, "b": 9}}),
+        ("nq", {"nq": {"a": 9, "b": 9}}),
+        ("A,-hotpotqa", {"nq": {"a": 9}}),
+        ("-A", {"hotpotqa": {"b": 9}, "nq": {"b": 9}}),
+    ],
+)
+def test_a_part_of_a_figure(tmp_path: Path, only: str, made: dict[str, dict[str, int]]) -> None:
+    assert main("pairs/figure3", "--scale=small", f"--only={only}", f"--workdir={tmp_path}") == 0
+    record = json.loads((tmp_path / "small" / "pairs-figure3.json").read_text())
+    assert record["pictures"] == {"pairs/figure3": made} and record["questions"] == [40]
+    assert record["only"] == (only.split(",") if only else [])
+    jobs = sum(map(len, made.values()))
+    assert len(list((tmp_path / "small" / "runs").iterdir())) == jobs
 
 
 @pytest.mark.usefixtures("declared")
@@ -168,6 +228,10 @@ def test_questions_that_fail_are_an_exit_code(
         (["pairs/figure1"], "pairs/figure1 is not made: a picture of the idea"),
         ([], "name a table or a figure"),
         (["pairs/table4", "--only=nq"], "pairs/table4 has no 'nq': its methods are dpr_ais"),
+        (
+            ["pairs/figure3", "--only=nqq"],
+            "pairs/figure3 has no 'nqq': its series are A, B",
+        ),
         (["pairs/table4", "--slice=2/2"], "--slice is '2/2': give I/N"),
         (["pairs/table4", "--server=localhost"], "--server is 'localhost'"),
         (["pairs/table4", "--scale=huge"], "value should be one of"),

@@ -41,7 +41,7 @@ def test_jobs_are_made(name: str, scale: Scale, tmp_path: Path) -> None:
         table = ALL.tables[name]
         found = list(add_table(work, table, printed_tables()[name], scale).values())
     else:
-        found = list(add_figure(work, ALL.figures[name], scale).values())
+        found = list(add_figure(work, name, ALL.figures[name], scale).values())
     assert found
     for results in found:
         assert all(path in work.jobs for path in results.directories.values())

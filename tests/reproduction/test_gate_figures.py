@@ -97,3 +97,20 @@ def test_curves_over_uncertainty(tmp_path: Path) -> None:
     # of the first ten: three lost (0 to 2), four won (6 to 9): (4 - 3) / 10
     assert [one["mean"] for one in curve] == pytest.approx([1 / 10, 1 / 11, 1 / 12])
     assert picture.svg.count("curve c0") >= 1 and picture.svg.startswith("<svg")
+
+
+def test_series_that_were_not_made_are_left_out(tmp_path: Path) -> None:
+    u = tuple(0.1 * i for i in range(1, 13))
+    runs = {"7B": write(tmp_path / "direct", "111111000000", u=u)}
+    runs["HyDE"] = write(tmp_path / "hyde", "000111111100")
+    results = {"nq": Results(runs)}
+    for curves in (threshold_curves, ratio_curves):
+        (picture,) = curves("f", "t", ("72B", "7B"))(results)
+        assert "72B" not in picture.svg
+    blocks = {
+        "by size": {"7B": GainOf("7B", "7B, retrieved")},
+        "by retrieval": {"Q2D": GainOf("7B", "Q2D"), "HyDE": GainOf("7B", "HyDE")},
+    }
+    (picture,) = gain_curves("f", "t", blocks)(results)
+    assert picture.name == "f-by-retrieval" and set(picture.numbers["nq"]) == {"HyDE"}  # pyright: ignore
+    assert "HyDE" in picture.svg and "Q2D" not in picture.svg

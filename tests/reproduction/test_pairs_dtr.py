@@ -24,7 +24,7 @@ def runs(name: str, scale: Any = "paper") -> list[Any]:
     if name in ALL.tables:
         add_table(work, ALL.tables[name], printed_tables()[name], scale)
     else:
-        add_figure(work, ALL.figures[name], scale)
+        add_figure(work, name, ALL.figures[name], scale)
     return list(work.jobs.values())
 
 

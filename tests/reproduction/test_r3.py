@@ -40,7 +40,7 @@ def test_equal_trainings_are_one(tmp_path: Path) -> None:
     for name in ("r3/table7", "r3/table5"):
         add_table(work, ALL.tables[name], printed_tables()[name], "paper", ["pubhealth"])
     for name in ("r3/figure4", "r3/figure5", "r3/figure7"):
-        add_figure(work, ALL.figures[name], "paper")
+        add_figure(work, name, ALL.figures[name], "paper")
     trainings = [path.name for path in work.jobs if path.name.startswith("TrainR3-pubhealth")]
     # both, offline, online, KL; beta, re-indexed; sampling B and C
     assert len(trainings) == len(set(trainings)) == 8

@@ -3,12 +3,15 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from configs.papers import ALL
 from jaxrag.evaluation.printed import printed_tables
 from jaxrag.reproduction import work as module
-from jaxrag.reproduction.work import Work, chosen
+from jaxrag.reproduction.work import Work, add_figure, chosen
+from jaxrag.runs.config_file import load
 from jaxrag.runs.job import Job, Outcome
 from jaxrag.types import InputError
 
@@ -78,6 +81,42 @@ def test_only() -> None:
     assert chosen(table, ("dtr", "-dtr_u0.001"))[0] == ["dtr_u0.005", "dtr_u0.01"]
     with pytest.raises(InputError, match="has no 'dtrr': its methods are no_retrieval"):
         chosen(table, ("dtrr",))
+
+
+def test_the_limit_is_of_runs_and_measurements_but_not_of_training_data(tmp_path: Path) -> None:
+    work = Work(tmp_path, limit=3)
+
+    def added(config: str) -> Any:
+        return work.jobs[work.add(lambda made: load(config))]
+
+    assert added("configs/pairs.py:standard_rag@tiny").limit == 3
+    assert added("configs/pairs.py:gold_geometry@tiny").run.limit == 3
+    assert added("configs/ars.py:make_rewards@tiny").run.limit == 0
+    work.limit = 100
+    assert added("configs/pairs.py:gold_geometry@tiny").run.limit == 8  # the config's own
+
+
+def test_a_part_of_a_figure(tmp_path: Path) -> None:
+    def jobs(*only: str) -> dict[str, list[str]]:
+        found = add_figure(Work(tmp_path), "dtr/figure5", ALL.figures["dtr/figure5"], "paper", only)
+        return {heading: [*one.directories] for heading, one in found.items()}
+
+    assert jobs("nq", "7B", "HyDE") == {"nq": ["7B", "7B, retrieved", "HyDE"]}
+    assert len(jobs("-nq")["hotpotqa"]) == 11 and set(jobs()) == {"hotpotqa", "nq"}
+    with pytest.raises(InputError, match="dtr/figure5 has no 'webq': its series are 7B, 32B"):
+        jobs("webq")
+    with pytest.raises(InputError, match="nothing of dtr/figure5 is left by --only=-nq,-hotpotqa"):
+        jobs("-nq", "-hotpotqa")
+    figure = ALL.figures["pairs/figure3"]
+    with pytest.raises(InputError, match="pairs/figure3 has no 'pairs': its data sets are hotpot"):
+        add_figure(Work(tmp_path), "pairs/figure3", figure, "paper", ["pairs"])
+
+
+@pytest.mark.parametrize("name", ALL.figures)
+def test_series_name_jobs_of_their_figure(name: str) -> None:
+    figure = ALL.figures[name]
+    used = {job for jobs in figure.series.values() for job in jobs}
+    assert used == (set(figure.jobs) if figure.series else set())
 
 
 def test_parts_of_several_hosts_are_all_and_disjoint(tmp_path: Path) -> None:
