@@ -35,12 +35,16 @@ GROUPS: Mapping[Group, str] = {
 answered by a run that always retrieves (PAIRS' Figure 3 and Table 8)."""
 
 
-def in_group(group: Group, metric: str, job: str = JOB) -> Measure:
+Metric = str | Callable[[str], str]
+"""One of `jaxrag.evaluation.metrics`, or which one by the data set's name."""
+
+
+def in_group(group: Group, metric: Metric, job: str = JOB) -> Measure:
     """Measures the mean of a metric over a group of questions.
 
     Args:
       group: of `GROUPS`.
-      metric: of `jaxrag.evaluation.metrics`.
+      metric: the metric.
       job: the run with the gate; "dq_retrieval" also reads the job `ALWAYS`.
     """
 
@@ -49,14 +53,16 @@ def in_group(group: Group, metric: str, job: str = JOB) -> Measure:
         read = ALWAYS if group == "dq_retrieval" else job
         wanted = float(group == "non_dq_retrieval")
         own = [triggered.get(name) == wanted for name in results.questions(read)]
-        values = np.where(own, results.scores(read)[metric], math.nan)
+        dataset = name_of(results.run(read).config, "dataset")
+        column = metric if isinstance(metric, str) else metric(dataset)
+        values = np.where(own, results.scores(read)[column], math.nan)
         return over_questions(results, values, read)
 
     return measure
 
 
 def group_bars(
-    name: str, title: str, metric: str, y_title: str
+    name: str, title: str, metric: Metric, y_title: str
 ) -> Callable[[Mapping[str, Results]], list[Picture]]:
     """Draws the mean of a metric over each group and data set; jobs `JOB` and `ALWAYS`."""
 

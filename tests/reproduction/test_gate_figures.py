@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from configs.papers.pairs import TABLES
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction.gate_figures import (
     ALWAYS,
@@ -76,6 +77,14 @@ def test_groups(gated: Results) -> None:
     assert [one.n for one in means] == [3, 3, 3]
     (picture,) = group_bars("figure", "Groups", "exact_match", "EM")({"nq": gated})
     assert picture.numbers["nq"]["dq"]["mean"] == pytest.approx(2 / 3)  # pyright: ignore
+
+
+def test_the_metric_of_a_group_may_be_that_of_the_data_set(tmp_path: Path) -> None:
+    # one question with two aliases, answered by one of them: mean 1 / 2, best 1
+    for dataset, value in {"triviaqa": 0.5, "2wiki": 1.0}.items():
+        path = write(tmp_path / dataset, "1", "0", aliases=("Lima", "Oslo"), dataset=dataset)
+        measure = TABLES["pairs/table8"].lines["dq"].measures["F1"]
+        assert measure(Results({JOB: path})).interval.mean == value
 
 
 def test_curves_over_uncertainty(tmp_path: Path) -> None:
