@@ -24,10 +24,12 @@ servers, ``--server=http://HOST:PORT/v1`` or, for several models, ``--server=NAM
 server that stops ends the command; with the server back, the same command goes on.
 
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
-the requirements of each: questions, calls of language models, tokens, the size of the index, and
-the models that must be downloaded.
+the requirements of each: questions, calls of language models, tokens, the size of the index, the
+models that must be downloaded, and the keys of services. Without ``--scale`` it checks "paper".
 
-``--list`` prints all tables and figures of the five papers. ``--claims=docs/claims.md`` writes the
+``--list`` prints all tables and figures of the five papers: the number of printed values, at which
+scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
+``--claims=docs/claims.md`` writes the
 page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``;
 ``--pages=docs/results`` writes a page for each paper with these tables, and copies their records to
 ``docs/results/SCALE``. Tables that have a record there, but none in ``--workdir``, stay on the
@@ -42,6 +44,7 @@ import contextlib
 import datetime
 import difflib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +67,8 @@ from jaxrag.reproduction.check import (
     Checker,
     Need,
     indexes_text,
+    key_variables,
+    keys_text,
     models_text,
     needs_grid,
     total_text,
@@ -78,11 +83,13 @@ from jaxrag.reproduction.work import Work, add_figure, add_table
 from jaxrag.types import InputError
 
 _WIDTH = 120
+_RECORDS = Path(__file__).parent.parent / "docs" / "results"  # of a checkout
 
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("workdir", "runs/reproduce", "parent of all results", flag_values=values)
-    flags.DEFINE_enum("scale", "small", SCALES, "of data and models", flag_values=values)
+    about = "of data and models; small by default, of --check paper"
+    flags.DEFINE_enum("scale", None, SCALES, about, flag_values=values)
     flags.DEFINE_list("only", [], "methods, series and data sets", flag_values=values)
     flags.DEFINE_integer("limit", 0, "questions of a run; 0 is all", flag_values=values)
     flags.DEFINE_string("slice", "", "I/N: this host's part of the runs", flag_values=values)
@@ -100,7 +107,8 @@ def main(argv: Sequence[str]) -> int:
     names, values = read_command(argv)
     console, errors = Console(width=max(Console().width, _WIDTH)), 0
     if values.list:
-        console.print(listing(ALL, Path(values.workdir)).terminal())
+        directories = [Path(values.workdir), _RECORDS]
+        console.print(listing(ALL, directories, missing_keys).terminal())
     if values.check:
         check(names or [*ALL.tables, *ALL.figures], values, console)
         names = []
@@ -125,6 +133,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
       InputError: a flag or a name is unknown, or there is nothing to do.
     """
     names, values = parse_named(argv, _define)
+    values.scale = values.scale or ("paper" if values.check else "small")
     known = [*ALL.tables, *ALL.figures]
     for name in names:
         if name in ALL.left_out:
@@ -159,10 +168,7 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     checker = Checker(DIMENSIONS, work.root)
     needs: list[Need] = []
     for name in dict.fromkeys(names):
-        if name in ALL.tables:
-            add_table(work, ALL.tables[name], printed_tables()[name], values.scale, values.only)
-        if name in ALL.figures:
-            add_figure(work, name, ALL.figures[name], values.scale, values.only)
+        add(work, name, values.scale, values.only)
         fresh = [path for path in work.jobs if path not in listed]
         listed |= set(fresh)
         found = [checker.need(path.name, work.jobs[path]) for path in fresh]
@@ -173,7 +179,25 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     totals = (f"{total_text(needs, kind)} {kind.replace('_', ' ')}" for kind in TOTALS)
     console.print(f"Indexes:\n{indexes_text(needs)}", highlight=False)
     console.print(f"Models: {models_text(needs, PARAMETERS)}", highlight=False)
+    if keys := keys_text(needs, os.environ):
+        console.print(f"Keys: {keys}", highlight=False)
     console.print(f"{len(needs)} jobs in all; at most {', '.join(totals)}", highlight=False)
+
+
+def add(work: Work, name: str, scale: Scale, only: Sequence[str] = ()) -> None:
+    """Adds the jobs of a table, a figure, or both of a name."""
+    if name in ALL.tables:
+        add_table(work, ALL.tables[name], printed_tables()[name], scale, only)
+    if name in ALL.figures:
+        add_figure(work, name, ALL.figures[name], scale, only)
+
+
+def missing_keys(name: str) -> list[str]:
+    """Environment variables that a table or figure needs at paper scale and that are not set."""
+    work = Work("")
+    add(work, name, "paper")
+    needed = sorted({key for job in work.jobs.values() for key in key_variables(job)})
+    return [key for key in needed if not os.environ.get(key)]
 
 
 def _execute(work: Work, results: Iterable[Results], values: Any) -> int:

@@ -34,7 +34,7 @@ from jaxrag.types import Passage, Question
 TOKENS_A_WORD = 1.3
 """Of English text, about."""
 
-TOTALS = ("llm_calls", "prompt_tokens", "new_tokens")
+TOTALS = ("llm_calls", "llm_scores", "prompt_tokens", "new_tokens")
 
 _WORDS = 100  # of a passage
 _POSTING = 8  # bytes of a word of a passage in the index of BM25
@@ -323,6 +323,12 @@ def _count(value: int | None) -> str:
     if value is None:
         return ""
     return f"{value / 1e6:,.1f} M" if value >= 1e5 else f"{value:,}"
+
+
+def keys_text(needs: Iterable[Need], environment: Mapping[str, str]) -> str:
+    """The keys of services that jobs need, each with whether its variable is set."""
+    names = sorted({name for need in needs for name in need.keys})
+    return ", ".join(f"${name} ({'set' if environment.get(name) else 'not set'})" for name in names)
 
 
 def models_text(needs: Iterable[Need], parameters: Mapping[str, float]) -> str:

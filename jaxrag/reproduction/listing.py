@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,24 @@ def read_result(file: Path) -> dict[str, Any]:
     return record
 
 
-def listing(declared: Declarations, workdir: Path) -> Grid:
-    """All tables and figures: number of printed values, and whether and when they were made."""
+def listing(
+    declared: Declarations,
+    directories: Sequence[Path],
+    missing: Callable[[str], Collection[str]] = lambda name: (),
+) -> Grid:
+    """All tables and figures: number of printed values, where they run, and when they were made.
+
+    Args:
+      declared: the tables and figures.
+      directories: with records, the first one that has a table's counts.
+      missing: id -> environment variables that its jobs at paper scale need and that are not set.
+    """
     lines, total = [], 0
     for name in all_names(declared):
         printed = printed_tables().get(name)
         count = printed.count if printed else 0
         total += count
-        state = _state(name, declared, workdir)
+        state = _state(name, declared, directories, missing)
         lines.append((name, f"{count:,}" if count else "", _subject(name, declared), state))
     lines.append(("all", f"{total:,}", "", ""))
     return Grid(("table or figure", "values", "subject", "state"), lines)
@@ -63,23 +73,33 @@ def _subject(name: str, declared: Declarations) -> str:
     return printed.caption if printed else ""
 
 
-def _state(name: str, declared: Declarations, workdir: Path) -> str:
-    """Why it is not made; or what of it, and when it was measured at which scale."""
+def _state(
+    name: str,
+    declared: Declarations,
+    directories: Sequence[Path],
+    missing: Callable[[str], Collection[str]],
+) -> str:
+    """Why it is not made; or at which scales it runs, what of it, and when it was measured."""
     if name in declared.left_out:
         return f"not made: {declared.left_out[name]}"
+    if keys := missing(name):
+        text = f"runnable at tiny and small; paper needs ${' and $'.join(keys)}"
+    else:
+        text = "runnable at tiny, small and paper"
     parts = []
     for scale in SCALES:
-        file = result_file(workdir, scale, name, "json")
-        if file.is_file():
+        files = (result_file(directory, scale, name, "json") for directory in directories)
+        if file := next((one for one in files if one.is_file()), None):
             parts.append(f"{scale} on {read_result(file)['date']}")
-    text = f"measured at {', '.join(parts)}" if parts else "runnable at tiny, small and paper"
+    if parts:
+        text += f"; measured at {', '.join(parts)}"
     table = declared.tables.get(name)
     if table is None:
         return text if name in declared.figures else "not declared"
     reasons = (table.reason(row, metric) for row, metric in values_of(printed_tables()[name]))
-    missing = [reason for reason in reasons if reason]
-    if missing:
-        text += f"; {len(missing)} values are not: {'; '.join(dict.fromkeys(missing))}"
+    lacking = [reason for reason in reasons if reason]
+    if lacking:
+        text += f"; {len(lacking)} values are not: {'; '.join(dict.fromkeys(lacking))}"
     return text
 
 

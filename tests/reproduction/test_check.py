@@ -6,12 +6,27 @@ from typing import Any
 
 import pytest
 
-from configs import ars, dtr, errr
-from configs.papers.models import DIMENSIONS
+from configs import ars, dtr, errr, r3
+from configs.papers import ALL
+from configs.papers.models import DIMENSIONS, PARAMETERS
+from experiments import reproduce
 from jaxrag.data.folder import Folder
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
-from jaxrag.reproduction.check import Checker, checkpoints, models_text, needs_grid, sizes
+from jaxrag.reproduction.check import (
+    Checker,
+    checkpoints,
+    keys_text,
+    models_text,
+    needs_grid,
+    sizes,
+)
+from jaxrag.reproduction.work import Work
+from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.dense.dpr import Dpr
+from jaxrag.retrieval.dense.exact import Exact
+from jaxrag.retrieval.dense.published_encoders import dpr
+from jaxrag.retrieval.web.index import Web
 from jaxrag.steps.gates import JudgeGate
 from jaxrag.types import InputError
 
@@ -76,6 +91,67 @@ def test_checkpoints_of_other_jobs_are_not_missing() -> None:
     assert need.calls["llm_calls"].most == 2  # the rewrites, and the answer
     with pytest.raises(InputError, match="TrainRanker-1/ranker is no directory"):
         CHECKER.need("ars-1", run)
+
+
+def test_trainings_count_what_they_ask() -> None:
+    """R3 answers from and scores 100 passages of each question, and answers 1 + 20 evaluations."""
+    job: Any = r3.get_config("train_r3@paper-arc_challenge")
+    start = dataclasses.replace(job.start, checkpoint=str(Path("made/TrainSidr-1/retriever")))
+    need = CHECKER.need("TrainR3-1", dataclasses.replace(job, start=start))
+    # of each passage an answer, and the probabilities of the four options
+    offline, held_out = need.asked
+    assert offline.questions == need.questions == 1119 and held_out.questions == 21 * 299
+    assert offline.calls["llm_calls"].most == 100 and held_out.calls["llm_calls"].most == 1
+    assert need.total("llm_calls") == 100 * 1119 + 21 * 299
+    assert need.total("llm_scores") == 400 * 1119
+    # PPO: 3 epochs over the draw's 900 training questions are 21 steps of 128 rollouts; evaluated
+    # before the first step and after 10 and 20
+    ppo: Any = errr.get_config("train_rrr_qa@paper-popqa")
+    rollouts, held_out = CHECKER.need("TrainRrr-1", ppo).asked
+    assert rollouts.questions == 21 * 128 and held_out.questions == 3 * 997
+    sidr = CHECKER.need("TrainSidr-1", r3.get_config("train_sidr@paper-nq"))
+    assert sidr.questions == 79_168 and sidr.total("llm_calls") is None
+
+
+def test_indexes_without_a_published_encoder() -> None:
+    """100 words of 8 bytes a passage; DPR's 768 numbers of 2 bytes."""
+    run: Any = r3.get_config("standard_rag@paper-nq")
+    bm25 = CHECKER.need("x-1", dataclasses.replace(run, index=Bm25())).index
+    assert bm25.startswith("Bm25: 16.8 GB on disk") and "100 different words" in bm25
+    own = CHECKER.need("x-1", dataclasses.replace(run, index=Dpr("made/retriever"))).index
+    assert own.startswith("Dpr: 32.3 GB on disk")
+    published = CHECKER.need("x-1", dataclasses.replace(run, index=Exact(dpr()))).index
+    assert published.startswith("Exact: 32.3 GB on disk")
+
+
+def test_keys_of_services_are_named() -> None:
+    run: Any = errr.get_config("rag@paper-popqa")
+    need = CHECKER.need("x-1", dataclasses.replace(run, index=Web()))
+    assert need.keys == ("OPENAI_API_KEY", "BRAVE_API_KEY")
+    assert keys_text([need], {"OPENAI_API_KEY": "k"}) == (
+        "$BRAVE_API_KEY (not set), $OPENAI_API_KEY (set)"
+    )
+    own = dataclasses.replace(run.model, urls="http://localhost:8000/v1")
+    assert not CHECKER.need("x-1", dataclasses.replace(run, model=own, index=Bm25())).keys
+
+
+@pytest.mark.slow
+def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
+    """Each job's settings fit; calls, sizes of indexes and of models are known."""
+    work = Work(tmp_path)
+    for name in (*ALL.tables, *ALL.figures):
+        reproduce.add(work, name, "paper")
+    checker = Checker(DIMENSIONS, work.root)
+    for path, job in work.jobs.items():
+        need = checker.need(path.name, job)
+        assert need.questions, path
+        if need.asked:
+            assert need.total("llm_calls") and need.total("prompt_tokens"), path
+        unknown = "of a corpus whose size is not known" in need.index  # as of a set's own contexts
+        assert not need.index or unknown or ":" in need.index or need.index == "Web", need.index
+        lacking = [one for one in need.models if one.startswith("hub:") and one not in PARAMETERS]
+        assert not lacking, path
+    assert all(ALL.left_out.values())
 
 
 def test_a_training_makes_the_checkpoint_that_its_run_lacks() -> None:
