@@ -27,6 +27,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxrag.core.progress import tell
 from jaxrag.types import InputError
 
 _AXIS = "data"
@@ -56,13 +57,29 @@ def data_mesh(devices: Sequence[Any] | None = None) -> Mesh:
 def fitting_mesh(batch: int, microbatch: int) -> Mesh:
     """A mesh over as many devices as a batch has microbatches for; the others stay idle.
 
-    Results do not depend on it. Several processes use all devices, as `data_mesh`.
+    Results do not depend on it. Each process has equally many devices of the mesh.
     """
-    devices, most = jax.devices(), max(batch // max(microbatch, 1), 1)
-    if jax.process_count() > 1:
-        return data_mesh()
-    count = 1 << (min(len(devices), most).bit_length() - 1)
-    return data_mesh(devices[:count])
+    devices = jax.devices()
+    chosen = fitting_devices(devices, batch // max(microbatch, 1))
+    if len(chosen) < len(devices):
+        tell(
+            f"training on {len(chosen)} of {len(devices)} devices: a batch of {batch} has "
+            f"{batch // max(microbatch, 1)} microbatches of {microbatch}; smaller ones use more"
+        )
+    return data_mesh(chosen)
+
+
+def fitting_devices(devices: Sequence[Any], microbatches: int) -> list[Any]:
+    """The most devices that share microbatches evenly, equally many of each process.
+
+    All of them where there are more processes than microbatches, which `check_batch` refuses.
+    """
+    own: dict[int, list[Any]] = {}
+    for device in devices:
+        own.setdefault(device.process_index, []).append(device)
+    count = 1 << (min(len(devices), max(microbatches, 1)).bit_length() - 1)
+    each = count // len(own)
+    return [device for some in own.values() for device in some[:each]] or [*devices]
 
 
 def replicate(tree: Tree, mesh: Mesh) -> Tree:

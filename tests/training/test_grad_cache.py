@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,3 +111,26 @@ def test_a_small_batch_leaves_devices_idle(rows: int, microbatch: int, devices: 
     """Of eight devices; 4 pairs (T5's default batch) need no more than 4 of them."""
     assert jax.device_count() == 8
     assert grad_cache.fitting_mesh(rows, microbatch).size == devices
+
+
+@pytest.mark.parametrize(
+    ("processes", "each", "microbatches", "used"),
+    [
+        (8, 4, 16, 2),  # 32 chips and 16 microbatches: 2 chips of each host
+        (8, 4, 32, 4),
+        (8, 4, 100, 4),
+        (2, 4, 4, 2),
+        (2, 4, 2, 1),
+        (2, 4, 1, 4),  # one process would have no device: `check_batch` refuses all 8
+    ],
+)
+def test_processes_use_equally_many_devices(
+    processes: int, each: int, microbatches: int, used: int
+) -> None:
+    devices = [
+        SimpleNamespace(process_index=number, id=f"{number}.{i}")
+        for number in range(processes)
+        for i in range(each)
+    ]
+    found = [one.id for one in grad_cache.fitting_devices(devices, microbatches)]
+    assert found == [f"{number}.{i}" for number in range(processes) for i in range(used)]

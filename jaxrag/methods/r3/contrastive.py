@@ -349,12 +349,12 @@ def train_towers(
       what: label of the progress line.
       evaluate: see `Evaluate`.
       keep: writes the parameters after the shares of ``settings.keep``.
-      mesh: see `grad_cache.data_mesh`; by default all devices.
+      mesh: see `grad_cache.data_mesh`; by default as many devices as a batch has microbatches for.
 
     Raises:
       InputError: settings do not fit the devices or ``directory``, or the loss is NaN.
     """
-    mesh = mesh or grad_cache.data_mesh()
+    mesh = mesh or grad_cache.fitting_mesh(settings.batch, settings.microbatch)
     grad_cache.check_batch(settings.batch, settings.microbatch, mesh)
     steps = settings.steps_over(questions)
     module: Any = encoder.module  # hashable, which the type checker cannot infer
