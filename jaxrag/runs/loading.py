@@ -19,6 +19,7 @@ from jaxrag.core.hashing import digest
 from jaxrag.core.progress import tell
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
+from jaxrag.engines.local.engine import use_compile_cache
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
@@ -44,7 +45,11 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 
 @functools.cache
 def load_data(settings: DataSettings, cache: Path) -> Dataset:
-    """The data set of some settings; built on first use."""
+    """The data set of some settings; built on first use.
+
+    Every job begins with this, so from here on its compiled programs are kept in the cache, too.
+    """
+    use_compile_cache(cache / "compiled")
     tell(f"loading the data set ({type(settings).__name__})")
     with _one_at_a_time(cache / "data.lock"):
         return settings.load(cache)

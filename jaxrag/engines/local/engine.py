@@ -64,7 +64,8 @@ class LocalModel:
 
     The families are in `jaxrag.models.decoder.families`.
 
-    On one device a prompt's result is bit-identical whatever else is in the call.
+    On one CPU device a prompt's result is bit-identical whatever else is in the call. On several
+    devices, float32 gives the same tokens at temperature 0, and log-probabilities within 1e-5 nats.
 
     Attributes:
       identity: canonical JSON of all that determines results.
