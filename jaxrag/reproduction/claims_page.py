@@ -115,6 +115,8 @@ def _verdict(found: Mapping[str, Any]) -> str:
         ours = comparisons[0]["ours"]
         mean, low, high = (f"{ours[name]:+.{digits}f}" for name in ("mean", "low", "high"))
         text = f"{mean} [{low}, {high}], n = {ours['n']:,}"
+        if not (ours["low"] or ours["high"]):
+            text += "; all differences are 0, so no number of questions follows"
     else:
         counts = Counter(one["verdict"] for one in comparisons)
         text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
