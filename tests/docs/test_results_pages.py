@@ -34,9 +34,6 @@ def test_the_pages_are_written_from_the_records(tmp_path: Path) -> None:
 
 def test_a_claim_without_any_difference_says_so() -> None:
     """PAIRS' dynamic weight at scale small: the same answers to all 100 questions."""
-    [line] = [
-        line
-        for line in (DOCS / "claims.md").read_text().splitlines()
-        if "angle of question" in line
-    ]
+    lines = (DOCS / "claims.md").read_text().splitlines()
+    [line] = [line for line in lines if "angle of question" in line]
     assert "+0.00 [+0.00, +0.00], n = 100; all differences are 0" in line
