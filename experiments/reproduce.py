@@ -16,7 +16,8 @@ figure; ``--only=-rerank`` all but a part. ``--limit=500`` answers the first 500
 run that is shown; trainings, and the data that they learn from, have all of theirs.
 
 Several hosts: each makes its part with ``--slice=0/4`` to ``--slice=3/4`` in a ``--workdir`` of its
-own; then one host copies the others' results, ``--merge=DIRECTORY`` of each, and writes the table.
+own, with the trainings that it needs; jobs that share one are on one host. Then one host copies the
+others' results, ``--merge=DIRECTORY`` of each, and writes the table.
 (The stores of model results are merged by ``jaxrag store merge``.)
 
 ``--engine=vllm`` runs the language models by vLLM, ``--engine=server`` asks OpenAI-compatible
@@ -205,6 +206,8 @@ def _execute(work: Work, results: Iterable[Results], values: Any) -> int:
     wanted = [path for one in results for path in one.directories.values()]
     if values.slice:
         wanted = work.part(*read_slice(values.slice), wanted)
+        if not wanted:
+            print(f"--slice={values.slice}: no job is left for this host")
     return work.execute(wanted)
 
 

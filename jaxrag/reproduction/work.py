@@ -117,11 +117,31 @@ class Work:
         return order
 
     def part(self, number: int, count: int, wanted: Collection[Path]) -> list[Path]:
-        """Every ``count``-th of the wanted directories, from ``number``; for one of several hosts.
+        """The wanted directories of host ``number`` of ``count``.
 
-        Which they are depends only on the directories' names.
+        Jobs that need a common job are a host's together, so that no host does another's work. The
+        groups go, largest first, to the host with the fewest jobs so far; which they are depends
+        only on the directories' names.
         """
-        return sorted(set(wanted))[number::count]
+        hosts: list[list[Path]] = [[] for _ in range(count)]
+        for group in sorted(self._groups(wanted), key=lambda one: (-len(one), one)):
+            min(hosts, key=len).extend(group)
+        return hosts[number]
+
+    def _groups(self, wanted: Collection[Path]) -> list[list[Path]]:
+        """Wanted directories, in groups that share no job that they need."""
+        groups: list[tuple[set[Path], list[Path]]] = []
+        for path in sorted(set(wanted)):
+            needed, own = {*self.with_needs([path])}, [path]
+            apart = []
+            for one in groups:
+                if one[0] & needed:
+                    needed |= one[0]
+                    own += one[1]
+                else:
+                    apart.append(one)
+            groups = [*apart, (needed, own)]
+        return [sorted(own) for _, own in groups]
 
     def merge(self, other: Path) -> int:
         """Copies finished jobs from another root, as another host made them; the number of them.

@@ -125,6 +125,28 @@ def test_parts_of_several_hosts_are_all_and_disjoint(tmp_path: Path) -> None:
     parts = [work.part(number, 3, [*paths, paths[0]]) for number in range(3)]
     assert sorted(path for part in parts for path in part) == sorted(paths)
     assert work.part(0, 3, paths[::-1]) == parts[0]
+    assert sorted(map(len, parts)) == [2, 2, 3]
+
+
+def test_jobs_that_need_a_common_job_are_one_hosts(tmp_path: Path) -> None:
+    """Of six runs, 0, 2 and 4 need a training, 1 and 3 another one, and 5 none.
+
+    Host 0 of 2 gets the three, host 1 the two and, as the one with fewer, the last one.
+    """
+    work = Work(tmp_path)
+    trainings = [Count("needs x", source=f"training{i}") for i in range(2)]
+
+    def run(number: int) -> Path:
+        needed = trainings[number % 2]
+        if number == 5:
+            return work.add(lambda made: Count("run5"))
+        return work.add(lambda made: Count(f"run{number}", source=str(made(needed))))
+
+    paths = [run(number) for number in range(6)]
+    found = [set(work.part(number, 2, paths)) for number in range(2)]
+    assert found == [{paths[0], paths[2], paths[4]}, {paths[1], paths[3], paths[5]}]
+    done = [set(work.with_needs(part)) for part in found]
+    assert not done[0] & done[1] and [len(part) for part in done] == [4, 4]
 
 
 def test_what_another_host_finished_is_copied(tmp_path: Path) -> None:
