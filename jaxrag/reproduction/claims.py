@@ -6,7 +6,8 @@ interval is paired over the questions that both rows answered:
 - replicated: the interval is above zero for every comparison of the claim;
 - contradicted: it is below zero for at least one;
 - undecided otherwise, with the number of questions that would decide it at the difference that the
-  paper prints, with a power of 80 %.
+  paper prints, with a power of 80 %. So is what was measured once, such as the seconds of a run,
+  which has no interval.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Comparison(NamedTuple):
       printed: the paper's difference, better is positive; None where it prints none.
       ours: our difference with its interval; None if it was not measured.
       needed: questions (of each data set) that would decide it; None if it is decided or not known.
+      once: whether a single measurement was made, so that the interval has no width.
     """
 
     subject: str
@@ -80,12 +82,15 @@ class Comparison(NamedTuple):
     printed: float | None
     ours: Interval | None
     needed: int | None
+    once: bool = False
 
     @property
     def verdict(self) -> Verdict:
         """What our interval says."""
         if self.ours is None:
             return "not measured"
+        if self.once:
+            return "undecided"
         if self.ours.low > 0:
             return "replicated"
         return "contradicted" if self.ours.high < 0 else "undecided"
@@ -204,7 +209,8 @@ class _Pair(NamedTuple):
         shown = effect if column.same else None
         subject = f"{column.heading}, {self._against}"
         needed = _needed(found, spread, effect)
-        return _Compared(Comparison(subject, unit, shown, found, needed), spread)
+        once = found is not None and found.low == found.high and math.isnan(spread)
+        return _Compared(Comparison(subject, unit, shown, found, needed, once), spread)
 
     def _measured(
         self, column: Column, known: Mapping[tuple[int, Column], Cell], factor: int
@@ -238,7 +244,8 @@ class _Pair(NamedTuple):
         spread = math.sqrt(sum(one.spread**2 for one in each)) / len(each)
         unit, subject = self.printed.units[self.claim.metric], f"average, {self._against}"
         needed = _needed(found, spread, effect)
-        return [_Compared(Comparison(subject, unit, effect, found, needed), spread)]
+        once = any(one.comparison.once for one in each)
+        return [_Compared(Comparison(subject, unit, effect, found, needed, once), spread)]
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -283,6 +290,7 @@ def as_json(claim: Claim, comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 "ours": None if one.ours is None else one.ours._asdict(),
                 "verdict": one.verdict,
                 "needed": one.needed,
+                "once": one.once,
             }
             for one in comparisons
         ],

@@ -115,11 +115,13 @@ def _verdict(found: Mapping[str, Any]) -> str:
         ours = comparisons[0]["ours"]
         mean, low, high = (f"{ours[name]:+.{digits}f}" for name in ("mean", "low", "high"))
         text = f"{mean} [{low}, {high}], n = {ours['n']:,}"
-        if not (ours["low"] or ours["high"]):
+        if not (ours["low"] or ours["high"] or comparisons[0].get("once")):
             text += "; all differences are 0, so no number of questions follows"
     else:
         counts = Counter(one["verdict"] for one in comparisons)
         text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    if any(one.get("once") for one in comparisons):
+        decide += "; measured once, without an interval"
     return f"**{markdown_text(found['verdict'])}**: {text}{decide}"
 
 

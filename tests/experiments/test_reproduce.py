@@ -9,6 +9,7 @@ import pytest
 
 from experiments import reproduce
 from jaxrag.evaluation.printed import PrintedRow
+from jaxrag.reproduction.listing import listing
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.page import NOTE
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Picture, Setting, Table
@@ -97,8 +98,36 @@ def test_a_table_is_made_written_and_listed(
     capsys.readouterr()
     assert main("--list", f"--workdir={tmp_path}") == 0
     listed = capsys.readouterr().out
-    assert "measured at paper on" in listed and "not declared" in listed
+    assert "paper on" in listed and "not declared" in listed
     assert "not made: a picture of" in listed and "1,772" in listed
+
+
+@pytest.mark.usefixtures("declared")
+def test_the_list_says_where_a_table_runs_and_when_it_was_measured(tmp_path: Path) -> None:
+    def state(*folders: str, missing: list[str] | None = None) -> str:
+        directories = [tmp_path / folder for folder in folders]
+        grid = listing(reproduce.ALL, directories, lambda name: missing or [])
+        return str({row[0]: row[3] for row in grid.rows}["pairs/table4"])
+
+    for folder, scale, date in (("a", "small", "1"), ("b", "small", "2"), ("b", "paper", "3")):
+        file = tmp_path / folder / scale / "pairs-table4.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"name": "pairs/table4", "scale": scale, "date": date}))
+    assert state("none") == "runnable at tiny, small and paper"
+    # the first directory's record counts
+    assert state("a", "b").endswith("; measured at small on 1, paper on 3")
+    assert state("b", "a").endswith("; measured at small on 2, paper on 3")
+    keys = ["BRAVE_API_KEY", "OPENAI_API_KEY"]
+    assert state("none", missing=keys) == (
+        "runnable at tiny and small; paper needs $BRAVE_API_KEY and $OPENAI_API_KEY"
+    )
+
+
+def test_tables_that_need_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRAVE_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert reproduce.missing_keys("errr/table2") == ["BRAVE_API_KEY"]
+    assert reproduce.missing_keys("dtr/table2") == []
 
 
 @pytest.mark.usefixtures("declared")

@@ -109,6 +109,21 @@ def test_values_without_questions_are_compared_as_independent() -> None:
     assert one.ours[:3] == pytest.approx((10.0, -40.0, 51.231), abs=1e-3)
 
 
+def test_a_single_measurement_decides_nothing() -> None:
+    """Seconds of a whole run: 10 points less, but not measured twice."""
+    ours, theirs = (
+        cell(row, NQ, [1.0])._replace(ours=Measured(Interval(mean, mean, mean, 10)))
+        for row, mean in ((1, 0.5), (0, 0.4))
+    )
+    (one,) = compare(claim(datasets=("nq",)), PRINTED, [ours, theirs])
+    assert one.ours is not None and one.ours.low == one.ours.high == pytest.approx(10.0)
+    assert one.once and one.verdict == "undecided" and one.needed is None
+    # of paired values, an interval without width is one: every question has the same difference
+    same = [cell(row, NQ, [value] * 3) for row, value in ((1, 1.0), (0, 0.0))]
+    (one,) = compare(claim(datasets=("nq",)), PRINTED, same)
+    assert not one.once and one.verdict == "replicated"
+
+
 def test_a_bound() -> None:
     # our trigger ratio is 50 % with an interval of 10 points: 30 points below 80 %
     cells = [cell(1, NQ, [0.0, 1.0], "trigger")]
