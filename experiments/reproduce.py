@@ -54,7 +54,7 @@ from absl import flags
 from rich.console import Console
 
 from configs.papers import ALL
-from configs.papers.claims import CLAIMS
+from configs.papers.claims import CLAIMS, FIGURE_CLAIMS
 from configs.papers.models import DIMENSIONS, PARAMETERS
 from experiments.configuration import parse_named, script
 from jaxrag.core.durable_files import write_text
@@ -122,7 +122,10 @@ def main(argv: Sequence[str]) -> int:
         for path in write_pages(ALL, Path(values.workdir), Path(values.pages)):
             print(f"wrote {path}")
     if values.claims:
-        write_text(Path(values.claims), claims_page(CLAIMS, Path(values.pages or values.workdir)))
+        write_text(
+            Path(values.claims),
+            claims_page(CLAIMS, FIGURE_CLAIMS, Path(values.pages or values.workdir)),
+        )
         print(f"wrote {values.claims}")
     return 1 if errors else 0
 
@@ -233,7 +236,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     record = {**_record(name, values), **_of_runs(results.values())}
     record["cells"] = as_json(cells, printed)
     record["claims"] = [
-        claims.as_json(claim, claims.compare(claim, printed, cells))
+        claims.as_json(claim.id, claims.compare(claim, printed, cells))
         for claim in CLAIMS
         if claim.table == name
     ]

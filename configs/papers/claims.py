@@ -1,4 +1,4 @@
-"""Claims of the five papers, tied to cells of their tables.
+"""Claims of the five papers, tied to cells of their tables or to points of their figures.
 
 The texts are ours; the sources are sections and tables of the papers. Where a paper's own table
 contradicts its claim, docs/claims.md shows that beside the verdict.
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxrag.reproduction.claims import Claim, Where
+from jaxrag.reproduction.figure_claims import At, FigureClaim
 
 Q7, Q72 = "Qwen2.5-7B-Instruct", "Qwen2.5-72B-Instruct"
 LLAMA = "Llama3-8B"
@@ -219,6 +220,15 @@ def _r3() -> Iterator[Claim]:
         "accuracy",
         over="average",
     )
+    yield Claim(
+        "r3/other-methods",
+        "R3, reading one passage, is better on each set than methods that retrieve adaptively.",
+        "R3, main results, Table 1",
+        "r3/table1",
+        {"method": "r3", "generator": LLAMA, "passages": 1},
+        _rows("adaptive_rag", "ircot", "dragin", "seakr", "flare", passages=1),
+        "accuracy",
+    )
     for generator in ("Llama3-8B-Instruct", "Phi-3-mini-4k-instruct", "Mistral-7B-Instruct-v0.3"):
         yield Claim(
             f"r3/transfer-{generator.partition('-')[0].lower()}",
@@ -282,14 +292,16 @@ def _r3() -> Iterator[Claim]:
 
 def _errr() -> Iterator[Claim]:
     for table, text in (("errr/table2", "web search"), ("errr/table3", "a dense index")):
-        yield Claim(
-            f"errr/frozen-{table[-6:]}",
-            f"With {text}, frozen ERRR has a higher EM than direct answers and both RRR.",
-            f"ERRR, results, Table {table[-1]}",
-            table,
-            {"method": "frozen_errr"},
-            _rows("no_retrieval", "frozen_rrr", "trainable_rrr"),
-        )
+        for metric in ("EM", "F1"):
+            yield Claim(
+                f"errr/frozen-{table[-6:]}" + "-f1" * (metric == "F1"),
+                f"With {text}, frozen ERRR has a higher {metric} than direct answers and both RRR.",
+                f"ERRR, results, Table {table[-1]}",
+                table,
+                {"method": "frozen_errr"},
+                _rows("no_retrieval", "frozen_rrr", "trainable_rrr"),
+                metric,
+            )
         yield Claim(
             f"errr/trainable-{table[-6:]}",
             f"With {text}, the distilled optimizer is better than its teacher on each set.",
@@ -366,3 +378,87 @@ def _ars() -> Iterator[Claim]:
 
 
 CLAIMS: tuple[Claim, ...] = (*_pairs(), *_dtr(), *_r3(), *_errr(), *_ars())
+
+
+def _of_figures() -> Iterator[FigureClaim]:
+    for figure, metric in (("pairs/figure3", "EM"), ("pairs/figure11", "F1")):
+        where = f"PAIRS, parametric knowledge, Figure {figure[12:]}"
+        for kind, text in (("dq", "answered directly"), ("dq_retrieval", "with retrieval")):
+            yield FigureClaim(
+                f"pairs/accepted-{kind.replace('_', '-')}-{metric.lower()}",
+                f"Questions that the gate accepts have a higher {metric} than the others ({text}).",
+                where,
+                figure,
+                At(kind, "only"),
+                At("non_dq_retrieval", "only"),
+                shares=True,
+            )
+    by_size, by_retrieval = "dtr/figure5-by-size", "dtr/figure5-by-retrieval"
+    scaling = ("DTR, uncertainty scaling, Figure 5", "dtr/figure5")
+    yield FigureClaim(
+        "dtr/gain-at-low-uncertainty",
+        "Where uncertainty is low, retrieval lowers EM.",
+        *scaling,
+        At("Standard RAG", "first"),
+        None,
+        lower=True,
+        picture=by_retrieval,
+        shares=True,
+    )
+    yield FigureClaim(
+        "dtr/gain-grows",
+        "The gain in EM of retrieval grows with uncertainty (tested: last against first point).",
+        *scaling,
+        At("Standard RAG", "last"),
+        At("Standard RAG", "first"),
+        picture=by_retrieval,
+        shares=True,
+    )
+    yield FigureClaim(
+        "dtr/gain-72b",
+        "The largest model gains least from retrieval (tested: last points, 7B against 72B).",
+        *scaling,
+        At("7B"),
+        At("72B"),
+        picture=by_size,
+        shares=True,
+    )
+    yield FigureClaim(
+        "dtr/gain-of-better-retrieval",
+        "More accurate retrieval gains more (tested: last points, DPR-AIS against HyDE).",
+        *scaling,
+        At("DPR-AIS"),
+        At("HyDE"),
+        picture=by_retrieval,
+        shares=True,
+    )
+    yield FigureClaim(
+        "dtr/uncertain-answers",
+        "Without retrieval, EM falls as uncertainty grows (tested: first against last point).",
+        "DTR, preliminary study, Figure 3",
+        "dtr/figure3",
+        At("7B", "first"),
+        At("7B", "last"),
+        shares=True,
+    )
+    whole = At("offline + online")
+    for other, text in (
+        ("offline only", "Both phases end higher than the offline phase alone."),
+        ("online only", "Both phases end higher than the on-policy phase alone."),
+        ("offline + online (KL)", "The contrastive loss ends higher than KL divergence."),
+    ):
+        name = "".join(c for c in other.lower().replace(" ", "-") if c.isalpha() or c == "-")
+        yield FigureClaim(
+            f"r3/against-{name}", text, "R3, ablations, Figure 4", "r3/figure4", whole, At(other)
+        )
+    for other, text in (
+        ("w/o re-rank", "Re-ranking by vectors in the training ends higher than going without."),
+        ("w/o semi-para", "Late parametric search ends higher than periodic re-indexing."),
+    ):
+        yield FigureClaim(
+            f"r3/against-{other[4:]}", text, "R3, ablations, Figure 5", "r3/figure5", At("R3"),
+            At(other),
+        )  # fmt: skip
+
+
+FIGURE_CLAIMS: tuple[FigureClaim, ...] = (*_of_figures(),)

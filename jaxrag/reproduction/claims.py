@@ -230,7 +230,7 @@ class _Pair(NamedTuple):
         if mine.values and other.values:
             found = difference(mine, other)
             return found.interval, _spread(list(found.values.values()))
-        return _unpaired(mine.interval, other.interval), math.nan
+        return unpaired(mine.interval, other.interval), math.nan
 
     def averaged(self, each: Sequence[_Compared]) -> list[_Compared]:
         """The comparison of the means over columns."""
@@ -262,7 +262,7 @@ def _scaled(value: Measured, factor: float) -> Measured:
     return Measured(interval, {name: factor * one for name, one in value.values.items()})
 
 
-def _unpaired(ours: Interval, theirs: Interval) -> Interval:
+def unpaired(ours: Interval, theirs: Interval) -> Interval:
     """The difference of two means without values a question, as if they were independent."""
     mean = ours.mean - theirs.mean
     low = math.hypot(ours.mean - ours.low, theirs.high - theirs.mean)
@@ -277,10 +277,10 @@ def _needed(ours: Interval | None, spread: float, effect: float | None) -> int |
     return needed_questions(spread, effect)
 
 
-def as_json(claim: Claim, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """A claim with its verdict as plain JSON."""
+def as_json(name: str, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """A claim, by its id, with its verdict as plain JSON."""
     return {
-        "id": claim.id,
+        "id": name,
         "verdict": overall(comparisons),
         "comparisons": [
             {

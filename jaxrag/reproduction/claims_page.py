@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
-from jaxrag.reproduction.claims import Claim, printed_effects
+from jaxrag.reproduction.claims import Claim, as_json, printed_effects
+from jaxrag.reproduction.figure_claims import FigureClaim, compare_points
 from jaxrag.reproduction.listing import read_result, result_file
 from jaxrag.reproduction.tables import Scale
 from jaxrag.text.printable import markdown_text
@@ -20,13 +21,16 @@ Found = tuple[dict[str, Any], dict[str, Any]]
 _HEAD = """# Claims of the papers, and verdicts
 
 Made by `python -m experiments.reproduce --claims=docs/claims.md` from the tables that were
-reproduced; each verdict is tied to cells of the named table.
+reproduced; each verdict is tied to cells of the named table, or to points of the named figure.
 
 - replicated: for every comparison of the claim, the 95 % interval of the difference (paired over
   questions) is above zero;
 - contradicted: for at least one it is below zero;
 - undecided: otherwise. The number of questions (of each data set) is what would decide the last of
   its comparisons, at the difference that the paper prints and with a power of 80 %.
+
+Points of a figure are compared as independent means, since its record has no values of questions:
+these intervals are usually wider than paired ones.
 
 "In the paper": the printed differences, better is positive, and for how many of the comparisons
 the paper's own table agrees with its claim. At the scale small other, much smaller models answer
@@ -37,18 +41,22 @@ on the paper. The scale tiny tests the code and gives no verdicts.
 _SCALES: tuple[Scale, ...] = ("small", "paper")
 
 
-def claims_page(claims: Sequence[Claim], workdir: Path) -> str:
+def claims_page(
+    claims: Sequence[Claim], figure_claims: Sequence[FigureClaim], workdir: Path
+) -> str:
     """The page as Markdown, from the results in a working directory."""
     results: dict[Scale, dict[str, Found]] = {}
     for scale in _SCALES:
-        if found := _records(claims, workdir, scale):
+        found = _records(claims, workdir, scale) | _of_figures(figure_claims, workdir, scale)
+        if found:
             results[scale] = found
     shown = list(results)
     parts = [_HEAD] if shown else [_HEAD, "No table has been made at these scales yet.\n"]
     for paper in PAPERS:
         own = [claim for claim in claims if claim.id.startswith(f"{paper}/")]
+        drawn = [claim for claim in figure_claims if claim.id.startswith(f"{paper}/")]
         if own:
-            parts.append(_section(own, results, shown))
+            parts.append(_section(own, drawn, results, shown))
     parts += [_measured_with(scale, results[scale]) for scale in shown]
     return "\n".join(parts)
 
@@ -73,8 +81,27 @@ def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, 
     return found
 
 
+def _of_figures(claims: Sequence[FigureClaim], workdir: Path, scale: Scale) -> dict[str, Found]:
+    """The verdicts on claims about figures, from their records."""
+    found = {}
+    for claim in claims:
+        file = result_file(workdir, scale, claim.figure, "json")
+        if not file.is_file():
+            continue
+        record = read_result(file)
+        try:
+            comparisons = compare_points(claim, record["pictures"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InputError(
+                f"{file} has no points of the claim {claim.id} ({error!r}): make the figure again."
+            ) from error
+        found[claim.id] = as_json(claim.id, comparisons), record
+    return found
+
+
 def _section(
     claims: Sequence[Claim],
+    drawn: Sequence[FigureClaim],
     results: Mapping[Scale, Mapping[str, Found]],
     shown: Sequence[Scale],
 ) -> str:
@@ -85,11 +112,22 @@ def _section(
     for claim in claims:
         cells = [f"{claim.text} ({claim.source}, {claim.metric.replace('_', ' ')})"]
         cells.append(_printed(claim, tables[claim.table]))
-        for scale in shown:
-            known = results[scale].get(claim.id)
-            cells.append(_verdict(known[0]) if known else "not measured")
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(_line(claim.id, cells, results, shown))
+    for claim in drawn:
+        cells = [f"{claim.text} ({claim.source})", "drawn, without numbers"]
+        lines.append(_line(claim.id, cells, results, shown))
     return "\n".join([*lines, ""])
+
+
+def _line(
+    claim: str,
+    cells: Sequence[str],
+    results: Mapping[Scale, Mapping[str, Found]],
+    shown: Sequence[Scale],
+) -> str:
+    known = (results[scale].get(claim) for scale in shown)
+    verdicts = (_verdict(one[0]) if one else "not measured" for one in known)
+    return f"| {' | '.join([*cells, *verdicts])} |"
 
 
 def _printed(claim: Claim, printed: PrintedTable) -> str:
@@ -114,7 +152,7 @@ def _verdict(found: Mapping[str, Any]) -> str:
     if len(comparisons) == 1:
         ours = comparisons[0]["ours"]
         mean, low, high = (f"{ours[name]:+.{digits}f}" for name in ("mean", "low", "high"))
-        text = f"{mean} [{low}, {high}], n = {ours['n']:,}"
+        text = f"{mean} [{low}, {high}]" + (f", n = {ours['n']:,}" if ours["n"] else "")
         if not (ours["low"] or ours["high"] or comparisons[0].get("once")):
             text += "; all differences are 0, so no number of questions follows"
     else:
@@ -134,7 +172,7 @@ def _measured_with(scale: Scale, results: Mapping[str, Found]) -> str:
 
 
 def _models(record: Mapping[str, Any]) -> str:
-    """The language models of a table's runs, and how many questions they were asked."""
-    models = ", ".join(map(markdown_text, record.get("models", ()))) or "no model"
-    limit = f", first {record['limit']:,} questions" if record.get("limit") else ""
-    return f"{models}{limit}"
+    """The language models of a table's runs, if known, and how many questions they were asked."""
+    models = ", ".join(map(markdown_text, record.get("models", ())))
+    limit = f"first {record['limit']:,} questions" if record.get("limit") else ""
+    return ", ".join(part for part in (models, limit) if part) or "all questions"

@@ -1,0 +1,76 @@
+"""Verdicts on claims about figures, from points whose intervals are known."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.papers import ALL
+from configs.papers.claims import CLAIMS, FIGURE_CLAIMS
+from jaxrag.reproduction.claims import overall
+from jaxrag.reproduction.figure_claims import At, FigureClaim, compare_points
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def point(mean: float, low: float, high: float) -> dict[str, float]:
+    return {"progress": 0.0, "mean": mean, "low": low, "high": high, "n": 10}
+
+
+PICTURES: dict[str, Any] = {
+    "r3/figure0": {
+        "nq": {
+            "a": [point(20, 10, 30), point(40, 36, 45)],
+            "b": [point(20, 10, 30), point(30, 27, 34)],
+        },
+        "arc": {"a": [point(50, 40, 60)], "b": [point(45, 30, 60)]},
+    }
+}
+
+
+def claim(ours: At, theirs: At | None, **changes: Any) -> FigureClaim:
+    return FigureClaim("r3/x", "A claim.", "section 1", "r3/figure0", ours, theirs, **changes)
+
+
+def test_last_points_are_compared_as_independent_means() -> None:
+    nq, arc = compare_points(claim(At("a"), At("b")), PICTURES)
+    # 40 - 30, down by hypot(40 - 36, 34 - 30) = 5.657, up by hypot(45 - 40, 30 - 27) = 5.831
+    assert nq.ours is not None and nq.ours[:3] == pytest.approx((10, 4.343, 15.831), abs=1e-3)
+    assert nq.subject == "nq, a, last point, against b, last point"
+    assert (nq.verdict, arc.verdict) == ("replicated", "undecided")
+    assert overall([nq, arc]) == "undecided"
+
+
+def test_first_and_last_point_and_zero() -> None:
+    nq, _ = compare_points(claim(At("a", "first"), At("a"), lower=True), PICTURES)
+    # -20 + 40, down by hypot(10, 4) = 10.770, up by hypot(10, 5) = 11.180
+    assert nq.ours is not None and nq.ours[:3] == pytest.approx((20, 9.230, 31.180), abs=1e-3)
+    nq, _ = compare_points(claim(At("a", "first"), None), PICTURES)
+    assert nq.ours is not None and nq.ours[:3] == (20, 10, 30) and nq.ours.n == 10
+    assert nq.subject == "nq, a, first point, against 0"
+
+
+def test_bars_of_shares_are_shown_in_percent() -> None:
+    pictures = {"r3/figure0": {"nq": {"x": point(0.5, 0.4, 0.6), "y": point(0.2, 0.1, 0.3)}}}
+    (one,) = compare_points(claim(At("x", "only"), At("y", "only"), shares=True), pictures)
+    # 50 - 20, on both sides by hypot(10, 10) = 14.142
+    assert one.ours is not None and one.ours[:3] == pytest.approx((30, 15.858, 44.142), abs=1e-3)
+
+
+def test_series_that_are_not_drawn_are_not_measured() -> None:
+    found = compare_points(claim(At("72B"), At("a")), PICTURES)
+    assert {one.verdict for one in found} == {"not measured"}
+    with pytest.raises(KeyError):
+        compare_points(claim(At("a"), At("b"), picture="r3/other"), PICTURES)
+
+
+@pytest.mark.parametrize("one", FIGURE_CLAIMS, ids=lambda one: one.id)
+def test_claims_are_tied_to_declared_series(one: FigureClaim) -> None:
+    """Of the committed records; none of them has a figure of a model of 72B parameters."""
+    assert one.figure in ALL.figures and one.id not in {other.id for other in CLAIMS}
+    name = f"{one.figure.replace('/', '-')}.json"
+    for file in (RESULTS / scale / name for scale in ("tiny", "small")):
+        if file.is_file() and one.id != "dtr/gain-72b":
+            found = compare_points(one, json.loads(file.read_text())["pictures"])
+            assert any(comparison.ours is not None for comparison in found), file
