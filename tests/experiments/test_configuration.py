@@ -27,6 +27,7 @@ from jaxrag.methods import pairs
 from jaxrag.methods.dtr import UncertaintyGate
 from jaxrag.methods.pairs import AgreementGate
 from jaxrag.retrieval.bm25.index import Bm25
+from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.scann.index import Scann
@@ -156,7 +157,7 @@ def test_choices_of_a_field_satisfy_its_type() -> None:
     }  # fmt: skip
     assert choices(IndexSettings | None) == {
         "Exact": Exact, "Scann": Scann, "Bm25": Bm25, "Sidr": Sidr, "Web": Web, "WikiDpr": WikiDpr,
-        "FaissFlat": FaissFlat,
+        "FaissFlat": FaissFlat, "Dpr": Dpr,
     }  # fmt: skip
     known = {"Benchmark": Benchmark, "Draw": Draw, "Factbook": Factbook, "Folder": Folder}
     assert choices(DataSettings).items() >= known.items()

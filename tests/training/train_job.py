@@ -164,14 +164,19 @@ JOBS: dict[str, Callable[[Path], Any]] = {
 }  # fmt: skip
 
 
-def execute(name: str, directory: Path, inputs: str) -> dict[str, Any]:
-    """Executes a job in ``directory``/run; hashes of its checkpoint, and metrics of its steps."""
+def execute(name: str, directory: Path, inputs: str, **changes: Any) -> dict[str, Any]:
+    """Executes a job in ``directory``/run; hashes of its checkpoint, and metrics of its steps.
+
+    ``changes`` are of the job's training.
+    """
     patches = (
         mock.patch.object(ppo_job, "load_model", lambda *_: Reads({})),
         mock.patch.object(r3_jobs, "load_model", lambda *_: Coin()),
     )
     with patches[0], patches[1]:
-        trained = JOBS[name](directory / inputs).execute(directory / "run").path
+        job = JOBS[name](directory / inputs)
+        job = dataclasses.replace(job, training=dataclasses.replace(job.training, **changes))
+        trained = job.execute(directory / "run").path
     if jax.process_index():
         return {}
     weights = sorted(trained.rglob("*.safetensors"))

@@ -172,7 +172,7 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param("dpr", marks=pytest.mark.slow), "reindexed"])
 def test_a_job_trains_and_its_checkpoint_is_searched(name: str, tmp_path: Path) -> None:
-    found = train_job.execute(name, tmp_path, "inputs")
+    found = train_job.execute(name, tmp_path, "inputs", microbatch=8)  # one device
     losses = [line["loss"] for line in found["metrics"] if "loss" in line]
     assert len(losses) == (4 if name == "dpr" else 3) and np.isfinite(losses).all()
     trained = tmp_path / "run" / "retriever"
