@@ -123,12 +123,13 @@ def _batch(rows: int, array: Shaped) -> StudentBatch:
 def distillation(on: Slice) -> Training:
     """ERRR's fine-tuning on the large model's queries, as configs/errr.py at the paper's size."""
     settings, size = STUDENTS["paper"].training, weights(CONFIG)
+    module: Any = T5(CONFIG, BFLOAT16)  # hashable, which the type checker cannot infer
     flops = encoder_flops(CONFIG, 1, _SOURCE)
     flops += decoder_flops(CONFIG, 1, _SOURCE, _TARGET, _TARGET)
     return Training(
         f"T5-large, batch {settings.batch}",
         on,
-        lambda mesh: make_step(T5(CONFIG, BFLOAT16), settings, steps=STEPS, mesh=mesh),
+        lambda mesh: make_step(module, settings, steps=STEPS, mesh=mesh),
         lambda where: parameters(where, FLOAT32),
         _batch,
         settings.batch,
