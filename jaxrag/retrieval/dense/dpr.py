@@ -65,7 +65,9 @@ class DprEncoder:
         Args:
           path: see `jaxrag.models.bert.dpr.load_dpr`.
           max_length: tokens, special ones included, that a text is cut to.
-          dtype, batch_tokens, mesh: see `jaxrag.retrieval.dense.encoder.Encoder.load`.
+          dtype: see `jaxrag.retrieval.dense.encoder.Encoder.load`.
+          batch_tokens: see there.
+          mesh: see there.
 
         Raises:
           InputError: for an invalid checkpoint or setting.
