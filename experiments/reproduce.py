@@ -30,11 +30,12 @@ models that must be downloaded, and the keys of services. Without ``--scale`` it
 
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
-``--claims=docs/claims.md`` writes the
-page of the papers' claims with our verdicts, from all tables that were made in ``--workdir``;
-``--pages=docs/results`` writes a page for each paper with these tables, and copies their records to
-``docs/results/SCALE``. Tables that have a record there, but none in ``--workdir``, stay on the
-pages. With both flags, claims are judged by all records of the pages.
+
+``--claims=docs/claims.md`` writes the page of the papers' claims with our verdicts, from all tables
+and figures that were made in ``--workdir``; ``--pages=docs/results`` writes a page for each paper
+with these tables, and copies their records to ``docs/results/SCALE``. Tables that have a record
+there, but none in ``--workdir``, stay on the pages. With both flags, claims are judged by all
+records of the pages.
 
 Exit code 0: done; 1: some questions failed, and the same command tries them again; 2: wrong input.
 """
@@ -297,7 +298,7 @@ def _record(name: str, values: Any) -> dict[str, Any]:
 
 
 def _of_runs(results: Iterable[Results]) -> dict[str, list[Any]]:
-    """Names of the language models of runs, and how many questions they were asked."""
+    """Names of the language models of runs, and the numbers of questions of these runs."""
     models, questions = set[str](), set[int]()
     for one in results:
         for job, directory in one.directories.items():

@@ -56,7 +56,7 @@ ON_POLICY = (0.5, 0.625, 0.75, 0.875, 1.0)
 
 _OWN = {"nq": "nq", "hotpotqa": "hotpotqa", "arc_challenge": "arc_challenge"}
 _TRANSFERRED = Reader(prompts="r3", answer_tokens=16, passage_tokens=48)
-_SIDR_SETS = {"ms": "msmarco", "nq": "nq", "tqa": "triviaqa"}
+_TRAINED_ON = {"ms": "msmarco", "nq": "nq", "tqa": "triviaqa"}
 _UPDATE = Update(learning_rate=5e-5, temperature=25)
 _DPR_START = Dpr(max_length=128)
 _SIZES: Mapping[str, dict[str, Any]] = {
@@ -104,38 +104,35 @@ def sidr(name: str, setting: Setting) -> Sidr:
     if name == "ms" and not setting.paper:
         return r3.START
     start = Sidr() if setting.paper else r3.START
-    checkpoint = str(setting.directory(_sidr_training(name, setting)) / RETRIEVER)
-    return dataclasses.replace(start, checkpoint=checkpoint)
-
-
-def _sidr_training(name: str, setting: Setting) -> TrainSidr:
-    dataset = _SIDR_SETS[name]
-    if setting.paper:
-        job: Any = r3.get_config(f"train_sidr@paper-{dataset}")
-        return dataclasses.replace(job, evaluated_later=tuple(map(Benchmark, SETS)))
-    steps, batch = (2, 4) if setting.scale == "tiny" else (40, 16)
-    training = SupervisedTraining(steps=steps, batch=batch, microbatch=4, update=_UPDATE)
-    data = SOURCES[_data(setting.scale, dataset)].train
-    return TrainSidr(r3.START, (data,), Bm25(), training, leakage="drop")
+    job = _supervised("sidr", name, setting)
+    return dataclasses.replace(start, checkpoint=str(setting.directory(job) / RETRIEVER))
 
 
 def own_dpr(name: str, setting: Setting) -> Dpr:
     """DPR_MS or DPR_TQA, by "ms" and "tqa"."""
     start = Dpr() if setting.paper else _DPR_START
-    checkpoint = str(setting.directory(_dpr_training(name, setting)) / RETRIEVER)
-    return dataclasses.replace(start, checkpoint=checkpoint)
+    job = _supervised("dpr", name, setting)
+    return dataclasses.replace(start, checkpoint=str(setting.directory(job) / RETRIEVER))
 
 
-def _dpr_training(name: str, setting: Setting) -> TrainDpr:
-    dataset = _SIDR_SETS[name]
+_SMALL_TRAININGS: Mapping[str, tuple[Any, Any, Update]] = {
+    "sidr": (TrainSidr, r3.START, _UPDATE),
+    "dpr": (TrainDpr, _DPR_START, Update(form="dpr", learning_rate=5e-5)),
+}
+"""Job, start and update of the trainings at smaller scales."""
+
+
+def _supervised(kind: str, name: str, setting: Setting) -> TrainSidr | TrainDpr:
+    """The training of a retriever on one set, before R3."""
+    dataset = _TRAINED_ON[name]
     if setting.paper:
-        job: Any = r3.get_config(f"train_dpr@paper-{dataset}")
+        job: Any = r3.get_config(f"train_{kind}@paper-{dataset}")
         return dataclasses.replace(job, evaluated_later=tuple(map(Benchmark, SETS)))
+    make, start, update = _SMALL_TRAININGS[kind]
     steps, batch = (2, 4) if setting.scale == "tiny" else (40, 16)
-    update = Update(form="dpr", learning_rate=5e-5)
     training = SupervisedTraining(steps=steps, batch=batch, microbatch=4, update=update)
     data = SOURCES[_data(setting.scale, dataset)].train
-    return TrainDpr(_DPR_START, (data,), Bm25(), training, leakage="drop")
+    return make(start, (data,), Bm25(), training, leakage="drop")
 
 
 def _start(dataset: str) -> str:

@@ -93,7 +93,7 @@ class CellMaker:
       printed: the table.
       columns: all its columns, without that of means.
       read: our value of a row (by its number) in a column, by printed metric; None if it was not
-        measured. It is not asked for printed differences, which are made of the values of two rows.
+        measured. Printed differences are computed from the values of two rows instead.
       comparable: whether values are measured in the paper's setting.
     """
 

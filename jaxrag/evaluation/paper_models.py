@@ -38,7 +38,8 @@ TRAINED = "retriever"
 """Name of the checkpoint that a training of SiDR, DPR or R3 writes, in our tables, too."""
 
 _TRAINED_HERE = {"SiDR": "sidr", "R3": "sidr", "DPR_MS": "dpr", "DPR_TQA": "dpr"}
-"""Beginnings of printed retrievers that no published checkpoint is, with the kind in our tables."""
+"""The kind in our tables of printed retrievers without a published checkpoint, by the beginning of
+their printed names."""
 
 
 def same_model(printed: str, ours: str) -> bool:

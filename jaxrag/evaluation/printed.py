@@ -96,7 +96,7 @@ class PrintedTable(NamedTuple):
         return tuple(dict.fromkeys(found))
 
     def metric_of(self, metric: str, dataset: str = "") -> str | None:
-        """Our metric (of `metrics.COLUMNS` or `precision.NAMES`) that a printed one is.
+        """Our metric (of `metrics.COLUMNS` or `precision.NAMES`) for a printed one.
 
         Args:
           metric: as printed.

@@ -8,8 +8,6 @@ from typing import Any
 
 from jaxrag.evaluation.cells import PERCENT, Cell, CellMaker, Column
 from jaxrag.evaluation.measured import Measured
-from jaxrag.evaluation.measured import difference as difference
-from jaxrag.evaluation.measured import mean_interval as mean_interval
 from jaxrag.evaluation.printed import PrintedTable
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction.measures import Results

@@ -52,8 +52,8 @@ class Need(NamedTuple):
       questions, passages: their numbers, of questions at most the run's limit; None where they are
         not known from settings alone.
       corpus: name of what is searched; "" for a job that does not search.
-      asked: the calls for one question by kind, and for how many questions; a training asks
-        several kinds of questions.
+      workloads: calls of a question and numbers of questions; a training has several, such as for
+        training and for evaluation.
       index: the index with its bytes on disk and in memory; "" without one.
       models: checkpoints and names of served models.
       keys: environment variables that must hold keys of services.
@@ -65,7 +65,7 @@ class Need(NamedTuple):
     questions: int | None
     passages: int | None
     corpus: str
-    asked: tuple[Asked, ...]
+    workloads: tuple[Workload, ...]
     index: str
     models: tuple[str, ...]
     keys: tuple[str, ...]
@@ -73,18 +73,18 @@ class Need(NamedTuple):
     @property
     def calls(self) -> Mapping[str, Calls]:
         """Of the first kind of questions, the most numerous of a training; empty without any."""
-        return self.asked[0].calls if self.asked else {}
+        return self.workloads[0].calls if self.workloads else {}
 
     def total(self, kind: str) -> int | None:
         """The most calls, or tokens, of all questions; None if not known."""
-        known = [one for one in self.asked if kind in one.calls and one.questions is not None]
+        known = [one for one in self.workloads if kind in one.calls and one.questions is not None]
         if not known:
             return None
         factor = TOKENS_A_WORD if kind == "prompt_tokens" else 1
         return round(sum(factor * (one.questions or 0) * one.calls[kind].most for one in known))
 
 
-class Asked(NamedTuple):
+class Workload(NamedTuple):
     """Calls for one question by kind, and for how many questions."""
 
     calls: Mapping[str, Calls]
@@ -123,15 +123,15 @@ class Checker:
         _, passages, corpus, _ = sizes(first.data)
         searches = first.method.needs.search
         index = self._index(first, passages) if searches else ""
-        asked = tuple(self._asked(run, times) for run, times in runs)
+        workloads = tuple(self._workload(run, times) for run, times in runs)
         count, model = _count_of(first), first.model.name
         where = corpus * searches
-        return Need(name, kind, model, count, passages, where, asked, index, models, keys)
+        return Need(name, kind, model, count, passages, where, workloads, index, models, keys)
 
-    def _asked(self, run: Run, times: float) -> Asked:
+    def _workload(self, run: Run, times: float) -> Workload:
         count = _count_of(run)
         task = sizes(run.data)[3]
-        return Asked(self._calls(run, task), None if count is None else times * count)
+        return Workload(self._calls(run, task), None if count is None else times * count)
 
     def _made_later(self, run: Run, *, training: bool) -> dict[str, Any]:
         """Helpers whose checkpoints other jobs will have trained, or the job itself trains."""

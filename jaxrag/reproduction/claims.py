@@ -19,11 +19,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from jaxrag.evaluation.cells import Cell, Column
+from jaxrag.evaluation.measured import Measured, difference, mean_interval
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
-from jaxrag.reproduction.cells import Cell, difference, mean_interval
-from jaxrag.reproduction.measures import Measured
-from jaxrag.reproduction.tables import Column
 
 Verdict = Literal["replicated", "contradicted", "undecided", "not measured"]
 Where = Mapping[str, Any]

@@ -38,9 +38,9 @@ class Outcome(NamedTuple):
 class Job(Protocol):
     """A frozen dataclass of settings that can be executed: a run, a training, a comparison.
 
-    A job that asks language models has a field ``run``, which it executes once; or a method
-    ``costs(questions)``, given the number of its questions, whose `jaxrag.runs.run.Repeated` runs
-    have the same calls.
+    A job that calls language models has a field ``run``, which it executes once; or a method
+    ``costs(questions)``, which takes the number of its questions and returns
+    `jaxrag.runs.run.Repeated` runs with the same calls.
     """
 
     def execute(self, workdir: str | Path) -> Outcome:

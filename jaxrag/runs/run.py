@@ -67,7 +67,7 @@ _WRITTEN = 64  # answers written to the run directory at a time
 
 
 class Repeated(NamedTuple):
-    """A run whose calls a job makes ``times`` over, for the cost of the job; see `Job`."""
+    """A run that costs as much as a part of a job if it is executed ``times`` times; see `Job`."""
 
     run: Run
     times: float

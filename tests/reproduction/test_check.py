@@ -99,7 +99,7 @@ def test_trainings_count_what_they_ask() -> None:
     start = dataclasses.replace(job.start, checkpoint=str(Path("made/TrainSidr-1/retriever")))
     need = CHECKER.need("TrainR3-1", dataclasses.replace(job, start=start))
     # of each passage an answer, and the probabilities of the four options
-    offline, held_out = need.asked
+    offline, held_out = need.workloads
     assert offline.questions == need.questions == 1119 and held_out.questions == 21 * 299
     assert offline.calls["llm_calls"].most == 100 and held_out.calls["llm_calls"].most == 1
     assert need.total("llm_calls") == 100 * 1119 + 21 * 299
@@ -107,7 +107,7 @@ def test_trainings_count_what_they_ask() -> None:
     # PPO: 3 epochs over the draw's 900 training questions are 21 steps of 128 rollouts; evaluated
     # before the first step and after 10 and 20
     ppo: Any = errr.get_config("train_rrr_qa@paper-popqa")
-    rollouts, held_out = CHECKER.need("TrainRrr-1", ppo).asked
+    rollouts, held_out = CHECKER.need("TrainRrr-1", ppo).workloads
     assert rollouts.questions == 21 * 128 and held_out.questions == 3 * 997
     sidr = CHECKER.need("TrainSidr-1", r3.get_config("train_sidr@paper-nq"))
     assert sidr.questions == 79_168 and sidr.total("llm_calls") is None
@@ -145,7 +145,7 @@ def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
     for path, job in work.jobs.items():
         need = checker.need(path.name, job)
         assert need.questions, path
-        if need.asked:
+        if need.workloads:
             assert need.total("llm_calls") and need.total("prompt_tokens"), path
         unknown = "of a corpus whose size is not known" in need.index  # as of a set's own contexts
         assert not need.index or unknown or ":" in need.index or need.index == "Web", need.index

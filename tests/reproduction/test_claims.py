@@ -4,12 +4,11 @@ import math
 
 import pytest
 
+from jaxrag.evaluation.cells import Cell, Column
+from jaxrag.evaluation.measured import Measured
 from jaxrag.evaluation.printed import PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
-from jaxrag.reproduction.cells import Cell
 from jaxrag.reproduction.claims import Claim, Comparison, compare, overall, rows_of
-from jaxrag.reproduction.measures import Measured
-from jaxrag.reproduction.tables import Column
 from tests.reproduction.test_cells import printed_row
 
 PRINTED = PrintedTable(

@@ -3,14 +3,19 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from configs.data import training_of
 from configs.papers import ALL
 from configs.papers.r3 import share_of
 from experiments import reproduce
 from jaxrag.evaluation.printed import printed_tables
+from jaxrag.methods.r3.jobs import TrainDpr
+from jaxrag.reproduction.measures import JOB
 from jaxrag.reproduction.work import Work, add_figure, add_table
+from jaxrag.retrieval.dense.dpr import Dpr
 
 NAMES = [*dict.fromkeys(name for name in (*ALL.tables, *ALL.figures) if name.startswith("r3/"))]
 
@@ -44,6 +49,30 @@ def test_equal_trainings_are_one(tmp_path: Path) -> None:
     trainings = [path.name for path in work.jobs if path.name.startswith("TrainR3-pubhealth")]
     # both, offline, online, KL; beta, re-indexed; sampling B and C
     assert len(trainings) == len(set(trainings)) == 8
+
+
+def test_replug_is_trained_with_the_model_that_reads_and_mixes_at_the_same_temperature(
+    tmp_path: Path,
+) -> None:
+    work = Work(tmp_path)
+    table = printed_tables()["r3/table1"]
+    found = add_table(work, ALL.tables["r3/table1"], table, "paper", ["replug", "arc_challenge"])
+    [path] = {results.directories[JOB] for results in found.values()}
+    run: Any = work.jobs[path]
+    [training] = (work.jobs[one] for one in work.needs[path] if "TrainR3" in one.name)
+    job: Any = training
+    assert run.model == job.model and run.model.checkpoint == "hub:meta-llama/Llama-2-7b-hf"
+    assert run.method.temperature == job.training.update.temperature == 25
+
+
+def test_periodic_re_indexing_begins_with_dpr_trained_on_ms_marco(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    found = add_figure(work, "r3/figure5", ALL.figures["r3/figure5"], "paper", ["nq"])
+    [results] = found.values()
+    job: Any = work.jobs[results.directories["w/o semi-para"]]
+    [before] = (work.jobs[path] for path in work.needs[results.directories["w/o semi-para"]])
+    assert isinstance(job.start, Dpr) and (job.search, job.reindex_every) == ("reindexed", 5000)
+    assert isinstance(before, TrainDpr) and before.data[0] == training_of("msmarco")[0]
 
 
 def test_progress_counts_the_on_policy_phase() -> None:

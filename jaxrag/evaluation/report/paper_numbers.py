@@ -33,7 +33,7 @@ MEANINGS: Mapping[str, str] = {
     "contains": "the answer contains a gold one",
     "precision_macro": "mean over classes",
 }
-"""Metrics of ours that a printed name does not tell."""
+"""Definitions of our metrics that do not follow from the printed name."""
 
 
 class _Series(NamedTuple):

@@ -89,7 +89,7 @@ class _Supervised:
       cache: directory of data sets and indexes.
     """
 
-    trained: ClassVar[str]
+    retriever_name: ClassVar[str]
     """What is trained, for the progress line."""
 
     start: Any
@@ -139,15 +139,16 @@ class _Supervised:
                 encoder,
                 self.training,
                 directory,
-                what=f"training {self.trained}",
-                evaluate=self._evaluation() if self.evaluation_data else None,
+                what=f"training {self.retriever_name}",
+                evaluate=self._evaluation(),
                 keep=write,
             )
             write(params)
         return trained(directory / RETRIEVER)
 
-    def _evaluation(self) -> Evaluate:
-        raise NotImplementedError
+    def _evaluation(self) -> Evaluate | None:
+        """Evaluates the retriever during the training; None does not."""
+        return None
 
     def _examples(self, datasets: Sequence[Dataset]) -> list[supervised_training.Example]:
         if len({dataset.passages.identity for dataset in datasets}) > 1:
@@ -177,12 +178,14 @@ class TrainSidr(_Supervised):
       start: the initial checkpoint, lengths of texts, and the search whose recall is evaluated.
     """
 
-    trained = "SiDR"
+    retriever_name = "SiDR"
 
     start: Sidr
 
-    def _evaluation(self) -> Evaluate:
+    def _evaluation(self) -> Evaluate | None:
         """Recall@1, 5 and 20 and IR accuracy of each question, by data set."""
+        if not self.evaluation_data:
+            return None
         cache = Path(self.cache)
         datasets = [load_data(settings, cache) for settings in self.evaluation_data]
         known = [comparison.known(dataset, self.evaluation_limit) for dataset in datasets]
@@ -210,7 +213,7 @@ class TrainDpr(_Supervised):
       start: the initial checkpoint and the length of texts.
     """
 
-    trained = "DPR"
+    retriever_name = "DPR"
 
     start: Dpr
     training: SupervisedTraining = SupervisedTraining(update=Update(form="dpr"))
