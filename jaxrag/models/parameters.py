@@ -17,8 +17,11 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr, tree_flatten_with_path
 
+from jaxrag.core.progress import size_text
 from jaxrag.models.checkpoint.stored import StoredTensor
+from jaxrag.models.device_memory import is_out_of_memory
 from jaxrag.models.sharding import RULES, parameter_sharding, put
+from jaxrag.types import InputError
 
 
 def flatten(tree: Any) -> dict[str, Any]:
@@ -84,6 +87,9 @@ def to_devices(
       dtype: of the parameters on the device; quantised matrices and their scales keep theirs.
       mesh: devices to shard over; None uses the default device.
       rules: see `jaxrag.models.sharding`.
+
+    Raises:
+      InputError: the devices' memory does not hold them beside what is there.
     """
     placed = {}
     for name in list(arrays):
@@ -94,11 +100,25 @@ def to_devices(
         else:
             shape = array.shape
         sharding = parameter_sharding(name, shape, mesh, rules=rules) if mesh else None
-        if stacked:
-            placed[name] = _stack_on_devices(array, shape, own, sharding)
-        else:
-            placed[name] = _placed(array, own, sharding)
+        try:
+            if stacked:
+                placed[name] = _stack_on_devices(array, shape, own, sharding)
+            else:
+                placed[name] = _placed(array, own, sharding)
+        except jax.errors.JaxRuntimeError as error:
+            if is_out_of_memory(error):
+                raise _does_not_fit(name, placed) from error
+            raise
     return placed
+
+
+def _does_not_fit(name: str, placed: Mapping[str, jax.Array]) -> InputError:
+    held = sum(array.nbytes for array in placed.values())
+    return InputError(
+        f"The devices' memory is full at {name}, after {size_text(held)} of this model's "
+        "parameters. Cut them over more devices (tensor_parallel), hold them in fewer bits (dtype "
+        "bfloat16, quantization int8), or give an index on the devices less (memory_gb)."
+    )
 
 
 def _dtype(name: str, array: np.ndarray | StoredTensor, dtype: Any) -> Any:

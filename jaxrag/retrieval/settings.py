@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -114,8 +115,8 @@ def refuse_parts(name: str, part: BuildPart) -> None:
 class RerankerSettings(Protocol):
     """Settings of a reranker."""
 
-    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
-        """Loads the reranker; ``model`` is the run's language model."""
+    def load(self, model: Callable[[], LanguageModel], cache: Path) -> rerank.Reranker:
+        """Loads the reranker; ``model`` loads the run's language model, if it is not loaded yet."""
         ...
 
 
@@ -130,7 +131,7 @@ class CrossEncoder:
 
     checkpoint: str
 
-    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+    def load(self, model: Callable[[], LanguageModel], cache: Path) -> rerank.Reranker:
         """Loads the checkpoint onto the devices."""
         return rerank.CrossEncoderReranker.load(self.checkpoint)
 
@@ -139,6 +140,6 @@ class CrossEncoder:
 class QueryLikelihood:
     """Reranks by the language model's mean log-probability of the query given the passage."""
 
-    def load(self, model: LanguageModel, cache: Path) -> rerank.Reranker:
+    def load(self, model: Callable[[], LanguageModel], cache: Path) -> rerank.Reranker:
         """Uses the run's own language model."""
-        return rerank.QueryLikelihoodReranker(model)
+        return rerank.QueryLikelihoodReranker(model())

@@ -293,6 +293,17 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
     return PreparedRun(dataset, questions, tools, record)
 
 
+def _language_model(run: Run, cache: Path) -> LanguageModel:
+    """The run's language model, loaded once."""
+    model = load_model(run.model, cache)
+    if run.method.needs.logprobs and not model.gives_logprobs:
+        raise InputError(
+            f"{run.name} decides by the log-probabilities of the model's answers, and "
+            f"{run.model.name} gives none: choose another model, or a gate that does without."
+        )
+    return model
+
+
 def load_tools(
     run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = None
 ) -> tuple[Tools, dict[str, Any]]:
@@ -310,23 +321,21 @@ def load_tools(
       InputError: something cannot be loaded, or does not meet the method's needs.
     """
     needs, given = run.method.needs, given or {}
-    model = load_model(run.model, cache)
-    if needs.logprobs and not model.gives_logprobs:
-        raise InputError(
-            f"{run.name} decides by the log-probabilities of the model's answers, and "
-            f"{run.model.name} gives none: choose another model, or a gate that does without."
-        )
-    limit = _limit(run, model) if needs.prompt_length else {}
-    inspection = _inspection(run, model) if needs.inspection else NO_INSPECTION
+    language_model = functools.partial(_language_model, run, cache)
+    if run.model.checkpoint is None:  # a server takes no memory here: is it there at all?
+        language_model()
     retriever = open_index(run, cache) if needs.search else None
-    reranker = run.reranker.load(model, cache) if needs.reranker and run.reranker else None
+    reranker = run.reranker.load(language_model, cache) if needs.reranker and run.reranker else None
     loaded = LoadedRun(
-        run.method, model, retriever, lambda settings: load_model(settings, cache), cache
+        run.method, language_model, retriever, lambda other: load_model(other, cache), cache
     )
     helpers = {
         helper: given[field] if field in given else helper.load(loaded)
         for field, helper in needs.helpers.items()
     }
+    model = language_model()  # last: it takes what the others leave of the devices' memory
+    limit = _limit(run, model) if needs.prompt_length else {}
+    inspection = _inspection(run, model) if needs.inspection else NO_INSPECTION
     tools = Tools(
         llm=LanguageModelTool(model),
         retriever=RetrieverTool(retriever) if retriever else NO_INDEX,

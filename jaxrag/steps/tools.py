@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 
 
 class LoadedRun(NamedTuple):
-    """The parts of a run that are loaded before its helpers.
+    """What the helpers of a run are loaded with.
 
     Attributes:
       method: the Config that uses the helpers.
-      llm: the run's language model.
+      language_model: loads the run's language model, once. It takes what is free of the devices'
+        memory, so call it after loading anything else onto them.
       retriever: the run's index; None for a method that does not search.
       load_model: loads another language model, once per settings.
       cache: directory of files kept between runs.
     """
 
     method: Method
-    llm: LanguageModel
+    language_model: Callable[[], LanguageModel]
     retriever: Retriever | TextRetriever | None
     load_model: Callable[[ModelSettings], LanguageModel]
     cache: Path

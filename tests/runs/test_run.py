@@ -1,7 +1,9 @@
 """What a run has come to so far, counted by hand; and checkpoints that saw its questions."""
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +14,12 @@ from jaxrag.methods.ars import ars
 from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.methods.errr import queries, rrr
-from jaxrag.runs.run import Run, Tally, load_questions
+from jaxrag.retrieval.settings import QueryLikelihood
+from jaxrag.runs import run as runs
+from jaxrag.runs.run import Run, Tally, load_questions, load_tools
+from jaxrag.steps.tools import Needs
 from jaxrag.types import InputError
+from tests.scripted import ScriptedModel
 
 COST = {"llm_calls": 2, "prompt_tokens": 700, "new_tokens": 10, "searches": 1}
 
@@ -76,3 +82,85 @@ def test_a_helper_that_was_trained_on_evaluated_questions_is_refused(
     told = rf"config\.method\.{field}\.checkpoint .* was trained on 1 of"
     with pytest.raises(InputError, match=told):
         load_questions(run, tmp_path / "cache")
+
+
+@dataclasses.dataclass(frozen=True)
+class NotedParts:
+    """Method, model, reranker and helper at once; each notes in ``order`` when it is loaded."""
+
+    order: list[str] = dataclasses.field(default_factory=list, hash=False, compare=False)
+    checkpoint: str | None = "weights"
+    name = "noted"
+    dtype = identity = ""
+    logprobs: bool = False
+    model_gives: bool = True
+
+    @property
+    def needs(self) -> Needs:
+        helpers: dict[str, Any] = {"part": NotedHelper(self.order)}
+        return Needs(search=True, reranker=True, logprobs=self.logprobs, helpers=helpers)
+
+    def load(self, cache: Path) -> ScriptedModel:
+        self.order.append("language model")
+        model = ScriptedModel()
+        model.gives_logprobs = self.model_gives
+        return model
+
+
+@dataclasses.dataclass(frozen=True)
+class NotedHelper:
+    order: list[str] = dataclasses.field(hash=False, compare=False)
+
+    def load(self, loaded: Any) -> str:
+        self.order.append("helper")
+        return "tool"
+
+
+@dataclasses.dataclass(frozen=True)
+class NotedReranker:
+    order: list[str] = dataclasses.field(hash=False, compare=False)
+
+    def load(self, model: Any, cache: Path) -> Any:
+        self.order.append("reranker")
+        return ScriptedModel()
+
+
+def _loaded(parts: NotedParts, monkeypatch: Any, tmp_path: Path, reranker: Any = None) -> list[str]:
+    def opened(run: Run, cache: Path) -> Any:
+        parts.order.append("index")
+        return ScriptedModel()
+
+    monkeypatch.setattr(runs, "open_index", opened)
+    monkeypatch.setattr(runs, "RetrieverTool", lambda retriever: retriever)
+    given: Any = parts
+    chosen = reranker or NotedReranker(parts.order)
+    load_tools(Run(given, given, given, given, chosen), tmp_path)
+    return parts.order
+
+
+def test_the_language_model_is_loaded_last(monkeypatch: Any, tmp_path: Path) -> None:
+    """It chooses the sizes of its batches by what index, reranker and helpers leave of a device."""
+    order = _loaded(NotedParts(), monkeypatch, tmp_path)
+    assert order == ["index", "reranker", "helper", "language model"]
+
+
+def test_a_server_that_is_not_there_is_found_before_an_index_is_built(
+    monkeypatch: Any, tmp_path: Path
+) -> None:
+    order = _loaded(NotedParts(checkpoint=None), monkeypatch, tmp_path)
+    assert order == ["language model", "index", "reranker", "helper"]
+
+
+def test_a_reranker_that_is_the_language_model_has_it_loaded_once(
+    monkeypatch: Any, tmp_path: Path
+) -> None:
+    order = _loaded(NotedParts(), monkeypatch, tmp_path, QueryLikelihood())
+    assert order == ["index", "language model", "helper"]
+
+
+def test_a_model_without_the_log_probabilities_that_a_method_needs_is_refused(
+    monkeypatch: Any, tmp_path: Path
+) -> None:
+    parts = NotedParts(logprobs=True, model_gives=False)
+    with pytest.raises(InputError, match="decides by the log-probabilities"):
+        _loaded(parts, monkeypatch, tmp_path)

@@ -99,12 +99,13 @@ class RewriteRanker(_Checkpoint):
         Raises:
           InputError: the directory holds no ranker, or one for another corpus or rewriter.
         """
+        source, ranker = scorer.read_source(self.checkpoint), scorer.load(self.checkpoint)
         if loaded.retriever is not None:
             model = loaded.method.rewriter.model  # pyright: ignore[reportAttributeAccessIssue]
-            llm = loaded.llm if model is None else loaded.load_model(model)
+            llm = loaded.language_model() if model is None else loaded.load_model(model)
             here = labels_source(loaded.method, llm, loaded.retriever.passages)
-            self._check_source(scorer.read_source(self.checkpoint), here)
-        return RerankerTool(scorer.load(self.checkpoint))
+            self._check_source(source, here)
+        return RerankerTool(ranker)
 
     def stand_in(self, trial: Trial) -> RerankerTool:
         """A ranker with random scores."""
@@ -163,7 +164,7 @@ class CountBandit(_Checkpoint):
         """
         encoder = self._encoder(loaded)
         bandit = load_bandit(Path(self.checkpoint), encoder=json.loads(encoder.identity))
-        here = rewards_source(loaded.method, loaded.llm, loaded.load_model)
+        here = rewards_source(loaded.method, loaded.language_model(), loaded.load_model)
         self._check_source(bandit.source, here)
         own = None if self.context is None else embedding(encoder.identity, encoder.embed)
         return _LoadedBandit(bandit, own)

@@ -365,11 +365,11 @@ class TrainR3:
         _check_start(self.start, evaluation_data, self.leakage)
         evaluated = evaluated_sets((evaluation_data,), (self.data,), cache)
         dataset = _without_leaks(load_data(self.data, cache), evaluated, self.leakage)
+        index: Any = open_index_over(self.start, self.data, cache)
+        test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
         model = load_model(self.model, cache)
         llm = LanguageModelTool(model)
         environment = Environment(Tools(llm=llm), self.method.reader, self.method.closed_tokens)
-        index: Any = open_index_over(self.start, self.data, cache)
-        test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
         encoder = self.start.encoder() if isinstance(self.start, Dpr) else index.encoder
         record = {"training": describe_job(self), "encoder": encoder.identity}
         record["language_model"] = model.identity

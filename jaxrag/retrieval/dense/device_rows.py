@@ -32,7 +32,7 @@ _LARGEST_SLAB = 1 << 30
 _SLABS = 3  # in memory at once: searched, ready, and its copy on the host
 _PIECE = 1 << 16  # rows read at a time
 _GB = 10**9
-_HOST_SHARE, _FREE_SHARE = 0.5, 0.8
+_SHARE = 0.5
 
 
 class Slab(NamedTuple):
@@ -155,14 +155,14 @@ def _aligned(shape: tuple[int, int], dtype: str) -> np.ndarray:
 def device_budget(mesh: Mesh) -> int:
     """Bytes that vectors may take on the devices of a mesh, all together, by default.
 
-    Half of the machine's memory on CPU, whose devices share it; otherwise 80 % of what is free on
-    each device.
+    Half of the machine's memory on CPU, whose devices share it; otherwise half of what is free on
+    each device, so that a language model has a place beside them.
     """
     if on_host(mesh):
-        return int(_HOST_SHARE * host_memory())
+        return int(_SHARE * host_memory())
     known = [free_bytes(device) for device in mesh.devices.flat]
     free = [8 * _GB if found is None else found for found in known]
-    return int(_FREE_SHARE * min(free) * len(free))
+    return int(_SHARE * min(free) * len(free))
 
 
 def host_memory() -> int:

@@ -258,7 +258,7 @@ class Exact:
       encoder: of queries and passages.
       metric: how a passage is scored.
       memory_gb: most memory of all devices that vectors may take; more vectors are read from disk
-        at each search, with the same results. 0: half of this machine's memory, or 80 % of what is
+        at each search, with the same results. 0: half of this machine's memory, or half of what is
         free on accelerators.
     """
 

@@ -26,7 +26,7 @@ from tests.scripted import ScriptedModel, run_step
 def loaded(tmp_path) -> LoadedRun:
     model: Any = ScriptedModel({})
     retriever: Any = SimpleNamespace(passages=SimpleNamespace(identity="corpus A"))
-    return LoadedRun(ars.Config(), model, retriever, lambda _: model, tmp_path)
+    return LoadedRun(ars.Config(), lambda: model, retriever, lambda _: model, tmp_path)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def ranker(tmp_path, loaded, monkeypatch) -> RewriteRanker:
     """A checkpoint for the corpus and rewriter of ``loaded``, whose network is not read."""
     monkeypatch.setattr(helpers.scorer, "load", lambda _: SimpleNamespace(identity="{}"))
     monkeypatch.setattr(helpers, "RerankerTool", lambda scorer: "loaded")
-    source = labels_source(loaded.method, loaded.llm, loaded.retriever.passages)
+    source = labels_source(loaded.method, loaded.language_model(), loaded.retriever.passages)
     (tmp_path / "source.json").write_text(json.dumps(source))
     return RewriteRanker(str(tmp_path))
 
@@ -65,7 +65,7 @@ def test_a_bandit_may_have_an_encoder_of_its_own(loaded, tmp_path, monkeypatch):
     """K = 1 for more a's than b's, K = 2 otherwise; the index gives no vectors at all."""
     monkeypatch.setattr(helpers.BiEncoder, "load", lambda self: Letters())
     layers = (Layer(jnp.array([[[1.0, 0.0]], [[0.0, 1.0]]]), None), Layer(jnp.ones((2, 1)), None))
-    source = rewards_source(loaded.method, loaded.llm, loaded.load_model)
+    source = rewards_source(loaded.method, loaded.language_model(), loaded.load_model)
     encoder = json.loads(Letters.identity)
     write_bandit(tmp_path / "bandit", TrainedBandit(2, 2, (1,), layers, None, encoder, source))
     count = Chosen(CountBandit(str(tmp_path / "bandit"), context=BiEncoder("somewhere")))
@@ -85,12 +85,13 @@ def test_the_rewriting_model_is_part_of_a_source(loaded):
     """By its identity, wherever its checkpoint lies; without one of its own nothing changes."""
     other: Any = ScriptedModel({})
     other.identity = json.dumps({"model": "writer"})
-    plain = rewards_source(loaded.method, loaded.llm, loaded.load_model)
+    plain = rewards_source(loaded.method, loaded.language_model(), loaded.load_model)
     named = dataclasses.replace(loaded.method, rewriter=Rewriter(model=Local("somewhere")))
-    found = rewards_source(named, loaded.llm, lambda _: other)
+    found = rewards_source(named, loaded.language_model(), lambda _: other)
     assert found.pop("rewriting_model") == {"model": "writer"} and found == plain
     moved = dataclasses.replace(loaded.method, rewriter=Rewriter(model=Local("elsewhere")))
-    assert rewards_source(moved, loaded.llm, lambda _: other)["rewriter"] == plain["rewriter"]
+    found = rewards_source(moved, loaded.language_model(), lambda _: other)
+    assert found["rewriter"] == plain["rewriter"]
 
 
 def test_a_checkpoint_without_a_source_is_used_with_a_warning(loaded, ranker, tmp_path, caplog):

@@ -151,7 +151,7 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
         dataset.questions, texts, evaluated, name=dataset.label, leakage=job.leakage
     )
     dataset = dataset._replace(questions=tuple(kept))
-    model, index = load_model(run.model, cache), open_index(run, cache)
+    index, model = open_index(run, cache), load_model(run.model, cache)
     student = load_student(
         job.checkpoint,
         max_source=job.max_source,
@@ -184,7 +184,7 @@ def _reranker(job: TrainRrr, model: LanguageModel, cache: Path) -> RerankerTool:
         raise InputError(
             "worth.rerank rewards a reranker's scores, but the run has none: set run.reranker."
         )
-    return RerankerTool(job.run.reranker.load(model, cache))
+    return RerankerTool(job.run.reranker.load(lambda: model, cache))
 
 
 def _train(
