@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from benchmarks.tpu.chips import Place, Slice
 from benchmarks.tpu.program import Ideal, Program
+from jaxrag.engines.local.prefill import Sizes
 from jaxrag.models.cache import empty_cache, place
 from jaxrag.models.decoder.checkpoint import initialise
 from jaxrag.models.decoder.config import DecoderConfig, read_decoder_config
@@ -210,7 +211,6 @@ def decoding(
     *,
     rows: int,
     slots: int,
-    fast: bool = False,
     quantization: Quantization = "",
 ) -> Program:
     """A step of all answers."""
@@ -222,7 +222,6 @@ def decoding(
         decode_ideal(network.config, rows, slots, quantization),
         rows,
         "tokens",
-        fast,
         rounds=STEPS,
         parts=STEPS,
     )
@@ -235,7 +234,6 @@ def prefill(
     rows: int,
     chunk: int,
     slots: int,
-    fast: bool = False,
     quantization: Quantization = "",
 ) -> Program:
     """A chunk of each prompt."""
@@ -247,7 +245,6 @@ def prefill(
         prefill_ideal(network.config, rows, chunk, slots, quantization),
         rows * chunk,
         "tokens",
-        fast,
     )
 
 
@@ -297,14 +294,32 @@ def rest(model: str, on: Slice, *, rows: int, few: int, chunk: int, slots: int) 
 V5E_8 = (Slice("v5e:2x4", 2, 4), Slice("v5e:2x4", 1, 8))
 
 
+def usual(model: str, on: Slice) -> Sizes:
+    """The sizes that the engine chooses where a chip holds nothing but its part of the weights."""
+    config = decoder(model).config
+    layers, table = _sizes(config)
+    weights = _DTYPE.itemsize * (layers + (1 if config.tied else 2) * table)
+    free = on.chips * on.chip.memory - on.data * weights
+    return Sizes.fitting(int(free), int(_cache_row(config)))
+
+
+def default_sizes(model: str, on: Slice) -> list[Program]:
+    """Decoding and prefill at the sizes that the engine chooses, with 1,024 slots."""
+    sizes = usual(model, on)
+    reading: Any = {"rows": sizes.prefill_rows, "chunk": sizes.chunk}
+    return [
+        decoding(model, on, rows=sizes.decode_rows, slots=1024),
+        prefill(model, on, slots=1024, **reading),
+    ]
+
+
 def programs() -> list[Program]:
     """All of them."""
     found = []
     for on in V5E_8:
-        found.append(decoding("Qwen2.5-7B", on, rows=128, slots=1024, fast=True))
+        found.append(decoding("Qwen2.5-7B", on, rows=128, slots=1024))
         for slots in (1024, 4096):
-            fast = on.model == 8 and slots == 1024
-            found.append(prefill("Qwen2.5-7B", on, rows=16, chunk=128, slots=slots, fast=fast))
+            found.append(prefill("Qwen2.5-7B", on, rows=16, chunk=128, slots=slots))
     found.append(prefill("Qwen2.5-7B", V5E_8[1], rows=128, chunk=128, slots=1024))
     for on, rows in ((Slice("v5e:2x4"), 8), (Slice("v6e:2x4"), 64), (Slice("v5e:4x8", 4, 8), 512)):
         found.append(decoding("Qwen2.5-7B", on, rows=rows, slots=1024))
@@ -318,6 +333,10 @@ def programs() -> list[Program]:
     for model in ("Llama-3-8B", "Gemma-2-9B"):
         found.append(decoding(model, V5E_8[1], rows=128, slots=1024))
         found.append(prefill(model, V5E_8[1], rows=16, chunk=128, slots=1024))
+        found += rest(model, V5E_8[1], rows=128, few=16, chunk=128, slots=1024)
+    for data in (1, 2, 4, 8):
+        chosen = default_sizes("Qwen2.5-7B", Slice("v5e:2x4", data, 8 // data))
+        found += [program for program in chosen if program.key not in {one.key for one in found}]
     for on in (Slice("v6e:2x4", 1, 8), Slice("v5p:2x2x1", 1, 4)):
         found.append(decoding("Qwen2.5-7B", on, rows=128, slots=1024))
         found.append(decoding("Llama-3-70B", on, rows=64, slots=1024))

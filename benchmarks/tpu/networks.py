@@ -28,6 +28,19 @@ LARGE: dict[str, Any] = BASE | {
 }  # fmt: skip
 """BERT-large: bge-large."""
 
+RERANKER: dict[str, Any] = BASE | {
+    "model_type": "xlm-roberta", "vocab_size": 250002, "max_position_embeddings": 514,
+    "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1, "num_labels": 1,
+}  # fmt: skip
+"""XLM-RoBERTa-base with one label: bge-reranker-base."""
+
+NOMIC: dict[str, Any] = {
+    "vocab_size": 30528, "n_embd": 768, "n_inner": 3072, "n_layer": 12, "n_head": 12,
+    "n_positions": 8192, "type_vocab_size": 2, "rotary_emb_base": 1000, "qkv_proj_bias": False,
+    "mlp_fc1_bias": False, "mlp_fc2_bias": False,
+}  # fmt: skip
+"""nomic-embed-text-v1.5, without the settings that have one value."""
+
 
 def bert(shape: dict[str, Any]) -> BertConfig:
     """A BERT's config."""

@@ -35,7 +35,6 @@ class Program:
       ideal: see there.
       units: tokens, passages or steps of a call.
       unit: what ``units`` counts.
-      fast: whether the fast check has it.
       rounds: of its loops without a constant number of rounds, such as a decoding loop's.
       parts: figures are those of one of so many equal parts of a call, such as a step of a loop.
       held: bytes that a run holds on each chip beside this program's arguments.
@@ -47,7 +46,6 @@ class Program:
     ideal: Ideal
     units: float
     unit: str
-    fast: bool = False
     rounds: int = 1
     parts: int = 1
     held: int = 0

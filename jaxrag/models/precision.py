@@ -15,17 +15,26 @@ from jaxrag.types import InputError
 DType = Literal["", "float32", "bfloat16"]
 """The dtype of computation in settings; "" means float32 on CPUs and bfloat16 on accelerators."""
 
+DecoderDType = Literal["", "float32", "bfloat16", "float16"]
+"""The same of decoders, which may also compute in float16."""
 
-def compute_dtype(name: str | None = None) -> jnp.dtype:
+
+def compute_dtype(name: str | None = None, *, half: bool = False) -> jnp.dtype:
     """The dtype called ``name``; by default bfloat16 on accelerators and float32 on CPUs.
+
+    Args:
+      name: the setting.
+      half: whether float16 is allowed. It has more digits than bfloat16, but its largest number is
+        65,504, and gradients fall below its smallest.
 
     Raises:
       InputError: for another name.
     """
     if name is None:
         name = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    if name not in ("float32", "bfloat16"):
-        raise InputError(f"dtype is {name!r}; allowed are 'float32' and 'bfloat16'.")
+    allowed = ("float32", "bfloat16", *(("float16",) if half else ()))
+    if name not in allowed:
+        raise InputError(f"dtype is {name!r}; allowed are {', '.join(map(repr, allowed))}.")
     return jnp.dtype(name)
 
 

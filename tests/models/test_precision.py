@@ -16,8 +16,11 @@ def test_the_default_is_the_devices(backend, name, monkeypatch):
 
 
 def test_other_dtypes_are_refused():
-    with pytest.raises(InputError, match="'float16'; allowed are 'float32' and 'bfloat16'"):
+    with pytest.raises(InputError, match="'float16'; allowed are 'float32', 'bfloat16'"):
         compute_dtype("float16")
+    assert compute_dtype("float16", half=True) == jnp.float16
+    with pytest.raises(InputError, match="'float8'; allowed are 'float32', 'bfloat16', 'float16'"):
+        compute_dtype("float8", half=True)
 
 
 @pytest.mark.parametrize(("dtype", "found"), [("float32", "HIGHEST"), ("bfloat16", "DEFAULT")])

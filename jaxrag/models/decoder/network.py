@@ -14,6 +14,7 @@ Axes besides those of jaxrag.types: ``h`` head, and those of `jaxrag.models.cach
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -307,8 +308,11 @@ class DecoderLayer(nn.Module):
         if ranks is not None:
             where &= within(ranks, window)
 
-        def norm(name: str) -> RMSNorm:
-            return RMSNorm(c.rms_norm_eps, c.norm_offset, name=name)
+        dtype = cache[0].dtype  # that of x, but for float16; see `Decoder`
+
+        def norm(name: str) -> Callable[[Array], Array]:
+            module = RMSNorm(c.rms_norm_eps, c.norm_offset, name=name)
+            return lambda x: module(x).astype(dtype)
 
         attention = DecoderAttention(c, self.reads_only, name="self_attn")
         y = norm("input_layernorm")(x)
@@ -383,12 +387,17 @@ class DecoderBody(nn.Module):
         self, tokens: Int[Array, "b t"], cache: Cache, *context: Any
     ) -> tuple[Float[Array, "b t d"], Cache]:
         x, cache = self.layers(self.embeddings(tokens), cache, *context)
-        return self.norm(x), cache
+        return self.final_norm(x), cache
 
     def embeddings(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t d"]:
         """Input of the first layer."""
-        x, scale = self.embed_tokens(tokens).astype(self.dtype), self.config.embedding_scale
-        return x if scale == 1 else x * jnp.asarray(scale, self.dtype)
+        dtype = jnp.float32 if self.dtype == jnp.float16 else self.dtype
+        x, scale = self.embed_tokens(tokens).astype(dtype), self.config.embedding_scale
+        return x if scale == 1 else x * jnp.asarray(scale, dtype)
+
+    def final_norm(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        """The hidden states that follow from the last layer's output."""
+        return self.norm(x).astype(self.dtype)
 
 
 class Decoder(nn.Module):
@@ -396,7 +405,8 @@ class Decoder(nn.Module):
 
     Attributes:
       config: the architecture.
-      dtype: of computation; norms, rotations, softmax and logits are always float32.
+      dtype: of computation; norms, rotations, softmax and logits are always float32. With float16
+        so is the residual stream, whose largest numbers exceed the range of float16 in many models.
       stacked: whether parameters and cache are stacked over layers, see `DecoderLayers`.
     """
 
@@ -448,7 +458,7 @@ class Decoder(nn.Module):
 
     def final_norm(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """The hidden states that follow from the last layer's output."""
-        return self.model.norm(x)
+        return self.model.final_norm(x)
 
     def for_long_texts(self) -> Decoder:
         """The decoder with the rotation of long texts, see `DecoderConfig.is_long`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -378,6 +379,41 @@ def test_identity_names_weights_and_settings(
     assert LocalModel.load(directory, dtype="bfloat16").identity != model.identity
     write_tiny_model(tmp_path, template=SPECIAL[0])
     assert LocalModel.load(tmp_path).identity != model.identity
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_float16_answers_as_float32_does(
+    model: LocalModel, directory: Path, answers: list[Generation]
+) -> None:
+    half = LocalModel.load(directory, dtype="float16")
+    assert half.identity != model.identity
+    found = half.generate(CHATS, max_new_tokens=12)
+    assert [one.tokens[0] for one in found] == [one.tokens[0] for one in answers]
+    scores, wanted = (one.logprob(CHATS[:3], ["Oslo"] * 3) for one in (half, model))
+    for got, exact in zip(scores, wanted, strict=True):
+        assert 0 < np.abs(got - exact).max() < 0.02
+
+
+@pytest.mark.usefixtures("unprobed")
+@pytest.mark.parametrize(
+    ("dtype", "told"),
+    [("float16", r"range of float16 \(65,504\): set config.model.dtype"), ("float32", "damaged")],
+)
+def test_results_that_are_not_numbers_are_refused(
+    dtype: str, told: str, directory: Path, monkeypatch: Any
+) -> None:
+    """A bias of infinity stands for an overflow: infinity less infinity is not a number."""
+    half = LocalModel.load(directory, dtype=dtype)
+    params = half._network.params["model"]["norm"]
+    params["weight"] = jnp.full_like(params["weight"], jnp.inf)
+    asks = (
+        lambda: half.generate(CHATS[:1], max_new_tokens=2),
+        lambda: half.logprob(CHATS[:1], ["Oslo"]),
+        lambda: half.inspect(CHATS[:1], ["Oslo"]),
+    )
+    for ask in asks:
+        with pytest.raises(InputError, match=told):
+            ask()
 
 
 @pytest.mark.parametrize(("decode", "prefill"), [(4, 4), (12, 4), (7, 1), (32, 8)])

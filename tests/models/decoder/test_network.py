@@ -18,6 +18,7 @@ from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import extend
 from jaxrag.models.decoder.network import (
     Decoder,
+    DecoderLayer,
     attend_to_used,
     attention_weights,
     recency,
@@ -272,6 +273,38 @@ def test_bfloat16_is_near_float32(tmp_path: Path) -> None:
     wanted = full_logits(*load(tmp_path), TOKENS)
     assert found.dtype == np.float32
     assert 0 < np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "phi3", "qwen3"])
+@pytest.mark.parametrize("stacked", [False, True])
+def test_float16_is_near_float32(family: str, stacked: bool, tmp_path: Path) -> None:
+    """Nearer than bfloat16: 2^-11 in place of 2^-9 a rounding."""
+    checkpoint(tmp_path, CONFIGS[family])
+    decoder, params = load_decoder(tmp_path, dtype=jnp.dtype(jnp.float16), stacked=stacked)
+    found = full_logits(decoder, params, TOKENS)
+    wanted = full_logits(*load(tmp_path), TOKENS)
+    assert found.dtype == np.float32
+    assert 0 < np.abs(found - wanted).max() < 0.01 * np.abs(wanted).max()
+
+
+def test_with_float16_the_residual_stream_may_exceed_its_range(tmp_path: Path) -> None:
+    """A residual stream of up to 400,000, where float16 ends at 65,504: norms bring it back."""
+    checkpoint(tmp_path, CONFIGS["llama"])
+    found: dict[str, np.ndarray] = {}
+    for name in ("float32", "float16"):
+        decoder, params = load(tmp_path, jnp.dtype(name))
+        tokens = jnp.asarray(TOKENS)[None]
+        x: Any = 1e5 * decoder.apply({"params": params}, tokens, method="embeddings")
+        assert x.dtype == jnp.float32
+        t = len(TOKENS)
+        cache = empty_cache(decoder.config, 1, t, decoder.dtype)[0]
+        context = (0, jnp.arange(t)[None], np.tril(np.ones((1, t, t), bool)), None, jnp.int32(0))
+        layer, own = DecoderLayer(decoder.config), params["model"]["layers"]["0"]
+        y, _ = layer.apply({"params": own}, x, cache, *context)
+        assert y.dtype == jnp.float32 and np.abs(x).max() > 65_504
+        found[name] = np.asarray(y - x)
+    wanted = found["float32"]
+    assert 0 < np.abs(found["float16"] - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
 def test_tied_checkpoints_may_hold_the_copy(tmp_path: Path) -> None:
