@@ -306,6 +306,8 @@ def _of_runs(results: Iterable[Results]) -> dict[str, list[Any]]:
                 continue
             with contextlib.suppress(InputError):  # not a run
                 run = one.run(job)
+                if not run.records:  # a training or a comparison of retrievers
+                    continue
                 models.add(name_of(run.config, "language_model"))
                 questions.add(len(run.records))
     return {"models": sorted(models - {"unnamed"}), "questions": sorted(questions)}

@@ -33,12 +33,14 @@ from jaxrag.methods.r3.labels import Rules, Sampling
 from jaxrag.methods.r3.settings import R3Training, SupervisedTraining, Update
 from jaxrag.reproduction.progress_figures import accuracy_curves
 from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
+from jaxrag.reproduction.search_figures import metric_bars
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Scale, Setting, Table
 from jaxrag.retrieval.bm25.index import Bm25
 from jaxrag.retrieval.dense.dpr import Dpr
 from jaxrag.retrieval.dense.exact import Exact
 from jaxrag.retrieval.dense.published_encoders import contriever, dpr, e5
 from jaxrag.retrieval.sidr.settings import Sidr
+from jaxrag.runs.retriever_comparison import RetrieverComparison
 from jaxrag.runs.run import Run
 from jaxrag.runs.student import OPTIMIZER
 from jaxrag.steps.asking import Reader
@@ -445,7 +447,26 @@ def _progress(name: str, title: str, jobs: Mapping[str, Any]) -> Figure:
     return Figure(title, ("nq", "pubhealth"), _data, jobs, draw, series)
 
 
+def _both_searches(setting: Setting) -> RetrieverComparison:
+    """Late and full parametric search by the same SiDR; the claim of Appendix H."""
+    start = sidr("ms", setting)
+    m = 6 if setting.scale == "tiny" else 20
+    indexes = tuple(dataclasses.replace(start, search=how, m=m) for how in ("late", "parametric"))
+    limit = {"tiny": 8, "small": 100, "paper": 0}[setting.scale]
+    return RetrieverComparison(indexes, (_test(setting),), depths=(1, 5), cutoff=5, limit=limit)
+
+
+_LATE = "Late and full parametric search"
 FIGURES = {
+    "r3/appendix_h": Figure(
+        _LATE,
+        ("nq", "triviaqa"),
+        _data,
+        {"searches": _both_searches},
+        metric_bars(
+            "r3/appendix_h", _LATE, "searches", ("late", "full"), "answer@1", "answer@1, %"
+        ),
+    ),
     "r3/figure4": _progress("r3/figure4", "Offline and online learning", _PHASES),
     "r3/figure5": _progress("r3/figure5", "Retrieval during the training", _SEARCHES),
     "r3/figure7": _progress("r3/figure7", "Retrieval during the training", _SEARCHES),

@@ -1,8 +1,9 @@
 """Claims of the papers about figures, which print no numbers, with verdicts from our records.
 
-A claim compares points of drawn series, each a mean with its 95 % interval. The records of figures
-hold no values of single questions, so the difference of two points is that of independent means:
-its interval is usually too wide where both have the same questions.
+A claim compares points of drawn series, each a mean with its 95 % interval. Where the record of a
+figure holds the values of single questions, they are compared in pairs. Elsewhere the difference of
+two points is that of independent means: its interval is usually too wide where both have the same
+questions.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from jaxrag.evaluation.significance import Interval
-from jaxrag.reproduction.claims import Comparison, unpaired
+import numpy as np
 
-_ZERO = Interval(0.0, 0.0, 0.0, 0)
+from jaxrag.evaluation.significance import Interval, interval
+from jaxrag.reproduction.claims import Comparison, unpaired
 
 
 class At(NamedTuple):
@@ -40,6 +41,7 @@ class FigureClaim:
       figure: the figure's id.
       ours, theirs: the point that is higher, and the one that it is compared with; None is 0.
       lower: whether ``ours`` is lower.
+      factor: the other point is multiplied by it: 0.9 claims that 90 % are reached.
       picture: name of the picture, "" for a figure of one.
       shares: whether the means are shares from 0 to 1, and are shown in percent.
     """
@@ -51,6 +53,7 @@ class FigureClaim:
     ours: At
     theirs: At | None
     lower: bool = False
+    factor: float = 1.0
     picture: str = ""
     shares: bool = False
 
@@ -68,22 +71,37 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
     found = []
     for panel, shown in pictures[claim.picture or claim.figure].items():
         against = "0" if claim.theirs is None else claim.theirs.label
+        against = against if claim.factor == 1 else f"{claim.factor:g} x {against}"
         subject = f"{panel}, {claim.ours.label}, against {against}"
-        ours = _point(claim, shown, claim.ours)
-        theirs = _ZERO if claim.theirs is None else _point(claim, shown, claim.theirs)
-        difference = None
-        if ours is not None and theirs is not None:
-            difference = unpaired(ours, theirs)._replace(n=ours.n)
+        points = [_point(shown, at) if at else _ZERO for at in (claim.ours, claim.theirs)]
+        difference = _difference(claim, *points) if all(points) else None
         found.append(Comparison(subject, "percent", None, difference, None))
     return found
 
 
-def _point(claim: FigureClaim, series: Mapping[str, Any], where: At) -> Interval | None:
-    """A point with its interval in percent, higher is better; None if its series is not there."""
+_ZERO: Mapping[str, Any] = {"mean": 0.0, "low": 0.0, "high": 0.0}
+
+
+def _point(series: Mapping[str, Any], where: At) -> Mapping[str, Any] | None:
+    """A point of a record; None if its series is not there."""
     points: Any = series.get(where.series)
     if not points:
         return None
-    one = points if where.at == "only" else points[{"first": 0, "last": -1}[where.at]]
-    factor = (100 if claim.shares else 1) * (-1 if claim.lower else 1)
-    mean, *ends = (factor * one[name] for name in ("mean", "low", "high"))
-    return Interval(mean, min(ends), max(ends), int(one.get("n", 0)))
+    return points if where.at == "only" else points[{"first": 0, "last": -1}[where.at]]
+
+
+def _difference(claim: FigureClaim, ours: Any, theirs: Any) -> Interval:
+    """``ours`` - factor * ``theirs`` in percent, higher is better."""
+    sign = -1 if claim.lower else 1
+    if "values" in ours and "values" in theirs:  # shares, by question
+        both = [(one, theirs["values"].get(name)) for name, one in ours["values"].items()]
+        pairs = np.array([pair for pair in both if pair[1] is not None], np.float64)
+        return interval(100 * sign * (pairs[:, 0] - claim.factor * pairs[:, 1]))
+    scale = sign * (100 if claim.shares else 1)
+    mine, other = _interval(ours, scale), _interval(theirs, scale * claim.factor)
+    return unpaired(mine, other)._replace(n=mine.n)
+
+
+def _interval(point: Mapping[str, Any], scale: float) -> Interval:
+    mean, *ends = (scale * point[name] for name in ("mean", "low", "high"))
+    return Interval(mean, min(ends), max(ends), int(point.get("n", 0)))

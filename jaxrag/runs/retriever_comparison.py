@@ -183,6 +183,14 @@ def _read_columns(directory: Path, number: int) -> Columns:
     return _columns(jsonl.read(_rankings(directory, number)))
 
 
+def read_metric(directory: Path, number: int, metric: str) -> dict[str, float]:
+    """A metric of row ``number`` of a comparison, by question; without those that have none."""
+    lines = jsonl.read(_rankings(directory, number))
+    return {
+        line["question_id"]: line["metrics"][metric] for line in lines if metric in line["metrics"]
+    }
+
+
 def _columns(lines: Sequence[Mapping[str, Any]]) -> Columns:
     names = dict.fromkeys(name for line in lines for name in line["metrics"])
     return {

@@ -1,8 +1,8 @@
 """Several processes of a training: shares, exchanged results, and whole jobs with the same bits."""
 
 import json
+import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,9 @@ def job(name: str, directory: Path, *more: Any) -> Any:
     return started("tests.training.train_job", name, directory, *more, devices=DEVICES)
 
 
-def two_processes(name: str, directory: Path) -> list[Any]:
+def two_processes(name: str, directory: Path, *, killed: int = 0) -> list[Any]:
     port = free_port()
-    return [job(name, directory, process, 2, port) for process in (0, 1)]
+    return [job(name, directory, process, 2, port, killed) for process in (0, 1)]
 
 
 def result(found: dict[str, Any]) -> Any:
@@ -95,18 +95,19 @@ def test_two_processes_train_as_one_does(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_of_r3_go_on_after_a_kill(tmp_path: Path) -> None:
-    """One is killed after the first step; the other ends, and both start again."""
-    one = finished(job("r3", tmp_path / "one"))
-    first, second = two_processes("r3", tmp_path / "two")
-    until = time.monotonic() + 900
-    while not (tmp_path / "two" / "run" / "checkpoints" / "1").exists():
-        assert first.poll() is None and second.poll() is None and time.monotonic() < until
-        time.sleep(0.05)
-    second.kill()
+@pytest.mark.parametrize("name", ["ranker", "student", "sidr", "r3"])
+def test_two_processes_go_on_after_a_kill(name: str, tmp_path: Path) -> None:
+    """One is killed before the second checkpoint; the other ends, and both start again."""
+    one = finished(job(name, tmp_path / "one"))
+    first, second = two_processes(name, tmp_path / "two", killed=2)
+    assert second.wait(timeout=900) == -signal.SIGKILL
     second.communicate()
     first.communicate(timeout=300)
     assert first.returncode  # it does not wait for ever, and nothing is called finished
-    assert not (tmp_path / "two" / "run" / "retriever").exists()
-    first, _ = map(finished, two_processes("r3", tmp_path / "two"))
-    assert result(first) == result(one)
+    run = tmp_path / "two" / "run"
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines][-2:] == [1, 2]
+    saved = [path.name for path in (run / "checkpoints").iterdir() if path.name.isdigit()]
+    assert saved == ["1"]
+    again, _ = map(finished, two_processes(name, tmp_path / "two"))
+    assert result(again) == result(one)

@@ -1,13 +1,16 @@
 """Executes a small training job and prints the hash of what came out: a process of its own.
 
-    python -m tests.training.train_job NAME DIRECTORY [PROCESS PROCESSES PORT]
+    python -m tests.training.train_job NAME DIRECTORY [PROCESS PROCESSES PORT [KILLED]]
 
-NAME is one of `JOBS`. DIRECTORY gets its inputs and, in "run", its results. The language model of
-"ppo" and "r3" is scripted.
+NAME is one of `JOBS`. DIRECTORY gets its inputs and, in "run", its results. The last process kills
+itself while it saves step KILLED. The language model of "ppo" and "r3" is scripted.
 """
 
+import contextlib
 import dataclasses
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +33,7 @@ from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.steps.asking import Reader
 from jaxrag.steps.candidates import OnePath
 from jaxrag.steps.passage_selectors import Top
+from jaxrag.training.checkpoints import Checkpoints
 from jaxrag.types import Generation
 from tests.experiments.small_run import PROMPTS
 from tests.methods.ars.ranker import test_job as rankers
@@ -188,13 +192,34 @@ def execute(name: str, directory: Path, inputs: str, **changes: Any) -> dict[str
     }
 
 
+def _killed_at(last: int) -> Any:
+    """A stand-in of `Checkpoints.save` that ends the process, as SIGKILL does, at step ``last``."""
+    real = Checkpoints.save
+
+    def save(self: Checkpoints, step: int, *args: Any) -> None:
+        if step == last:
+            self.wait()  # for the checkpoint before
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(self, step, *args)
+
+    return mock.patch.object(Checkpoints, "save", save)
+
+
 def main(
-    name: str, directory: str, process: str = "0", processes: str = "", port: str = ""
+    name: str,
+    directory: str,
+    process: str = "0",
+    processes: str = "",
+    port: str = "",
+    killed: str = "0",
 ) -> None:
     if processes:
         jax.distributed.initialize(f"localhost:{port}", int(processes), int(process))
     # processes of one job do not write the inputs of each other
-    print(json.dumps(execute(name, Path(directory), f"inputs-{process}")))
+    last = bool(processes) and int(process) == int(processes) - 1
+    with _killed_at(int(killed)) if last else contextlib.nullcontext():
+        found = execute(name, Path(directory), f"inputs-{process}", save_every=1)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
