@@ -79,14 +79,19 @@ class Environment:
         return tuple(float(np.sum(part, dtype=np.float64)) for part in parts)
 
     def run(
-        self, store: Store, tasks: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]]
+        self,
+        store: Store,
+        tasks: Iterable[tuple[Any, Callable[[], Coroutine[Any, Any, Any]]]],
+        on_batch: Callable[[str, int], None] = lambda name, size: None,
     ) -> Iterable[tuple[Any, Any]]:
         """Runs coroutines in the scheduler; pairs of id and value in the order of completion.
+
+        ``on_batch`` is called as `Scheduler` says.
 
         Raises:
           InputError: a question failed; the message names its id.
         """
-        for outcome in Scheduler(store, live=self.live).run(tasks):
+        for outcome in Scheduler(store, live=self.live, on_batch=on_batch).run(tasks):
             if outcome.error is not None:
                 raise InputError(f"Question {outcome.id}: {outcome.error}") from outcome.error
             yield outcome.id, outcome.value
@@ -183,9 +188,15 @@ def make_pools(
 
     def ask(some: Sequence[Question]) -> list[Any]:
         made: dict[str, Any] = {}
+        replies = Counter[str]()
         tasks = ((question.id, task(question)) for question in some)
         with progress(len(some), "pools of passages") as advance:
-            for name, value in environment.run(store, tasks):
+
+            def on_batch(name: str, size: int) -> None:  # most questions end only with the last
+                replies[name] += size
+                advance(0, ", ".join(f"{kind} {n:,}" for kind, n in sorted(replies.items())))
+
+            for name, value in environment.run(store, tasks, on_batch):
                 made[name] = value
                 advance(1)
         return [made[question.id] for question in some]
