@@ -183,7 +183,8 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
             console.print(needs_grid(found).terminal())
     totals = (f"{total_text(needs, kind)} {kind.replace('_', ' ')}" for kind in TOTALS)
     console.print(f"Indexes:\n{indexes_text(needs)}", highlight=False)
-    console.print(f"Models: {models_text(needs, PARAMETERS)}", highlight=False)
+    models = models_text(needs, PARAMETERS) or "none to download"
+    console.print(f"Models: {models}", highlight=False)
     if keys := keys_text(needs, os.environ):
         console.print(f"Keys: {keys}", highlight=False)
     console.print(f"{len(needs)} jobs in all; at most {', '.join(totals)}", highlight=False)
