@@ -11,6 +11,9 @@ and run the same program, and their gradients are summed in the order of one bin
 that XLA does by default are avoided: each device runs a program compiled for that device alone,
 since a program for many devices is optimised differently and rounds differently; and gradients are
 not summed over devices with psum, whose order is the compiler's.
+
+The tree has 1, 2, 4, 8, ... microbatches. A batch that has fewer is filled up with repetitions of
+its last row, which the loss does not see: their gradient is zero.
 """
 
 from __future__ import annotations
@@ -59,27 +62,29 @@ def fitting_mesh(batch: int, microbatch: int) -> Mesh:
 
     Results do not depend on it. Each process has equally many devices of the mesh.
     """
-    devices = jax.devices()
-    chosen = fitting_devices(devices, batch // max(microbatch, 1))
+    devices, count = jax.devices(), count_microbatches(batch, max(microbatch, 1))
+    chosen = fitting_devices(devices, count)
     if len(chosen) < len(devices):
         tell(
-            f"training on {len(chosen)} of {len(devices)} devices: a batch of {batch} has "
-            f"{batch // max(microbatch, 1)} microbatches of {microbatch}; smaller ones use more"
+            f"training on {len(chosen)} of {len(devices)} devices: a batch of {batch} has {count} "
+            f"microbatches of {microbatch}; smaller ones use more"
         )
     return data_mesh(chosen)
 
 
-def fitting_devices(devices: Sequence[Any], microbatches: int) -> list[Any]:
-    """The most devices that share microbatches evenly, equally many of each process.
+def count_microbatches(batch: int, microbatch: int, devices: int = 1) -> int:
+    """Number of microbatches of a batch, which is filled up to 1, 2, 4, 8, ... and one a device."""
+    return max(1 << (-(-batch // microbatch) - 1).bit_length(), devices)
 
-    All of them where there are more processes than microbatches, which `check_batch` refuses.
-    """
+
+def fitting_devices(devices: Sequence[Any], microbatches: int) -> list[Any]:
+    """The most devices that share microbatches evenly, equally many of each process, at least 1."""
     own: dict[int, list[Any]] = {}
     for device in devices:
         own.setdefault(device.process_index, []).append(device)
     count = 1 << (min(len(devices), max(microbatches, 1)).bit_length() - 1)
-    each = count // len(own)
-    return [device for some in own.values() for device in some[:each]] or [*devices]
+    each = max(count // len(own), 1)
+    return [device for some in own.values() for device in some[:each]]
 
 
 def replicate(tree: Tree, mesh: Mesh) -> Tree:
@@ -117,48 +122,46 @@ def check_batch(batch: int, microbatch: int, mesh: Mesh) -> None:
     """Checks that a batch can be cut into microbatches and sharded over a mesh.
 
     Raises:
-      InputError: the batch is not a power of two of microbatches, or the number of devices is not
-        a power of two up to that.
+      InputError: a microbatch has no row or more than the batch, or the number of devices is not a
+        power of two.
     """
-    devices = mesh.size
-    if microbatch < 1 or batch < 1 or batch % microbatch or not _power_of_two(batch // microbatch):
+    if not 1 <= microbatch <= batch:
         raise InputError(
-            f"batch is {batch} and microbatch {microbatch}: a batch must have 1, 2, 4, 8, ... "
-            "microbatches."
+            f"batch is {batch} and microbatch {microbatch}: a microbatch has at least 1 row, and "
+            "at most those of the batch."
         )
-    if not _power_of_two(devices) or devices > batch // microbatch:
-        raise InputError(
-            f"{batch // microbatch} microbatches cannot be shared by {devices} devices: use 1, 2, "
-            "4, ... devices, at most as many as microbatches, or make microbatches smaller (batch "
-            f"is {batch}, microbatch {microbatch})."
-        )
-
-
-def _power_of_two(number: int) -> bool:
-    return number > 0 and not number & (number - 1)
+    if mesh.size & (mesh.size - 1):
+        raise InputError(f"{mesh.size} devices cannot share a batch: use 1, 2, 4, 8, ... devices.")
 
 
 def shard_microbatches(batch: Tree, microbatch: int, mesh: Mesh) -> list[PerDevice]:
     """Puts a batch on the devices; item i of the result holds each device's i-th microbatch.
 
-    Devices take consecutive rows, so the microbatches of one device are consecutive, too.
+    Devices take consecutive rows, so the microbatches of one device are consecutive, too. Where the
+    batch ends before the last microbatch, its last row is repeated.
 
     Args:
       batch: NumPy arrays [n ...] of the whole batch, equal in every process.
       microbatch: rows of a microbatch.
       mesh: see `data_mesh`.
     """
-    each = len(jax.tree.leaves(batch)[0]) // (microbatch * mesh.size)
+    n = _length(batch)
+    each = count_microbatches(n, microbatch, mesh.size) // mesh.size
 
     def part(index: int) -> PerDevice:
         found = []
         for device in mesh.local_devices:
             start = (_position(device, mesh) * each + index) * microbatch
-            rows = slice(start, start + microbatch)
+            rows = np.minimum(np.arange(start, start + microbatch), n - 1)
             found.append(jax.device_put(jax.tree.map(lambda a, rows=rows: a[rows], batch), device))
         return found
 
     return [part(index) for index in range(each)]
+
+
+def _length(tree: Tree) -> int:
+    """Number of rows."""
+    return len(jax.tree.leaves(tree)[0])
 
 
 def _position(device: Any, mesh: Mesh) -> int:
@@ -204,11 +207,11 @@ def make_programs(embed: Embed, loss: Loss, mesh: Mesh) -> Programs:
 
 def make_gradient(
     programs: Programs, mesh: Mesh
-) -> Callable[[PerDevice, list[PerDevice]], Gradient]:
-    """The function (parameters, microbatches) -> loss and gradients of the whole batch.
+) -> Callable[[PerDevice, list[PerDevice], int], Gradient]:
+    """The function (parameters, microbatches, rows) -> loss and gradients of the whole batch.
 
-    Its arguments are per device: parameters as from `local_arrays`, microbatches as from
-    `shard_microbatches`.
+    The first two are per device: parameters as from `local_arrays`, microbatches as from
+    `shard_microbatches`. The third one is the number of the batch's own rows.
 
     Args:
       programs: from `make_programs`.
@@ -228,12 +231,18 @@ def make_gradient(
         ]
         return on_each_device(programs.backward, params, part, own)
 
-    def gradient(params: PerDevice, parts: list[PerDevice]) -> Gradient:
+    def gradient(params: PerDevice, parts: list[PerDevice], rows: int) -> Gradient:
         each = len(parts)
         vectors = [on_each_device(programs.forward, params, part) for part in parts]
-        gather = partial(over_devices, programs.gather)
-        results = on_each_device(programs.differentiate, gather(*vectors), gather(*parts))
+        whole = [over_devices(programs.gather, *some) for some in (vectors, parts)]
+        missing = _length(whole[1][0]) - rows
+        if missing:
+            cut = partial(_without_last, count=missing)
+            whole = [on_each_device(cut, some) for some in whole]
+        results = on_each_device(programs.differentiate, *whole)
         by_vectors = [gradients for _, gradients in results]
+        if missing:
+            by_vectors = on_each_device(partial(_with_zeros, count=missing), by_vectors)
         summands = (
             parameter_gradients(params, part, i, each, by_vectors) for i, part in enumerate(parts)
         )
@@ -267,6 +276,19 @@ def _gather(*parts: Tree) -> Tree:
         return gathered.reshape(-1, *arrays[0].shape[1:])
 
     return jax.tree.map(whole, *parts)
+
+
+@partial(jax.jit, static_argnames="count")
+def _without_last(tree: Tree, *, count: int) -> Tree:
+    return jax.tree.map(lambda array: array[:-count], tree)
+
+
+@partial(jax.jit, static_argnames="count")
+def _with_zeros(tree: Tree, *, count: int) -> Tree:
+    """``count`` more rows of zeros."""
+    return jax.tree.map(
+        lambda array: jnp.pad(array, [(0, count), *[(0, 0)] * (array.ndim - 1)]), tree
+    )
 
 
 @partial(jax.jit, static_argnames="count")

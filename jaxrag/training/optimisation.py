@@ -156,10 +156,11 @@ def make_step(
 
     def update(state: TrainState, batch: Any, number: int) -> tuple[TrainState, dict[str, Any]]:
         batch = prepare(batch, number)
-        grad_cache.check_batch(len(jax.tree.leaves(batch)[0]), microbatch, mesh)
+        rows = len(jax.tree.leaves(batch)[0])
+        grad_cache.check_batch(rows, microbatch, mesh)
         local = grad_cache.local_arrays(state, mesh)
         parts = grad_cache.shard_microbatches(batch, microbatch, mesh)
-        found = gradient([one.params for one in local], parts)
+        found = gradient([one.params for one in local], parts, rows)
         applied = grad_cache.on_each_device(apply, local, found.gradients)
         state = grad_cache.global_arrays([one for one, _ in applied], mesh, P())
         return state, {"loss": found.loss[0], "norm": applied[0][1], **metrics(batch)}

@@ -86,8 +86,8 @@ class RetrieverTraining:
       epochs: passes over the questions.
       batch: questions of a step, on all devices together.
       microbatch: questions that go through the network at a time, with their passages; a batch is
-        1, 2, 4, 8, ... microbatches. Memory depends on it, and so do the last bits of the result;
-        these do not depend on the number of devices.
+        filled up to 1, 2, 4, 8, ... microbatches. Memory depends on it, and so do the last bits of
+        the result; these do not depend on the number of devices.
       update: loss and optimiser.
       seed: seeds the order of questions and the draws of passages.
       warmup_epochs: epochs of linear warm-up of the learning rate, instead of ``update.warmup``

@@ -59,8 +59,8 @@ class StudentTraining:
       epochs: passes over the pairs.
       batch: pairs of a step, over all devices.
       microbatch: pairs that pass through the network at a time, with accumulated gradients; a batch
-        is 1, 2, 4, 8, ... microbatches. It decides memory, rounding and dropout, which do not
-        depend on the number of devices.
+        is filled up to 1, 2, 4, 8, ... microbatches. It decides memory, rounding and dropout, which
+        do not depend on the number of devices.
       optimiser, learning_rate, warmup, decay, weight_decay, clip: see
         `jaxrag.training.optimisation.make_optimiser` and `learning_rate`.
       dropout: whether to apply dropout, at the rate of the student's config.
