@@ -408,7 +408,7 @@ TABLES = {
         _data,
         {f"sidr_ms_rank_by_{name}": Line(_ranked) for name in ("relevance", "answer_probability")},
     ),
-    "r3/table7": Table(_data, {"r3": _r3("ms")}),
+    "r3/table7": Table(_data, {"r3": _r3("ms")}, notes=_NOTES),
     "r3/table8": Table(
         _data,
         {
