@@ -295,13 +295,17 @@ def prepare(run: Run, cache: Path, *, given: Mapping[str, HelperTool] | None = N
 
 
 def _language_model(run: Run, cache: Path) -> LanguageModel:
-    """The run's language model, loaded once."""
-    model = load_model(run.model, cache)
-    if run.method.needs.logprobs and not model.gives_logprobs:
+    """The run's language model, loaded once; InputError if the method needs what it lacks."""
+    model, needs = load_model(run.model, cache), run.method.needs
+    if needs.logprobs and not model.gives_logprobs:
         raise InputError(
             f"{run.name} decides by the log-probabilities of the model's answers, and "
             f"{run.model.name} gives none: choose another model, or a gate that does without."
         )
+    if needs.prompt_length:
+        _limit(run, model)
+    if needs.inspection:
+        _inspection(run, model)
     return model
 
 
@@ -323,7 +327,7 @@ def load_tools(
     """
     needs, given = run.method.needs, given or {}
     language_model = functools.partial(_language_model, run, cache)
-    if run.model.checkpoint is None:  # a server takes no memory here: is it there at all?
+    if run.model.checkpoint is None:  # a server takes no memory here: is it there, and will it do?
         language_model()
     retriever = open_index(run, cache) if needs.search else None
     reranker = run.reranker.load(language_model, cache) if needs.reranker and run.reranker else None

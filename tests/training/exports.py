@@ -17,4 +17,14 @@ CASES = {
         (tree(16), jax.ShapeDtypeStruct((), jnp.int32)),
         {"count": 4},
     ),
+    "jaxrag.training.grad_cache._without_last": lambda: (
+        grad_cache._without_last,
+        (tree(16),),
+        {"count": 4},
+    ),
+    "jaxrag.training.grad_cache._with_zeros": lambda: (
+        grad_cache._with_zeros,
+        (tree(12),),
+        {"count": 4},
+    ),
 }
