@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -136,7 +137,7 @@ def settings_of(make):
     @dataclasses.dataclass(frozen=True)
     class Scripted:
         name: str = "scripted"
-        checkpoint: str = "scripted"
+        checkpoint: str = str(Path(__file__).parent)  # a directory that is there
 
         def load(self, cache):
             return make()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -37,13 +37,6 @@ _PAIR = 192
 _TOP, _OWN = 768, 256
 
 
-class EmbeddingKeywords(TypedDict, total=False):
-    """Settings of `jaxrag.retrieval.dense.encoder.embed_tokens`."""
-
-    pooling: dense.Pooling
-    normalise: bool
-
-
 def _texts(rows: int, width: int, where: Place) -> tuple[Any, Any]:
     ids = where.array((rows, width), jnp.int32, P("data"))
     return ids, where.array((rows,), jnp.int32, P("data"))
@@ -74,14 +67,21 @@ def _program(
 
 
 def encoding(
-    name: str, shape: dict[str, Any], on: Slice, width: int, **settings: Unpack[EmbeddingKeywords]
+    name: str,
+    shape: dict[str, Any],
+    on: Slice,
+    width: int,
+    *,
+    pooling: dense.Pooling,
+    normalise: bool = True,
 ) -> Program:
     """A batch of texts through a BERT."""
     config = bert(shape)
     module: Any = BertEncoder(config, BFLOAT16)
 
     def trace(rows: int, width: int, where: Place) -> Any:
-        return _encode(module, rows, width, {"normalise": True, **settings}, where)
+        settings = {"pooling": pooling, "normalise": normalise}
+        return _encode(module, rows, width, settings, where)
 
     flops = partial(bert_flops, config)
     return _program(name, "encode", trace, on, width, bert_weights(config), flops, "texts")

@@ -200,16 +200,23 @@ def _dtr() -> Iterator[Claim]:
 
 def _r3() -> Iterator[Claim]:
     start = {"generator": LLAMA, "block": "standard_rag"}
+    adaptive = ("adaptive_rag", "ircot", "dragin", "seakr", "flare")
     for passages in (1, 10):
-        yield Claim(
-            f"r3/gain-{passages}",
-            f"R3 is better than the SiDR it starts from on each set ({passages} in context).",
-            "R3, main results, Table 1",
-            "r3/table1",
-            {"method": "r3", "generator": LLAMA, "passages": passages},
-            _rows("standard_rag_sidr", **start, passages=passages),
-            "accuracy",
-        )
+        for name, others, text in (
+            ("gain", _rows("standard_rag_sidr", **start, passages=passages),
+             "the SiDR it starts from on each set"),
+            ("adaptive", _rows(*adaptive, passages=passages),
+             "adaptive methods on each set they have"),
+        ):  # fmt: skip
+            yield Claim(
+                f"r3/{name}-{passages}",
+                f"R3 is better than {text} ({passages} in context).",
+                "R3, main results, Table 1",
+                "r3/table1",
+                {"method": "r3", "generator": LLAMA, "passages": passages},
+                others,
+                "accuracy",
+            )
     yield Claim(
         "r3/best-retriever",
         "R3 is better on average than Contriever and E5 as they come.",
@@ -220,16 +227,6 @@ def _r3() -> Iterator[Claim]:
         "accuracy",
         over="average",
     )
-    for passages in (1, 10):
-        yield Claim(
-            f"r3/adaptive-{passages}",
-            f"R3 is better than adaptive methods on each set they have ({passages} in context).",
-            "R3, main results, Table 1",
-            "r3/table1",
-            {"method": "r3", "generator": LLAMA, "passages": passages},
-            _rows("adaptive_rag", "ircot", "dragin", "seakr", "flare", passages=passages),
-            "accuracy",
-        )
     for generator in ("Llama3-8B-Instruct", "Phi-3-mini-4k-instruct", "Mistral-7B-Instruct-v0.3"):
         yield Claim(
             f"r3/transfer-{generator.partition('-')[0].lower()}",

@@ -20,6 +20,7 @@ from jaxrag.core.progress import tell
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.engines.language_model import LanguageModel, ModelSettings
 from jaxrag.engines.local.engine import use_compile_cache
+from jaxrag.models.checkpoint.files import locate
 from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
@@ -59,6 +60,20 @@ def load_data(settings: DataSettings, cache: Path) -> Dataset:
 def load_model(settings: ModelSettings, cache: Path) -> LanguageModel:
     """The model of some settings."""
     return settings.load(cache)
+
+
+def check_model(settings: ModelSettings, cache: Path) -> None:
+    """Checks a model before an index is built, without using the devices' memory.
+
+    Raises:
+      InputError: its checkpoint is missing, or its server lacks the model.
+      EngineDown: its server does not answer.
+    """
+    checkpoint = settings.checkpoint
+    if checkpoint is None:
+        load_model(settings, cache)
+    elif checkpoint:
+        locate(checkpoint, weights=False)
 
 
 def release() -> None:

@@ -43,7 +43,13 @@ from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
 from jaxrag.runs import shares
 from jaxrag.runs.job import Outcome
-from jaxrag.runs.loading import describe, load_data, load_model, open_index_over
+from jaxrag.runs.loading import (
+    check_model,
+    describe,
+    load_data,
+    load_model,
+    open_index_over,
+)
 from jaxrag.steps import prompts
 from jaxrag.steps.inspection_tool import InspectionTool
 from jaxrag.steps.tools import (
@@ -327,7 +333,8 @@ def load_tools(
     """
     needs, given = run.method.needs, given or {}
     language_model = functools.partial(_language_model, run, cache)
-    if run.model.checkpoint is None:  # a server takes no memory here: is it there, and will it do?
+    check_model(run.model, cache)
+    if run.model.checkpoint is None:  # a server: what it lacks is known before an index is built
         language_model()
     retriever = open_index(run, cache) if needs.search else None
     reranker = run.reranker.load(language_model, cache) if needs.reranker and run.reranker else None

@@ -66,8 +66,8 @@ def fitting_mesh(batch: int, microbatch: int) -> Mesh:
     chosen = fitting_devices(devices, count)
     if len(chosen) < len(devices):
         tell(
-            f"training on {len(chosen)} of {len(devices)} devices: a batch of {batch} has {count} "
-            f"microbatches of {microbatch}; smaller ones use more"
+            f"training on {len(chosen)} of {len(devices)} devices: a batch of {batch} fills "
+            f"{count} microbatches of {microbatch}; smaller ones use more"
         )
     return data_mesh(chosen)
 

@@ -89,7 +89,8 @@ def test_documented_commands_are_valid(command: Command) -> None:
     elif program == "jaxrag":
         check_script(words[0], words[1:])
     else:
-        package, name = words[1].split(".")
+        package, *names = words[1].split(".")
+        name = "/".join(names)
         if package == "experiments":
             check_script(name, words[2:])
         else:

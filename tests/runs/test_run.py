@@ -89,7 +89,7 @@ class NotedParts:
     """Method, model, reranker and helper at once; each notes in ``order`` when it is loaded."""
 
     order: list[str] = dataclasses.field(default_factory=list, hash=False, compare=False)
-    checkpoint: str | None = "weights"
+    checkpoint: str | None = ""
     name = "noted"
     dtype = identity = ""
     logprobs: bool = False
@@ -149,6 +149,15 @@ def test_a_server_that_is_not_there_is_found_before_an_index_is_built(
 ) -> None:
     order = _loaded(NotedParts(checkpoint=None), monkeypatch, tmp_path)
     assert order == ["language model", "index", "reranker", "helper"]
+
+
+def test_a_missing_checkpoint_is_found_before_an_index_is_built(
+    monkeypatch: Any, tmp_path: Path
+) -> None:
+    parts = NotedParts(checkpoint=str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match=r"No checkpoint at .*nowhere"):
+        _loaded(parts, monkeypatch, tmp_path)
+    assert parts.order == []
 
 
 def test_a_reranker_that_is_the_language_model_has_it_loaded_once(

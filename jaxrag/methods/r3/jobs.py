@@ -41,7 +41,13 @@ from jaxrag.retrieval.sidr.semi_parametric import SidrIndex
 from jaxrag.retrieval.sidr.settings import Sidr
 from jaxrag.runs import retriever_comparison as comparison
 from jaxrag.runs.job import Outcome, job_directory, trained
-from jaxrag.runs.loading import describe_job, load_data, load_model, open_index_over
+from jaxrag.runs.loading import (
+    check_model,
+    describe_job,
+    load_data,
+    load_model,
+    open_index_over,
+)
 from jaxrag.runs.run import Repeated, Run, store_path
 from jaxrag.runs.shares import share_directory
 from jaxrag.steps.candidates import OnePath
@@ -365,6 +371,7 @@ class TrainR3:
         _check_start(self.start, evaluation_data, self.leakage)
         evaluated = evaluated_sets((evaluation_data,), (self.data,), cache)
         dataset = _without_leaks(load_data(self.data, cache), evaluated, self.leakage)
+        check_model(self.model, cache)
         index: Any = open_index_over(self.start, self.data, cache)
         test_index: Any = open_index_over(self.start, self.evaluation_data, cache)
         model = load_model(self.model, cache)

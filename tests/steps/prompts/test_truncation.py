@@ -316,7 +316,7 @@ class Given:
 
     model: object = dataclasses.field(compare=False)
     name: str = "given"
-    checkpoint = "given"
+    checkpoint = ""
     dtype = ""
 
     def load(self, cache):

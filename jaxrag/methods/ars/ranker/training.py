@@ -61,8 +61,8 @@ class RankerTraining:
         encoded once; an epoch of ten rewrites a question then costs a ninth.
       batch: pairs or questions per step, on all devices together.
       microbatch: pairs, or questions with all their rewrites, that pass through the network at a
-        time; a batch is filled up to 1, 2, 4, 8, ... of these. It changes memory and the last bits
-        of results; the number of devices does not change results.
+        time; a batch is filled up to 1, 2, 4, 8, ... microbatches. It changes memory and the last
+        bits of results; the number of devices does not change results.
       ties: treatment of pairs of equal labels, see `jaxrag.functional.ranking.Ties`.
       dropout: of the pooled state, before the head.
       encoder_dropout: inside the BERT, see `jaxrag.models.bert.network`; BERT's own rate. Whether

@@ -27,7 +27,7 @@ from jaxrag.methods.errr.ppo.figures import check_seeds, evaluation_of, over_see
 from jaxrag.methods.errr.ppo.rewards import Rewards, Worth, usable
 from jaxrag.models.processes import is_first
 from jaxrag.runs.job import Outcome, job_directory, trained
-from jaxrag.runs.loading import describe_job, load_data, load_model
+from jaxrag.runs.loading import check_model, describe_job, load_data, load_model
 from jaxrag.runs.run import Repeated, Run, open_index, store_path
 from jaxrag.steps.tools import LanguageModelTool, RerankerTool, RetrieverTool, Tools
 from jaxrag.training.loop import Evaluation
@@ -151,6 +151,7 @@ def _once(job: TrainRrr, workdir: Path) -> Path:
         dataset.questions, texts, evaluated, name=dataset.label, leakage=job.leakage
     )
     dataset = dataset._replace(questions=tuple(kept))
+    check_model(run.model, cache)
     index, model = open_index(run, cache), load_model(run.model, cache)
     student = load_student(
         job.checkpoint,
