@@ -57,11 +57,10 @@ def splashed(q: Any, keys: Any, values: Any, of_queries: Any, of_slots: Any) -> 
 def measure(name: str, function: Callable[..., Any], *arguments: Any) -> None:
     """Prints bytes of HBM and temporaries of a compiled function."""
     compiled = jax.jit(function).lower(*arguments).compile()
-    temporary: Any = compiled.memory_analysis()
-    moved = program_cost(compiled.as_text()).hbm
-    print(
-        f"{name}: HBM {moved / 1e6:.1f} MB, temporaries {temporary.temp_size_in_bytes / 1e6:.1f} MB"
-    )
+    analysis: Any = compiled.memory_analysis()
+    moved = program_cost(compiled.as_text() or "").hbm
+    temporary = analysis.temp_size_in_bytes
+    print(f"{name}: HBM {moved / 1e6:.1f} MB, temporaries {temporary / 1e6:.1f} MB")
 
 
 def main() -> None:

@@ -285,6 +285,9 @@ def test_float16_is_near_float32(family: str, stacked: bool, tmp_path: Path) -> 
     wanted = full_logits(*load(tmp_path), TOKENS)
     assert found.dtype == np.float32
     assert 0 < np.abs(found - wanted).max() < 0.01 * np.abs(wanted).max()
+    cache = empty_cache(decoder.config, 1, len(TOKENS), jnp.float16, stacked=stacked)
+    hidden, _ = extend(decoder, params, cache, TOKENS[None], np.int32(0))
+    assert hidden.dtype == jnp.float16
 
 
 def test_with_float16_the_residual_stream_may_exceed_its_range(tmp_path: Path) -> None:
