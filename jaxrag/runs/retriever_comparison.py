@@ -184,7 +184,7 @@ def _read_columns(directory: Path, number: int) -> Columns:
 
 
 def read_metric(directory: Path, number: int, metric: str) -> dict[str, float]:
-    """A metric of row ``number`` of a comparison, by question; without those that have none."""
+    """A metric of row ``number`` of a comparison, by question id; only questions that have it."""
     lines = jsonl.read(_rankings(directory, number))
     return {
         line["question_id"]: line["metrics"][metric] for line in lines if metric in line["metrics"]

@@ -345,7 +345,7 @@ def load_tools(
         helper: given[field] if field in given else helper.load(loaded)
         for field, helper in needs.helpers.items()
     }
-    model = language_model()  # last: it takes what the others leave of the devices' memory
+    model = language_model()  # last: its batches are sized by the memory that is still free
     limit = _limit(run, model) if needs.prompt_length else {}
     inspection = _inspection(run, model) if needs.inspection else NO_INSPECTION
     tools = Tools(

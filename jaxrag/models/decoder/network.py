@@ -308,7 +308,7 @@ class DecoderLayer(nn.Module):
         if ranks is not None:
             where &= within(ranks, window)
 
-        dtype = cache[0].dtype  # that of x, but for float16; see `Decoder`
+        dtype = cache[0].dtype  # equals that of x, except with float16: see `Decoder`
 
         def norm(name: str) -> Callable[[Array], Array]:
             module = RMSNorm(c.rms_norm_eps, c.norm_offset, name=name)
