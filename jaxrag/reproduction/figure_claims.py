@@ -41,7 +41,7 @@ class FigureClaim:
       figure: the figure's id.
       ours, theirs: the point that is higher, and the one that it is compared with; None is 0.
       lower: whether ``ours`` is lower.
-      factor: factor of the point that ``ours`` is compared with; 0.9 tests ``ours`` > 0.9 ``theirs``.
+      factor: factor of ``theirs``: 0.9 tests whether ``ours`` exceeds 0.9 times ``theirs``.
       picture: name of the picture, "" for a figure of one.
       shares: whether the means are shares from 0 to 1, and are shown in percent.
     """
