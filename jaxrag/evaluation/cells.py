@@ -137,7 +137,9 @@ class CellMaker:
         for metric, value in self._printed.rows[number].values[AVERAGE].items():
             own = [c for c in cells if metric in (c.metric, MEAN_OF_ALL)]
             known = [cell.ours.interval for cell in own if cell.ours and cell.ours.interval.n]
-            mean = Measured(mean_interval(known)) if len(known) == len(own) and own else None
+            whole = own and len(known) == len(own)
+            sets = [cell.column for cell in own]
+            mean = Measured(mean_interval(known, sets)) if whole else None
             printed = value if all(cell.column.same for cell in own) else None
             yield self._cell(number, Column(AVERAGE, ()), metric, printed, mean, AVERAGE)
 

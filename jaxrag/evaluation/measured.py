@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -76,14 +77,27 @@ def difference(ours: Measured, theirs: Measured) -> Measured:
     return Measured(Interval(*found[:4]), values)
 
 
-def mean_interval(intervals: Sequence[Interval]) -> Interval:
-    """The mean of means of independent sets of questions, with an approximate 95 % interval.
+def mean_interval(intervals: Sequence[Interval], sets: Sequence[Hashable] = ()) -> Interval:
+    """The mean of several means, with an approximate 95 % interval.
 
-    The variances that the half-widths imply are added, as for normal distributions. ``n`` is the
-    number of all questions.
+    Means of independent sets of questions: the variances that the half-widths imply are added, as
+    for normal distributions. Means over the same questions, such as EM and F1 of a run: the
+    half-widths are added, as if the values rose and fell together, which is the widest case. ``n``
+    is the number of all questions.
+
+    Args:
+      intervals: the means.
+      sets: for each, the set of questions that it is a mean over; () if no two share questions.
     """
     count = len(intervals)
+    named = sets or range(count)
+    below: dict[Hashable, float] = collections.defaultdict(float)
+    above: dict[Hashable, float] = collections.defaultdict(float)
+    questions: dict[Hashable, int] = {}
+    for one, name in zip(intervals, named, strict=True):
+        below[name] += one.mean - one.low
+        above[name] += one.high - one.mean
+        questions[name] = max(one.n, questions.get(name, 0))
     mean = sum(one.mean for one in intervals) / count
-    low = math.sqrt(sum((one.mean - one.low) ** 2 for one in intervals)) / count
-    high = math.sqrt(sum((one.high - one.mean) ** 2 for one in intervals)) / count
-    return Interval(mean, mean - low, mean + high, sum(one.n for one in intervals))
+    low, high = math.hypot(*below.values()) / count, math.hypot(*above.values()) / count
+    return Interval(mean, mean - low, mean + high, sum(questions.values()))

@@ -19,12 +19,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxrag.evaluation.cells import Cell, Column
+from jaxrag.evaluation.cells import MEAN_OF_ALL, Cell, Column
 from jaxrag.evaluation.measured import Measured, difference, mean_interval
 from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
 
 Verdict = Literal["replicated", "contradicted", "undecided", "not measured"]
+_Place = tuple[int, Column, str]
+"""Row, column and metric of a cell."""
 Where = Mapping[str, Any]
 """Identifies a row of a printed table: attributes of `PrintedRow`, or entries of its ``other``."""
 
@@ -42,7 +44,8 @@ class Claim:
       source: where the paper makes it.
       table: the printed table.
       ours, theirs: the row that is better, and those that it is compared with.
-      metric: printed metric that is compared.
+      metric: printed metric that is compared. `MEAN_OF_ALL`, with ``over="average"``: the mean over
+        all metrics of all data sets.
       over: "each" data set for itself, or their "average".
       factor: the others' value is multiplied by it: 0.9 claims that 90 % are reached.
       lower: whether a lower value is better.
@@ -74,6 +77,7 @@ class Comparison(NamedTuple):
       ours: our difference with its interval; None if it was not measured.
       needed: questions (of each data set) that would decide it; None if it is decided or not known.
       once: whether a single measurement was made, so that the interval has no width.
+      paired: whether the values of the same questions were compared; else two independent means.
     """
 
     subject: str
@@ -82,6 +86,7 @@ class Comparison(NamedTuple):
     ours: Interval | None
     needed: int | None
     once: bool = False
+    paired: bool = True
 
     @property
     def verdict(self) -> Verdict:
@@ -106,14 +111,15 @@ def overall(comparisons: Sequence[Comparison]) -> Verdict:
 
 def compare(claim: Claim, printed: PrintedTable, cells: Sequence[Cell]) -> list[Comparison]:
     """The comparisons of a claim, of cells of its table at any scale."""
-    known = {(c.row, c.column): c for c in cells if c.metric == claim.metric}
-    columns = [c for c in dict.fromkeys(c for _, c in known) if c.data != AVERAGE]
+    known = {(c.row, c.column, c.metric): c for c in cells}
+    wanted = [c.column for c in cells if claim.metric in (c.metric, MEAN_OF_ALL)]
+    columns = [column for column in dict.fromkeys(wanted) if column.data != AVERAGE]
     ours = rows_of(claim.ours, printed, claim.metric)[0]
     others = [n for where in claim.theirs for n in rows_of(where, printed, claim.metric)]
     found = []
     for theirs in others or [None]:
         pair = _Pair(claim, printed, ours, theirs)
-        each = [pair.on(column, known) for column in columns if pair.shared(column.datasets)]
+        each = [one for column in columns for one in pair.on(column, known)]
         found += each if claim.over == "each" else pair.averaged(each)
     return [one.comparison for one in found]
 
@@ -126,7 +132,7 @@ def printed_effects(claim: Claim, printed: PrintedTable) -> list[float]:
     for theirs in others or [None]:
         pair = _Pair(claim, printed, ours, theirs)
         shared = pair.shared(printed.rows[ours].datasets)
-        groups = [[name] for name in shared] if claim.over == "each" else [shared]
+        groups = [[one] for one in shared] if claim.over == "each" else [shared]
         found += [pair.effect(group) for group in groups]
     return [one for one in found if one is not None]
 
@@ -152,10 +158,26 @@ def _attribute(row: PrintedRow, name: str) -> Any:
     return row.other[name] if name in row.other else getattr(row, name, None)
 
 
+class _Value(NamedTuple):
+    """A printed value of a row: its data set and metric."""
+
+    dataset: str
+    metric: str
+
+
+class _Difference(NamedTuple):
+    """Our difference in the table's unit; ``spread`` is the standard deviation of a question's."""
+
+    interval: Interval | None = None
+    spread: float = math.nan
+    paired: bool = True
+
+
 class _Compared(NamedTuple):
-    """A comparison; ``spread`` is the standard deviation of a question's difference."""
+    """A comparison on a column; ``spread`` is the standard deviation of a question's difference."""
 
     comparison: Comparison
+    column: Column
     spread: float
 
 
@@ -177,59 +199,72 @@ class _Pair(NamedTuple):
             return f"against {self.claim.bound:g}"
         return f"against {self.printed.rows[self.theirs].label}"
 
-    def shared(self, datasets: Sequence[str]) -> list[str]:
-        """Those of some data sets that are compared."""
+    def shared(self, datasets: Sequence[str]) -> list[_Value]:
+        """The values of some data sets that are compared."""
         rows = [self.printed.rows[n] for n in (self.ours, self.theirs) if n is not None]
         wanted = self.claim.datasets or datasets
         return [
-            name
+            _Value(name, metric)
             for name in datasets
-            if name in wanted and all(self.claim.metric in r.values.get(name, {}) for r in rows)
+            if name in wanted
+            for metric in rows[0].values.get(name, {})
+            if self.claim.metric in (metric, MEAN_OF_ALL)
+            and all(metric in row.values.get(name, {}) for row in rows)
         ]
 
-    def effect(self, datasets: Sequence[str]) -> float | None:
-        """The printed difference, better is positive; the mean over several data sets."""
+    def effect(self, values: Sequence[_Value]) -> float | None:
+        """The printed difference, better is positive; the mean over several values."""
         found = []
-        for name in datasets:
-            mine = self.printed.rows[self.ours].values[name][self.claim.metric]
+        for name, metric in values:
+            mine = self.printed.rows[self.ours].values[name][metric]
             other: float | None = self.claim.bound
             if self.theirs is not None:
-                other = self.printed.rows[self.theirs].values[name][self.claim.metric]
+                other = self.printed.rows[self.theirs].values[name][metric]
             if mine is None or other is None:
                 return None
             found.append(self._sign * (mine - self.claim.factor * other))
         return sum(found) / len(found) if found else None
 
-    def on(self, column: Column, known: Mapping[tuple[int, Column], Cell]) -> _Compared:
-        """The comparison on a column."""
-        unit = self.printed.units[self.claim.metric]
-        found, spread = self._measured(column, known, 100 if unit in _PERCENT else 1)
-        effect = self.effect(self.shared(column.datasets))
+    def on(self, column: Column, known: Mapping[_Place, Cell]) -> list[_Compared]:
+        """The comparisons on a column, one for each metric."""
+        shared = self.shared(column.datasets)
+        return [
+            self._of_metric(column, metric, [one for one in shared if one.metric == metric], known)
+            for metric in dict.fromkeys(one.metric for one in shared)
+        ]
+
+    def _of_metric(
+        self, column: Column, metric: str, values: Sequence[_Value], known: Mapping[_Place, Cell]
+    ) -> _Compared:
+        unit = self.printed.units[metric]
+        found, spread, paired = self._measured(column, metric, known, 100 if unit in _PERCENT else 1)
+        effect = self.effect(values)
         shown = effect if column.same else None
         subject = f"{column.heading}, {self._against}"
         needed = _needed(found, spread, effect)
         once = found is not None and found.low == found.high and math.isnan(spread)
-        return _Compared(Comparison(subject, unit, shown, found, needed, once), spread)
+        comparison = Comparison(subject, unit, shown, found, needed, once, paired)
+        return _Compared(comparison, column, spread)
 
     def _measured(
-        self, column: Column, known: Mapping[tuple[int, Column], Cell], factor: int
-    ) -> tuple[Interval | None, float]:
-        """Our difference in the table's unit, and the spread of a question's difference."""
-        ours = known.get((self.ours, column))
+        self, column: Column, metric: str, known: Mapping[_Place, Cell], factor: int
+    ) -> _Difference:
+        ours = known.get((self.ours, column, metric))
         if ours is None or ours.ours is None or not ours.ours.interval.n:
-            return None, math.nan
+            return _Difference()
         mine = _scaled(ours.ours, self._sign * factor)
         if self.theirs is None:
             bound = self._sign * self.claim.bound
-            return _shifted(mine.interval, -bound), _spread(list(mine.values.values()))
-        theirs = known.get((self.theirs, column))
+            spread = _spread(list(mine.values.values()))
+            return _Difference(_shifted(mine.interval, -bound), spread)
+        theirs = known.get((self.theirs, column, metric))
         if theirs is None or theirs.ours is None or not theirs.ours.interval.n:
-            return None, math.nan
+            return _Difference()
         other = _scaled(theirs.ours, self._sign * factor * self.claim.factor)
         if mine.values and other.values:
             found = difference(mine, other)
-            return found.interval, _spread(list(found.values.values()))
-        return unpaired(mine.interval, other.interval), math.nan
+            return _Difference(found.interval, _spread(list(found.values.values())))
+        return _Difference(unpaired(mine.interval, other.interval), paired=False)
 
     def averaged(self, each: Sequence[_Compared]) -> list[_Compared]:
         """The comparison of the means over columns."""
@@ -237,14 +272,19 @@ class _Pair(NamedTuple):
             return []
         known = [one.comparison.ours for one in each]
         whole = [one for one in known if one is not None]
-        found = mean_interval(whole) if len(whole) == len(known) else None
+        sets = [one.column for one in each]
+        found = mean_interval(whole, sets) if len(whole) == len(known) else None
         effect = self.effect(self.shared(self.printed.rows[self.ours].datasets))
-        # equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n
-        spread = math.sqrt(sum(one.spread**2 for one in each)) / len(each)
+        # Equal numbers of questions of m sets: the variance is (sum of their variances) / m^2 / n.
+        # Metrics of the same questions: as if they rose and fell together.
+        spreads = [sum(one.spread for one in each if one.column == c) for c in dict.fromkeys(sets)]
+        spread = math.hypot(*spreads) / len(each)
         unit, subject = self.printed.units[self.claim.metric], f"average, {self._against}"
         needed = _needed(found, spread, effect)
         once = any(one.comparison.once for one in each)
-        return [_Compared(Comparison(subject, unit, effect, found, needed, once), spread)]
+        paired = all(one.comparison.paired for one in each)
+        comparison = Comparison(subject, unit, effect, found, needed, once, paired)
+        return [_Compared(comparison, Column(AVERAGE, ()), spread)]
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -290,6 +330,7 @@ def as_json(name: str, comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 "verdict": one.verdict,
                 "needed": one.needed,
                 "once": one.once,
+                "paired": one.paired,
             }
             for one in comparisons
         ],

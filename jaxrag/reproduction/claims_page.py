@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
-from jaxrag.reproduction.claims import Claim, as_json, printed_effects
+from jaxrag.reproduction.cells import read_cells
+from jaxrag.reproduction.claims import Claim, as_json, compare, printed_effects
 from jaxrag.reproduction.figure_claims import FigureClaim, compare_points
 from jaxrag.reproduction.listing import read_result, result_file
 from jaxrag.reproduction.tables import Scale
@@ -29,8 +30,9 @@ reproduced; each verdict is tied to cells of the named table, or to points of th
 - undecided: otherwise. The number of questions (of each data set) is what would decide the last of
   its comparisons, at the difference that the paper prints and with a power of 80 %.
 
-Points of a figure are compared as independent means, since its record has no values of questions:
-these intervals are usually wider than paired ones.
+Claims that are younger than a table's record are judged by the means in its cells, and those about
+figures by their points, unless the record holds the values of questions: such means are compared as
+independent ones ("not paired"), so these intervals are usually wider than paired ones.
 
 "In the paper": the printed differences, better is positive, and for how many of the comparisons
 the paper's own table agrees with its claim. At the scale small other, much smaller models answer
@@ -70,15 +72,27 @@ def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, 
             continue
         record = read_result(file)
         try:
-            for one in record.get("claims", ()):
+            judged = {one["id"]: one for one in record.get("claims", ())}
+            judged |= {
+                claim.id: _by_cells(claim, record, file)
+                for claim in claims
+                if claim.table == table and claim.id not in judged
+            }
+            for name, one in judged.items():
                 _verdict(one)
-                found[one["id"]] = one, record
+                found[name] = one, record
             _models(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{file} has claims that cannot be read ({error!r}): make the table again."
             ) from error
     return found
+
+
+def _by_cells(claim: Claim, record: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """A claim judged by the means in a record, which was made before the claim."""
+    comparisons = compare(claim, printed_tables()[claim.table], read_cells(record, file))
+    return as_json(claim.id, comparisons)
 
 
 def _of_figures(claims: Sequence[FigureClaim], workdir: Path, scale: Scale) -> dict[str, Found]:
@@ -158,6 +172,8 @@ def _verdict(found: Mapping[str, Any]) -> str:
     else:
         counts = Counter(one["verdict"] for one in comparisons)
         text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    if not all(one.get("paired", True) for one in comparisons):
+        decide += "; not paired"
     if any(one.get("once") for one in comparisons):
         decide += "; measured once, without an interval"
     return f"**{markdown_text(found['verdict'])}**: {text}{decide}"

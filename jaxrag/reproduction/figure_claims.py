@@ -9,7 +9,7 @@ questions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,15 +19,26 @@ from jaxrag.reproduction.claims import Comparison, unpaired
 
 
 class At(NamedTuple):
-    """A point of a series: its first or last, or the only one of a bar."""
+    """A point of a series: its first or last, one by its number from 1, or the only one of a bar."""
 
     series: str
-    at: Literal["first", "last", "only"] = "last"
+    at: Literal["first", "last", "only"] | int = "last"
 
     @property
     def label(self) -> str:
         """For tables."""
-        return self.series if self.at == "only" else f"{self.series}, {self.at} point"
+        if self.at == "only":
+            return self.series
+        where = f"point {self.at}" if isinstance(self.at, int) else f"{self.at} point"
+        return f"{self.series}, {where}"
+
+    def of(self, panel: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The point in the record of a panel; None if its series is not there."""
+        points: Any = panel.get(self.series)
+        if not points or self.at == "only":
+            return points or None
+        number = self.at - 1 if isinstance(self.at, int) else {"first": 0, "last": -1}[self.at]
+        return points[number]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +55,7 @@ class FigureClaim:
       factor: factor of ``theirs``: 0.9 tests whether ``ours`` exceeds 0.9 times ``theirs``.
       picture: name of the picture, "" for a figure of one.
       shares: whether the means are shares from 0 to 1, and are shown in percent.
+      unit: of the difference that is shown.
     """
 
     id: str
@@ -56,6 +68,7 @@ class FigureClaim:
     factor: float = 1.0
     picture: str = ""
     shares: bool = False
+    unit: str = "percent"
 
 
 def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comparison]:
@@ -73,21 +86,24 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
         against = "0" if claim.theirs is None else claim.theirs.label
         against = against if claim.factor == 1 else f"{claim.factor:g} x {against}"
         subject = f"{panel}, {claim.ours.label}, against {against}"
-        points = [_point(shown, at) if at else _ZERO for at in (claim.ours, claim.theirs)]
-        difference = _difference(claim, *points) if all(points) else None
-        found.append(Comparison(subject, "percent", None, difference, None))
+        points = [at.of(shown) if at else _ZERO for at in (claim.ours, claim.theirs)]
+        found.append(_compare(claim, subject, points))
     return found
 
 
 _ZERO: Mapping[str, Any] = {"mean": 0.0, "low": 0.0, "high": 0.0}
 
 
-def _point(series: Mapping[str, Any], where: At) -> Mapping[str, Any] | None:
-    """A point of a record; None if its series is not there."""
-    points: Any = series.get(where.series)
-    if not points:
-        return None
-    return points if where.at == "only" else points[{"first": 0, "last": -1}[where.at]]
+def _compare(
+    claim: FigureClaim, subject: str, points: Sequence[Mapping[str, Any] | None]
+) -> Comparison:
+    ours, theirs = points
+    if ours is None or theirs is None:
+        return Comparison(subject, claim.unit, None, None, None)
+    paired = claim.theirs is None or ("values" in ours and "values" in theirs)
+    difference = _difference(claim, ours, theirs)
+    once = difference.low == difference.high and "values" not in ours
+    return Comparison(subject, claim.unit, None, difference, None, once, paired or once)
 
 
 def _difference(claim: FigureClaim, ours: Any, theirs: Any) -> Interval:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,7 +16,13 @@ from jaxrag.core import jsonl
 from jaxrag.evaluation.measured import Measured
 from jaxrag.evaluation.report import plots
 from jaxrag.evaluation.report.plots import Curve
-from jaxrag.evaluation.significance import LEVEL, Interval, interval, resampled_means
+from jaxrag.evaluation.significance import (
+    LEVEL,
+    Interval,
+    interval,
+    intervals,
+    resampled_means,
+)
 from jaxrag.methods.ars.bandit.report import CURVES
 from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
 from jaxrag.methods.ars.bandit.settings import RewardScheme
@@ -85,6 +91,21 @@ def _curves(bandit: Path, scheme: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["scheme"] == scheme]
 
 
+class _Scores(NamedTuple):
+    """Scores of the test questions by K; one column where a strategy has no K."""
+
+    ids: Sequence[str]
+    scores: Float[np.ndarray, "q a"]
+
+    def points(self) -> list[dict[str, Any]]:
+        """Means with intervals and the values of questions, by K, for the record of a figure."""
+        columns = {str(k): scores for k, scores in enumerate(self.scores.T)}
+        return [
+            {**found._asdict(), "values": dict(zip(self.ids, columns[k].tolist(), strict=True))}
+            for k, found in intervals(columns).items()
+        ]
+
+
 def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Picture]:
     """Draws the score over K of every order of rewrites, a panel for the questions of each column.
 
@@ -94,38 +115,62 @@ def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Pi
     panels, numbers = [], {}
     for (_, data), one in results.items():
         found, y_title = _by_k(one)
-        series = [Curve(range(1, len(line) + 1), line) for line in found.values()]
+        arms = range(1, 1 + max(scores.scores.shape[1] for scores in found.values()))
+        means = {name: 100 * scores.scores.mean(axis=0) for name, scores in found.items()}
+        series = [
+            Curve(arms, np.broadcast_to(line, len(arms)).tolist()) for line in means.values()
+        ]
         title = data.removeprefix("paper-")
         panels.append(plots.curves(title, series, x_title="rewrites kept, K", y_title=y_title))
-        numbers[title] = {"score": y_title, **found}
+        points = {name: scores.points() for name, scores in found.items()}
+        numbers[title] = {"score": y_title} | {
+            name: line if name in _WITH_K else line[0] for name, line in points.items()
+        }
     legend = tuple(next(iter(numbers.values())))[1:]
     return [Picture(name, plots.sheet("Strategies of choosing rewrites", panels, legend), numbers)]
 
 
-def _by_k(results: Results) -> tuple[dict[str, list[float]], str]:
-    """Percent of the score by K of each strategy; a strategy without K has one value for all K."""
+_WITH_K = ("Top-K", "Worse-K", "Random-K", "Rewriter-K")
+
+
+def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
+    """The scores of each strategy, and the name of the score: F1 of open questions, or accuracy."""
     ranked = read_table(results.directories[JOB])
     is_open = bool((ranked.f1 != ranked.correct).any())
     column = "f1" if is_open else "correct"
-    random = [job for job in results.directories if job.startswith("random")]
-    whole = {"ARS-RAG": "ars", "RAG": "rag"}
-    generated = _score(read_table(results.directories["generated"])).mean(axis=0)
+    random = [
+        _answered(results, job, column) for job in results.directories if job.startswith("random")
+    ]
     found = {
-        "Top-K": _score(ranked).mean(axis=0),
+        "Top-K": _of_table(ranked),
         "Worse-K": _answered(results, "worst", column),
-        "Random-K": np.mean([_answered(results, job, column) for job in random], axis=0),
-        "Rewriter-K": generated,
+        "Random-K": _mean_of(random),
+        "Rewriter-K": _of_table(read_table(results.directories["generated"])),
     }
-    for name, job in whole.items():
-        score = np.nanmean(results.scores(job)["f1" if is_open else "exact_match"])
-        found[name] = np.full(ranked.arms, score)
-    percent = {name: (100 * values).round(4).tolist() for name, values in found.items()}
-    return percent, "F1 %" if is_open else "accuracy %"
+    for name, job in {"ARS-RAG": "ars", "RAG": "rag"}.items():
+        scores = results.scores(job)["f1" if is_open else "exact_match"]
+        known = ~np.isnan(scores)
+        ids = [one for one, there in zip(results.questions(job), known, strict=True) if there]
+        found[name] = _Scores(ids, scores[known][:, None])
+    return found, "F1 %" if is_open else "accuracy %"
 
 
-def _answered(results: Results, job: str, column: str) -> Float[np.ndarray, " a"]:
+def _of_table(table: RewardTable) -> _Scores:
+    ids = [name for name, train in zip(table.ids, table.train, strict=True) if not train]
+    return _Scores(ids, _score(table))
+
+
+def _answered(results: Results, job: str, column: str) -> _Scores:
     records = [one for one in results.run(job).records if "error" not in one]
-    return np.mean([reward_line(one, "test")[column] for one in records], axis=0)
+    scores = np.array([reward_line(one, "test")[column] for one in records], np.float64)
+    return _Scores([one["question_id"] for one in records], scores)
+
+
+def _mean_of(runs: Sequence[_Scores]) -> _Scores:
+    """The mean over several runs of the questions that all of them answered."""
+    known = [dict(zip(one.ids, one.scores, strict=True)) for one in runs]
+    ids = [name for name in runs[0].ids if all(name in one for one in known)]
+    return _Scores(ids, np.mean([[one[name] for name in ids] for one in known], axis=0))
 
 
 def rewards_by_epoch(name: str, title: str) -> Draw:
@@ -207,7 +252,7 @@ def seconds(name: str, title: str, pipelines: Mapping[str, str]) -> Draw:
         panel = plots.bars("", found, y_title="seconds a question")
         numbers = {
             dataset: {
-                pipeline: {"seconds": value.mean, "questions": value.n}
+                pipeline: value._asdict()
                 for pipeline, value in zip(shown, values, strict=True)
             }
             for dataset, values in found.items()

@@ -139,6 +139,14 @@ def test_interval_of_a_mean_of_means() -> None:
     assert not math.isnan(mean_interval([Interval(1, 1, 1, 3)]).low)
 
 
+def test_means_over_the_same_questions_are_not_independent() -> None:
+    # "a" twice: half-widths 0.1 + 0.2 = 0.3; with 0.4 of "b": sqrt(0.09 + 0.16) / 3 = 0.1667
+    one, two = Interval(0.5, 0.4, 0.6, 10), Interval(0.6, 0.4, 0.8, 10)
+    other = Interval(0.7, 0.3, 1.1, 20)
+    found = mean_interval([one, two, other], ["a", "a", "b"])
+    assert found == pytest.approx((0.6, 0.6 - 0.5 / 3, 0.6 + 0.5 / 3, 30))
+
+
 def test_a_row_of_averages_alone_is_measured_on_the_sets_behind_it(tmp_path: Path) -> None:
     table = dataclasses.replace(TABLE, datasets=("nq", "webq"))
     printed = PRINTED._replace(rows=(printed_row("base", {"average": {"EM": 40.0}}),))

@@ -8,7 +8,7 @@ from jaxrag.evaluation.cells import Cell, Column
 from jaxrag.evaluation.measured import Measured
 from jaxrag.evaluation.printed import PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
-from jaxrag.reproduction.claims import Claim, Comparison, compare, overall, rows_of
+from jaxrag.reproduction.claims import Claim, Comparison, compare, overall, printed_effects, rows_of
 from tests.reproduction.test_cells import printed_row
 
 PRINTED = PrintedTable(
@@ -99,12 +99,36 @@ def test_questions_that_would_decide_an_average() -> None:
     assert mean.verdict == "undecided" and mean.needed == 727
 
 
+def test_the_mean_of_all_columns() -> None:
+    """Metrics of a data set have the same questions; a trigger ratio is printed for one set."""
+    printed = PRINTED._replace(units={**PRINTED.units, "mean_of_8_columns": "percent"}, rows=(
+        printed_row("base", {"nq": {"EM": 30.0, "trigger": 90.0}, "webq": {"EM": 50.0},
+                             "average": {"mean_of_8_columns": 56.0}}),
+        printed_row("ours", {"nq": {"EM": 40.0, "trigger": 80.0}, "webq": {"EM": 56.0},
+                             "average": {"mean_of_8_columns": 58.0}}),
+    ))  # fmt: skip
+    values = {("EM", 0): [0.0, 1, 1, 0], ("EM", 1): [1.0, 0, 1, 0]}
+    values |= {("trigger", 0): [0.0, 0, 0, 0], ("trigger", 1): [1.0, 1, 1, 1]}
+    places = [(NQ, "EM"), (NQ, "trigger"), (WEBQ, "EM")]
+    cells = [cell(row, col, values[metric, row], metric) for col, metric in places for row in (0, 1)]
+    whole = claim(metric="mean_of_8_columns", over="average")
+    (mean,) = compare(whole, printed, cells)
+    # differences of means: 0, 100, 0; printed: (10 - 10 + 6) / 3
+    assert mean.ours is not None and mean.ours.mean == pytest.approx(100 / 3)
+    assert mean.printed == 2.0 and mean.ours.n == 8 and mean.paired
+    # spreads 81.65 + 0 on nq and 81.65 on webq: hypot / 3 = 38.49; 7.8489 * 38.49^2 / 2^2 = 2907.0
+    assert mean.needed == 2907
+    assert printed_effects(whole, printed) == [2.0]
+    (lacking,) = compare(whole, printed, cells[:-1])
+    assert lacking.ours is None
+
+
 def test_values_without_questions_are_compared_as_independent() -> None:
     ours = cell(1, NQ, [1.0])._replace(ours=Measured(Interval(0.5, 0.2, 0.9, 10)))
     theirs = cell(0, NQ, [1.0])._replace(ours=Measured(Interval(0.4, 0.3, 0.8, 10)))
     (one,) = compare(claim(datasets=("nq",)), PRINTED, [ours, theirs])
     # down: hypot(0.3, 0.4) = 0.5; up: hypot(0.4, 0.1) = 0.41231
-    assert one.ours is not None and one.needed is None
+    assert one.ours is not None and one.needed is None and not one.paired
     assert one.ours[:3] == pytest.approx((10.0, -40.0, 51.231), abs=1e-3)
 
 

@@ -52,6 +52,22 @@ def test_first_and_last_point_and_zero() -> None:
     assert nq.subject == "nq, a, first point, against 0"
 
 
+def test_a_point_by_its_number_and_another_unit() -> None:
+    seconds = claim(At("a", 1), At("b", 2), lower=True, unit="seconds")
+    nq, _ = compare_points(seconds, {"r3/figure0": PICTURES["r3/figure0"] | {"arc": {}}})
+    # 30 - 20, down by hypot(10, 3) = 10.440, up by hypot(10, 4) = 10.770
+    assert nq.ours is not None and nq.ours[:3] == pytest.approx((10, -0.440, 20.770), abs=1e-3)
+    assert nq.subject == "nq, a, point 1, against b, point 2"
+    assert (nq.unit, nq.paired, nq.once) == ("seconds", False, False)
+
+
+def test_a_point_that_was_measured_once_decides_nothing() -> None:
+    pictures = {"r3/figure0": {"nq": {"x": point(9, 9, 9), "y": point(5, 5, 5)}}}
+    (one,) = compare_points(claim(At("x", "only"), At("y", "only")), pictures)
+    assert one.ours is not None and one.ours.mean == 4 and one.once
+    assert one.verdict == "undecided"
+
+
 def test_bars_of_shares_are_shown_in_percent() -> None:
     pictures = {"r3/figure0": {"nq": {"x": point(0.5, 0.4, 0.6), "y": point(0.2, 0.1, 0.3)}}}
     (one,) = compare_points(claim(At("x", "only"), At("y", "only"), shares=True), pictures)
@@ -67,7 +83,7 @@ def test_values_of_questions_are_compared_in_pairs() -> None:
     half = claim(At("x", "only"), At("y", "only"), factor=0.5, shares=True)
     (one,) = compare_points(half, pictures)
     assert one.ours is not None and one.ours.mean == pytest.approx(100 / 3) and one.ours.n == 3
-    assert one.subject == "nq, x, against 0.5 x y"
+    assert one.subject == "nq, x, against 0.5 x y" and one.paired and not one.once
     assert one.ours.low >= -50 and one.ours.high <= 100
     (other,) = compare_points(dataclasses.replace(half, lower=True), pictures)
     assert other.ours is not None and other.ours.mean == pytest.approx(-100 / 3)
@@ -91,7 +107,8 @@ def test_series_that_are_not_drawn_are_not_measured() -> None:
 @pytest.mark.parametrize("one", FIGURE_CLAIMS, ids=lambda one: one.id)
 def test_claims_are_tied_to_declared_series(one: FigureClaim) -> None:
     """Of the committed records; none of them has a figure of a model of 72B parameters."""
-    assert one.figure in ALL.figures and one.id not in {other.id for other in CLAIMS}
+    assert one.figure in {*ALL.figures, *ALL.tables}
+    assert one.id not in {other.id for other in CLAIMS}
     name = f"{one.figure.replace('/', '-')}.json"
     for file in (RESULTS / scale / name for scale in ("tiny", "small")):
         if file.is_file() and one.id != "dtr/gain-72b":

@@ -114,17 +114,24 @@ def test_strategies_over_k(tmp_path: Path) -> None:
         "ars": run_of(tmp_path / "ars", [[0], [0]], prediction="Lima"),
     }
     (picture,) = figures.strategies("f", {(0, "paper-boolq"): Results(jobs)})
-    assert picture.numbers == {
-        "boolq": {
-            "score": "accuracy %",
-            "Top-K": [25.0, 75.0, 50.0],
-            "Worse-K": [0.0, 50.0, 100.0],
-            "Random-K": [75.0, 25.0, 75.0],  # of 1/2, 1/2, 1/2 and 1, 0, 1
-            "Rewriter-K": [25.0, 75.0, 50.0],
-            "ARS-RAG": [100.0] * 3,
-            "RAG": [0.0] * 3,
-        }
+    numbers = picture.numbers["boolq"]  # pyright: ignore
+    assert numbers.pop("score") == "accuracy %"
+    means = {
+        name: [point["mean"] for point in (found if isinstance(found, list) else [found])]
+        for name, found in numbers.items()
     }
+    assert means == {
+        "Top-K": [0.25, 0.75, 0.5],
+        "Worse-K": [0.0, 0.5, 1.0],
+        "Random-K": [0.75, 0.25, 0.75],  # of 1/2, 1/2, 1/2 and 1, 0, 1
+        "Rewriter-K": [0.25, 0.75, 0.5],
+        "ARS-RAG": [1.0],
+        "RAG": [0.0],
+    }
+    # the mean of both random runs, by question; both questions have 1 with K = 3 and Worse-K
+    assert numbers["Random-K"][0]["values"] == {"q0": 0.5, "q1": 1.0}
+    assert numbers["Worse-K"][2]["values"] == {"q0": 1.0, "q1": 1.0}
+    assert numbers["ARS-RAG"]["values"] == {"q0": 1.0, "q1": 1.0} and numbers["RAG"]["n"] == 2
     ElementTree.fromstring(picture.svg)
 
 
