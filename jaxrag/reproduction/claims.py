@@ -237,7 +237,9 @@ class _Pair(NamedTuple):
         self, column: Column, metric: str, values: Sequence[_Value], known: Mapping[_Place, Cell]
     ) -> _Compared:
         unit = self.printed.units[metric]
-        found, spread, paired = self._measured(column, metric, known, 100 if unit in _PERCENT else 1)
+        found, spread, paired = self._measured(
+            column, metric, known, 100 if unit in _PERCENT else 1
+        )
         effect = self.effect(values)
         shown = effect if column.same else None
         subject = f"{column.heading}, {self._against}"

@@ -19,7 +19,7 @@ from jaxrag.reproduction.claims import Comparison, unpaired
 
 
 class At(NamedTuple):
-    """A point of a series: its first or last, one by its number from 1, or the only one of a bar."""
+    """A point of a series: its first or last, one by its number from 1, or a bar."""
 
     series: str
     at: Literal["first", "last", "only"] | int = "last"

@@ -117,9 +117,7 @@ def strategies(name: str, results: Mapping[tuple[int, str], Results]) -> list[Pi
         found, y_title = _by_k(one)
         arms = range(1, 1 + max(scores.scores.shape[1] for scores in found.values()))
         means = {name: 100 * scores.scores.mean(axis=0) for name, scores in found.items()}
-        series = [
-            Curve(arms, np.broadcast_to(line, len(arms)).tolist()) for line in means.values()
-        ]
+        series = [Curve(arms, np.broadcast_to(line, len(arms)).tolist()) for line in means.values()]
         title = data.removeprefix("paper-")
         panels.append(plots.curves(title, series, x_title="rewrites kept, K", y_title=y_title))
         points = {name: scores.points() for name, scores in found.items()}
@@ -252,8 +250,7 @@ def seconds(name: str, title: str, pipelines: Mapping[str, str]) -> Draw:
         panel = plots.bars("", found, y_title="seconds a question")
         numbers = {
             dataset: {
-                pipeline: value._asdict()
-                for pipeline, value in zip(shown, values, strict=True)
+                pipeline: value._asdict() for pipeline, value in zip(shown, values, strict=True)
             }
             for dataset, values in found.items()
         }

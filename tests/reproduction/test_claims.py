@@ -110,7 +110,9 @@ def test_the_mean_of_all_columns() -> None:
     values = {("EM", 0): [0.0, 1, 1, 0], ("EM", 1): [1.0, 0, 1, 0]}
     values |= {("trigger", 0): [0.0, 0, 0, 0], ("trigger", 1): [1.0, 1, 1, 1]}
     places = [(NQ, "EM"), (NQ, "trigger"), (WEBQ, "EM")]
-    cells = [cell(row, col, values[metric, row], metric) for col, metric in places for row in (0, 1)]
+    cells = [
+        cell(row, col, values[metric, row], metric) for col, metric in places for row in (0, 1)
+    ]
     whole = claim(metric="mean_of_8_columns", over="average")
     (mean,) = compare(whole, printed, cells)
     # differences of means: 0, 100, 0; printed: (10 - 10 + 6) / 3
