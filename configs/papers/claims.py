@@ -140,7 +140,7 @@ def _dtr() -> Iterator[Claim]:
         for metric in ("EM", "F1"):
             yield Claim(
                 f"dtr/best-average-{size}{_suffix(metric)}",
-                f"DTR (u = 0.001, {size.upper()}) has a higher average {metric} than all baselines.",
+                f"DTR (u = 0.001, {size.upper()}) has a higher average {metric} than any baseline.",
                 "DTR, main results, Table 2",
                 "dtr/table2",
                 {"method": "dtr_u0.001", "generator": generator},
