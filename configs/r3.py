@@ -18,7 +18,8 @@ Methods:
   ``--config.method.candidates.n=10 --config.method.select.k=10``. ``paper-``: Llama-3-8B, the base
   model, from the hub.
 - the baselines of the table, as in `configs.baselines`: ``no_retrieval``, ``standard_rag``,
-  ``bm25``, ``contriever``, ``contriever_ms``, ``e5``, ``dpr``.
+  ``bm25``, ``contriever``, ``contriever_ms``, ``e5``, ``dpr``. ``paper-``: with R3's prompts, one
+  passage and Llama-3-8B; ten passages as for ``r3``.
 
 Data of these: ``tiny``, ``quickstart``, ``quickstart_train``, ``factbook``, ``hotpotqa``,
 ``squad``, ``nq``; the sets of the paper: ``paper-nq``, ``paper-triviaqa``, ``paper-hotpotqa``,
@@ -60,7 +61,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from configs.baselines import RETRIEVERS, SINGLE_SEARCH, entries
+from configs.baselines import RETRIEVERS, SINGLE_SEARCH, Baseline, entries, prompted
 from configs.data import SOURCES, training_of
 from configs.parts import R3, SMALL, Entry, K, Variant, job_of
 from jaxrag.engines.local.engine import Local
@@ -201,6 +202,17 @@ def _recall(variant: Variant) -> RetrieverComparison:
     return RetrieverComparison((Bm25(), Exact(), *untrained, *trained), _EVALUATED, limit=500)
 
 
+def _read_as_r3(baseline: Baseline) -> Baseline:
+    """The baseline with the paper's generator, prompts and one passage; small models as before."""
+    return baseline._replace(paper=r3.Config(), paper_run={"model": LLAMA, **baseline.paper_run})
+
+
+_WITHOUT = prompted({"no_retrieval": SINGLE_SEARCH["no_retrieval"]}, "r3")["no_retrieval"]
+_BASELINES = {
+    "no_retrieval": _WITHOUT._replace(paper_run={"model": LLAMA, **_WITHOUT.paper_run}),
+    "standard_rag": _read_as_r3(SINGLE_SEARCH["standard_rag"]),
+    **{name: _read_as_r3(one) for name, one in RETRIEVERS.items()},
+}
 METHODS = {
     "r3": R3.entry(
         r3.Config(OnePath(n=K), Top(k=K), SMALL),
@@ -208,8 +220,7 @@ METHODS = {
         {"index": START},
         {"index": Sidr(""), "model": LLAMA},
     ),
-    **entries({name: SINGLE_SEARCH[name] for name in ("no_retrieval", "standard_rag")}, R3),
-    **entries(RETRIEVERS, R3),
+    **entries(_BASELINES, R3),
     "train_sidr": Entry(
         _train_sidr, ("tiny", "wiki", "paper-nq", "paper-triviaqa", "paper-msmarco")
     ),

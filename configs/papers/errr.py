@@ -51,6 +51,8 @@ def _student(setting: Setting, kind: str) -> str:
     if setting.scale == "tiny":  # of 8 questions
         pairs = dataclasses.replace(pairs, run=with_method(pairs.run, held_out=0.5))
     job = dataclasses.replace(errr.STUDENTS[setting.scale], pairs=str(setting.directory(pairs)))
+    if kind == "rrr" and setting.paper:
+        job = dataclasses.replace(job, max_target=errr.RRR_TOKENS)
     return str(setting.directory(job) / OPTIMIZER)
 
 

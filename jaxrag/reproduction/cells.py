@@ -35,7 +35,7 @@ def table_cells(
 
     def read(number: int, column: Column, metric: str) -> Measured | None:
         row, one = printed.rows[number], results.get((number, column.data))
-        if one is None or table.reason(row, metric) or not one.there:
+        if one is None or table.reason(row, metric, scale) or not one.there:
             return None
         measures = {**table.measures, **table.lines[row.method].measures}
         if metric in measures:

@@ -96,7 +96,9 @@ def _state(
     table = declared.tables.get(name)
     if table is None:
         return text if name in declared.figures else "not declared"
-    reasons = (table.reason(row, metric) for row, metric in values_of(printed_tables()[name]))
+    reasons = (
+        table.reason(row, metric, "paper") for row, metric in values_of(printed_tables()[name])
+    )
     lacking = [reason for reason in reasons if reason]
     if lacking:
         text += f"; {len(lacking)} values are not: {'; '.join(dict.fromkeys(lacking))}"

@@ -17,7 +17,7 @@ from jaxrag.evaluation.report.cell_text import (
 from jaxrag.evaluation.report.document import document
 from jaxrag.evaluation.report.export import LatexCell, csv_table, latex_file, latex_table
 from jaxrag.evaluation.report.tables import Grid
-from jaxrag.reproduction.tables import Table
+from jaxrag.reproduction.tables import Scale, Table
 from jaxrag.text.printable import html_text
 
 NOTE = (
@@ -53,11 +53,11 @@ def _layout(
     return (metric_label(metric, printed), *(column.heading for column in order)), rows
 
 
-def left_out(table: Table, printed: PrintedTable) -> list[str]:
-    """The rows and metrics that are not reproduced, with the reason."""
+def left_out(table: Table, printed: PrintedTable, scale: Scale) -> list[str]:
+    """The rows and metrics that are not reproduced at a scale, with the reason."""
     reasons: dict[str, list[str]] = {}
     for row in printed.rows:
-        if reason := table.left_out.get(row.method):
+        if reason := table.without(row.method, scale):
             reasons.setdefault(reason, []).append(row_label(row, printed))
     for metric, reason in table.unmeasured.items():
         reasons.setdefault(reason, []).append(metric.replace("_", " "))
@@ -96,7 +96,7 @@ def markdown(
     parts = [f"## {printed.paper}, {printed.name}: {printed.caption} (scale {scale})", ""]
     parts += [f"{summary(cells)} {'; '.join(f'{k}: {v}' for k, v in facts(record).items())}", ""]
     parts += [f"{grid.markdown()}" for grid in grids(cells, printed)]
-    parts += [f"Not reproduced: {text}." for text in left_out(table, printed)]
+    parts += [f"Not reproduced: {text}." for text in left_out(table, printed, scale)]
     parts += table.notes
     return "\n".join([*parts, "", NOTE, ""])
 
@@ -109,7 +109,7 @@ def html(
 ) -> str:
     """The page as HTML; the table's record has its scale, date and environment."""
     sections = "".join(f"<section>{grid.html()}</section>" for grid in grids(cells, printed))
-    for text in left_out(table, printed):
+    for text in left_out(table, printed, record["scale"]):
         sections += f"<p class='note'>{html_text(f'Not reproduced: {text}.')}</p>"
     caption = printed.caption[:1].upper() + printed.caption[1:]
     for text in table.notes:

@@ -72,6 +72,7 @@ class Table:
       data: the questions that stand for a data set at a scale.
       lines: by the printed rows' method.
       left_out: methods that are not run, with the reason.
+      unnamed: methods that are not run at paper scale, since their models are not known; likewise.
       measures: by printed metric, for all lines.
       unmeasured: metrics that are not measured, with the reason.
       datasets: the data sets behind rows that print averages alone.
@@ -83,6 +84,7 @@ class Table:
     data: Callable[[Scale, str], str]
     lines: Mapping[str, Line]
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unnamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
     unmeasured: Mapping[str, str] = dataclasses.field(default_factory=dict)
     datasets: tuple[str, ...] = ()
@@ -99,9 +101,14 @@ class Table:
             return row.values
         return {**dict.fromkeys(self.datasets, dict.fromkeys(row.values[AVERAGE])), **row.values}
 
-    def reason(self, row: PrintedRow, metric: str) -> str:
-        """Why a value of a row cannot be reproduced; "" if it can."""
-        return self.left_out.get(row.method, "") or self.unmeasured.get(metric, "")
+    def without(self, method: str, scale: Scale) -> str:
+        """Why a method is not run at a scale; "" if it is."""
+        found = self.left_out.get(method, "")
+        return found or (self.unnamed.get(method, "") if scale == "paper" else "")
+
+    def reason(self, row: PrintedRow, metric: str, scale: Scale) -> str:
+        """Why a value of a row cannot be reproduced at a scale; "" if it can."""
+        return self.without(row.method, scale) or self.unmeasured.get(metric, "")
 
 
 def columns_of(datasets: Sequence[str], data: Callable[[str], str]) -> list[Column]:

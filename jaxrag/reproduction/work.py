@@ -254,7 +254,7 @@ def add_table(
         for number, row in enumerate(printed.rows):
             in_row = table.values(row)
             own = [name for name in column.datasets if name in in_row and name in datasets]
-            if own and row.method in methods and not table.left_out.get(row.method):
+            if own and row.method in methods and not table.without(row.method, scale):
                 made = add_row(work, table, row, scale, own[0], column.data)
                 found[number, column.data] = made
     return found

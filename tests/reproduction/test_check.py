@@ -94,16 +94,22 @@ def test_checkpoints_of_other_jobs_are_not_missing() -> None:
 
 
 def test_trainings_count_what_they_ask() -> None:
-    """R3 answers from and scores 100 passages of each question, and answers 1 + 20 evaluations."""
+    """R3 scores 100 passages of each question, and of an open one answers from each.
+
+    It answers 1 + 20 evaluations.
+    """
     job: Any = r3.get_config("train_r3@paper-arc_challenge")
     start = dataclasses.replace(job.start, checkpoint=str(Path("made/TrainSidr-1/retriever")))
     need = CHECKER.need("TrainR3-1", dataclasses.replace(job, start=start))
-    # of each passage an answer, and the probabilities of the four options
+    # of each passage the probabilities of the four options
     offline, held_out = need.workloads
     assert offline.questions == need.questions == 1119 and held_out.questions == 21 * 299
-    assert offline.calls["llm_calls"].most == 100 and held_out.calls["llm_calls"].most == 1
-    assert need.total("llm_calls") == 100 * 1119 + 21 * 299
+    assert "llm_calls" not in offline.calls and held_out.calls["llm_calls"].most == 1
+    assert need.total("llm_calls") == 21 * 299
     assert need.total("llm_scores") == 400 * 1119
+    of_open: Any = r3.get_config("train_r3@paper-nq")
+    need = CHECKER.need("TrainR3-1", dataclasses.replace(of_open, start=start))
+    assert need.workloads[0].calls["llm_calls"].most == 100
     # PPO: 3 epochs over the draw's 900 training questions are 21 steps of 128 rollouts; evaluated
     # before the first step and after 10 and 20
     ppo: Any = errr.get_config("train_rrr_qa@paper-popqa")

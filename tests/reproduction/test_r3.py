@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from configs import r3
 from configs.data import training_of
 from configs.papers import ALL
 from configs.papers.r3 import share_of
@@ -38,6 +39,30 @@ def test_all_that_the_text_shows_is_named() -> None:
     named = {*NAMES, *(name for name in ALL.left_out if name.startswith("r3/"))}
     printed = {f"r3/table{n}" for n in range(1, 9)} | {f"r3/figure{n}" for n in range(1, 15)}
     assert named == printed | {"r3/appendix_h"}  # a statement without a table
+
+
+def test_self_rag_reads_as_many_passages_as_its_row(tmp_path: Path) -> None:
+    """The rows over SiDR_MS with 1 and 10 passages; a small model reads a third, rounded up."""
+    work = Work(tmp_path)
+    only = ["nq", "self_rag_llama3_8b_sidr"]
+    for scale, expected in (("small", [1, 4]), ("paper", [])):
+        table, printed = ALL.tables["r3/table1"], printed_tables()["r3/table1"]
+        rows = add_table(work, table, printed, scale, only)  # pyright: ignore
+        runs: list[Any] = [work.jobs[found.directories[JOB]] for found in rows.values()]
+        counts = [(run.method.candidates.n, run.method.select.k) for run in runs]
+        assert counts == [(k, k) for k in expected]
+
+
+def test_the_baselines_of_a_config_are_those_of_the_table(tmp_path: Path) -> None:
+    """Model, prompts, passages and retriever, with one passage; the table's run has a label."""
+    work = Work(tmp_path)
+    table, printed = ALL.tables["r3/table1"], printed_tables()["r3/table1"]
+    rows = add_table(work, table, printed, "paper", ["nq", "standard_rag_contriever_ms"])
+    [made] = [one for (row, _), one in rows.items() if printed.rows[row].passages == 1]
+    of_table: Any = work.jobs[made.directories[JOB]]
+    of_config: Any = r3.get_config("contriever_ms@paper-nq")
+    for field in ("method", "model", "index"):
+        assert getattr(of_config, field) == getattr(of_table, field)
 
 
 def test_equal_trainings_are_one(tmp_path: Path) -> None:

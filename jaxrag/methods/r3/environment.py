@@ -118,12 +118,13 @@ class Pooling:
         return needs_of(candidates=self.candidates) | Needs(logprobs=True) | self.reader.needs
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
-        """Answers from each passage, and scores the gold answers given it."""
+        """Scores the possible answers given each passage, and answers an open question from it."""
         pool = await steps.find_candidates(question, tools, self, {})
         environment = Environment(tools, self.reader, self.closed_tokens)
         for passage in tools.retriever.passages(pool.rows):
-            await environment.passes(question, passage)
             await environment.logprobs(question, passage)
+            if not question_kinds.options(question):
+                await environment.passes(question, passage)
         return Answer(question.id, "", {})
 
 
@@ -156,7 +157,10 @@ def make_pools(
     store: Store,
     path: Path,
 ) -> list[PooledQuestion]:
-    """R3's offline stage: generates from every question's passages, and makes its pools.
+    """R3's offline stage: scores and answers from every question's passages, and makes its pools.
+
+    A passage is in the pool of positives if the answer from it holds a gold answer, or to a closed
+    question if the gold option is the most probable one given it; then nothing is generated.
 
     ``path`` gets a JSON line a question, in their order: "passages" (rows, most relevant first),
     "passes", "logprobs" of each answer, and "log_tau_plus" and "log_tau_minus", or why the question
@@ -180,8 +184,10 @@ def make_pools(
     def task(question: Question) -> Callable[[], Coroutine[Any, Any, Any]]:
         async def both() -> tuple[list[bool], list[tuple[float, ...]]]:
             texts = passages.get(found[question.id])
-            verdicts = await gather(*(environment.passes(question, text) for text in texts))
             logprobs = await gather(*(environment.logprobs(question, text) for text in texts))
+            if question_kinds.options(question):
+                return _chosen(question, logprobs), logprobs
+            verdicts = await gather(*(environment.passes(question, text) for text in texts))
             return verdicts, logprobs
 
         return both
@@ -242,9 +248,14 @@ def _pool(
     verdicts: Sequence[bool],
     logprobs: Sequence[Sequence[float]],
 ) -> LabelledPool | str:
-    """The pools by generated answers; of a closed question by its most probable option."""
-    if not question_kinds.options(question):
-        return make_pool(rows, verdicts, logprobs)
+    """The pools, with thresholds by the gold answers' probabilities; or why there are none."""
+    if question_kinds.options(question):
+        gold = question_kinds.gold_option(question)
+        logprobs = [[row[gold]] for row in logprobs]
+    return make_pool(rows, verdicts, logprobs)
+
+
+def _chosen(question: Question, logprobs: Sequence[Sequence[float]]) -> list[bool]:
+    """For each passage, whether the gold option is the most probable one."""
     gold = question_kinds.gold_option(question)
-    labels = [r3_labels.label_choice(row, gold) == POSITIVE for row in logprobs]
-    return make_pool(rows, labels, [[row[gold]] for row in logprobs])
+    return [r3_labels.label_choice(row, gold) == POSITIVE for row in logprobs]

@@ -155,11 +155,14 @@ def test_closed_questions_are_scored_by_their_options(
             return [np.float32([-0.1 if c.strip() == one else -2.0]) for c, one in pairs]
 
     asked = question(0, choices=("rome", "paris"))
-    environment = environment_of(made, Chooses(passages))
+    model = Chooses(passages)
+    path = tmp_path / "pools"
     [kept] = make_pools(
-        [asked], {"q0": [4, 3, 7]}, passages, environment, Store(None), tmp_path / "pools"
+        [asked], {"q0": [4, 3, 7]}, passages, environment_of(made, model), Store(None), path
     )
     assert kept.pool.positives == (3, 7) and kept.pool.negatives == (4,)
+    assert json.loads(path.read_text())["passes"] == [False, True, True]
+    assert model.generated == 0
 
 
 def test_questions_with_labels_are_scored_by_their_labels(
