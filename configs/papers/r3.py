@@ -344,12 +344,12 @@ _NOTES = (
     "R3 is transferred.",
 )
 _OTHERS_NOTES = (
-    "The paper quotes the rows of other methods: Adaptive-RAG with T5-XXL, and IR-CoT, DRAGIN, SeaKR "
-    "and FLARE in a setting that it calls 15-shot, without saying whether these are demonstrations "
-    "or passages. Here all of them answer with Llama-3.1-8B-Instruct over BM25 without "
-    "demonstrations, DRAGIN and SeaKR with the thresholds that were released for Llama-2-7B-chat, "
-    "and Adaptive-RAG's classifier is a T5-large.",
-    "REPLUG reads without its three demonstrations, and its retriever is SiDR instead of Contriever.",
+    "The paper quotes the rows of other methods: Adaptive-RAG with T5-XXL, and IR-CoT, DRAGIN, "
+    "SeaKR and FLARE in a setting that it calls 15-shot, without saying whether these are "
+    "demonstrations or passages. Here all of them answer with Llama-3.1-8B-Instruct over BM25 "
+    "without demonstrations, DRAGIN and SeaKR with the thresholds that were released for "
+    "Llama-2-7B-chat, and Adaptive-RAG's classifier is a T5-large.",
+    "REPLUG reads without its three demonstrations. Its retriever is SiDR instead of Contriever.",
 )
 
 

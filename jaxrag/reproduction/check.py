@@ -209,14 +209,26 @@ def key_variables(value: Any) -> Iterator[str]:
         yield from key_variables(getattr(value, field.name))
 
 
+def _unused(run: Run) -> set[str]:
+    """Fields of a run that its method does not use."""
+    needs = run.method.needs
+    used = {"reranker": needs.reranker, "index": needs.search}
+    return {field for field, needed in used.items() if not needed}
+
+
 def checkpoints(value: Any) -> Iterator[str]:
-    """Checkpoints of the hub, and names of served models, in a tree of settings."""
+    """Checkpoints of the hub, and names of served models, in a tree of settings.
+
+    Those of a reranker or an index that a run's method does not need are left out.
+    """
     if isinstance(value, tuple):
         for one in value:
             yield from checkpoints(one)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return
     for field in dataclasses.fields(value):
+        if isinstance(value, Run) and field.name in _unused(value):
+            continue
         entry = getattr(value, field.name)
         if isinstance(entry, str) and entry.startswith("hub:"):
             yield entry
@@ -243,7 +255,7 @@ def sizes(data: Any) -> tuple[int | None, int | None, str, str]:
     count = data.first or published.SPLITS[data.split or published.EVALUATED]
     corpus = data.corpus or published.CORPUS
     if corpus == OWN or corpus not in CORPORA:
-        return count, None, published.contexts_name(), published.TASK
+        return count, published.CONTEXTS_SIZE or None, published.contexts_name(), published.TASK
     return count, CORPORA[corpus].passages, corpus, published.TASK
 
 

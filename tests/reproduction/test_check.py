@@ -44,9 +44,11 @@ def test_calls_tokens_and_sizes_of_a_run_at_paper_scale() -> None:
     assert 300 < words < 700 and need.total("prompt_tokens") == round(1.3 * 3610 * words)
     # 21,015,324 x 1024 float16 numbers are 43 GB
     assert need.index.startswith("Scann: ") and " on disk" in need.index
-    assert need.models == (
-        "hub:Qwen/Qwen2.5-7B-Instruct", "hub:BAAI/bge-large-en-v1.5", "hub:BAAI/bge-reranker-base",
-    )  # fmt: skip
+    assert need.models == ("hub:Qwen/Qwen2.5-7B-Instruct", "hub:BAAI/bge-large-en-v1.5")
+    reranked = CHECKER.need("rerank-nq-0123", dtr.get_config("rerank@paper-nq"))
+    assert reranked.models == (*need.models, "hub:BAAI/bge-reranker-base")
+    alone = CHECKER.need("x-1", dtr.get_config("no_retrieval@paper-nq"))
+    assert alone.models == need.models[:1]
     assert models_text([need], {"hub:Qwen/Qwen2.5-7B-Instruct": 7.62}).endswith("(15.2 GB)")
     assert needs_grid([need]).rows[0][:4] == (
         "dtr-nq", "Qwen2.5-7B-Instruct", "3,610", "1 to 3",
@@ -57,6 +59,8 @@ def test_a_limit_and_a_draw() -> None:
     run: Any = dtr.get_config("no_retrieval@paper-webq")
     need = CHECKER.need("x-1", dataclasses.replace(run, limit=500))
     assert need.questions == 500 and need.index == "" and need.corpus == ""
+    of_set: Any = dtr.get_config("dtr@paper-2wiki")  # its own contexts, of which the paper has 431K
+    assert CHECKER.need("x-1", of_set).passages == 431_000
     own = dataclasses.replace(run, data=Folder("questions"))  # of a size that is not known
     assert CHECKER.need("x-1", own).questions is None
     assert CHECKER.need("x-1", dataclasses.replace(own, limit=100)).questions == 100
