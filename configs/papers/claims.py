@@ -61,24 +61,30 @@ def _pairs() -> Iterator[Claim]:
         _rows("dpr_ais"),
         datasets=("webq",),
     )
-    yield Claim(
-        "pairs/dpr-ais-average",
-        "DPR-AIS has the highest average EM of the methods without a reranker.",
-        "PAIRS, main results, Table 2",
-        "pairs/table2",
-        {"method": "dpr_ais"},
-        [*earlier, ours],
-        over="average",
-    )
-    yield Claim(
-        "pairs/rerank",
-        "DPR-AIS with a reranker has a higher average EM than reranking alone.",
-        "PAIRS, main results, Table 2",
-        "pairs/table2",
-        {"method": "dpr_ais_rerank"},
-        _rows("rerank"),
-        over="average",
-    )
+    for metric in ("EM", "F1"):
+        yield Claim(
+            f"pairs/dpr-ais-average{_suffix(metric)}",
+            f"DPR-AIS has the highest average {metric} of the methods without a reranker.",
+            "PAIRS, main results, Table 2",
+            "pairs/table2",
+            {"method": "dpr_ais"},
+            [*earlier, ours],
+            metric,
+            over="average",
+        )
+    for name, other, text in (("rerank", "rerank", "reranking alone"),
+                              ("rerank-q2d", "q2d", "Q2D without one")):  # fmt: skip
+        for metric in ("EM", "F1"):
+            yield Claim(
+                f"pairs/{name}{_suffix(metric)}",
+                f"DPR-AIS with a reranker has a higher average {metric} than {text}.",
+                "PAIRS, main results, Table 2",
+                "pairs/table2",
+                {"method": "dpr_ais_rerank"},
+                _rows(other),
+                metric,
+                over="average",
+            )
     yield Claim(
         "pairs/both-paths",
         "DPR-AIS is better than with either search path alone, on every data set.",
@@ -194,6 +200,15 @@ def _dtr() -> Iterator[Claim]:
             _rows("standard_rag", "hyde", "q2d", "cot", retriever=retriever),
             "recall@3",
         )
+        yield Claim(
+            f"dtr/expansion-{retriever.partition('-')[0]}",
+            f"Expanded queries find fewer gold passages than the question ({retriever}).",
+            "DTR, retrieval accuracy, Table 4",
+            "dtr/table4",
+            {"method": "standard_rag", "retriever": retriever},
+            _rows("hyde", "q2d", "cot", retriever=retriever),
+            "recall@3",
+        )
     for table, text in (("dtr/table6", "five passages"), ("dtr/table7", "e5 as the retriever")):
         for metric in ("EM", "F1"):
             yield Claim(
@@ -237,6 +252,7 @@ def _r3() -> Iterator[Claim]:
         "accuracy",
         over="average",
     )
+    yield from _r3_against_tuned_models()
     for generator in ("Llama3-8B-Instruct", "Phi-3-mini-4k-instruct", "Mistral-7B-Instruct-v0.3"):
         yield Claim(
             f"r3/transfer-{generator.partition('-')[0].lower()}",
@@ -298,6 +314,35 @@ def _r3() -> Iterator[Claim]:
     )
 
 
+def _r3_against_tuned_models() -> Iterator[Claim]:
+    """Of models of 8B parameters, with which the paper compares R3."""
+    tuned = ("self_rag_llama3_8b_sidr", "self_rag_llama3_8b")
+    for passages, methods in ((1, tuned[:1]), (10, tuned)):
+        yield Claim(
+            f"r3/self-rag-{passages}",
+            "A tuned retriever is as good as a model tuned for RAG, or better, on some sets "
+            "(tested: better than Self-RAG from Llama3-8B on each set it has, "
+            f"{passages} in context).",
+            "R3, main results, Table 1",
+            "r3/table1",
+            {"method": "r3", "generator": LLAMA, "passages": passages},
+            _rows(*methods, block="improving_llm", passages=passages),
+            "accuracy",
+        )
+    yield Claim(
+        "r3/instruct-pubhealth",
+        "On PubHealth a tuned retriever gains more than an instruction-tuned model (tested: R3 "
+        "against Llama3-8B-Instruct with SiDR, 1 in context).",
+        "R3, main results, Table 1",
+        "r3/table1",
+        {"method": "r3", "generator": LLAMA, "passages": 1},
+        _rows("standard_rag_sidr", generator=f"{LLAMA}-Instruct", passages=1,
+              block="improving_llm"),
+        "accuracy",
+        datasets=("pubhealth",),
+    )  # fmt: skip
+
+
 def _errr() -> Iterator[Claim]:
     for table, text in (("errr/table2", "web search"), ("errr/table3", "a dense index")):
         for metric in ("EM", "F1"):
@@ -318,14 +363,28 @@ def _errr() -> Iterator[Claim]:
             {"method": "trainable_errr"},
             _rows("frozen_errr"),
         )
-    yield Claim(
-        "errr/react",
-        "With web search, frozen ERRR has a higher EM than RAG and ReAct.",
-        "ERRR, results, Table 2",
-        "errr/table2",
-        {"method": "frozen_errr"},
-        _rows("standard_rag", "react"),
-    )
+    for metric in ("EM", "F1"):
+        yield Claim(
+            f"errr/react{_suffix(metric)}",
+            f"With web search, frozen ERRR has a higher {metric} than RAG and ReAct.",
+            "ERRR, results, Table 2",
+            "errr/table2",
+            {"method": "frozen_errr"},
+            _rows("standard_rag", "react"),
+            metric,
+        )
+    for metric in ("EM", "F1"):
+        yield Claim(
+            f"errr/rrr-below-direct{_suffix(metric)}",
+            f"With a dense index, both RRR have a lower {metric} than direct answers on PopQA and "
+            "HotpotQA.",
+            "ERRR, results, Table 3",
+            "errr/table3",
+            {"method": "no_retrieval"},
+            _rows("frozen_rrr", "trainable_rrr"),
+            metric,
+            datasets=("popqa", "hotpotqa"),
+        )
     for metric, text in (("cost_usd", "cheaper"), ("latency_s", "faster")):
         yield Claim(
             f"errr/{text}",
@@ -352,6 +411,15 @@ def _ars() -> Iterator[Claim]:
             _rows(*baselines, generator=generator),
             MEAN_OF_ALL,
             over="average",
+        )
+        yield Claim(
+            f"ars/every-column-{generator.partition(':')[0].lower()}",
+            f"ARS-RAG is better than every baseline in every single column ({generator}).",
+            "ARS-RAG, main results, Table 1",
+            "ars/table1",
+            {"method": "ars_rag", "generator": generator},
+            _rows(*baselines, generator=generator),
+            MEAN_OF_ALL,
         )
     for better, worse, text in (
         ("standard_rag", "no_retrieval", "RAG is better than the model alone."),
@@ -431,6 +499,16 @@ def _of_figures() -> Iterator[FigureClaim]:
         picture=by_size,
         shares=True,
     )
+    for size in ("7B", "72B"):
+        yield FigureClaim(
+            f"dtr/gain-32b-over-{size.lower()}",
+            f"The 32B model gains most from retrieval (tested: last points, 32B against {size}).",
+            *scaling,
+            At("32B"),
+            At(size),
+            picture=by_size,
+            shares=True,
+        )
     yield FigureClaim(
         "dtr/gain-of-better-retrieval",
         "More accurate retrieval gains more (tested: last points, DPR-AIS against HyDE).",
@@ -486,6 +564,29 @@ def _of_figures() -> Iterator[FigureClaim]:
         yield FigureClaim(
             f"ars/strategy-{name}", text, source, "ars/figure4", ours, theirs, shares=True
         )
+    test = "test, first and last"
+    yield FigureClaim(
+        "ars/reward-rises",
+        "The weighted reward of test questions rises over the training (tested: last epoch against "
+        "the first, paired over seeds).",
+        "ARS-RAG, bandit, Figure 5",
+        "ars/figure5",
+        At(test, "last"),
+        At(test, "first"),
+        unit="reward",
+        over_seeds=True,
+    )
+    yield FigureClaim(
+        "ars/small-k",
+        "The bandit prefers small K (tested: more than half of its choices keep at most half of "
+        "the rewrites).",
+        "ARS-RAG, bandit, Figure 6",
+        "ars/figure6",
+        At("at most half", "only"),
+        None,
+        shares=True,
+        bound=50.0,
+    )
     yield FigureClaim(
         "ars/seconds",
         "ARS-RAG needs fewer seconds than the pipeline in which the model judges every passage.",

@@ -349,8 +349,8 @@ _OTHERS_NOTES = (
     "demonstrations or passages. Here all of them answer with Llama-3.1-8B-Instruct over BM25 "
     "without demonstrations, DRAGIN and SeaKR with the thresholds that were released for "
     "Llama-2-7B-chat, and Adaptive-RAG's classifier is a T5-large.",
-    "REPLUG, printed as 3-shot, reads ten passages without demonstrations, as in its own paper. Its "
-    "retriever is SiDR instead of Contriever.",
+    "REPLUG, printed as 3-shot, reads ten passages without demonstrations. Its retriever is SiDR "
+    "instead of Contriever.",
 )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy import special
 
 RESAMPLES = 10_000
 LEVEL = 0.95
@@ -112,6 +113,20 @@ def _constant(value: float, n: int, level: float) -> Interval:
     z = NormalDist().inv_cdf((1 + level) / 2)
     width = z * z / (n + z * z)
     return Interval(value, 0.0, width, n) if value == 0 else Interval(value, 1 - width, 1.0, n)
+
+
+def seed_interval(values: Float[np.ndarray, " s"], *, level: float = LEVEL) -> Interval:
+    """The mean over few repetitions, such as seeds, and Student's t interval.
+
+    Bootstrap intervals of five values are too narrow. A single value has no interval: both ends are
+    the mean.
+    """
+    n, mean = len(values), float(np.mean(values))
+    if n < 2:
+        return Interval(mean, mean, mean, n)
+    quantile = float(special.stdtrit(n - 1, (1 + level) / 2))
+    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n)
 
 
 def paired_difference(

@@ -44,8 +44,8 @@ class Claim:
       source: where the paper makes it.
       table: the printed table.
       ours, theirs: the row that is better, and those that it is compared with.
-      metric: printed metric that is compared. `MEAN_OF_ALL`, with ``over="average"``: the mean over
-        all metrics of all data sets.
+      metric: printed metric that is compared. `MEAN_OF_ALL`: all metrics of all data sets, their
+        mean with ``over="average"``, else each for itself.
       over: "each" data set for itself, or their "average".
       factor: the others' value is multiplied by it: 0.9 claims that 90 % are reached.
       lower: whether a lower value is better.
@@ -242,7 +242,8 @@ class _Pair(NamedTuple):
         )
         effect = self.effect(values)
         shown = effect if column.same else None
-        subject = f"{column.heading}, {self._against}"
+        named = f", {metric}" if self.claim.metric == MEAN_OF_ALL else ""
+        subject = f"{column.heading}{named}, {self._against}"
         needed = _needed(found, spread, effect)
         once = found is not None and found.low == found.high and math.isnan(spread)
         comparison = Comparison(subject, unit, shown, found, needed, once, paired)

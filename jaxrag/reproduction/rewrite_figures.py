@@ -22,6 +22,7 @@ from jaxrag.evaluation.significance import (
     interval,
     intervals,
     resampled_means,
+    seed_interval,
 )
 from jaxrag.methods.ars.bandit.report import CURVES
 from jaxrag.methods.ars.bandit.reward_table import RewardTable, read_table
@@ -72,7 +73,7 @@ def under_penalty(column: Literal["correct", "k"]) -> Measure:
             correct = table.correct[~table.train]
             each = correct[np.arange(len(correct)), chosen - 1]
         means = each.mean(axis=0)
-        ids = [name for name, train in zip(table.ids, table.train, strict=True) if not train]
+        ids = _test_ids(table)
         values = dict(zip(ids, means.tolist(), strict=True))
         if np.ptp(means) == 0 and column == "k":  # its interval would be that of a share
             return Measured(Interval(means[0], means[0], means[0], len(means)), values)
@@ -154,8 +155,11 @@ def _by_k(results: Results) -> tuple[dict[str, _Scores], str]:
 
 
 def _of_table(table: RewardTable) -> _Scores:
-    ids = [name for name, train in zip(table.ids, table.train, strict=True) if not train]
-    return _Scores(ids, _score(table))
+    return _Scores(_test_ids(table), _score(table))
+
+
+def _test_ids(table: RewardTable) -> list[str]:
+    return [name for name, train in zip(table.ids, table.train, strict=True) if not train]
 
 
 def _answered(results: Results, job: str, column: str) -> _Scores:
@@ -172,7 +176,11 @@ def _mean_of(runs: Sequence[_Scores]) -> _Scores:
 
 
 def rewards_by_epoch(name: str, title: str) -> Draw:
-    """Draws mean and standard deviation of the weighted reward over epochs, by part; one bandit."""
+    """Draws mean and standard deviation of the weighted reward over epochs, by part; one bandit.
+
+    The record also has the first and the last epoch of each part with the values of seeds, as
+    "train, first and last" and "test, first and last".
+    """
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
@@ -191,10 +199,20 @@ def rewards_by_epoch(name: str, title: str) -> Draw:
                 part: {"mean": values.mean(0).tolist(), "std": _std(values).tolist()}
                 for part, values in curves.items()
             }
+            numbers[dataset] |= {
+                f"{part}, first and last": [_of_seeds(values[:, at]) for at in (0, -1)]
+                for part, values in curves.items()
+            }
         picture = plots.sheet(title, panels, ("training", "test"), columns=2)
         return [Picture(name, picture, numbers)]
 
     return draw
+
+
+def _of_seeds(values: Float[np.ndarray, " s"]) -> dict[str, Any]:
+    """The mean over seeds with its interval and its values by seed."""
+    by_seed = {str(seed): value for seed, value in enumerate(values.tolist())}
+    return {**seed_interval(values)._asdict(), "values": by_seed}
 
 
 def _banded(values: Float[np.ndarray, "s e"]) -> Curve:
@@ -212,13 +230,15 @@ def kept_histograms(name: str, title: str, schemes: Sequence[str] = (WEIGHTED,))
     """Draws how often a bandit chose each K for the test questions, over all seeds.
 
     A panel for each data set and reward scheme. Jobs: `JOB` trained the bandit, `REWARDS` made its
-    reward table.
+    reward table. The record also has the share of choices that keep at most half of the rewrites,
+    over questions; a question's value is its mean over the seeds.
     """
 
     def draw(results: Mapping[str, Results]) -> list[Picture]:
         panels, numbers = [], {}
         for dataset, one in results.items():
-            arms = read_table(one.directories[REWARDS]).arms
+            table = read_table(one.directories[REWARDS])
+            arms = table.arms
             for scheme in schemes:
                 chosen = chosen_k(one.directories[JOB], scheme)
                 counts = np.bincount(chosen.ravel(), minlength=arms + 1)[1:].tolist()
@@ -231,7 +251,9 @@ def kept_histograms(name: str, title: str, schemes: Sequence[str] = (WEIGHTED,))
                         labels=[str(k + 1) for k in range(arms)],
                     )
                 )
+                scores = _Scores(_test_ids(table), (chosen <= arms / 2).mean(0)[:, None])
                 numbers[label] = {"counts": counts, "mean": float(chosen.mean())}
+                numbers[label]["at most half"] = scores.points()[0]
         return [Picture(name, plots.sheet(title, panels), numbers)]
 
     return draw

@@ -14,6 +14,7 @@ from jaxrag.evaluation.significance import (
     mcnemar_exact,
     paired_difference,
     resampled_means,
+    seed_interval,
     sign_flip_test,
 )
 
@@ -171,3 +172,10 @@ def test_interval_covers_the_truth(kind: str) -> None:
         found = interval(values, resamples=2000, seed=trial)
         hits += found.low <= truth <= found.high
     assert 0.92 <= hits / trials <= 0.975
+
+
+def test_the_interval_over_seeds_is_students() -> None:
+    # mean 3, sample standard deviation sqrt(2.5); 2.7764 (4 degrees of freedom) * 1.5811 / sqrt(5)
+    found = seed_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert found == pytest.approx((3.0, 1.0368, 4.9632, 5), abs=1e-4)
+    assert seed_interval(np.array([0.7])) == (0.7, 0.7, 0.7, 1)

@@ -125,6 +125,25 @@ def test_the_mean_of_all_columns() -> None:
     assert lacking.ours is None
 
 
+def test_each_of_all_columns() -> None:
+    """Every metric of every data set for itself; the subject names the metric."""
+    units = {"EM": "percent", "F1": "percent", "mean_of_8_columns": "percent"}
+    printed = PRINTED._replace(units=units, rows=(
+        printed_row("base", {"nq": {"EM": 30.0, "F1": 45.0}, "webq": {"EM": 50.0},
+                             "average": {"mean_of_8_columns": 41.7}}),
+        printed_row("ours", {"nq": {"EM": 40.0, "F1": 44.0}, "webq": {"EM": 56.0},
+                             "average": {"mean_of_8_columns": 46.7}}),
+    ))  # fmt: skip
+    cells = [cell(row, NQ, [float(row == won)] * 9, metric)
+             for metric, won in (("EM", 1), ("F1", 0)) for row in (0, 1)]  # fmt: skip
+    each = claim(metric="mean_of_8_columns")
+    found = compare(each, printed, cells)
+    assert [one.subject for one in found] == ["nq, EM, against Base", "nq, F1, against Base"]
+    assert [one.ours.mean for one in found if one.ours] == [100, -100]
+    assert [one.printed for one in found] == [10, -1]
+    assert overall(found) == "contradicted" and printed_effects(each, printed) == [10, -1, 6]
+
+
 def test_values_without_questions_are_compared_as_independent() -> None:
     ours = cell(1, NQ, [1.0])._replace(ours=Measured(Interval(0.5, 0.2, 0.9, 10)))
     theirs = cell(0, NQ, [1.0])._replace(ours=Measured(Interval(0.4, 0.3, 0.8, 10)))

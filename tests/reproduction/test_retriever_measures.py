@@ -8,6 +8,7 @@ import pytest
 
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.methods.r3.training import SCORED
+from jaxrag.reproduction.figure_claims import At, FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.progress_figures import accuracy_curves
 from jaxrag.reproduction.retriever_measures import any_of, gain, passages_scored
@@ -43,8 +44,9 @@ def test_scored_passages_are_averaged_over_questions(tmp_path: Path) -> None:
     assert found.interval.low < 4 < found.interval.high
 
 
-def training_at(path: Path, accuracy: dict[int, list[int]]) -> Path:
-    with RunDirectory.open(path, {"training": {}}, environment=ENVIRONMENT):
+def training_at(path: Path, accuracy: dict[int, list[float]], *data: str) -> Path:
+    config = {"training": {"evaluation_limit": 0}, **({"data": data} if data else {})}
+    with RunDirectory.open(path, config, environment=ENVIRONMENT):
         pass
     lines = [{"step": step, "each": {"rag_accuracy": some}} for step, some in accuracy.items()]
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -62,6 +64,37 @@ def test_curves_are_over_the_share_of_the_training(tmp_path: Path) -> None:
     assert shown == {"long": [(0, 0), (25, 50), (100, 100)], "short": [(0, 0), (100, 50)]}
     assert numbers["long"][1]["n"] == 2
     np.testing.assert_allclose(numbers["long"][2]["high"], 100)
+    # values of questions at both ends only
+    assert numbers["long"][0]["values"] == {"0": 0, "1": 0} and "values" not in numbers["long"][1]
+    assert numbers["short"][1]["values"] == {"0": 1, "1": 0}
+
+
+def test_ends_of_curves_are_compared_in_pairs(tmp_path: Path) -> None:
+    """Differences at the end: 0, 1, 1, 1, and a question that has no value on one side."""
+    ours = training_at(tmp_path / "a", {0: [0] * 5, 5: [1, 1, 1, 1, 1]}, "train", "test")
+    theirs = training_at(tmp_path / "b", {0: [0] * 5, 5: [1, 0, 0, 0, np.nan]}, "other", "test")
+    draw = accuracy_curves("r3/figure9", "A test", ["a", "b"])
+    [picture] = draw({"nq": Results({"a": ours, "b": theirs})})
+    claim = FigureClaim("r3/x", "A claim.", "section 1", "r3/figure9", At("a"), At("b"))
+    (one,) = compare_points(claim, {picture.name: picture.numbers})
+    assert one.ours is not None and one.ours.mean == 75 and one.ours.n == 4 and one.paired
+
+
+@pytest.mark.parametrize(
+    ("values", "data"), [([1, 0, 0], ("train", "test")), ([1, 0], ("train", "other"))]
+)
+def test_other_questions_are_not_paired(
+    tmp_path: Path, values: list[float], data: tuple[str, ...]
+) -> None:
+    """More questions, or those of another data set."""
+    ours = training_at(tmp_path / "a", {0: [0, 0], 5: [1, 1]}, "train", "test")
+    theirs = training_at(tmp_path / "b", {0: [0] * len(values), 5: values}, *data)
+    draw = accuracy_curves("r3/figure9", "A test", ["a", "b"])
+    [picture] = draw({"nq": Results({"a": ours, "b": theirs})})
+    assert "values" not in str(picture.numbers)
+    claim = FigureClaim("r3/x", "A claim.", "section 1", "r3/figure9", At("a"), At("b"))
+    (one,) = compare_points(claim, {picture.name: picture.numbers})
+    assert one.ours is not None and not one.paired
 
 
 def test_a_figure_of_a_training_without_evaluations_is_refused(tmp_path: Path) -> None:

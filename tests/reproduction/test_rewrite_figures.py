@@ -2,14 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from configs.papers.claims import FIGURE_CLAIMS
 from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.reproduction import rewrite_figures as figures
+from jaxrag.reproduction.figure_claims import FigureClaim, compare_points
 from jaxrag.reproduction.measures import JOB, Results
 from tests.evaluation.fabricate import ENVIRONMENT
 from tests.methods.ars.bandit import small_table
@@ -138,7 +141,13 @@ def test_strategies_over_k(tmp_path: Path) -> None:
 def test_histograms_count_the_choices_of_all_seeds(tmp_path: Path) -> None:
     draw = figures.kept_histograms("f", "Kept", ("weighted", "lambda 0.01"))
     (picture,) = draw({"boolq": penalised(tmp_path, 0.01)})
-    assert picture.numbers == {
+    panels: dict[str, dict[str, Any]] = dict(picture.numbers)  # pyright: ignore
+    few = {name: panel.pop("at most half") for name, panel in panels.items()}
+    # K = 1 of 3 is at most half: once of 2 seeds for q1 and q3, whose K are 1, 2 and 1, 2
+    assert few["boolq, weighted"]["values"] == {"q1": 0, "q2": 0, "q3": 0, "q4": 0}
+    assert few["boolq, lambda 0.01"]["values"] == {"q1": 0.5, "q2": 0, "q3": 0.5, "q4": 0}
+    assert few["boolq, lambda 0.01"]["mean"] == 0.25 and few["boolq, lambda 0.01"]["n"] == 4
+    assert panels == {
         "boolq, weighted": {"counts": [0, 0, 4], "mean": 3.0},
         "boolq, lambda 0.01": {"counts": [2, 5, 1], "mean": 1.875},
     }
@@ -154,4 +163,36 @@ def test_rewards_by_epoch_have_the_standard_deviation_of_seeds(tmp_path: Path) -
     assert numbers["train"]["mean"] == [1.0, 1.5]
     assert numbers["train"]["std"] == pytest.approx([0.5**0.5] * 2)
     assert numbers["test"] == {"mean": [0.25, 0.75], "std": [0.0, 0.0]}
+    first, last = numbers["train, first and last"]
+    assert first["values"] == {"0": 0.5, "1": 1.5} and last["values"] == {"0": 1.0, "1": 2.0}
+    # 1 +- 12.706 (Student, 1 degree of freedom) * sqrt(1/2) / sqrt(2)
+    assert (first["mean"], first["high"]) == pytest.approx((1.0, 7.353), abs=1e-3)
     ElementTree.fromstring(picture.svg)
+
+
+def claim_of(name: str) -> FigureClaim:
+    return next(claim for claim in FIGURE_CLAIMS if claim.id == name)
+
+
+def test_the_claim_on_small_k_is_tied_to_the_histograms(tmp_path: Path) -> None:
+    """Three seeds: K = 1 of 3 in 5 of 12 choices; 41.7 - 50."""
+    chosen = {"weighted": [[1, 1, 3, 3], [1, 3, 3, 3], [1, 3, 3, 1]]}
+    jobs = {JOB: curves(tmp_path / "bandit", chosen), figures.REWARDS: table(tmp_path / "t")}
+    (picture,) = figures.kept_histograms("ars/figure6", "Kept")({"boolq": Results(jobs)})
+    (one,) = compare_points(claim_of("ars/small-k"), {picture.name: picture.numbers})
+    assert one.ours is not None and one.ours.mean == pytest.approx(100 * 5 / 12 - 50)
+    assert one.subject == "boolq, at most half, against 50" and one.paired and one.ours.n == 4
+
+
+def test_the_claim_on_rewards_is_tied_to_their_curves(tmp_path: Path) -> None:
+    """The test part of every seed is 0.25, then 0.75: the same difference for both seeds."""
+    results = Results({JOB: curves(tmp_path / "two", {"weighted": [[1] * 4, [2] * 4]})})
+    (picture,) = figures.rewards_by_epoch("ars/figure5", "Rewards")({"boolq": results})
+    claim = claim_of("ars/reward-rises")
+    (one,) = compare_points(claim, {picture.name: picture.numbers})
+    assert one.ours == (0.5, 0.5, 0.5, 2) and one.unit == "reward"
+    assert one.verdict == "replicated" and one.paired and not one.once
+    single = Results({JOB: curves(tmp_path / "one", {"weighted": [[1] * 4]})})
+    (picture,) = figures.rewards_by_epoch("ars/figure5", "Rewards")({"boolq": single})
+    (one,) = compare_points(claim, {picture.name: picture.numbers})
+    assert one.once and one.verdict == "undecided"

@@ -1,0 +1,113 @@
+"""The page of claims, from records whose comparisons are known."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxrag.reproduction.claims import Claim
+from jaxrag.reproduction.claims_page import claims_page
+from jaxrag.reproduction.figure_claims import At, FigureClaim
+
+BETTER = {"method": "dpr_ais_dynamic"}
+CLAIM = Claim(
+    "pairs/a", "Weights help.", "section 4", "pairs/table4", BETTER, [{"method": "dpr_ais"}]
+)
+ERRR = Claim(
+    "errr/a",
+    "ERRR is best.",
+    "section 4",
+    "errr/table2",
+    {"method": "frozen_errr"},
+    [{"method": "react"}],
+)
+
+
+def compared(mean: float, low: float, high: float, verdict: str, **others: Any) -> dict[str, Any]:
+    ours = {"mean": mean, "low": low, "high": high, "n": 100}
+    one = {"subject": "nq, against A", "unit": "percent", "printed": 1.5, "ours": ours}
+    return {**one, "verdict": verdict, "needed": None, **others}
+
+
+def page(path: Path, verdict: str, *comparisons: dict[str, Any], scale: str = "small") -> str:
+    judged = {"id": CLAIM.id, "verdict": verdict, "comparisons": comparisons}
+    record = {"name": CLAIM.table, "scale": scale, "date": "2026-11-25", "models": ["m"]}
+    file = path / scale / "pairs-table4.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({**record, "limit": 100, "claims": [judged]}))
+    return claims_page([CLAIM, ERRR], [], path)
+
+
+def test_one_comparison_is_whole_in_its_row(tmp_path: Path) -> None:
+    text = page(tmp_path, "undecided", compared(-3, -7, 1, "undecided", needed=3338))
+    # the paper prints 36.81 - 36.61
+    assert (
+        "| 1 | Weights help. (section 4, EM) | +0.20; holds for 1 of 1 | **undecided**: "
+        "-3.00 [-7.00, +1.00], n = 100; 3,338 questions would decide | m, 2026-11-25 |" in text
+    )
+    assert "each comparison\n" not in text
+    assert "- pairs/table4: m, first 100 questions, 2026-11-25" in text
+
+
+def test_several_comparisons_have_a_range_and_a_line_each(tmp_path: Path) -> None:
+    text = page(
+        tmp_path,
+        "contradicted",
+        compared(8.25, 3.5, 12.75, "replicated"),
+        compared(-3, -5, -1, "contradicted", printed=None),
+        compared(0, 0, 0, "undecided", subject="webq, against A"),
+        compared(2, -1, 4, "undecided", needed=1368, paired=False),
+        compared(0, 0, 0, "not measured", ours=None),
+    )
+    assert (
+        "**contradicted**: -3.00 to +8.25; 1 replicated, 1 contradicted, 2 undecided, 1 not "
+        "measured; 1,368 questions would decide; not paired | m, 2026-11-25 |" in text
+    )
+    lines = text.partition("### PAIRS, scale small: each comparison\n")[2].splitlines()
+    assert lines[3:8] == [
+        "| 1 | nq, against A | +1.50 | +8.25 [+3.50, +12.75] | 100 | replicated |  |",
+        "| 1 | nq, against A |  | -3.00 [-5.00, -1.00] | 100 | contradicted |  |",
+        "| 1 | webq, against A | +1.50 | +0.00 [+0.00, +0.00] | 100 | undecided; "
+        "all differences are 0 |  |",
+        "| 1 | nq, against A | +1.50 | +2.00 [-1.00, +4.00] | 100 | undecided; not paired "
+        "| 1,368 |",
+        "",
+    ]
+
+
+def test_what_was_measured_once_has_no_interval(tmp_path: Path) -> None:
+    once = {"once": True, "unit": "seconds"}
+    text = page(
+        tmp_path,
+        "undecided",
+        compared(64.46, 64.46, 64.46, "undecided", **once),
+        compared(-67.5, -67.5, -67.5, "undecided", **once),
+    )
+    assert "-67.50 to +64.46; 2 undecided; measured once, without an interval |" in text
+    assert "| +64.46 | 100 | undecided; measured once, without an interval |" in text
+
+
+def test_a_scale_without_a_result_of_a_claim(tmp_path: Path) -> None:
+    page(tmp_path, "replicated", compared(2, 1, 3, "replicated"))
+    text = page(tmp_path, "replicated", compared(2, 1, 3, "replicated"), scale="paper")
+    assert "| small | small: measured with | paper | paper: measured with |" in text
+    # ERRR's Table 2 prints 0.4815 - 0.477, 0.48 - 0.451 and 0.369 - 0.344
+    row = "+0.005 to +0.029; holds for 3 of 3 | not measured |  | not measured |  |"
+    assert f"| 1 | ERRR is best. (section 4, EM) | {row}" in text
+
+
+def test_claims_about_figures_follow_those_about_tables(tmp_path: Path) -> None:
+    point = {"mean": 30.0, "low": 20.0, "high": 40.0, "n": 10}
+    drawn = FigureClaim("pairs/b", "It is more.", "section 5", "pairs/figure3", At("a"), None)
+    record = {"name": "pairs/figure3", "scale": "small", "date": "2026-11-26"}
+    file = tmp_path / "small" / "pairs-figure3.json"
+    file.parent.mkdir()
+    pictures = {"pairs/figure3": {"nq": {"a": [point]}}}
+    file.write_text(json.dumps({**record, "pictures": pictures}))
+    text = claims_page([CLAIM], [drawn], tmp_path)
+    assert (
+        "| 1 | Weights help. (section 4, EM) | +0.20; holds for 1 of 1 | not measured |  |" in text
+    )
+    assert (
+        "| 2 | It is more. (section 5) | drawn, without numbers | **replicated**: "
+        "+30.00 [+20.00, +40.00], n = 10 | 2026-11-26 |" in text
+    )
