@@ -125,8 +125,6 @@ def test_series_that_are_not_drawn_are_not_measured() -> None:
 
 OF_OTHER_SIZES = {"dtr/gain-72b", "dtr/gain-32b-over-7b", "dtr/gain-32b-over-72b"}
 """Claims that need models of several sizes; the committed records have one model."""
-OF_LATER_RECORDS = {"ars/reward-rises", "ars/small-k"}
-"""Claims whose points the committed records lack; test_rewrite_figures.py draws them."""
 
 
 @pytest.mark.parametrize("one", FIGURE_CLAIMS, ids=lambda one: one.id)
@@ -139,5 +137,5 @@ def test_claims_are_tied_to_declared_series(one: FigureClaim) -> None:
         if not file.is_file():
             continue
         found = compare_points(one, json.loads(file.read_text())["pictures"])
-        if one.id not in OF_OTHER_SIZES | OF_LATER_RECORDS:
+        if one.id not in OF_OTHER_SIZES:
             assert any(comparison.ours is not None for comparison in found), file
