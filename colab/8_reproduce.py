@@ -58,4 +58,4 @@ from pathlib import Path
 page = Path("runs/colab/claims.md")
 claims = ["reproduce", f"--scale={SCALE}", "--workdir=runs/colab/reproduce", f"--claims={page}"]
 exit_code = reproduce.main(claims)
-print(page.read_text("utf-8")[:3_000])
+print(page.read_text("utf-8").partition("\n## ")[2][:3_000])
