@@ -236,7 +236,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     errors = _execute(work, results.values(), values)
     cells = table_cells(table, printed, scale, results, whole=not values.limit)
     record = {**_record(name, values), **_of_runs(results.values())}
-    record["cells"] = as_json(cells, printed)
+    record |= as_json(cells, printed)
     record["claims"] = [
         claims.as_json(claim.id, claims.compare(claim, printed, cells))
         for claim in CLAIMS

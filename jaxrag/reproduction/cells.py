@@ -49,11 +49,29 @@ def table_cells(
     return [cell for number, row in rows for cell in maker.of_row(number, table.values(row))]
 
 
-def as_json(cells: Sequence[Cell], printed: PrintedTable) -> list[dict[str, Any]]:
-    """The cells as plain JSON, without the values of single questions."""
+def questions_of(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """The ids of all questions with a value in some cell, by `Column.data`."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        if cell.ours is not None and cell.ours.values:
+            found.setdefault(cell.column.data, {}).update(dict.fromkeys(cell.ours.values))
+    return {data: list(ids) for data, ids in found.items()}
+
+
+def as_json(cells: Sequence[Cell], printed: PrintedTable) -> dict[str, Any]:
+    """The cells as plain JSON: entries of a table's record.
+
+    Returns:
+      "cells", each with "values" where its value is a mean over questions: those of "ids" of the
+      cell's "data", in their order, null where there is none.
+    """
+    ids = questions_of(cells)
     lines = []
     for cell in cells:
         row, found = printed.rows[cell.row], cell.interval
+        values = {} if cell.ours is None else cell.ours.values
+        own = [values.get(name) for name in ids.get(cell.column.data, ())]
+        each = [None if value is None else round(value, 6) for value in own]
         lines.append(
             {
                 "row": cell.row,
@@ -69,13 +87,14 @@ def as_json(cells: Sequence[Cell], printed: PrintedTable) -> list[dict[str, Any]
                 "ours": None if found is None else found._asdict(),
                 "agrees": cell.agrees,
                 **({"doubt": cell.doubt} if cell.doubt else {}),
+                **({"values": each} if values else {}),
             }
         )
-    return lines
+    return {"ids": ids, "cells": lines}
 
 
 def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
-    """The cells of a table's record, as `as_json` wrote them; no values of single questions.
+    """The cells of a table's record, as `as_json` wrote them; old records have no values.
 
     Args:
       record: of the table.
@@ -85,19 +104,24 @@ def read_cells(record: Mapping[str, Any], file: Path) -> list[Cell]:
       InputError: they are damaged.
     """
     try:
-        return [_read_cell(line) for line in record.get("cells", ())]
+        ids = record.get("ids", {})
+        return [_read_cell(line, ids) for line in record.get("cells", ())]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"{file} has cells that cannot be read ({error!r}): make the table again."
         ) from error
 
 
-def _read_cell(line: Mapping[str, Any]) -> Cell:
+def _read_cell(line: Mapping[str, Any], ids: Mapping[str, Sequence[str]]) -> Cell:
     ours, unit = line["ours"], str(line["unit"])
+    values = {}
+    if "values" in line:
+        pairs = zip(ids[line["data"]], line["values"], strict=True)
+        values = {str(name): float(value) for name, value in pairs if value is not None}
     factor = 100 if unit in PERCENT else 1
     if ours is not None:
         mean, low, high = (float(ours[name]) / factor for name in ("mean", "low", "high"))
-        ours = Measured(Interval(mean, low, high, int(ours["n"])))
+        ours = Measured(Interval(mean, low, high, int(ours["n"])), values)
     return Cell(
         row=int(line["row"]),
         column=Column(str(line["data"]), tuple(map(str, line["datasets"]))),

@@ -1,6 +1,7 @@
 """Cells of reproduced tables from small runs whose scores are known."""
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.evaluation.records import RunDirectory
 from jaxrag.evaluation.significance import Interval
 from jaxrag.reproduction import page
-from jaxrag.reproduction.cells import table_cells
+from jaxrag.reproduction.cells import as_json, read_cells, table_cells
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.tables import Line, Scale, Table
 from jaxrag.runs.job import Outcome
+from jaxrag.types import InputError
 from tests.evaluation.fabricate import ENVIRONMENT
 
 
@@ -130,6 +132,33 @@ def test_cells_as_csv_and_latex() -> None:
     lines = page.latex([cell, missing], PRINTED).splitlines()
     assert r"Base & 20.0 {\scriptsize [10.0, 30.0] printed 30.5 (-10.5) differs} \\" in lines
     assert r"Ours & not measured {\scriptsize printed 55} \\" in lines
+
+
+def test_records_keep_the_values_of_questions() -> None:
+    """q3 has no value in the second cell; a cell without values has none in the record, either."""
+    column, other = Column("paper-nq", ("nq",)), Column("paper-webq", ("webq",))
+    found = [
+        Measured(Interval(2 / 3, 0, 1, 3), {"q1": 1.0, "q2": 0.0, "q3": 1.0}),
+        Measured(Interval(0.5, 0, 1, 2), {"q2": 1 / 3, "q1": 2 / 3}),
+        Measured(Interval(0.7, 0.6, 0.8, 9)),
+    ]
+    places = [(0, column), (1, column), (0, other)]
+    cells = [
+        Cell(row, where, "EM", "percent", 30.5, ours, "", True)
+        for (row, where), ours in zip(places, found, strict=True)
+    ]
+    record = json.loads(json.dumps(as_json(cells, PRINTED)))
+    assert record["ids"] == {"paper-nq": ["q1", "q2", "q3"]}
+    assert [line.get("values") for line in record["cells"]] == [
+        [1.0, 0.0, 1.0], [0.666667, 0.333333, None], None,
+    ]  # fmt: skip
+    back = read_cells(record, Path("record.json"))
+    assert [cell.ours and cell.ours.values for cell in back] == [
+        {"q1": 1.0, "q2": 0.0, "q3": 1.0}, {"q1": 0.666667, "q2": 0.333333}, {},
+    ]  # fmt: skip
+    for damage in ({"ids": {}}, {"ids": {"paper-nq": ["q1"]}}, {"ids": None}):
+        with pytest.raises(InputError, match=r"record\.json has cells that cannot be read"):
+            read_cells({**record, **damage}, Path("record.json"))
 
 
 def test_interval_of_a_mean_of_means() -> None:
