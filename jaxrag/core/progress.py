@@ -97,6 +97,9 @@ def progress(
 ) -> Iterator[Advance]:
     """Shows the number of finished items, items per second and the remaining time.
 
+    Rate and remaining time leave out the first items that finish, and the time until then, in which
+    programs may be compiled. The last line has the rate of the whole job.
+
     Args:
       total: number of items.
       label: the job's name, such as "encoding".
@@ -125,15 +128,14 @@ def _bar(
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    start, fresh = time.monotonic(), 0
+    pace = _Pace(time.monotonic())
     with Progress(*columns, console=console) as shown:
         task = shown.add_task(printable(label), total=total, completed=done, rate="", note="")
 
         def advance(count: int, note: str = "") -> None:
-            nonlocal fresh
-            fresh += count
-            rate = _rate(fresh, time.monotonic() - start)
-            shown.update(task, advance=count, rate=rate, note=printable(note))
+            now = time.monotonic()
+            pace.add(count, now)
+            shown.update(task, advance=count, rate=pace.rate(now), note=printable(note))
 
         yield advance
 
@@ -143,24 +145,26 @@ def _lines(
     total: int, label: str, done: int, every: float, soon: float, console: Console
 ) -> Iterator[Advance]:
     start = last = time.monotonic()
-    fresh, newest_note = 0, ""
+    pace, newest_note = _Pace(start), ""
 
     def line(now: float) -> None:
-        seconds, remaining = now - start, total - done - fresh
-        parts = [f"{label}: {done + fresh:,}/{total:,}", _rate(fresh, seconds)]
-        if remaining <= 0 or not fresh:
-            parts.append(f"took {seconds:.0f} s" if remaining <= 0 else f"{seconds:.0f} s so far")
+        seconds, remaining = now - start, total - done - pace.fresh
+        parts = [f"{label}: {done + pace.fresh:,}/{total:,}"]
+        if remaining <= 0:
+            parts += [_rate(pace.fresh, seconds), f"took {seconds:.0f} s"]
+        elif pace.fresh:
+            parts += [pace.rate(now), f"{duration_text(remaining * pace.seconds_each(now))} left"]
         else:
-            parts.append(f"{duration_text(remaining * seconds / fresh)} left")
+            parts.append(f"{seconds:.0f} s so far")
         suffix = f"; {newest_note}" if newest_note else ""
         text = ", ".join(part for part in parts if part)
         print(printable(text + suffix), file=console.file or sys.stderr, flush=True)
 
     def advance(count: int, note: str = "") -> None:
-        nonlocal fresh, last, newest_note
-        fresh, newest_note = fresh + count, note
-        now = time.monotonic()
-        if now - last >= every and done + fresh < total:
+        nonlocal last, newest_note
+        newest_note, now = note, time.monotonic()
+        pace.add(count, now)
+        if now - last >= every and done + pace.fresh < total:
             last = now
             line(now)
 
@@ -200,6 +204,36 @@ def duration_text(seconds: float) -> str:
     if seconds >= 7200:
         return f"{seconds / 3600:,.1f} h"
     return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s"
+
+
+class _Pace:
+    """Counts finished items, and measures seconds per item after the first that finished.
+
+    Attributes:
+      fresh: items finished since the start.
+    """
+
+    def __init__(self, start: float):
+        self.fresh = 0
+        self._start = start
+        self._first: tuple[float, int] | None = None
+
+    def add(self, count: int, now: float) -> None:
+        """Adds items that are finished."""
+        self.fresh += count
+        if self._first is None and self.fresh:
+            self._first = now, self.fresh
+
+    def seconds_each(self, now: float) -> float:
+        """Seconds per item; until more than the first have finished, those of the first."""
+        since, before = self._first or (self._start, 0)
+        if self.fresh > before:
+            return (now - since) / (self.fresh - before)
+        return (now - self._start) / max(self.fresh, 1)
+
+    def rate(self, now: float) -> str:
+        """The rate as text; "" for no items."""
+        return _rate(1, self.seconds_each(now)) if self.fresh else ""
 
 
 def _rate(items: int, seconds: float) -> str:

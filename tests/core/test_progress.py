@@ -43,6 +43,20 @@ def test_notes_are_shown_before_the_first_item_is_finished(monkeypatch) -> None:
     ]
 
 
+def test_the_remaining_time_leaves_out_the_first_batch(monkeypatch) -> None:
+    """A first batch of 4 items takes 100 s, with its compilation; each later one 12 s."""
+    log, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with progress(12, "answering", console=Console(file=log)) as advance:
+        for now[0] in (100.0, 112.0, 124.0):
+            advance(4)
+    assert log.getvalue().splitlines() == [
+        "answering: 4/12, 25.0 s each, 200 s left",  # the first alone
+        "answering: 8/12, 3.0 s each, 12 s left",
+        "answering: 12/12, 10.3 s each, took 124 s",  # of the whole job
+    ]
+
+
 def test_a_short_job_writes_no_line(monkeypatch) -> None:
     log = io.StringIO()
     run(Console(file=log), monkeypatch, seconds=0.01)
