@@ -24,9 +24,6 @@ others' results, ``--merge=DIRECTORY`` of each, and writes the table.
 servers, ``--server=http://HOST:PORT/v1`` or, for several models, ``--server=NAME=URL`` of each. A
 server that stops ends the command; with the server back, the same command goes on.
 
-``--prompts=dtr=my_dtr.toml`` replaces a set of prompts by your own file, such as the published
-words of a paper, in every job (docs/prompts.md); it may be repeated.
-
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
 the requirements of each: questions, calls of language models, tokens, the size of the index, the
 models that must be downloaded, and the keys of services. Without ``--scale`` it checks "paper".
@@ -82,12 +79,6 @@ from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
-from jaxrag.reproduction.prompt_files import (
-    check_used,
-    described,
-    read_prompt_files,
-    with_prompts,
-)
 from jaxrag.reproduction.result_pages import write_pages
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
@@ -107,8 +98,6 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string("merge", [], "another host's --workdir", flag_values=values)
     flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
     flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
-    about = "NAME=FILE: your own prompts in place of a set"
-    flags.DEFINE_multi_string("prompts", [], about, flag_values=values)
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
     flags.DEFINE_string("pages", "", "directory of pages of the results", flag_values=values)
     flags.DEFINE_bool("check", False, "only print the requirements of the jobs", flag_values=values)
@@ -119,13 +108,11 @@ def main(argv: Sequence[str]) -> int:
     """Reproduces the named tables and figures, or lists all."""
     names, values = read_command(argv)
     console, errors = Console(width=max(Console().width, _WIDTH)), 0
-    wanted = names or [*ALL.tables, *ALL.figures]
-    _check_prompts(wanted, values)
     if values.list:
         directories = [Path(values.workdir), _RECORDS]
         console.print(listing(ALL, directories, missing_keys).terminal())
     if values.check:
-        check(wanted, values, console)
+        check(names or [*ALL.tables, *ALL.figures], values, console)
         names = []
     for name in names:
         if name in ALL.tables:
@@ -169,11 +156,8 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
 def _work(values: Any) -> Work:
     """The jobs' directories, with what other hosts have made."""
     runs = Path(values.scale) / "runs"
-    moved = on_engine(values.engine, read_servers(values.server))
-    worded = with_prompts(read_prompt_files(values.prompts))
-    work = Work(
-        Path(values.workdir) / runs, limit=values.limit, change=lambda job: moved(worded(job))
-    )
+    engine = on_engine(values.engine, read_servers(values.server))
+    work = Work(Path(values.workdir) / runs, limit=values.limit, engine=engine)
     for other in values.merge:
         print(f"{work.merge(Path(other) / runs)} jobs copied from {other}")
     return work
@@ -212,19 +196,6 @@ def add(work: Work, name: str, scale: Scale, only: Sequence[str] = ()) -> None:
         add_table(work, ALL.tables[name], printed_tables()[name], scale, only)
     if name in ALL.figures:
         add_figure(work, name, ALL.figures[name], scale, only)
-
-
-def _check_prompts(names: Sequence[str], values: Any) -> None:
-    """Checks that the sets of prompts that files replace are used by some job.
-
-    Raises:
-      InputError: one is not, or a file is invalid.
-    """
-    if files := read_prompt_files(values.prompts):
-        work = Work("")
-        for name in names:
-            add(work, name, values.scale, values.only)
-        check_used(files, work.jobs.values())
 
 
 def missing_keys(name: str) -> list[str]:
@@ -324,7 +295,6 @@ def _record(name: str, values: Any) -> dict[str, Any]:
         "only": values.only,
         "date": datetime.date.today().isoformat(),
         "environment": describe_environment(),
-        **({"prompts": described(files)} if (files := read_prompt_files(values.prompts)) else {}),
     }
 
 

@@ -82,10 +82,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
     """When, where and by which version a table was made."""
     environment = record["environment"]
     devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
-    found = {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
-    if prompts := record.get("prompts"):
-        found["Own prompts"] = ", ".join(f"{name}: {file}" for name, file in prompts.items())
-    return found
+    return {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
 
 
 def markdown(

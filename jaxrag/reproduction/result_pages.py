@@ -136,6 +136,4 @@ def _figure_title(declared: Declarations, name: str, record: Mapping[str, Any]) 
     title = f"{_title(paper)}, {number.replace('figure', 'Figure ')}"
     if figure := declared.figures.get(name):
         title += f": {figure.title}"
-    own = page.facts(record).get("Own prompts", "")
-    text = f"## {title} (scale {record['scale']}, {record['date']})\n"
-    return f"{text}\nOwn prompts: {own}\n" if own else text
+    return f"## {title} (scale {record['scale']}, {record['date']})\n"

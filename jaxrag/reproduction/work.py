@@ -20,7 +20,6 @@ from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job, release
 from jaxrag.runs.run import Run
 from jaxrag.runs.table_job import TableJob
-from jaxrag.steps.prompts import own_files
 from jaxrag.types import InputError
 
 DONE = "done.json"
@@ -43,7 +42,7 @@ class Work:
         root: str | Path,
         *,
         limit: int = 0,
-        change: Callable[[Job], Job] = lambda job: job,
+        engine: Callable[[Job], Job] = lambda job: job,
     ):
         """Starts without jobs.
 
@@ -51,12 +50,12 @@ class Work:
           root: parent of the directories.
           limit: number of questions of every run and measurement, from the first; 0 is all.
             Trainings, and what they learn from, have all of theirs.
-          change: of every job, such as the engine of its language model.
+          engine: changes the engine of a job's language model.
         """
         self.root, self.limit = Path(root), limit
         self.jobs: dict[Path, Job] = {}
         self.needs: dict[Path, tuple[Path, ...]] = {}
-        self._change = change
+        self._engine = engine
 
     def add(self, make: Callable[[Callable[[Job], Path]], Job]) -> Path:
         """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
@@ -84,21 +83,15 @@ class Work:
         return job
 
     def _place(self, job: Job, needed: tuple[Path, ...]) -> Path:
-        job = self._change(job)
+        job = self._engine(job)
         path = self.root / f"{_name(job)}-{self._digest(job)}"
         self.jobs.setdefault(path, job)
         self.needs[path] = tuple(dict.fromkeys((*self.needs.get(path, ()), *needed)))
         return path
 
     def _digest(self, job: Job) -> str:
-        """A hash of a job's settings, in which directories count without their parent.
-
-        Of a user's own prompts the contents count.
-        """
-        settings = describe_job(job)
-        files = own_files(settings)
-        settings |= {"own prompts": files} if files else {}
-        text = canonical({"is": type(job).__name__, **settings})
+        """A hash of a job's settings, in which directories count without their parent."""
+        text = canonical({"is": type(job).__name__, **describe_job(job)})
         return digest(text.replace(json.dumps(f"{self.root}/")[1:-1], ""))[:10]
 
     def with_needs(self, wanted: Collection[Path]) -> list[Path]:

@@ -1,7 +1,6 @@
 """A set of prompts from a user's own file, for every role."""
 
 import dataclasses
-import re
 from pathlib import Path
 
 import pytest
@@ -51,14 +50,3 @@ def test_a_record_of_settings_has_the_contents_of_own_files(tmp_path: Path) -> N
     assert prompts.own_files({"prompts": changed})[changed] != first[file]
     with pytest.raises(InputError, match=r"No prompts named .*missing\.toml"):
         prompts.own_files({"prompts": str(tmp_path / "missing.toml")})
-
-
-def test_the_documented_roles_are_those_of_the_code() -> None:
-    """Roles in the first column of docs/prompts.md, and the inputs that it names for them."""
-    text = (Path(__file__).parents[3] / "docs" / "prompts.md").read_text()
-    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
-    named = [role for roles, _ in rows for role in re.findall("`([a-z_]+)`", roles)]
-    assert sorted(named) == sorted(FIELDS)
-    for roles, inputs in rows:
-        needed = {field for role in re.findall("`([a-z_]+)`", roles) for field in FIELDS[role]}
-        assert all(field in inputs for field in needed), roles
