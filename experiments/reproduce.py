@@ -24,9 +24,14 @@ others' results, ``--merge=DIRECTORY`` of each, and writes the table.
 servers, ``--server=http://HOST:PORT/v1`` or, for several models, ``--server=NAME=URL`` of each. A
 server that stops ends the command; with the server back, the same command goes on.
 
+``--prompts=dtr=my/dtr.toml`` replaces the prompt set "dtr" by a file in every job, such as by one
+with a paper's own words (docs/prompts.md). The flag may be repeated for other sets. ``--check``
+lists the sets in use.
+
 ``--check`` builds every job of the named tables, or of all, without loading anything, and prints
 the requirements of each: questions, calls of language models, tokens, the size of the index, the
-models that must be downloaded, and the keys of services. Without ``--scale`` it checks "paper".
+models that must be downloaded, the prompt sets, and the keys of services. Without ``--scale`` it
+checks "paper".
 
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
@@ -79,6 +84,13 @@ from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
+from jaxrag.reproduction.prompt_files import (
+    check_replacements,
+    read_replacements,
+    replacement_record,
+    sets_in_use,
+    with_prompts,
+)
 from jaxrag.reproduction.result_pages import write_pages
 from jaxrag.reproduction.tables import SCALES, Figure, Picture, Scale, Table
 from jaxrag.reproduction.work import Work, add_figure, add_table
@@ -98,6 +110,7 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string("merge", [], "another host's --workdir", flag_values=values)
     flags.DEFINE_enum("engine", "local", ENGINES, "of the language models", flag_values=values)
     flags.DEFINE_multi_string("server", [], "URL, or NAME=URL of a model", flag_values=values)
+    flags.DEFINE_multi_string("prompts", [], "NAME=FILE of a prompt set", flag_values=values)
     flags.DEFINE_string("claims", "", "page of claims to write", flag_values=values)
     flags.DEFINE_string("pages", "", "directory of pages of the results", flag_values=values)
     flags.DEFINE_bool("check", False, "only print the requirements of the jobs", flag_values=values)
@@ -108,11 +121,14 @@ def main(argv: Sequence[str]) -> int:
     """Reproduces the named tables and figures, or lists all."""
     names, values = read_command(argv)
     console, errors = Console(width=max(Console().width, _WIDTH)), 0
+    checked = names or ([*ALL.tables, *ALL.figures] if values.check else [])
+    if checked and values.prompts:
+        check_replacements(read_replacements(values.prompts), _sets_in_use(checked, values))
     if values.list:
         directories = [Path(values.workdir), _RECORDS]
         console.print(listing(ALL, directories, missing_keys).terminal())
     if values.check:
-        check(names or [*ALL.tables, *ALL.figures], values, console)
+        check(checked, values, console)
         names = []
     for name in names:
         if name in ALL.tables:
@@ -139,6 +155,7 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
     """
     names, values = parse_named(argv, _define)
     values.scale = values.scale or ("paper" if values.check else "small")
+    read_replacements(values.prompts)
     known = [*ALL.tables, *ALL.figures]
     for name in names:
         if name in ALL.left_out:
@@ -156,11 +173,21 @@ def read_command(argv: Sequence[str]) -> tuple[list[str], Any]:
 def _work(values: Any) -> Work:
     """The jobs' directories, with what other hosts have made."""
     runs = Path(values.scale) / "runs"
-    engine = on_engine(values.engine, read_servers(values.server))
-    work = Work(Path(values.workdir) / runs, limit=values.limit, engine=engine)
+    moved = on_engine(values.engine, read_servers(values.server))
+    replaced = with_prompts(read_replacements(values.prompts))
+    root = Path(values.workdir) / runs
+    work = Work(root, limit=values.limit, change=lambda job: moved(replaced(job)))
     for other in values.merge:
         print(f"{work.merge(Path(other) / runs)} jobs copied from {other}")
     return work
+
+
+def _sets_in_use(names: Sequence[str], values: Any) -> list[str]:
+    """The prompt sets of tables and figures before any is replaced."""
+    work = Work("")
+    for name in names:
+        add(work, name, values.scale, values.only)
+    return sets_in_use(work.jobs.values())
 
 
 def check(names: Sequence[str], values: Any, console: Console) -> None:
@@ -185,6 +212,8 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     console.print(f"Indexes:\n{indexes_text(needs)}", highlight=False)
     models = models_text(needs, PARAMETERS) or "none to download"
     console.print(f"Models: {models}", highlight=False)
+    sets = ", ".join(sets_in_use(work.jobs.values())) or "none"
+    console.print(f"Prompts: {sets}", highlight=False)
     if keys := keys_text(needs, os.environ):
         console.print(f"Keys: {keys}", highlight=False)
     console.print(f"{len(needs)} jobs in all; at most {', '.join(totals)}", highlight=False)
@@ -288,11 +317,14 @@ def _draw(pictures: Sequence[Picture], values: Any) -> dict[str, object]:
 
 
 def _record(name: str, values: Any) -> dict[str, Any]:
+    files = read_replacements(values.prompts)
+    used = _sets_in_use([name], values) if files else []
     return {
         "name": name,
         "scale": values.scale,
         "limit": values.limit,
         "only": values.only,
+        "prompts": replacement_record(files, used),
         "date": datetime.date.today().isoformat(),
         "environment": describe_environment(),
     }

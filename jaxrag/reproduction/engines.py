@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
+from jaxrag.reproduction.settings_tree import replaced
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
 from jaxrag.types import InputError
@@ -29,7 +30,9 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
         address of all others.
     """
 
-    def moved(settings: Local) -> Any:
+    def moved(settings: Any) -> Any:
+        if not isinstance(settings, Local):
+            return settings
         if engine == "vllm":
             return as_vllm(settings)
         name = settings.checkpoint.partition(":")[2] or settings.checkpoint
@@ -42,7 +45,7 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
         if engine == "local":
             return job
         if isinstance(job, Run):
-            return job if job.method.needs.inspection else _replaced(job, moved)
+            return job if job.method.needs.inspection else replaced(job, moved)
         if isinstance(getattr(job, "run", None), Run):
             return dataclasses.replace(job, run=change(job.run))
         return job
@@ -80,21 +83,3 @@ def read_servers(given: list[str]) -> dict[str, str]:
             )
         found[name] = url
     return found
-
-
-def _replaced(value: Any, moved: Callable[[Local], Any]) -> Any:
-    """A tree of settings whose local models are moved."""
-    if isinstance(value, Local):
-        return moved(value)
-    if isinstance(value, tuple):
-        return tuple(_replaced(one, moved) for one in value) if type(value) is tuple else value
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return value
-    changes = {}
-    for field in dataclasses.fields(value):
-        if field.init:
-            old = getattr(value, field.name)
-            new = _replaced(old, moved)
-            if new is not old and new != old:
-                changes[field.name] = new
-    return dataclasses.replace(value, **changes) if changes else value

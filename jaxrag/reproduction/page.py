@@ -79,10 +79,20 @@ def summary(cells: Sequence[Cell]) -> str:
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, str]:
-    """When, where and by which version a table was made."""
+    """When, where and by which version a table was made, and by which prompts of the user's."""
     environment = record["environment"]
     devices = ", ".join(f"{n} {kind}" for kind, n in environment["devices"].items())
-    return {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
+    found = {"Date": record["date"], "Devices": devices, "jaxrag": str(environment["jaxrag"])}
+    text = prompts_text(record)
+    return {**found, "Prompts": text} if text else found
+
+
+def prompts_text(record: Mapping[str, Any]) -> str:
+    """The prompt sets that files replaced; empty if all were ours, as in older records."""
+    return ", ".join(
+        f"{name} from {one['file']} ({one['digest']})"
+        for name, one in record.get("prompts", {}).items()
+    )
 
 
 def markdown(

@@ -136,4 +136,6 @@ def _figure_title(declared: Declarations, name: str, record: Mapping[str, Any]) 
     title = f"{_title(paper)}, {number.replace('figure', 'Figure ')}"
     if figure := declared.figures.get(name):
         title += f": {figure.title}"
-    return f"## {title} (scale {record['scale']}, {record['date']})\n"
+    text = f"## {title} (scale {record['scale']}, {record['date']})\n"
+    own = page.prompts_text(record)
+    return f"{text}\nPrompts: {own}.\n" if own else text

@@ -42,7 +42,7 @@ class Work:
         root: str | Path,
         *,
         limit: int = 0,
-        engine: Callable[[Job], Job] = lambda job: job,
+        change: Callable[[Job], Job] = lambda job: job,
     ):
         """Starts without jobs.
 
@@ -50,12 +50,12 @@ class Work:
           root: parent of the directories.
           limit: number of questions of every run and measurement, from the first; 0 is all.
             Trainings, and what they learn from, have all of theirs.
-          engine: changes the engine of a job's language model.
+          change: returns a job with other settings in its place, such as those of another engine.
         """
         self.root, self.limit = Path(root), limit
         self.jobs: dict[Path, Job] = {}
         self.needs: dict[Path, tuple[Path, ...]] = {}
-        self._engine = engine
+        self._change = change
 
     def add(self, make: Callable[[Callable[[Job], Path]], Job]) -> Path:
         """Adds the job that ``make`` returns, and the jobs whose directories it asks for.
@@ -83,7 +83,7 @@ class Work:
         return job
 
     def _place(self, job: Job, needed: tuple[Path, ...]) -> Path:
-        job = self._engine(job)
+        job = self._change(job)
         path = self.root / f"{_name(job)}-{self._digest(job)}"
         self.jobs.setdefault(path, job)
         self.needs[path] = tuple(dict.fromkeys((*self.needs.get(path, ()), *needed)))

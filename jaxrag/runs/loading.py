@@ -25,6 +25,7 @@ from jaxrag.retrieval.corpus.builds import BuildPart
 from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
 from jaxrag.retrieval.settings import IndexSettings, IndexStatus
+from jaxrag.steps import prompts
 
 _log = logging.getLogger("jaxrag")
 
@@ -140,5 +141,13 @@ def describe(value: Any) -> Any:
 
 
 def describe_job(job: Any) -> dict[str, Any]:
-    """The fields of a job as plain JSON, for the record in its directory."""
-    return {f.name: describe(getattr(job, f.name)) for f in dataclasses.fields(job)}
+    """The fields of a job as plain JSON, for the record in its directory.
+
+    "prompt_files" has digests of the contents of the user's own prompt files, if the job has any.
+
+    Raises:
+      InputError: such a file is missing or invalid.
+    """
+    found = {f.name: describe(getattr(job, f.name)) for f in dataclasses.fields(job)}
+    own = prompts.own_files(found)
+    return {**found, "prompt_files": own} if own else found

@@ -27,6 +27,7 @@ class Answers:
     name: str
     right: int
     errors: int = 0
+    prompts: str = ""
 
     def execute(self, workdir: str | Path) -> Outcome:
         write(Path(workdir), [1] * self.right + [0] * (40 - self.right))
@@ -227,6 +228,34 @@ def test_damaged_records_of_pages_are_refused(tmp_path: Path) -> None:
             main(f"--pages={pages}", f"--workdir={work}")
 
 
+def test_own_prompts_are_recorded_where_they_are_used(
+    tmp_path: Path, declared: Callable[..., None]
+) -> None:
+    declared(lambda row, setting: Answers(row.method, 10, prompts="dtr"))
+    own = tmp_path / "mine.toml"
+    own.write_text('extends = "dtr"\n[direct]\nuser = "Mine. {question}"\n')
+    work, pages = tmp_path / "work", tmp_path / "pages"
+    where, prompts = f"--workdir={work}", f"--prompts=dtr={own}"
+    assert main("pairs/table4", "pairs/figure3", "--scale=small", where, prompts) == 0
+    record = json.loads((work / "small" / "pairs-table4.json").read_text())
+    digest = record["prompts"]["dtr"]["digest"]
+    assert record["prompts"] == {"dtr": {"file": "mine.toml", "digest": digest}}
+    shown = f"Prompts: dtr from mine.toml ({digest})"
+    assert shown in (work / "small" / "pairs-table4.md").read_text()
+    # the figure's jobs use no prompts
+    figure = work / "small" / "pairs-figure3.json"
+    assert json.loads(figure.read_text())["prompts"] == {}
+    figure.write_text(json.dumps({**json.loads(figure.read_text()), "prompts": record["prompts"]}))
+    (work / "small" / "pairs-figure3.svg").write_text("<svg></svg>")
+    main(f"--pages={pages}", where)
+    assert (pages / "reproduced_pairs.md").read_text().count(shown) == 2
+    # without the flag, other jobs are executed, and the record says so
+    runs = len(list((work / "small" / "runs").iterdir()))
+    assert main("pairs/table4", "--scale=small", where) == 0
+    assert json.loads((work / "small" / "pairs-table4.json").read_text())["prompts"] == {}
+    assert len(list((work / "small" / "runs").iterdir())) == runs + 2
+
+
 def test_hosts_make_parts_that_one_merges(tmp_path: Path, declared: Callable[..., None]) -> None:
     hosts = [tmp_path / name for name in "ab"]
     for number, host in enumerate(hosts):
@@ -263,6 +292,8 @@ def test_questions_that_fail_are_an_exit_code(
         ),
         (["pairs/table4", "--slice=2/2"], "--slice is '2/2': give I/N"),
         (["pairs/table4", "--server=localhost"], "--server is 'localhost'"),
+        (["pairs/table4", "--prompts=dtr"], "--prompts is 'dtr': give NAME=FILE"),
+        (["pairs/table4", "--prompts=dtr=x"], "'dtr', which none of these jobs uses: they use"),
         (["pairs/table4", "--scale=huge"], "value should be one of"),
         (["pairs/table4", "--merge=/nowhere"], "there is no directory"),
     ],

@@ -28,6 +28,7 @@ from jaxrag.retrieval.corpus.passages import Passages
 from jaxrag.retrieval.dense.encoder import BiEncoder
 from jaxrag.retrieval.retriever import TextEncoder, TextRetriever
 from jaxrag.runs.loading import describe
+from jaxrag.steps import prompts
 from jaxrag.steps.tools import LoadedRun, RerankerTool, Trial, embedding
 from jaxrag.types import InputError
 
@@ -208,7 +209,7 @@ def labels_source(method: Any, llm: LanguageModel, corpus: Passages) -> dict[str
     """
     rewriter = {**_described_rewriter(method), "prompts": method.reader.prompts}
     found = {"corpus": corpus.identity, "rewriter": rewriter, "language_model": _identity(llm)}
-    return json.loads(canonical(found))
+    return json.loads(canonical(found | _prompt_files(found)))
 
 
 def rewards_source(
@@ -229,7 +230,14 @@ def rewards_source(
     for field, helper in method.order.needs.helpers.items():
         if isinstance(helper, RewriteRanker):
             found["order"][field] = fingerprint(locate(helper.checkpoint))
+    found |= _prompt_files(found)
     return json.loads(canonical(found | {"language_model": _identity(llm)}))
+
+
+def _prompt_files(settings: dict[str, Any]) -> dict[str, Any]:
+    """Digests of the user's own prompt files; empty without any, as in older checkpoints."""
+    own = prompts.own_files(settings)
+    return {"prompt_files": own} if own else {}
 
 
 def _described_rewriter(method: Any) -> dict[str, Any]:

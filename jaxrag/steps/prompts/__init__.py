@@ -72,8 +72,26 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "complexity": ("question",),
 }
 
-_OPTIONAL = {"rewrite": ("count",), "react": ("step",), "react_action": ("step",)}
+OPTIONAL = {"rewrite": ("count",), "react": ("step",), "react_action": ("step",)}
+"""Fields that the prompts of some roles may hold, but need not."""
+
 _PARSERS = ("tags", "first_line", "text")
+_KINDS = {
+    (str, None): "a text",
+    (bool, None): "true or false",
+    (list, str): "a list of texts",
+    (list, dict): "tables with user and assistant",
+}
+_TYPES: Mapping[str, tuple[Any, Any]] = {
+    "user": (str, None),
+    "system": (str, None),
+    "demonstrations": (list, dict),
+    "parse": (str, None),
+    "stop": (list, str),
+    "words": (list, str),
+    "chat": (bool, None),
+}
+"""Types of a role's values, and of the parts of lists."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,8 +155,7 @@ def load(name: str) -> PromptSet:
     Raises:
       InputError: no such set, or the file is invalid; the message names file, table and key.
     """
-    own = Path(__file__).parent / f"{name}.toml"
-    path = own if own.exists() else Path(name)
+    path = _path(name)
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in Path(__file__).parent.glob("*.toml")))
         raise InputError(f"No prompts named {name!r}: give one of {known}, or a TOML file's path.")
@@ -152,6 +169,7 @@ def load(name: str) -> PromptSet:
     unknown += [f"passages.{key}" for key in layout if key not in ("passage", "joiner")]
     if unknown:
         raise InputError(f"{path} has unknown keys {unknown}; roles are {', '.join(FIELDS)}.")
+    _check_layout(path, layout)
     roles = {role: _template(path, role, table) for role, table in tables.items()}
     if base is None:
         return PromptSet(str(path), roles, **layout)
@@ -168,27 +186,77 @@ def own_files(settings: object) -> dict[str, str]:
     Raises:
       InputError: a file is missing or invalid.
     """
+    own = (name for name in named_sets(settings) if not _shipped(name).exists())
+    return {name: content_digest(name) for name in own}
+
+
+def named_sets(settings: object) -> list[str]:
+    """Names and paths of all sets that settings name, each once.
+
+    Args:
+      settings: as plain JSON, in which fields called "prompts" hold names of sets.
+    """
     if isinstance(settings, list):
-        return {path: one for part in settings for path, one in own_files(part).items()}
+        return list(dict.fromkeys(name for part in settings for name in named_sets(part)))
     if not isinstance(settings, dict):
-        return {}
-    found = own_files(list(settings.values()))
+        return []
     name = settings.get("prompts")
-    if isinstance(name, str) and name and not (Path(__file__).parent / f"{name}.toml").exists():
-        found[name] = digest(repr(dataclasses.replace(load(name), path="")))
-    return found
+    own = [name] if isinstance(name, str) and name else []
+    return list(dict.fromkeys((*own, *named_sets(list(settings.values())))))
+
+
+def content_digest(name: str) -> str:
+    """SHA-256 (hex) of a set's roles and layout, those of sets that it extends included.
+
+    Raises:
+      InputError: no such set, or the file is invalid.
+    """
+    return digest(repr(dataclasses.replace(load(name), path="")))
+
+
+def _shipped(name: str) -> Path:
+    """The file of a set beside this module, whether there is one or not."""
+    return Path(__file__).parent / f"{name}.toml"
+
+
+def _path(name: str) -> Path:
+    own = _shipped(name)
+    return own if own.exists() else Path(name)
 
 
 def _base(path: Path, name: object) -> PromptSet | None:
-    """The set that a file extends; one that extends another cannot be extended itself."""
+    """The set that a file extends; a user's own dtr.toml may extend our "dtr"."""
     if name is None:
         return None
-    if not isinstance(name, str) or name in (path.stem, str(path)):
+    if not isinstance(name, str) or _path(name).resolve() == path.resolve():
         raise InputError(f"{path} extends {name!r}: name another set.")
     return load(name)
 
 
+def _check_layout(path: Path, layout: Mapping[str, Any]) -> None:
+    for key, value in layout.items():
+        if not isinstance(value, str):
+            raise InputError(f"{path} passages.{key} is {value!r}: give a text.")
+    try:
+        layout.get("passage", "").format_map({"number": 1, "title": "", "text": ""})
+    except (KeyError, ValueError, IndexError) as error:
+        raise InputError(
+            f"{path} passages.passage has a bad field: {error!r}; allowed: number, title, text."
+        ) from error
+
+
+def _check_types(path: Path, role: str, table: Any) -> None:
+    if not isinstance(table, dict):
+        raise InputError(f"{path} {role} is {table!r}: make it a table, [{role}] and its keys.")
+    for key, value in table.items():
+        wanted, parts = _TYPES.get(key, (object, None))
+        fits = isinstance(value, wanted)
+        if not fits or (parts and not all(isinstance(one, parts) for one in value)):
+            raise InputError(f"{path} [{role}] {key} is {value!r}: give {_KINDS[wanted, parts]}.")
+
+
 def _template(path: Path, role: str, table: Mapping[str, Any]) -> Template:
+    _check_types(path, role, table)
     names = {field.name for field in dataclasses.fields(Template)}
     if unknown := sorted(set(table) - names):
         raise InputError(f"{path} [{role}] has unknown keys {unknown}; allowed: {sorted(names)}.")
@@ -199,7 +267,7 @@ def _template(path: Path, role: str, table: Mapping[str, Any]) -> Template:
     if table.get("parse", "text") not in _PARSERS:
         raise InputError(f"{path} [{role}] parse is {table['parse']!r}; allowed: {_PARSERS}.")
     try:
-        user.format_map(dict.fromkeys({*_OPTIONAL.get(role, ()), *needed}, ""))
+        user.format_map(dict.fromkeys({*OPTIONAL.get(role, ()), *needed}, ""))
     except (KeyError, ValueError, IndexError) as error:
         raise InputError(f"{path} [{role}] user has a bad field: {error!r}.") from error
     demonstrations = []

@@ -17,6 +17,7 @@ from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker, labels_source
 from jaxrag.methods.ars.rewrites import Rewriter
 from jaxrag.methods.ars.strategies import Chosen
 from jaxrag.retrieval.dense.encoder import BiEncoder
+from jaxrag.steps import prompts
 from jaxrag.steps.tools import LanguageModelTool, LoadedRun, Tools
 from jaxrag.types import InputError, Question
 from tests.scripted import ScriptedModel, run_step
@@ -92,6 +93,26 @@ def test_the_rewriting_model_is_part_of_a_source(loaded):
     moved = dataclasses.replace(loaded.method, rewriter=Rewriter(model=Local("elsewhere")))
     found = rewards_source(moved, loaded.language_model(), lambda _: other)
     assert found["rewriter"] == plain["rewriter"]
+
+
+def test_the_words_of_an_own_prompt_file_are_part_of_a_source(loaded, tmp_path):
+    file = tmp_path / "mine.toml"
+
+    def sources(words: str) -> list[Any]:
+        file.write_text(f'extends = "ars"\n[rewrite]\nuser = "{words} {{question}}"\n')
+        prompts.load.cache_clear()
+        reader = dataclasses.replace(loaded.method.reader, prompts=str(file))
+        method, model = dataclasses.replace(loaded.method, reader=reader), loaded.language_model()
+        return [
+            labels_source(method, model, loaded.retriever.passages),
+            rewards_source(method, model, loaded.load_model),
+        ]
+
+    first, changed = sources("Rewrite"), sources("Reword")
+    for one, other in zip(first, changed, strict=True):
+        assert one.pop("prompt_files") != other.pop("prompt_files") and one == other
+    plain = labels_source(loaded.method, loaded.language_model(), loaded.retriever.passages)
+    assert "prompt_files" not in plain
 
 
 def test_a_checkpoint_without_a_source_is_used_with_a_warning(loaded, ranker, tmp_path, caplog):

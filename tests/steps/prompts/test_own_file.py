@@ -50,3 +50,28 @@ def test_a_record_of_settings_has_the_contents_of_own_files(tmp_path: Path) -> N
     assert prompts.own_files({"prompts": changed})[changed] != first[file]
     with pytest.raises(InputError, match=r"No prompts named .*missing\.toml"):
         prompts.own_files({"prompts": str(tmp_path / "missing.toml")})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("direct = 1", "direct is 1: make it a table"),
+        ("[direct]\nuser = 1", r"\[direct\] user is 1: give a text"),
+        (
+            '[direct]\nuser = "{question}"\nstop = "x"',
+            r"\[direct\] stop is 'x': give a list of texts",
+        ),
+        (
+            '[direct]\nuser = "{question}"\ndemonstrations = ["x"]',
+            r"demonstrations is \['x'\]: give tables with user and assistant",
+        ),
+        ('[passages]\njoiner = ["x"]', r"passages\.joiner is \['x'\]: give a text"),
+        ('[passages]\npassage = "{titel}"', r"passages\.passage has a bad field: KeyError"),
+        ("[direct", "is no valid TOML file"),
+    ],
+)
+def test_a_damaged_file_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        prompts.load(str(file))

@@ -1,0 +1,28 @@
+"""Changes of settings at any depth of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+
+def replaced(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A tree of frozen dataclasses in which each is replaced by ``change`` of it, inner ones first.
+
+    Args:
+      value: a dataclass, a tuple of some, or anything else, which stays as it is.
+      change: takes a dataclass and returns it, or another in its place.
+    """
+    if isinstance(value, tuple):
+        return tuple(replaced(one, change) for one in value) if type(value) is tuple else value
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {}
+    for field in dataclasses.fields(value):
+        if field.init:
+            old = getattr(value, field.name)
+            new = replaced(old, change)
+            if new is not old and new != old:
+                changes[field.name] = new
+    return change(dataclasses.replace(value, **changes) if changes else value)

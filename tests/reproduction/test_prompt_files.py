@@ -1,0 +1,180 @@
+"""Users' prompt files in the jobs of tables."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import ars, dtr
+from configs.papers import ALL
+from experiments import reproduce
+from jaxrag.core.hashing import canonical
+from jaxrag.reproduction import page
+from jaxrag.reproduction.prompt_files import (
+    check_replacements,
+    read_replacements,
+    replacement_record,
+    sets_in_use,
+    with_prompts,
+)
+from jaxrag.reproduction.work import Work
+from jaxrag.runs.loading import describe_job
+from jaxrag.steps import prompts
+from jaxrag.types import InputError
+
+DIRECT = '[direct]\nuser = "Mine. {question}"\n'
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    return write(tmp_path / "mine.toml", DIRECT)
+
+
+def write(path: Path, text: str, extends: str = "dtr") -> str:
+    path.write_text(f'extends = "{extends}"\n{text}', "utf-8")
+    prompts.load.cache_clear()
+    return str(path)
+
+
+def work_of(name: str, files: dict[str, str], scale: Any = "paper") -> Work:
+    work = Work("runs", change=with_prompts(files))
+    reproduce.add(work, name, scale)
+    return work
+
+
+def test_a_method_and_its_helper_get_the_file(own: str) -> None:
+    run: Any = ars.get_config("judge@paper-boolq")
+    assert (run.method.reader.prompts, run.method.order.judge.prompts) == ("ars", "ars")
+    changed: Any = with_prompts({"ars": own})(run)
+    assert (changed.method.reader.prompts, changed.method.order.judge.prompts) == (own, own)
+    # nothing else is changed
+    assert with_prompts({own: "ars"})(changed) == run
+    assert with_prompts({"dtr": own})(run) == run
+
+
+def test_jobs_that_make_labels_rewards_and_pairs_get_the_file(own: str) -> None:
+    for method in ("make_labels", "make_rewards"):
+        job: Any = ars.get_config(f"{method}@paper-boolq")
+        assert "ars" in sets_in_use([job])
+        assert sets_in_use([with_prompts({"ars": own})(job)]) == [own]
+    labels: Any = with_prompts({"ars": own})(ars.get_config("make_labels@paper-boolq"))
+    assert labels.run.method.judge.prompts == own == labels.run.method.reader.prompts
+
+
+@pytest.mark.parametrize("name", dict.fromkeys([*ALL.tables, *ALL.figures]))
+def test_no_job_of_any_table_keeps_a_replaced_set(name: str, own: str) -> None:
+    before = sets_in_use(work_of(name, {}).jobs.values())
+    after = work_of(name, dict.fromkeys(before, own)).jobs.values()
+    assert sets_in_use(after) == ([own] if before else [])
+    # the names, quoted as in JSON, occur in no other setting that holds the name of a set
+    text = canonical([describe_job(job) for job in after])
+    assert not any(f'"prompts":"{one}"' in text for one in before)
+
+
+def test_the_contents_of_a_file_are_part_of_a_job_and_of_those_that_need_it(own: str) -> None:
+    # the table's runs need trainings, these need labels: all get other directories
+    def directories() -> set[str]:
+        jobs = work_of("ars/table2", {"ars": own}).jobs.items()
+        return {path.name for path, job in jobs if own in sets_in_use([job])}
+
+    first, ours = directories(), {path.name for path in work_of("ars/table2", {}).jobs}
+    assert len(first) > 10 and not first & ours
+    write(Path(own), DIRECT.replace("Mine", "Changed"))
+    changed = directories()
+    assert len(changed) == len(first) and not changed & first
+    write(Path(own), DIRECT)
+    assert directories() == first
+    trained = {job for path in work_of("ars/table2", {}).needs.values() for job in path}
+    kept = {path.name for path in work_of("ars/table2", {"ars": own}).jobs}
+    assert trained and not {path.name for path in trained} & kept
+
+
+def test_jobs_without_a_replaced_set_are_those_of_other_tables(own: str) -> None:
+    ours, mine = (
+        {path.name for path in work_of("r3/table1", files).jobs} for files in ({}, {"r3": own})
+    )
+    plain = work_of("r3/table1", {})
+    others = {
+        path.name
+        for path in plain.jobs
+        if all("r3" not in sets_in_use([plain.jobs[one]]) for one in plain.with_needs([path]))
+    }
+    assert others and others <= mine & ours and ours - mine
+
+
+def test_a_record_of_a_job_refuses_changed_words(own: str) -> None:
+    job = with_prompts({"dtr": own})(dtr.get_config("dtr@paper-nq"))
+    before = describe_job(job)["prompt_files"]
+    write(Path(own), DIRECT.replace("Mine", "Changed"))
+    assert describe_job(job)["prompt_files"].keys() == {own} == before.keys()
+    assert describe_job(job)["prompt_files"] != before
+    assert "prompt_files" not in describe_job(dtr.get_config("dtr@paper-nq"))
+
+
+def test_a_file_may_have_the_name_of_the_set_that_it_extends(tmp_path: Path) -> None:
+    file = write(tmp_path / "dtr.toml", DIRECT)
+    assert prompts.load(file).role("judge") == prompts.load("dtr").role("judge")
+    with pytest.raises(InputError, match="name another set"):
+        prompts.load(write(tmp_path / "self.toml", DIRECT, str(tmp_path / "self.toml")))
+
+
+def test_files_are_read_from_the_command_line() -> None:
+    assert read_replacements(["dtr=my/dtr.toml", "ars=a=b.toml"]) == {
+        "dtr": "my/dtr.toml",
+        "ars": "a=b.toml",
+    }
+    for wrong in ("dtr", "dtr=", "=my.toml"):
+        with pytest.raises(InputError, match="give NAME=FILE, such as"):
+            read_replacements([wrong])
+    with pytest.raises(InputError, match=r"replaces dtr by a\.toml and by b\.toml"):
+        read_replacements(["dtr=a.toml", "dtr=b.toml"])
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path, own: str) -> None:
+    check_replacements({"dtr": own}, ["dtr", "small"])
+    with pytest.raises(InputError, match=r"'dtrr', which none .* sets in use are dtr, small"):
+        check_replacements({"dtrr": own}, ["small", "dtr"])
+    with pytest.raises(InputError, match=r"No prompts named .*missing\.toml"):
+        check_replacements({"dtr": str(tmp_path / "missing.toml")}, ["dtr"])
+    alone = tmp_path / "alone.toml"
+    alone.write_text(DIRECT)
+    with pytest.raises(InputError, match=r"lacks \[context\], .*\[judge\] .*extends = \"dtr\""):
+        check_replacements({"dtr": str(alone)}, ["dtr"])
+    words = '[relevance]\nuser = "{question} {passage}"\n'
+    with pytest.raises(InputError, match=r"\[relevance\] has the words \[\]: give as many as"):
+        check_replacements({"ars": write(tmp_path / "words.toml", words, "ars")}, ["ars"])
+
+
+def main(*arguments: str) -> int:
+    return reproduce.main(["reproduce", *arguments])
+
+
+def test_the_command_checks_files_before_any_work(tmp_path: Path, own: str) -> None:
+    for wrong, message in {
+        f"dtr={own}": "'dtr', which none of these jobs uses: sets in use are small",  # at tiny
+        f"small={tmp_path}/none.toml": "No prompts named",
+        f"small={own}": r"lacks .*\[rewrite\]",
+    }.items():
+        for more in ([], ["--check"]):
+            with pytest.raises(InputError, match=message):
+                main("dtr/table3", "--scale=tiny", f"--prompts={wrong}",
+                     f"--workdir={tmp_path / 'work'}", *more)  # fmt: skip
+    assert not (tmp_path / "work").exists()
+
+
+def test_the_requirements_name_the_sets(own: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main("dtr/figure3", "--check", "--only=hotpotqa")
+    assert "Prompts: dtr\n" in capsys.readouterr().out
+    main("dtr/figure3", "--check", "--only=hotpotqa", f"--prompts=dtr={own}")
+    assert f"Prompts: {own}" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_the_record_and_the_page_say_what_was_replaced(own: str) -> None:
+    digest = prompts.content_digest(own)[:10]
+    found = replacement_record({"dtr": own, "ars": own}, ["dtr", "small"])
+    assert found == {"dtr": {"file": "mine.toml", "digest": digest}}
+    record = {"date": "2026-01-02", "environment": {"devices": {"cpu": 1}, "jaxrag": "1"}}
+    assert "Prompts" not in page.facts(record)
+    facts = page.facts(json.loads(json.dumps({**record, "prompts": found})))
+    assert facts["Prompts"] == f"dtr from mine.toml ({digest})"
