@@ -42,7 +42,7 @@ def test_tables_and_figures_at_scale_tiny(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # with the cache of data and indexes
     names = names_of(paper)
-    assert reproduce.main([*names, "--scale=tiny", "--workdir=made"]) == 0
+    assert reproduce.main(["reproduce", *names, "--scale=tiny", "--workdir=made"]) == 0
     for name in names:
         record = json.loads(Path(f"made/tiny/{name.replace('/', '-')}.json").read_text())
         if name in ALL.tables:

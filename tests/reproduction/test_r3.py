@@ -24,7 +24,7 @@ NAMES = [*dict.fromkeys(name for name in (*ALL.tables, *ALL.figures) if name.sta
 @pytest.mark.slow
 def test_tables_and_figures_at_scale_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # with the cache of data and indexes
-    assert reproduce.main([*NAMES, "--scale=tiny", "--workdir=made"]) == 0
+    assert reproduce.main(["reproduce", *NAMES, "--scale=tiny", "--workdir=made"]) == 0
     for name in NAMES:
         record = json.loads(Path(f"made/tiny/{name.replace('/', '-')}.json").read_text())
         for cell in record.get("cells", ()):
