@@ -359,6 +359,7 @@ def tables(directory: Path) -> World:
     (root / "made" / "small").mkdir(parents=True)
     ours = {"mean": 1.5, "low": 0.5, "high": 2.5, "n": 40}
     one = {"ours": ours, "unit": "percent", "needed": 0, "verdict": "replicated"}
+    one |= {"subject": "nq, against A", "printed": 1.0}
     for name in ("pairs/table4", "dtr/table2"):
         claims = [
             {"id": claim.id, "verdict": "replicated", "comparisons": [one]}
@@ -368,7 +369,8 @@ def tables(directory: Path) -> World:
         record = {"name": name, "scale": "small", "date": "2026-11-24", "limit": 40}
         place = {"row": 0, "data": "nq", "datasets": ["nq"], "metric": "EM", "unit": "percent"}
         record |= {"models": ["m"], "environment": {"devices": {"cpu:cpu": 1}, "jaxrag": "0.1.0"}}
-        record["cells"] = [{**place, "printed": 36.8, "ours": ours, "agrees": None}]
+        cell = {**place, "printed": 36.8, "ours": ours, "agrees": None, "values": [0.0, 0.03]}
+        record |= {"ids": {"nq": ["q1", "q2"]}, "cells": [cell]}
         file = result_file(root / "made", "small", name, "json")
         file.write_text(json.dumps({**record, "claims": claims}, indent=1))
     work = f"--workdir={root / 'made'}"

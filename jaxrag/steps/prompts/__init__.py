@@ -228,7 +228,11 @@ def _base(path: Path, name: object) -> PromptSet | None:
     """The set that a file extends; a user's own dtr.toml may extend our "dtr"."""
     if name is None:
         return None
-    if not isinstance(name, str) or _path(name).resolve() == path.resolve():
+    itself = isinstance(name, str) and (
+        _path(name).resolve() == path.resolve()
+        or (name == path.stem and not _shipped(name).exists())
+    )
+    if not isinstance(name, str) or itself:
         raise InputError(f"{path} extends {name!r}: name another set.")
     return load(name)
 
