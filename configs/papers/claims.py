@@ -153,7 +153,7 @@ def _dtr() -> Iterator[Claim]:
                 _rows(*baselines, generator=generator),
                 metric,
                 over="average",
-            )  # fmt: skip
+            )
         yield Claim(
             f"dtr/dual-path-{size}",
             f"Without the second search path, DTR ({size.upper()}) is worse on every data set.",

@@ -121,6 +121,10 @@ def test_the_mean_of_all_columns() -> None:
     # spreads 81.65 + 0 on nq and 81.65 on webq: hypot / 3 = 38.49; 7.8489 * 38.49^2 / 2^2 = 2907.0
     assert mean.needed == 2907
     assert printed_effects(whole, printed) == [2.0]
+    each = compare(claim(metric="mean_of_8_columns"), printed, cells)
+    assert [one.subject for one in each] == [
+        "nq, EM, against Base", "nq, trigger, against Base", "webq, EM, against Base",
+    ]  # fmt: skip
     (lacking,) = compare(whole, printed, cells[:-1])
     assert lacking.ours is None
 
