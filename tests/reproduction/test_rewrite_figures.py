@@ -184,6 +184,20 @@ def test_the_claim_on_small_k_is_tied_to_the_histograms(tmp_path: Path) -> None:
     assert one.subject == "boolq, at most half, against 50" and one.paired and one.ours.n == 4
 
 
+def test_exactly_half_of_the_rewrites_is_at_most_half(tmp_path: Path) -> None:
+    """Of 4 rewrites K = 2 counts, and K = 3 does not."""
+    rows = np.zeros((5, 4))
+    lines = small_table.lines_of(rows, 1)
+    small_table.settle(tmp_path / "t", np.ones((5, 4), np.float32), lines, arms=4)
+    jobs = {
+        JOB: curves(tmp_path / "bandit", {"weighted": [[1, 2, 3, 4]]}),
+        figures.REWARDS: tmp_path / "t",
+    }
+    (picture,) = figures.kept_histograms("f", "Kept")({"boolq": Results(jobs)})
+    panel: Any = picture.numbers["boolq"]  # pyright: ignore
+    assert panel["at most half"]["values"] == {"q1": 1, "q2": 1, "q3": 0, "q4": 0}
+
+
 def test_the_claim_on_rewards_is_tied_to_their_curves(tmp_path: Path) -> None:
     """The test part of every seed is 0.25, then 0.75: the same difference for both seeds."""
     results = Results({JOB: curves(tmp_path / "two", {"weighted": [[1] * 4, [2] * 4]})})
