@@ -72,7 +72,8 @@ class Table:
       data: the questions that stand for a data set at a scale.
       lines: by the printed rows' method.
       left_out: methods that are not run, with the reason.
-      unnamed: methods that are not run at paper scale, since their models are not known; likewise.
+      unnamed: methods that are not run at paper scale, since the paper does not name their models,
+        with the reason.
       measures: by printed metric, for all lines.
       unmeasured: metrics that are not measured, with the reason.
       datasets: the data sets behind rows that print averages alone.
