@@ -12,7 +12,8 @@ figure is written as SVG files, with its numbers as ``.json``.
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
 ``--only=hotpotqa,dtr`` makes a part of the table: these data sets and methods, or series of a
-figure; ``--only=-rerank`` all but a part. ``--limit=500`` answers the first 500 questions of each
+figure; ``--only=-rerank`` all but a part. Parts that earlier commands made with the same settings
+stay in the table. ``--limit=500`` answers the first 500 questions of each
 run that is shown; trainings, and the data that they learn from, have all of theirs.
 
 Several hosts: each makes its part with ``--slice=0/4`` to ``--slice=3/4`` in a ``--workdir`` of its
@@ -50,6 +51,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import difflib
+import functools
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -84,6 +86,7 @@ from jaxrag.reproduction.claims_page import claims_page
 from jaxrag.reproduction.engines import ENGINES, on_engine, read_servers
 from jaxrag.reproduction.listing import listing, result_file
 from jaxrag.reproduction.measures import Results
+from jaxrag.reproduction.parts import Part, combine, earlier_parts
 from jaxrag.reproduction.prompt_files import (
     check_replacements,
     read_replacements,
@@ -196,18 +199,21 @@ def check(names: Sequence[str], values: Any, console: Console) -> None:
     Raises:
       InputError: settings of a job do not fit.
     """
-    work, listed = _work(values), set()
+    work = _work(values)
     checker = Checker(DIMENSIONS, work.root)
-    needs: list[Need] = []
+    known: dict[Path, Need] = {}
     for name in dict.fromkeys(names):
         add(work, name, values.scale, values.only)
-        fresh = [path for path in work.jobs if path not in listed]
-        listed |= set(fresh)
-        found = [checker.need(path.name, work.jobs[path]) for path in fresh]
-        needs += found
+        before = len(known)
+        for path, job in work.jobs.items():
+            if path not in known:
+                sources = [known[one] for one in work.needs[path]]
+                known[path] = checker.need(path.name, job, sources)
+        found = list(known.values())[before:]
         console.print(f"{name}: {len(found)} jobs that no table before it has")
         if found:
             console.print(needs_grid(found).terminal())
+    needs = list(known.values())
     totals = (f"{total_text(needs, kind)} {kind.replace('_', ' ')}" for kind in TOTALS)
     console.print(f"Indexes:\n{indexes_text(needs)}", highlight=False)
     models = models_text(needs, PARAMETERS) or "none to download"
@@ -261,10 +267,13 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     """Makes a table, writes and prints it; the number of questions that failed."""
     scale: Scale = values.scale
     printed, work = printed_tables()[name], _work(values)
+    earlier = earlier_parts(result_file(Path(values.workdir), scale, name, "json"))
     results = add_table(work, table, printed, scale, values.only)
     errors = _execute(work, results.values(), values)
+    add_part = functools.partial(add_table, work, table, printed, scale)
+    results, parts = combine(values.only, earlier, add_part, work.finished)
     cells = table_cells(table, printed, scale, results, whole=not values.limit)
-    record = {**_record(name, values), **_of_runs(results.values())}
+    record = {**_record(name, values, parts), **_of_runs(results.values())}
     record |= as_json(cells, printed)
     record["claims"] = [
         claims.as_json(claim.id, claims.compare(claim, printed, cells))
@@ -295,12 +304,15 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     """Makes a figure and writes it; the number of questions that failed."""
     scale: Scale = values.scale
     work = _work(values)
+    earlier = earlier_parts(result_file(Path(values.workdir), scale, name, "json"))
     results = add_figure(work, name, figure, scale, values.only)
     errors = _execute(work, results.values(), values)
+    add_part = functools.partial(add_figure, work, name, figure, scale)
+    results, parts = combine(values.only, earlier, add_part, work.finished)
     if not all(one.there for one in results.values()):
         print("the figure is drawn when all parts are there: --merge the other hosts' directories")
         return errors
-    record = {**_record(name, values), **_of_runs(results.values())}
+    record = {**_record(name, values, parts), **_of_runs(results.values())}
     record["pictures"] = _draw(figure.draw(results), values)
     file = result_file(Path(values.workdir), scale, name, "json")
     write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
@@ -316,14 +328,15 @@ def _draw(pictures: Sequence[Picture], values: Any) -> dict[str, object]:
     return {picture.name: picture.numbers for picture in pictures}
 
 
-def _record(name: str, values: Any) -> dict[str, Any]:
+def _record(name: str, values: Any, parts: list[Part]) -> dict[str, Any]:
     files = read_replacements(values.prompts)
     used = _sets_in_use([name], values) if files else []
     return {
         "name": name,
         "scale": values.scale,
         "limit": values.limit,
-        "only": values.only,
+        "only": [] if [] in parts else values.only,
+        **({"parts": parts} if len(parts) > 1 else {}),
         "prompts": replacement_record(files, used),
         "date": datetime.date.today().isoformat(),
         "environment": describe_environment(),

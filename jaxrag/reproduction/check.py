@@ -103,8 +103,14 @@ class Checker:
         self._dimensions, self._root = dimensions, root
         self._known: dict[Any, dict[str, Calls]] = {}
 
-    def need(self, name: str, job: Job) -> Need:
+    def need(self, name: str, job: Job, sources: Sequence[Need] = ()) -> Need:
         """The requirements of a job.
+
+        Args:
+          name: of its directory.
+          job: its settings.
+          sources: requirements of the jobs whose output it reads. A training without data of its
+            own, such as on another job's pairs or rewards, has the questions of the first.
 
         Raises:
           InputError: its settings do not fit; the message names the setting.
@@ -112,10 +118,8 @@ class Checker:
         runs = _runs(job)
         models, keys = (tuple(dict.fromkeys(found(job))) for found in (checkpoints, key_variables))
         kind = "run" if isinstance(job, Run) else type(job).__name__
+        count = _count_of(job) or next((one.questions for one in sources), None)
         if not runs:
-            data: Any = getattr(job, "data", ())
-            some = [sizes(one)[0] for one in (data if isinstance(data, tuple) else (data,))]
-            count = sum(one for one in some if one) or None
             return Need(name, kind, "", count, None, "", (), "", models, keys)
         for run, _ in runs:
             check_needs(run, given=self._made_later(run, training=run is not job))
@@ -124,8 +128,7 @@ class Checker:
         searches = first.method.needs.search
         index = self._index(first, passages) if searches else ""
         workloads = tuple(self._workload(run, times) for run, times in runs)
-        count, model = _count_of(first), first.model.name
-        where = corpus * searches
+        model, where = first.model.name, corpus * searches
         return Need(name, kind, model, count, passages, where, workloads, index, models, keys)
 
     def _workload(self, run: Run, times: float) -> Workload:
@@ -189,9 +192,15 @@ def _runs(job: Job) -> tuple[Repeated, ...]:
     return (Repeated(run, 1),) if isinstance(run, Run) else ()
 
 
-def _count_of(run: Run) -> int | None:
-    """The number of a run's questions, at most its limit; None if neither is known."""
-    return min((number for number in (sizes(run.data)[0], run.limit) if number), default=None)
+def _count_of(job: Job) -> int | None:
+    """The number of a job's questions, at most its limit; None if neither is known.
+
+    They are of the job's own data, or of its run's.
+    """
+    owner: Any = job if hasattr(job, "data") else getattr(job, "run", None)
+    data: Any = getattr(owner, "data", ())
+    count = sum(sizes(one)[0] or 0 for one in (data if isinstance(data, tuple) else (data,)))
+    return min((number for number in (count, getattr(owner, "limit", 0)) if number), default=None)
 
 
 def key_variables(value: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ from jaxrag.reproduction import page
 from jaxrag.reproduction.cells import read_cells
 from jaxrag.reproduction.listing import all_names, read_result, result_file
 from jaxrag.reproduction.page import NOTE
+from jaxrag.reproduction.parts import parts_text
 from jaxrag.reproduction.tables import SCALES, Declarations
 from jaxrag.types import InputError
 
@@ -112,8 +113,7 @@ def _extent(record: Mapping[str, Any]) -> tuple[str, str]:
         number = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         first = "The first " if limit and most <= limit else ""
         questions = f"{first}{number} questions of each run."
-    only = record.get("only")
-    return questions, f"Made with `--only={','.join(only)}`." if only else ""
+    return questions, parts_text(record)
 
 
 def _table(declared: Declarations, name: str, record: Mapping[str, Any], file: Path) -> str:

@@ -171,3 +171,25 @@ def make_step(
 def with_step(batch: Any, number: int) -> Any:
     """The batch with the number of the step in its field ``step``, which seeds dropout."""
     return batch._replace(step=np.full_like(batch.step, number))
+
+
+def mask_generator(mesh: Mesh) -> str | None:
+    """The implementation of `jax.random` that draws dropout's masks; None is JAX's default.
+
+    On TPUs it is the chip's own, "rbg". The default, threefry, computes on a TPU's vector units,
+    and its operations, repeated for each of a network's masks, make compiling slow.
+    """
+    return "rbg" if mesh.devices.flat[0].platform == "tpu" else None
+
+
+def dropout_key(seed: int, step: jax.Array, place: jax.Array, mesh: Mesh) -> jax.Array:
+    """The key of a microbatch's dropout, for `mask_generator`: TPUs draw other masks than CPUs.
+
+    Args:
+      seed: of the training.
+      step: its step's number.
+      place: of the microbatch's first row in the batch.
+      mesh: of the training's devices.
+    """
+    key = jax.random.key(seed, impl=mask_generator(mesh))
+    return jax.random.fold_in(jax.random.fold_in(key, step), place)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from jaxrag.evaluation.printed import PrintedRow
 from jaxrag.reproduction.listing import listing
 from jaxrag.reproduction.measures import Results
 from jaxrag.reproduction.page import NOTE
+from jaxrag.reproduction.parts import parts_of
 from jaxrag.reproduction.tables import Declarations, Figure, Line, Picture, Setting, Table
 from jaxrag.runs.job import Outcome
 from jaxrag.types import InputError
@@ -206,6 +208,50 @@ def test_a_part_of_a_figure(tmp_path: Path, only: str, made: dict[str, dict[str,
     assert record["only"] == (only.split(",") if only else [])
     jobs = sum(map(len, made.values()))
     assert len(list((tmp_path / "small" / "runs").iterdir())) == jobs
+
+
+@pytest.mark.usefixtures("declared")
+def test_parts_of_a_figure_add_up(tmp_path: Path) -> None:
+    file = tmp_path / "small" / "pairs-figure3.json"
+
+    def made(only: str) -> tuple[Any, Any, Any]:
+        assert (
+            main("pairs/figure3", "--scale=small", f"--only={only}", f"--workdir={tmp_path}") == 0
+        )
+        record = json.loads(file.read_text())
+        return record["pictures"]["pairs/figure3"], record["only"], parts_of(record)
+
+    first, second = {"nq": {"a": 9}}, {"hotpotqa": {"a": 9, "b": 9}}
+    assert made("nq,A") == (first, ["nq", "A"], [["nq", "A"]])
+    assert made("hotpotqa") == (first | second, ["hotpotqa"], [["nq", "A"], ["hotpotqa"]])
+    main(f"--pages={tmp_path / 'pages'}", f"--workdir={tmp_path}")
+    page = (tmp_path / "pages" / "reproduced_pairs.md").read_text()
+    assert "\nMade with `--only=nq,A`, then with `--only=hotpotqa`.\n" in page
+    # a part with a job that is not finished is left out
+    (job,) = (tmp_path / "small" / "runs").glob("*nq*")
+    (job / "done.json").unlink()
+    assert made("hotpotqa") == (second, ["hotpotqa"], [["hotpotqa"]])
+    whole = {data: {"a": 9, "b": 9} for data in ("hotpotqa", "nq")}
+    assert made("") == (whole, [], [[]])
+    assert made("nq") == (whole, [], [[], ["nq"]])
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"parts": "nq"}))
+    with pytest.raises(InputError, match=r"figure3\.json has parts that are no lists of names"):
+        made("nq")
+
+
+def test_parts_of_a_table_add_up_if_made_with_the_same_settings(
+    tmp_path: Path, declared: Callable[..., None]
+) -> None:
+    def measured(only: str) -> dict[str, float]:
+        assert main("pairs/table4", "--scale=small", f"--only={only}", f"--workdir={tmp_path}") == 0
+        record = json.loads((tmp_path / "small" / "pairs-table4.json").read_text())
+        cells = [one for one in record["cells"] if one["ours"] and one["metric"] == "EM"]
+        return {one["method"]: one["ours"]["mean"] for one in cells}
+
+    assert measured("dpr_ais_dynamic") == {"dpr_ais_dynamic": 75}
+    assert measured("-dpr_ais_dynamic") == {"dpr_ais": 25, "dpr_ais_dynamic": 75}
+    declared(lambda row, setting: Answers(row.method, 20))
+    assert measured("-dpr_ais_dynamic") == {"dpr_ais": 50}
 
 
 @pytest.mark.usefixtures("declared")

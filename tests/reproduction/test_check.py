@@ -15,6 +15,7 @@ from jaxrag.methods.ars.helpers import CountBandit, RewriteRanker
 from jaxrag.methods.ars.strategies import Chosen, Ranked
 from jaxrag.reproduction.check import (
     Checker,
+    Need,
     checkpoints,
     keys_text,
     models_text,
@@ -117,10 +118,19 @@ def test_trainings_count_what_they_ask() -> None:
     # PPO: 3 epochs over the draw's 900 training questions are 21 steps of 128 rollouts; evaluated
     # before the first step and after 10 and 20
     ppo: Any = errr.get_config("train_rrr_qa@paper-popqa")
-    rollouts, held_out = CHECKER.need("TrainRrr-1", ppo).workloads
+    need = CHECKER.need("TrainRrr-1", ppo)
+    assert need.questions == 900
+    rollouts, held_out = need.workloads
     assert rollouts.questions == 21 * 128 and held_out.questions == 3 * 997
     sidr = CHECKER.need("TrainSidr-1", r3.get_config("train_sidr@paper-nq"))
     assert sidr.questions == 79_168 and sidr.total("llm_calls") is None
+
+
+def test_a_training_on_the_output_of_another_job_has_its_questions() -> None:
+    pairs = CHECKER.need("MakeQueryPairs-1", errr.get_config("make_pairs_errr@paper-popqa"))
+    student: Any = errr.get_config("train_optimizer@paper")
+    assert pairs.questions and CHECKER.need("Train-1", student).questions is None
+    assert CHECKER.need("Train-1", student, [pairs]).questions == pairs.questions
 
 
 def test_indexes_without_a_published_encoder() -> None:
@@ -152,11 +162,14 @@ def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
     for name in (*ALL.tables, *ALL.figures):
         reproduce.add(work, name, "paper")
     checker = Checker(DIMENSIONS, work.root)
+    known: dict[Path, Need] = {}
     for path, job in work.jobs.items():
-        need = checker.need(path.name, job)
+        sources = [known[one] for one in work.needs[path]]
+        need = known[path] = checker.need(path.name, job, sources)
         assert need.questions, path
-        if need.workloads:
-            assert need.total("llm_calls") and need.total("prompt_tokens"), path
+        if need.workloads:  # REPLUG scores the options of a closed question and generates nothing
+            assert need.total("llm_calls") or need.total("llm_scores"), path
+            assert need.total("prompt_tokens"), path
         unknown = "of a corpus whose size is not known" in need.index  # as of a set's own contexts
         assert not need.index or unknown or ":" in need.index or need.index == "Web", need.index
         lacking = [one for one in need.models if one.startswith("hub:") and one not in PARAMETERS]

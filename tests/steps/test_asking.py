@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -110,6 +111,16 @@ def test_a_set_may_extend_another(tmp_path):
         prompts.load.cache_clear()
         with pytest.raises(InputError, match=said):
             prompts.load(str(own))
+
+
+@pytest.mark.parametrize("order", [("a", "b", "a"), ("a", "b", "c", "b")])
+def test_sets_that_extend_each_other_are_refused(tmp_path, order):
+    files = [tmp_path / f"{name}.toml" for name in order]
+    for one, other in itertools.pairwise(files):
+        one.write_text(f'extends = "{other}"\n')
+    chain = ".* which extends .*".join(f"{name}.toml" for name in order[1:])
+    with pytest.raises(InputError, match=rf"a\.toml extends .*{chain}: let one of them extend"):
+        prompts.load(str(files[0]))
 
 
 def test_passages_are_numbered_and_joined():

@@ -162,7 +162,7 @@ def make_step(
     """
     return optimisation.make_step(
         settings.optimiser(steps),
-        _embed(module.clone(dropout=settings.dropout), seed),
+        _embed(module.clone(dropout=settings.dropout), seed, mesh),
         _loss(module, settings),
         microbatch=microbatch,
         mesh=mesh,
@@ -186,7 +186,7 @@ def _where(text: Text) -> Array:
     return jnp.arange(text.ids.shape[-1]) < text.lengths[..., None]
 
 
-def _embed(module: Network, seed: int) -> grad_cache.Embed:
+def _embed(module: Network, seed: int, mesh: Mesh) -> grad_cache.Embed:
     """Vectors of a microbatch, with dropout if the module has any."""
 
     def vectors(params: Any, text: Text, key: jax.Array) -> Float[Array, "n v"]:
@@ -200,11 +200,11 @@ def _embed(module: Network, seed: int) -> grad_cache.Embed:
         return found
 
     def embed(params: Towers, microbatch: ContrastiveBatch) -> tuple[Array, Array]:
-        key = jax.random.fold_in(jax.random.key(seed), microbatch.step[0])
-        of_queries, of_passages = jax.random.split(jax.random.fold_in(key, microbatch.place[0]))
+        first = microbatch.step[0], microbatch.place[0]
+        keys = jax.random.split(optimisation.dropout_key(seed, *first, mesh))
         flat = _flat(microbatch.passages)
-        passages = vectors(tower(params, "passage"), flat, of_passages)
-        queries = vectors(tower(params, "query"), microbatch.queries, of_queries)
+        passages = vectors(tower(params, "passage"), flat, keys[1])
+        queries = vectors(tower(params, "query"), microbatch.queries, keys[0])
         return queries, passages.reshape(*microbatch.passages.lengths.shape, -1)
 
     return embed

@@ -155,6 +155,11 @@ def load(name: str) -> PromptSet:
     Raises:
       InputError: no such set, or the file is invalid; the message names file, table and key.
     """
+    return _load(name, ())
+
+
+def _load(name: str, extending: tuple[Path, ...]) -> PromptSet:
+    """Reads a set; ``extending`` are the files that extend it, directly or through others."""
     path = _path(name)
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in Path(__file__).parent.glob("*.toml")))
@@ -163,7 +168,7 @@ def load(name: str) -> PromptSet:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no valid TOML file: {error}.") from error
-    base = _base(path, tables.pop("extends", None))
+    base = _base((*extending, path), tables.pop("extends", None))
     layout = tables.pop("passages", {})
     unknown = [key for key in tables if key not in FIELDS]
     unknown += [f"passages.{key}" for key in layout if key not in ("passage", "joiner")]
@@ -224,8 +229,12 @@ def _path(name: str) -> Path:
     return own if own.exists() else Path(name)
 
 
-def _base(path: Path, name: object) -> PromptSet | None:
-    """The set that a file extends; a user's own dtr.toml may extend our "dtr"."""
+def _base(files: tuple[Path, ...], name: object) -> PromptSet | None:
+    """The set that the last of ``files`` extends; each of the others extends the next.
+
+    A user's own dtr.toml may extend our "dtr".
+    """
+    path = files[-1]
     if name is None:
         return None
     itself = isinstance(name, str) and (
@@ -234,7 +243,10 @@ def _base(path: Path, name: object) -> PromptSet | None:
     )
     if not isinstance(name, str) or itself:
         raise InputError(f"{path} extends {name!r}: name another set.")
-    return load(name)
+    if _path(name).resolve() in {one.resolve() for one in files}:
+        chain = ", which extends ".join(map(str, (*files[1:], name)))
+        raise InputError(f"{files[0]} extends {chain}: let one of them extend another set.")
+    return _load(name, files)
 
 
 def _check_layout(path: Path, layout: Mapping[str, Any]) -> None:

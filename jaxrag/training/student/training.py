@@ -199,7 +199,7 @@ def make_step(module: Any, settings: StudentTraining, *, steps: int, mesh: Mesh)
     """
     return optimisation.make_step(
         settings.optimiser_over(steps),
-        _logprobs(module, settings),
+        _logprobs(module, settings, mesh),
         token_loss,
         microbatch=settings.microbatch,
         mesh=mesh,
@@ -208,14 +208,14 @@ def make_step(module: Any, settings: StudentTraining, *, steps: int, mesh: Mesh)
     )
 
 
-def _logprobs(module: Any, settings: StudentTraining) -> grad_cache.Embed:
+def _logprobs(module: Any, settings: StudentTraining, mesh: Mesh) -> grad_cache.Embed:
     """Log-probabilities [b t] of a microbatch's targets, with dropout."""
 
     def logprobs(params: dict[str, Any], microbatch: StudentBatch) -> Float[Array, "b t"]:
         key = None
         if settings.dropout:
-            key = jax.random.fold_in(jax.random.key(settings.seed), microbatch.step[0])
-            key = jax.random.fold_in(key, microbatch.place[0])
+            first = microbatch.step[0], microbatch.place[0]
+            key = optimisation.dropout_key(settings.seed, *first, mesh)
         return target_logprobs(module, params, microbatch.pairs, key=key, remat=settings.remat)[0]
 
     return logprobs

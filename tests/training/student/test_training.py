@@ -11,7 +11,7 @@ import pytest
 
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.models.parameters import flatten
-from jaxrag.training import grad_cache
+from jaxrag.training import grad_cache, optimisation
 from jaxrag.training.checkpoints import hashes
 from jaxrag.training.student.checkpoint import new_t5
 from jaxrag.training.student.engine import engine
@@ -210,9 +210,15 @@ def test_early_stopping_keeps_the_best(student: Student, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_eight_devices_give_the_bits_of_one(student: Student) -> None:
+@pytest.mark.parametrize(("generator", "most"), [(None, 8), ("rbg", 2)])
+def test_several_devices_give_the_bits_of_one(
+    student: Student, generator: str | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, by JAX's default and by the generator of TPUs."""
+    monkeypatch.setattr(optimisation, "mask_generator", lambda _: generator)
+    make_step.cache_clear()
     batch, found = make_batch(tokenised(PAIRS, student)), []
-    for devices in (1, 8):
+    for devices in (1, most):
         mesh = grad_cache.data_mesh(jax.devices()[:devices])
         step = make_step(student.module, settings(batch=8, microbatch=1), steps=3, mesh=mesh)
         state, losses = step.begin(student.params), []

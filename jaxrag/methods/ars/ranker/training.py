@@ -125,7 +125,7 @@ def make_step(
     """
     return optimisation.make_step(
         settings.optimiser(steps),
-        _scores(module, settings),
+        _scores(module, settings, mesh),
         _loss(settings),
         microbatch=settings.microbatch,
         mesh=mesh,
@@ -134,12 +134,7 @@ def make_step(
     )
 
 
-def dropout_key(seed: int, step: jax.Array, place: jax.Array) -> jax.Array:
-    """The key of a microbatch whose first row has ``place`` in its batch."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), place)
-
-
-def _scores(module: RankerNetwork, settings: RankerTraining) -> grad_cache.Embed:
+def _scores(module: RankerNetwork, settings: RankerTraining, mesh: Mesh) -> grad_cache.Embed:
     """Scores [q r] of a microbatch, with dropout."""
 
     def noise(microbatch: RankerBatch) -> Float[Array, "q r d"]:
@@ -158,7 +153,8 @@ def _scores(module: RankerNetwork, settings: RankerTraining) -> grad_cache.Embed
         ids, segments = microbatch.ids.reshape(q * r, t), microbatch.segments.reshape(q * r, t)
         where = jnp.arange(t) < microbatch.lengths.reshape(-1, 1)
         dropped = noise(microbatch).reshape(q * r, -1) if settings.dropout else None
-        key = dropout_key(settings.seed, microbatch.step[0], microbatch.slot[0])
+        first = microbatch.step[0], microbatch.slot[0]
+        key = optimisation.dropout_key(settings.seed, *first, mesh)
         found: Any = trained.apply(
             {"params": params}, ids, segments, where=where, noise=dropped, rngs={"dropout": key}
         )
