@@ -324,7 +324,7 @@ class LanguageModelTool:
                 [p for p, _ in pairs], **options, seed=[s for _, s in pairs]
             ),
             key=lambda pair: canonical(pair if seed is None else pair[0]),
-            encode=lambda generation: canonical(dataclasses.asdict(generation)).encode(),
+            encode=_encode_generation,
             decode=_decode_generation,
             cost=lambda pair, generation: self._cost(generation),
             size=lambda pair: prompt_size(pair[0]),
@@ -356,6 +356,11 @@ class LanguageModelTool:
             if isinstance(model := self._model, StreamingModel)
             else None,
         )
+
+
+def _encode_generation(generation: Generation) -> bytes:
+    # dataclasses.asdict would copy tokens and log-probabilities one by one
+    return canonical(vars(generation)).encode()
 
 
 def _decode_generation(data: bytes) -> Generation:
