@@ -13,12 +13,16 @@ from benchmarks.tpu.chips import Place, Slice
 from benchmarks.tpu.networks import BFLOAT16, FLOAT32
 from benchmarks.tpu.program import Ideal, Program
 from benchmarks.tpu.training import STEPS, Shaped, Training
-from configs.errr import STUDENTS
+from configs.errr import PAPER_PPO, RRR_TOKENS, STUDENTS
 from jaxrag.models.sampling import TokenSampling
+from jaxrag.models.t5.beams import LengthPenalty, beam_search
 from jaxrag.models.t5.checkpoint import parameter_shapes, random_t5
 from jaxrag.models.t5.config import T5Config, read_t5_config
-from jaxrag.models.t5.decoding import T5Limits, extend_answers, start_answers
+from jaxrag.models.t5.decoding import T5Limits, extend_answers, score, start_answers
 from jaxrag.models.t5.network import T5
+from jaxrag.training.ppo.rollouts import Rollouts
+from jaxrag.training.ppo.step import PPOStep
+from jaxrag.training.ppo.step import make_step as make_ppo_step
 from jaxrag.training.student.student import TokenPairs
 from jaxrag.training.student.training import StudentBatch, make_step
 
@@ -33,6 +37,7 @@ CONFIG = read_t5_config(
 
 _ROWS = 64  # of `Seq2Seq` on accelerators
 _SOURCE, _TARGET = 512, 128  # of configs/errr.py at the paper's size
+_BEAMS = 4  # of `Beams.count`; the papers decode greedily
 
 
 def parameters(where: Place, dtype: Any) -> Any:
@@ -74,29 +79,52 @@ def _step(where: Place) -> Any:
     begun: Any = jax.tree.map(
         lambda leaf: where.array(leaf.shape, leaf.dtype), _start(Place()).out_info
     )
-    one = where.array((), jnp.int32)
-    limits = T5Limits(one, one, where.array((CONFIG.vocab_size,), jnp.bool_))
+    one, limits = where.array((), jnp.int32), _limits(where)
     each = where.array((_ROWS,), jnp.uint32)
     sampling = TokenSampling(where.array((), jnp.float32), each, each)
     params = parameters(where, BFLOAT16)
     return extend_answers.trace(T5(CONFIG, BFLOAT16), params, begun, one, limits, sampling)
 
 
+def _score(where: Place) -> Any:
+    ids = where.array((_ROWS, _SOURCE), jnp.int32, P("data"))
+    mask = where.array((_ROWS, _SOURCE), jnp.bool_, P("data"))
+    targets = where.array((_ROWS, _TARGET), jnp.int32, P("data"))
+    return score.trace(T5(CONFIG, BFLOAT16), parameters(where, BFLOAT16), ids, mask, targets)
+
+
+def _beam_search(where: Place) -> Any:
+    ids = where.array((_ROWS, _SOURCE), jnp.int32, P("data"))
+    mask = where.array((_ROWS, _SOURCE), jnp.bool_, P("data"))
+    penalty = LengthPenalty(where.array((), jnp.float32), where.array((), jnp.bool_))
+    given = parameters(where, BFLOAT16), ids, mask, _limits(where), penalty
+    return beam_search.trace(T5(CONFIG, BFLOAT16), *given, beams=_BEAMS, slots=_TARGET)
+
+
+def _limits(where: Place) -> T5Limits:
+    one = where.array((), jnp.int32)
+    return T5Limits(one, one, where.array((CONFIG.vocab_size,), jnp.bool_))
+
+
 def answers(on: Slice) -> list[Program]:
-    """Encoding of a batch of sources, and a step of their answers."""
+    """Encoding of a batch of sources, a step of their answers, beam search, and scores."""
     inner, layers = CONFIG.num_heads * CONFIG.d_kv, CONFIG.num_decoder_layers
     slot = 2.0 * 2 * layers * inner  # keys and values in bfloat16
     encoder = 2.0 * weights(CONFIG, of="encoder.") + _ROWS * (_SOURCE + _TARGET) * slot
     table = 2.0 * CONFIG.vocab_size * CONFIG.d_model
     # the decoder makes the memory's keys and values only once
     decoder = 2.0 * (weights(CONFIG, of="decoder.") - 2 * layers * CONFIG.d_model * inner) + table
+    beams = encoder + _TARGET * (decoder + _ROWS * (_SOURCE + _BEAMS * _TARGET) * slot)
+    of_beams = decoder_flops(CONFIG, _BEAMS * _ROWS, _SOURCE, _TARGET, _TARGET)
+    of_answers = decoder_flops(CONFIG, _ROWS, _SOURCE, _TARGET, _TARGET)
     decoder += _ROWS * (_SOURCE + _TARGET) * slot
+    of_sources = encoder_flops(CONFIG, _ROWS, _SOURCE)
     return [
         Program(
             f"T5-large: encode {_ROWS} x {_SOURCE}",
             on,
             _start,
-            Ideal(encoder, encoder_flops(CONFIG, _ROWS, _SOURCE)),
+            Ideal(encoder, of_sources),
             _ROWS,
             "texts",
         ),
@@ -109,6 +137,23 @@ def answers(on: Slice) -> list[Program]:
             "tokens",
             rounds=_TARGET,
             parts=_TARGET,
+        ),
+        Program(
+            f"T5-large: {_BEAMS} beams of {_ROWS} x {_SOURCE}, {_TARGET} tokens",
+            on,
+            _beam_search,
+            Ideal(beams, of_sources + of_beams),
+            _ROWS,
+            "texts",
+            rounds=_TARGET,
+        ),
+        Program(
+            f"T5-large: score {_ROWS} x {_TARGET} after {_SOURCE}",
+            on,
+            _score,
+            Ideal(2.0 * weights(CONFIG), of_sources + of_answers),
+            _ROWS,
+            "texts",
         ),
     ]
 
@@ -141,6 +186,73 @@ def distillation(on: Slice) -> Training:
     )
 
 
+def _ppo(where: Place) -> tuple[PPOStep, Any, Any]:
+    """Functions, state and rollouts of RRR's training, as configs/errr.py at the paper's size."""
+    module: Any = T5(CONFIG, BFLOAT16)
+    functions = make_ppo_step(module, PAPER_PPO)
+    count = PAPER_PPO.rollouts
+
+    def each(*width: int) -> Any:
+        return where.array((count, *width), jnp.float32)
+
+    def ids(*width: int) -> Any:
+        return where.array((count, *width), jnp.int32)
+
+    pairs = TokenPairs(ids(_SOURCE), ids(), ids(RRR_TOKENS), ids())
+    rollouts = Rollouts(pairs, each(), *(each(RRR_TOKENS) for _ in range(5)))
+    shapes = jax.eval_shape(functions.begin, parameters(Place(), FLOAT32))
+    state = jax.tree.map(lambda leaf: where.array(leaf.shape, leaf.dtype), shapes)
+    return functions, state, rollouts
+
+
+def _ppo_score(where: Place) -> Any:
+    functions, state, rollouts = _ppo(where)
+    score_texts: Any = functions.score
+    return score_texts.trace(state.params, rollouts.pairs)
+
+
+def _ppo_update(where: Place) -> Any:
+    functions, state, rollouts = _ppo(where)
+    update: Any = functions.update
+    return update.trace(state, rollouts, where.array((PAPER_PPO.batch,), jnp.int32))
+
+
+def ppo(on: Slice) -> list[Program]:
+    """Log-probabilities and values of a step's rollouts, and the update by a batch of them.
+
+    Beside them are AdamW's two moments and the initial policy.
+    """
+    size, rollouts, batch = weights(CONFIG), PAPER_PPO.rollouts, PAPER_PPO.batch
+    flops = encoder_flops(CONFIG, 1, _SOURCE)
+    flops += decoder_flops(CONFIG, 1, _SOURCE, RRR_TOKENS, RRR_TOKENS)
+    scored = Ideal(4.0 * size, rollouts * flops)
+    # parameters once forward and once backward, the gradient, and AdamW's state read and written
+    updated = Ideal(4.0 * size * (2 + 1 + 6), 3 * batch * flops)
+    first, moments = 4 * size, 8 * size
+    return [
+        Program(
+            f"T5-large, PPO: score {rollouts} rollouts",
+            on,
+            _ppo_score,
+            scored,
+            rollouts,
+            "texts",
+            held=first + moments,
+        ),
+        Program(
+            f"T5-large, PPO: update by {batch}",
+            on,
+            _ppo_update,
+            updated,
+            batch,
+            "texts",
+            held=first,
+        ),
+    ]
+
+
 def programs() -> list[Program]:
     """Those on one chip; AdamW's state and the gradients' sums are too large for v5e."""
-    return [*answers(Slice("v5e:2x4")), *distillation(Slice("v6e:2x4")).programs().values()]
+    large = Slice("v6e:2x4")
+    training = distillation(large).programs().values()
+    return [*answers(Slice("v5e:2x4")), *training, *ppo(large)]
