@@ -13,8 +13,8 @@ figure is written as SVG files, with its numbers as ``.json``.
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
 ``--only=hotpotqa,dtr`` makes a part of the table: these data sets and methods, or series of a
 figure; ``--only=-rerank`` all but a part. Parts that earlier commands made with the same settings
-stay in the table. ``--limit=500`` answers the first 500 questions of each
-run that is shown; trainings, and the data that they learn from, have all of theirs.
+stay in the table. ``--limit=500`` answers the first 500 questions of each run that is shown;
+trainings, and the data that they learn from, have all of theirs.
 
 Several hosts: each makes its part with ``--slice=0/4`` to ``--slice=3/4`` in a ``--workdir`` of its
 own, with the trainings that it needs; jobs that share one are on one host. Then one host copies the
@@ -267,7 +267,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
     """Makes a table, writes and prints it; the number of questions that failed."""
     scale: Scale = values.scale
     printed, work = printed_tables()[name], _work(values)
-    earlier = earlier_parts(result_file(Path(values.workdir), scale, name, "json"))
+    earlier = _earlier_parts(name, values)
     results = add_table(work, table, printed, scale, values.only)
     errors = _execute(work, results.values(), values)
     add_part = functools.partial(add_table, work, table, printed, scale)
@@ -304,7 +304,7 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     """Makes a figure and writes it; the number of questions that failed."""
     scale: Scale = values.scale
     work = _work(values)
-    earlier = earlier_parts(result_file(Path(values.workdir), scale, name, "json"))
+    earlier = _earlier_parts(name, values)
     results = add_figure(work, name, figure, scale, values.only)
     errors = _execute(work, results.values(), values)
     add_part = functools.partial(add_figure, work, name, figure, scale)
@@ -317,6 +317,12 @@ def _make_figure(name: str, figure: Figure, values: Any) -> int:
     file = result_file(Path(values.workdir), scale, name, "json")
     write_text(file, json.dumps(record, indent=1, allow_nan=False) + "\n")
     return errors
+
+
+def _earlier_parts(name: str, values: Any) -> list[Part]:
+    """The parts that a new part joins; a whole table or figure replaces them."""
+    file = result_file(Path(values.workdir), values.scale, name, "json")
+    return earlier_parts(file) if values.only else []
 
 
 def _draw(pictures: Sequence[Picture], values: Any) -> dict[str, object]:

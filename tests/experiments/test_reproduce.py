@@ -237,6 +237,7 @@ def test_parts_of_a_figure_add_up(tmp_path: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"parts": "nq"}))
     with pytest.raises(InputError, match=r"figure3\.json has parts that are no lists of names"):
         made("nq")
+    assert made("") == (whole, [], [[]])  # which replaces the damaged record
 
 
 def test_parts_of_a_table_add_up_if_made_with_the_same_settings(
