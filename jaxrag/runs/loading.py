@@ -1,4 +1,4 @@
-"""Loads data sets, models and indexes once a process, and builds them in one process at a time."""
+"""Loads data sets and models once a process, opens indexes, and builds them one at a time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import fcntl
 import functools
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import jax
 
@@ -28,6 +28,9 @@ from jaxrag.retrieval.settings import IndexSettings, IndexStatus
 from jaxrag.steps import prompts
 
 _log = logging.getLogger("jaxrag")
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
@@ -88,11 +91,38 @@ def release() -> None:
     gc.collect()
 
 
-@functools.cache
+class KeepNewest(Generic[Given, Result]):
+    """A function whose newest result is kept for calls with the same arguments.
+
+    It is let go before another one is computed: two indexes of the papers' size may not fit beside
+    each other.
+    """
+
+    def __init__(self, function: Callable[Given, Result]):
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._kept: dict[Any, Result] = {}
+
+    def __call__(self, *given: Given.args, **named: Given.kwargs) -> Result:
+        """What is kept for these arguments, or else computed."""
+        key = given, tuple(sorted(named.items()))
+        if key not in self._kept:
+            if self._kept:
+                self._kept.clear()
+                gc.collect()
+            self._kept[key] = self._function(*given, **named)
+        return self._kept[key]
+
+    def cache_clear(self) -> None:
+        """Lets go of what is kept."""
+        self._kept.clear()
+
+
+@KeepNewest
 def open_index_over(
     settings: IndexSettings, data: DataSettings, cache: Path
 ) -> Retriever | TextRetriever:
-    """The index of a data set's passages; built on first use."""
+    """The index of a data set's passages; built on first use, and kept until another is opened."""
     dataset = load_data(data, cache)
     tell(f"opening the index {settings.name}, or building it")
     _tell_size(settings, dataset.passages, cache)
