@@ -17,7 +17,7 @@ from jaxrag.evaluation.printed import PrintedRow, PrintedTable
 from jaxrag.reproduction.measures import JOB, Results
 from jaxrag.reproduction.tables import Figure, Scale, Setting, Table, columns_of
 from jaxrag.runs.job import Job
-from jaxrag.runs.loading import describe_job, release
+from jaxrag.runs.loading import describe_job, release, release_programs
 from jaxrag.runs.run import Run
 from jaxrag.runs.table_job import TableJob
 from jaxrag.types import InputError
@@ -192,6 +192,8 @@ class Work:
                 outcome = self.jobs[path].execute(path)
             except InputError as error:
                 raise InputError(f"{path}: {error}") from error
+            if not isinstance(self.jobs[path], Run):
+                release_programs()  # those of a training serve no other job
             errors += outcome.errors
             if not outcome.errors:
                 record = {"path": str(outcome.path.relative_to(path))}

@@ -87,6 +87,15 @@ def release() -> None:
     """
     load_model.cache_clear()
     open_index_over.cache_clear()
+    release_programs()
+
+
+def release_programs() -> None:
+    """Lets go of compiled programs; those still needed are read from the cache on disk again.
+
+    A training's programs are some hundred megabytes on CPUs, in thousands of memory mappings, of
+    which Linux allows a process 65,530.
+    """
     jax.clear_caches()
     gc.collect()
 

@@ -174,6 +174,19 @@ def test_jobs_of_a_model_follow_each_other(tmp_path: Path, monkeypatch: pytest.M
     assert EXECUTED == ["run0", "run2", "released", "run1", "run3", "needs a", "released", "last"]
 
 
+def test_programs_of_trainings_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Answers(Count):
+        pass
+
+    EXECUTED.clear()
+    monkeypatch.setattr(module, "Run", Answers)
+    monkeypatch.setattr(module, "release_programs", lambda: EXECUTED.append("released"))
+    work = Work(tmp_path)
+    jobs = [Answers("run"), Count("training"), Answers("another run")]
+    work.execute([work.add(lambda made, job=job: job) for job in jobs])
+    assert EXECUTED == ["run", "training", "released", "another run"]
+
+
 def test_what_a_job_asks_for_comes_in_order_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
