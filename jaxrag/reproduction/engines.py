@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.server import Server
 from jaxrag.engines.vllm import Vllm
-from jaxrag.reproduction.settings_tree import replaced
 from jaxrag.runs.job import Job
 from jaxrag.runs.run import Run
+from jaxrag.runs.settings_tree import replaced
 from jaxrag.types import InputError
 
 Engine = Literal["local", "vllm", "server"]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxrag.reproduction.settings_tree import replaced
 from jaxrag.runs.job import Job
 from jaxrag.runs.loading import describe_job
+from jaxrag.runs.settings_tree import replaced
 from jaxrag.steps import prompts
 from jaxrag.types import InputError
 
