@@ -168,8 +168,8 @@ def test_every_table_and_figure_at_paper_scale(tmp_path: Path) -> None:
         need = known[path] = checker.need(path.name, job, sources)
         assert need.questions, path
         if need.workloads:  # REPLUG scores the options of a closed question and generates nothing
-            assert need.total("llm_calls") or need.total("llm_scores"), path
-            assert need.total("prompt_tokens"), path
+            kind = "prompt_tokens" if need.total("llm_calls") else "llm_scores"
+            assert need.total(kind), path
         unknown = "of a corpus whose size is not known" in need.index  # as of a set's own contexts
         assert not need.index or unknown or ":" in need.index or need.index == "Web", need.index
         lacking = [one for one in need.models if one.startswith("hub:") and one not in PARAMETERS]
