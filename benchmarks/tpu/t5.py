@@ -68,11 +68,15 @@ def decoder_flops(config: T5Config, rows: int, width: int, tokens: int, attended
     return float(rows * tokens * (config.num_decoder_layers * layer + logits))
 
 
-def _start(where: Place) -> Any:
+def _sources(where: Place) -> tuple[Any, Any, Any, Any]:
+    """Network, parameters, tokens of a batch of sources, and the mask of these tokens."""
     ids = where.array((_ROWS, _SOURCE), jnp.int32, P("data"))
     mask = where.array((_ROWS, _SOURCE), jnp.bool_, P("data"))
-    model = T5(CONFIG, BFLOAT16)
-    return start_answers.trace(model, parameters(where, BFLOAT16), ids, mask, slots=_TARGET)
+    return T5(CONFIG, BFLOAT16), parameters(where, BFLOAT16), ids, mask
+
+
+def _start(where: Place) -> Any:
+    return start_answers.trace(*_sources(where), slots=_TARGET)
 
 
 def _step(where: Place) -> Any:
@@ -87,18 +91,13 @@ def _step(where: Place) -> Any:
 
 
 def _score(where: Place) -> Any:
-    ids = where.array((_ROWS, _SOURCE), jnp.int32, P("data"))
-    mask = where.array((_ROWS, _SOURCE), jnp.bool_, P("data"))
-    targets = where.array((_ROWS, _TARGET), jnp.int32, P("data"))
-    return score.trace(T5(CONFIG, BFLOAT16), parameters(where, BFLOAT16), ids, mask, targets)
+    return score.trace(*_sources(where), where.array((_ROWS, _TARGET), jnp.int32, P("data")))
 
 
 def _beam_search(where: Place) -> Any:
-    ids = where.array((_ROWS, _SOURCE), jnp.int32, P("data"))
-    mask = where.array((_ROWS, _SOURCE), jnp.bool_, P("data"))
     penalty = LengthPenalty(where.array((), jnp.float32), where.array((), jnp.bool_))
-    given = parameters(where, BFLOAT16), ids, mask, _limits(where), penalty
-    return beam_search.trace(T5(CONFIG, BFLOAT16), *given, beams=_BEAMS, slots=_TARGET)
+    given = *_sources(where), _limits(where), penalty
+    return beam_search.trace(*given, beams=_BEAMS, slots=_TARGET)
 
 
 def _limits(where: Place) -> T5Limits:

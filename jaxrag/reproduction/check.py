@@ -109,8 +109,8 @@ class Checker:
         Args:
           name: of its directory.
           job: its settings.
-          sources: requirements of the jobs whose output it reads. A training without data of its
-            own, such as on another job's pairs or rewards, has the questions of the first.
+          sources: requirements of the jobs whose output it reads. A training on another job's
+            pairs or rewards has no data of its own; its number of questions is that of the first.
 
         Raises:
           InputError: its settings do not fit; the message names the setting.

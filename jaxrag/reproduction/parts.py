@@ -31,8 +31,8 @@ def earlier_parts(file: Path) -> list[Part]:
     lists = isinstance(parts, list) and all(isinstance(part, list) for part in parts)
     if not lists or not all(isinstance(name, str) for part in parts for name in part):
         raise InputError(
-            f"{file} has parts that are no lists of names: remove it, and make its parts again "
-            "(their finished jobs stay)."
+            f'"parts" in {file} must be a list of lists of names: delete the file and make the '
+            "parts again; finished jobs are not repeated."
         )
     return parts
 
@@ -54,8 +54,8 @@ def combine(
 ) -> tuple[dict[Key, Results], list[Part]]:
     """Results of a command's part, and of earlier parts whose jobs are all finished.
 
-    An earlier part of other settings, such as another limit of questions, has other jobs and is
-    left out.
+    A part that was made with other settings, such as another limit of questions, consists of other
+    jobs and is left out.
 
     Args:
       only: the command's part.

@@ -193,7 +193,7 @@ class Work:
             except InputError as error:
                 raise InputError(f"{path}: {error}") from error
             if not isinstance(self.jobs[path], Run):
-                release_programs()  # those of a training serve no other job
+                release_programs()  # a training's serve no other job
             errors += outcome.errors
             if not outcome.errors:
                 record = {"path": str(outcome.path.relative_to(path))}

@@ -91,20 +91,20 @@ def release() -> None:
 
 
 def release_programs() -> None:
-    """Lets go of compiled programs; those still needed are read from the cache on disk again.
+    """Releases all compiled programs; later calls read theirs again from the cache on disk.
 
-    A training's programs are some hundred megabytes on CPUs, in thousands of memory mappings, of
-    which Linux allows a process 65,530.
+    On a CPU, the programs of a training take several hundred megabytes and thousands of memory
+    mappings; Linux allows a process 65,530 mappings by default.
     """
     jax.clear_caches()
     gc.collect()
 
 
 class KeepNewest(Generic[Given, Result]):
-    """A function whose newest result is kept for calls with the same arguments.
+    """A function that caches its latest result only.
 
-    It is let go before another one is computed: two indexes of the papers' size may not fit beside
-    each other.
+    The cached result is released before another one is computed, since two indexes of the papers'
+    size may not fit in memory together.
     """
 
     def __init__(self, function: Callable[Given, Result]):
@@ -113,7 +113,7 @@ class KeepNewest(Generic[Given, Result]):
         self._kept: dict[Any, Result] = {}
 
     def __call__(self, *given: Given.args, **named: Given.kwargs) -> Result:
-        """What is kept for these arguments, or else computed."""
+        """The cached result if the arguments are the same, otherwise a new one."""
         key = given, tuple(sorted(named.items()))
         if key not in self._kept:
             if self._kept:
@@ -123,7 +123,7 @@ class KeepNewest(Generic[Given, Result]):
         return self._kept[key]
 
     def cache_clear(self) -> None:
-        """Lets go of what is kept."""
+        """Releases the cached result."""
         self._kept.clear()
 
 

@@ -235,7 +235,7 @@ def test_parts_of_a_figure_add_up(tmp_path: Path) -> None:
     assert made("") == (whole, [], [[]])
     assert made("nq") == (whole, [], [[], ["nq"]])
     file.write_text(json.dumps(json.loads(file.read_text()) | {"parts": "nq"}))
-    with pytest.raises(InputError, match=r"figure3\.json has parts that are no lists of names"):
+    with pytest.raises(InputError, match=r"figure3\.json must be a list of lists of names"):
         made("nq")
     assert made("") == (whole, [], [[]])  # which replaces the damaged record
 
