@@ -1,11 +1,13 @@
 """Our decoder, vLLM and transformers on the same 256 real prompts, in turns, in one process.
 
     python -m benchmarks.generation [rounds] [only NAME...]
+    python -m benchmarks.generation 3 vllm --dtype=bfloat16 --memory=0.4 --passages=5
 
 The prompts come from runs on the factbook: a third each of questions alone, questions with a
 passage, and pseudo-contexts, up to 48 new tokens, all ending at a line end, decoded greedily in
-float32 from the weights of SmolLM2-135M-Instruct. Scoring is the log-probability of 256 questions
-given a passage, as query-likelihood reranking asks for. Each side gets the messages and gives
+float32 from the weights of SmolLM2-135M-Instruct; other options choose another checkpoint or dtype,
+or prompts that all have so many passages. Scoring is the log-probability of 256 questions given a
+passage, as query-likelihood reranking asks for. Each side gets the messages and gives
 texts, at its own best settings: vLLM with prefix caching and both cores, transformers sorted by
 length in batches of 32. Caches are cleared between rounds. A side that is not installed is skipped
 with a note. Compilation is not timed but printed. If the host gives part of the processor time to
@@ -18,6 +20,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads would burn XLA's cores
 
+import argparse
 import importlib.util
 import resource
 import statistics
@@ -64,9 +67,9 @@ class Side(NamedTuple):
     forget: Callable[[], object] = lambda: None
 
 
-def workloads(cache: Path) -> dict[str, Work]:
-    found = real_prompts(cache, COUNT)
-    kinds = list(KINDS)
+def workloads(cache: Path, passages: int) -> dict[str, Work]:
+    found = real_prompts(cache, COUNT, passages=max(passages, 1))
+    kinds = ["context"] if passages else list(KINDS)
     mixed = [found[kinds[i % len(kinds)]][i] for i in range(COUNT)]
     texts = [f" {str(prompt)[-60:]}" for prompt in found["direct"]]
     return {
@@ -89,12 +92,12 @@ def of_model(model: LanguageModel, forget: Callable[[], object]) -> Side:
     return Side(run, forget)
 
 
-def transformers_side(directory: Path, tokenizer: Any) -> Side:
+def transformers_side(directory: Path, tokenizer: Any, dtype: str) -> Side:
     import torch  # pyright: ignore[reportMissingImports]
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(os.cpu_count() or 1)  # vLLM leaves it at 1
-    network: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
+    network: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
     # its own search for stop strings costs it more than a token does
     pieces = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
     ends = [i for i, piece in enumerate(pieces) if any(stop in piece for stop in STOP)]
@@ -156,16 +159,18 @@ def transformers_side(directory: Path, tokenizer: Any) -> Side:
     return Side(run)
 
 
-def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
-    local = LocalModel.load(CHECKPOINT, dtype="float32")
+def sides(cache: Path, options: argparse.Namespace) -> dict[str, Side]:
+    checkpoint, dtype, wanted = options.checkpoint, options.dtype, options.only
+    local = LocalModel.load(checkpoint, dtype=dtype)
     found: dict[str, Side] = {"jaxrag": of_model(local, lambda: local._resize(local._sizes))}
-    directory = as_directory(locate(CHECKPOINT), cache)
+    directory = as_directory(locate(checkpoint), cache)
     if _usable("vllm", wanted):
         from jaxrag.engines.vllm import Vllm
 
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
         os.environ.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")  # it would leave a core idle
-        model = Vllm(CHECKPOINT, dtype="float32", max_length=2048, memory=0.4).load(cache)
+        memory = options.memory
+        model = Vllm(checkpoint, dtype=dtype, max_length=2048, memory=memory).load(cache)
 
         def forget() -> None:
             if not model._engine.reset_prefix_cache():
@@ -173,7 +178,7 @@ def sides(cache: Path, wanted: Sequence[str]) -> dict[str, Side]:
 
         found["vllm"] = of_model(model, forget)
     if _usable("transformers", wanted) and _usable("torch", ()):
-        found["transformers"] = transformers_side(directory, local.tokenizer)
+        found["transformers"] = transformers_side(directory, local.tokenizer, dtype)
     return found
 
 
@@ -226,12 +231,19 @@ def ratio(theirs: Sequence[Taken], ours: Sequence[Taken], of: Callable[[Taken], 
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.generation", description=__doc__)
+    parser.add_argument("rounds", type=int, nargs="?", default=3)
+    parser.add_argument("only", nargs="*", help="vllm, transformers; by default both")
+    parser.add_argument("--checkpoint", default=CHECKPOINT)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--passages", type=int, default=0, help="of every prompt")
+    parser.add_argument("--memory", type=float, default=0.4, help="vLLM's share of the memory")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         cache = Path(directory)
-        found = sides(cache, sys.argv[2:])
-        for name, work in workloads(cache).items():
-            compare(name, work, found, rounds)
+        found = sides(cache, options)
+        for name, work in workloads(cache, options.passages).items():
+            compare(name, work, found, options.rounds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory of this process: {peak:.1f} GiB")
 

@@ -61,9 +61,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 """Shapes as in the published config.json."""
 
 
-def decoder(name: str) -> Decoder:
-    """A model as accelerators run it: in bfloat16, its layers stacked."""
-    return Decoder(read_decoder_config(CONFIGS[name], source=name), _DTYPE, stacked=True)
+def decoder(name: str, *, stacked: bool = True) -> Decoder:
+    """A model in bfloat16; its layers stacked, as TPUs run it, or each a program part of its own."""
+    return Decoder(read_decoder_config(CONFIGS[name], source=name), _DTYPE, stacked=stacked)
 
 
 def parameters(network: Decoder, where: Place, quantization: Quantization = "") -> Any:
@@ -87,9 +87,9 @@ def parameters(network: Decoder, where: Place, quantization: Quantization = "") 
 
 def cache(network: Decoder, rows: int, slots: int, where: Place) -> Any:
     """Shapes and shardings of a cache, as `Prefill.empty` makes it."""
-    config = network.config
-    sharding = where.mesh and cache_sharding(config, rows, where.mesh, stacked=True)
-    found = jax.eval_shape(lambda: empty_cache(config, rows, slots, _DTYPE, stacked=True))
+    config, stacked = network.config, network.stacked
+    sharding = where.mesh and cache_sharding(config, rows, where.mesh, stacked=stacked)
+    found = jax.eval_shape(lambda: empty_cache(config, rows, slots, _DTYPE, stacked=stacked))
     return jax.tree.map(lambda leaf: where.shaped(leaf.shape, leaf.dtype, sharding), found)
 
 
@@ -205,6 +205,10 @@ def prefill_ideal(
     return Ideal(moved, rows * chunk * (2 * layers + _attention_flops(config, slots)))
 
 
+def _name(model: str, quantization: Quantization, stacked: bool) -> str:
+    return f"{model} {quantization}".strip() + ("" if stacked else ", layers apart")
+
+
 def decoding(
     model: str,
     on: Slice,
@@ -212,9 +216,10 @@ def decoding(
     rows: int,
     slots: int,
     quantization: Quantization = "",
+    stacked: bool = True,
 ) -> Program:
     """A step of all answers."""
-    network, name = decoder(model), f"{model} {quantization}".strip()
+    network, name = decoder(model, stacked=stacked), _name(model, quantization, stacked)
     return Program(
         f"{name}: decode {rows} x 1, {slots:,} slots",
         on,
@@ -235,9 +240,10 @@ def prefill(
     chunk: int,
     slots: int,
     quantization: Quantization = "",
+    stacked: bool = True,
 ) -> Program:
     """A chunk of each prompt."""
-    network, name = decoder(model), f"{model} {quantization}".strip()
+    network, name = decoder(model, stacked=stacked), _name(model, quantization, stacked)
     return Program(
         f"{name}: prefill {rows} x {chunk}, {slots:,} slots",
         on,

@@ -26,7 +26,8 @@ PASSAGES = 21_015_324
 _CHUNK = 1 << 24  # scores held at once, as `ExactIndex` has it on accelerators
 _SPARE = 30  # candidates beyond k after a first pass in bfloat16
 _K = 20
-_WIDTH = 80  # rows of a tile: a passage's 72 tokens on average, and padding
+WIDTH = 80
+"""Rows of a tile: a passage's 72 tokens on average, and padding."""
 
 
 def _mesh(where: Place) -> Mesh:
@@ -82,7 +83,7 @@ def _bounds(files: int, queries: int, where: Place) -> Any:
     mesh, tile = _mesh(where), tile_size(MOST_ROWS)
     tiles = MOST_ROWS // tile
     parts = Part(
-        _array(mesh, (files, tiles * _WIDTH, tile), jnp.uint16, P(AXIS)),
+        _array(mesh, (files, tiles * WIDTH, tile), jnp.uint16, P(AXIS)),
         _array(mesh, (files, tiles), jnp.int32, P(AXIS)),
         _array(mesh, (files, tiles), jnp.int32, P(AXIS)),
         _array(mesh, (files,), jnp.int32, P(AXIS)),
@@ -107,7 +108,7 @@ def token_sets(on: Slice, queries: int) -> list[Program]:
     files = -(-files // on.chips) * on.chips
     rows = files * MOST_ROWS
     blocks = rows // BLOCK
-    ids, bounds = 2.0 * rows * _WIDTH, 4.0 * blocks * queries
+    ids, bounds = 2.0 * rows * WIDTH, 4.0 * blocks * queries
     table = float((PAD + 1) * queries)
     words = BASE["vocab_size"] - SidrNetwork.first
     return [
@@ -126,7 +127,7 @@ def token_sets(on: Slice, queries: int) -> list[Program]:
             Ideal(ids + bounds + on.chips * table, 0.0),
             queries,
             "queries",
-            rounds=_WIDTH // STEP,
+            rounds=WIDTH // STEP,
         ),
         Program(
             f"bag of tokens: best of {blocks:,} blocks, {queries} queries",

@@ -10,13 +10,15 @@ KINDS = {"direct": 16, "context": 16, "pseudo_context": 48}
 """Roles of the prompts, and how many new tokens each gets."""
 
 
-def real_prompts(cache: Path, count: int) -> dict[str, list[Prompt]]:
-    """``count`` prompts of each kind; with passages where the kind reads some."""
+def real_prompts(cache: Path, count: int, *, passages: int = 1) -> dict[str, list[Prompt]]:
+    """``count`` prompts of each kind; with so many passages where the kind reads some."""
     data = Factbook(countries=12).load(cache)
     questions = [data.questions[i % len(data.questions)] for i in range(count)]
-    passages = data.passages.get([(37 * i) % len(data.passages) for i in range(count)])
+    rows = [(37 * i + j) % len(data.passages) for i in range(count) for j in range(passages)]
+    found = data.passages.get(rows)
+    of_question = [found[i * passages : (i + 1) * passages] for i in range(count)]
     template = prompts.load("small")
-    fields = [{"passages": template.render([passage])} for passage in passages]
+    fields = [{"passages": template.render(some)} for some in of_question]
     return {
         kind: [
             template.role(kind).prompt(question=q.text, **(f if kind == "context" else {}))
