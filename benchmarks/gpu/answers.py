@@ -65,7 +65,9 @@ def compare(name: str, made: dict[str, Any], reference: dict[str, Any], seconds:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.answers", description=__doc__)
     parser.add_argument("--write", type=Path, help="only write the CPU's answers to this file")
-    parser.add_argument("--reference", type=Path, help="such a file; by default it is made meanwhile")
+    parser.add_argument(
+        "--reference", type=Path, help="such a file; by default it is made meanwhile"
+    )
     parser.add_argument("--only", nargs="*", default=list(_SETTINGS), help="dtypes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -24,8 +24,8 @@ _IDS = 1000
 def arguments(traced: Any, rules: Mapping[str, Value], device: Any) -> tuple[Any, Any]:
     """Random arguments of a traced program, the same on every device.
 
-    Floating-point numbers are normal with standard deviation 0.02, integers are drawn from [0, 1000)
-    and Booleans are true, unless a rule says otherwise.
+    Floating-point numbers are normal with standard deviation 0.02, integers are drawn from
+    [0, 1000) and Booleans are true, unless a rule says otherwise.
 
     Args:
       traced: of `jax.jit`.
@@ -44,11 +44,6 @@ def arguments(traced: Any, rules: Mapping[str, Value], device: Any) -> tuple[Any
 
     made = [one(i, path, info) for i, (path, info) in enumerate(leaves)]
     return jax.tree_util.tree_unflatten(tree, made)
-
-
-def donated(traced: Any) -> bool:
-    """Whether the program takes over the memory of an argument."""
-    return any(info.donated for info in jax.tree.leaves(traced.args_info))
 
 
 def copies(traced: Any, given: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ class Ready(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of a call: of each measurement."""
+    """Seconds of a call, by measurement; of a part of it if the program has several."""
 
     seconds: list[float]
 
@@ -52,7 +53,8 @@ def prepare(timed: Timed, where: Place | None = None) -> Ready:
 def measure(ready: Ready, rounds: int) -> tuple[Times, Any]:
     """Times of ``rounds`` measurements after a first call, and the results of that.
 
-    There are fewer where they take seconds. Short programs are called several times a measurement, unless they take over their arguments.
+    There are fewer where they take seconds. Short programs are called several times a measurement,
+    unless they take over their arguments.
     """
     given = arguments(ready.traced, ready.timed.rules, jax.devices()[0])
     # what a call takes over is copied before it, outside of the measurement
@@ -100,8 +102,8 @@ def difference(found: Iterable[np.ndarray], expected: Iterable[np.ndarray]) -> t
         if np.issubdtype(b.dtype, np.floating):
             norm = float(np.linalg.norm(b.astype(np.float64)))
             apart = float(np.linalg.norm(a.astype(np.float64) - b.astype(np.float64)))
-            furthest = max(furthest, apart / norm if norm else apart)
-            furthest = furthest if furthest == furthest else float("inf")
+            relative = apart / norm if norm else apart
+            furthest = max(furthest, math.inf if math.isnan(relative) else relative)
         elif b.size:
             same = min(same, float((a == b).mean()))
     return furthest, same

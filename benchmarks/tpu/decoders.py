@@ -62,7 +62,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def decoder(name: str, *, stacked: bool = True) -> Decoder:
-    """A model in bfloat16; its layers stacked, as TPUs run it, or each a program part of its own."""
+    """A model in bfloat16; its layers stacked, as TPUs run it, or compiled one by one."""
     return Decoder(read_decoder_config(CONFIGS[name], source=name), _DTYPE, stacked=stacked)
 
 

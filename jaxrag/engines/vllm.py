@@ -40,7 +40,12 @@ def vllm_library() -> Any:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")
     try:
-        return importlib.import_module("vllm")
+        library = importlib.import_module("vllm")
+        if importlib.import_module("torch").version.cuda:
+            # vLLM forks its engine unless torch has used the GPU. If JAX has, the fork cannot use
+            # it either, which vLLM does not notice.
+            os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+        return library
     except ImportError as error:
         raise InputError(
             f"vLLM cannot be used ({error}): pip install 'jaxrag[vllm]' (GPU), vllm-tpu or "

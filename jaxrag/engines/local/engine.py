@@ -139,7 +139,8 @@ class LocalModel:
             more for more rows); by default 32 on CPUs, elsewhere up to 256, see `Sizes.fitting`.
           chunk: tokens of each prompt per prefill step; prompts are padded to a multiple. By
             default 32 on CPUs, 128 elsewhere.
-          stacked: whether one layer is compiled for all; by default everywhere but on CPUs.
+          stacked: whether one layer is compiled for all; by default on TPUs. On a GPU a step took
+            twice as long with it (docs/gpu.md).
           max_length: limit of prompt and answer together in tokens; by default the model's own.
           cache_bytes: memory for keys and values of the answers being decoded; longer prompts get
             fewer rows. By default 1 GiB on CPUs, elsewhere a third of what the devices have free
@@ -156,7 +157,7 @@ class LocalModel:
         mesh = automatic_mesh(mesh) if mesh else None
         tokenizer = load_tokenizer(path)
         if stacked is None:
-            stacked = jax.default_backend() != "cpu"
+            stacked = jax.default_backend() not in ("cpu", "gpu")
         decoder, params = load_decoder(
             path, dtype=precision, mesh=mesh, stacked=stacked, quantization=quantization
         )

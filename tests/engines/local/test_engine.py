@@ -150,6 +150,16 @@ def test_long_prefixes_of_few_prompts_are_computed_once(
     assert sum(read) == shared + 3 * (length - shared)
 
 
+@pytest.mark.parametrize(("backend", "stacked"), [("cpu", False), ("gpu", False), ("tpu", True)])
+def test_layers_are_stacked_on_tpus_alone(
+    backend: str, stacked: bool, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    model = LocalModel.load(directory, dtype="float32")
+    assert model._network.decoder.stacked == stacked
+    assert json.loads(model.identity)["stacked"] == stacked
+
+
 @pytest.mark.usefixtures("unprobed")
 @pytest.mark.parametrize(
     "options",
