@@ -6,8 +6,7 @@
 
 Arguments are random arrays of a run's sizes, so no checkpoint is needed. The least time is that of
 the bytes and operations that a program cannot do without, at the datasheet's rates. Small programs
-run on the CPU as well, in another process meanwhile, and their results are compared. Programs are
-compiled while others are timed, which disturbs short ones: `--threads=1` compiles one at a time.
+run on the CPU as well, in another process meanwhile, and their results are compared.
 """
 
 from __future__ import annotations
@@ -81,21 +80,25 @@ def _run(chosen: list[Timed], on: Card, options: Any, folder: Path, reference: A
     say(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
     for line in HEADER:
         say(line)
+    # all are compiled before the first is timed, which other compilations would disturb
     with ThreadPoolExecutor(options.threads) as pool:
-        compiling = [pool.submit(prepare, timed) for timed in chosen]
-        for timed, future in zip(chosen, compiling, strict=True):
-            try:
-                ready = future.result()
-                times, made = measure(ready, options.rounds)
-            except jax.errors.JaxRuntimeError as error:
-                failed += not is_out_of_memory(error)
-                said = "does not fit" if is_out_of_memory(error) else str(error).splitlines()[0]
-                say(f"| {timed.program.name} | {said} |")
-                continue
-            if made is not None:
-                kept[timed.program.name] = made
-            say(_row(ready, times, on))
-    reference.wait()
+        compiled = list(pool.map(_prepared, chosen))
+    for timed, ready in zip(chosen, compiled, strict=True):
+        try:
+            if isinstance(ready, Exception):
+                raise ready
+            times, made = measure(ready, options.rounds)
+        except jax.errors.JaxRuntimeError as error:
+            failed += not is_out_of_memory(error)
+            said = "does not fit" if is_out_of_memory(error) else str(error).splitlines()[0]
+            say(f"| {timed.program.name} | {said} |")
+            continue
+        if made is not None:
+            kept[timed.program.name] = made
+        say(_row(ready, times, on))
+    if reference.wait():
+        say("The CPU's results are incomplete: its process failed.")
+        failed += 1
     for i, timed in enumerate(chosen):
         path = folder / f"{i}.npz"
         if (made := kept.get(timed.program.name)) is None or not path.exists():
@@ -103,6 +106,14 @@ def _run(chosen: list[Timed], on: Card, options: Any, folder: Path, reference: A
         apart, same = difference(made, read_reference(path))
         say(f"as on a CPU: {timed.program.name}: numbers {apart:.1e}, integers {same:.4f}")
     return 1 if failed else 0
+
+
+def _prepared(timed: Timed) -> Ready | jax.errors.JaxRuntimeError:
+    """The compiled program, or why there is none."""
+    try:
+        return prepare(timed)
+    except jax.errors.JaxRuntimeError as error:
+        return error
 
 
 def _row(ready: Ready, times: Times, on: Card) -> str:

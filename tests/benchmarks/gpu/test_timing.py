@@ -1,5 +1,7 @@
 """Programs timed on a GPU: their arguments, the measurement and the comparison, on a CPU."""
 
+import dataclasses
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import cards, inputs, programs, timing
 from benchmarks.gpu.programs import Timed
 from benchmarks.tpu.program import Ideal, Program
@@ -75,6 +78,56 @@ def test_results_are_compared_with_those_of_the_cpu(tmp_path: Path) -> None:
     _, made = timing.measure(timing.prepare(step()), rounds=1)
     assert made is not None
     assert timing.difference(made, expected) == (0.0, 1.0)
+
+
+class Reference:
+    """A process that has ended."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def wait(self) -> int:
+        return self.status
+
+
+def run(chosen: list[Timed], folder: Path, status: int = 0) -> tuple[int, str]:
+    options = Namespace(write=folder / "table.md", threads=2, rounds=2)
+    found = command._run(chosen, CARD, options, folder, Reference(status))
+    return found, options.write.read_text("utf-8")
+
+
+def test_the_command_prints_a_row_of_each_program_and_compares(tmp_path: Path) -> None:
+    timing.write_reference(step(), tmp_path / "0.npz")
+    status, said = run([step(), step(compared=False)], tmp_path)
+    assert status == 0
+    assert said.count("| step | 0.00 |") == 2
+    assert said.count("as on a CPU: step: numbers 0.0e+00, integers 1.0000") == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "says"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory", 0, "| step | does not fit |"),
+        ("INTERNAL: no kernel", 1, "| step | INTERNAL: no kernel |"),
+    ],
+)
+def test_a_program_that_does_not_fit_or_compile_is_named(
+    message: str, status: int, says: str, tmp_path: Path
+) -> None:
+    def trace(where: object) -> object:
+        raise jax.errors.JaxRuntimeError(message)
+
+    broken = dataclasses.replace(step(), program=dataclasses.replace(step().program, trace=trace))
+    found, said = run([broken, step()], tmp_path)
+    assert found == status
+    assert says in said
+    assert "| step | 0.00 |" in said  # the others are timed
+
+
+def test_a_cpu_that_fails_is_not_silent(tmp_path: Path) -> None:
+    status, said = run([step()], tmp_path, status=1)
+    assert status == 1
+    assert "its process failed" in said
 
 
 def test_differences_by_hand() -> None:
