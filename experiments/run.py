@@ -81,14 +81,18 @@ def main(argv: Sequence[str]) -> int:
 def join(distributed: str) -> None:
     """Makes this process one of several; one that is done waits a week for the others.
 
-    JAX stops all of them where one dies.
+    JAX stops all of them where one dies. The devices are started here, in all processes at once:
+    later, one would wait two minutes at most for another, which may itself wait for an index that
+    the first is building.
 
     Args:
       distributed: "", "auto", or HOST:PORT,PROCESSES,PROCESS.
     """
+    if not distributed:
+        return
     if distributed == "auto":
         jax.distributed.initialize(shutdown_timeout_seconds=_WEEK)
-    elif distributed:
+    else:
         address, *numbers = distributed.split(",")
         if ":" not in address or len(numbers) != 2 or not all(n.isdigit() for n in numbers):
             raise InputError(
@@ -101,6 +105,7 @@ def join(distributed: str) -> None:
                 f"--distributed is {distributed!r}: {processes} processes are numbered from 0."
             )
         jax.distributed.initialize(address, processes, process, shutdown_timeout_seconds=_WEEK)
+    jax.devices()
 
 
 def print_plan(job: Job, workdir: str) -> None:
