@@ -108,7 +108,7 @@ def _run(chosen: list[Timed], on: Card, options: Any, folder: Path, reference: A
     return 1 if failed else 0
 
 
-def _prepared(timed: Timed) -> Ready | jax.errors.JaxRuntimeError:
+def _prepared(timed: Timed) -> Ready | Exception:
     """The compiled program, or why there is none."""
     try:
         return prepare(timed)
