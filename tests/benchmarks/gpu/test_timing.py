@@ -80,6 +80,20 @@ def test_results_are_compared_with_those_of_the_cpu(tmp_path: Path) -> None:
     assert timing.difference(made, expected) == (0.0, 1.0)
 
 
+def test_times_are_of_a_part_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready, clock = timing.prepare(step()), iter(range(100))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+    times, _ = timing.measure(ready, rounds=5)
+    # a call takes 1 s by this clock and has 4 parts; of 5 measurements, 3 s allow 3
+    assert times.seconds == [0.25] * 3
+
+
+def test_a_row_has_the_share_of_the_least_time_and_the_rate() -> None:
+    row = command._row(timing.prepare(step()), timing.Times([0.001, 0.002, 0.004]), CARD)
+    # least: 3.35 GB at 3,350 GB/s = 1 ms of 2; 2 steps in 2 ms
+    assert "| 2 [1, 4] | 1 | 0.50 | 1,000 steps |" in row
+
+
 class Reference:
     """A process that has ended."""
 
