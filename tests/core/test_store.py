@@ -13,6 +13,7 @@ from experiments.store import main
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.core.store import Producer, Store, entry_key
 from jaxrag.types import InputError
+from tests.core import store_writers
 
 
 def test_canonical_json_sorts_keys_and_refuses_nan():
@@ -60,20 +61,12 @@ def test_many_keys_at_once(entries):
     assert store.verify() == (len(entries), [])
 
 
-def _write_forever(path, seed):
-    store, number = Store(path), 0
-    while True:
-        batch = {entry_key("op", "id", f"{seed}/{number + i}"): b"v" * 300 for i in range(20)}
-        store.put("op", "id", batch)
-        number += 20
-
-
 def test_survives_kills_and_two_writers(tmp_path):
     path = tmp_path / "s.sqlite"
     context = multiprocessing.get_context("spawn")
     for round_number in range(2):
         writers = [
-            context.Process(target=_write_forever, args=(path, 2 * round_number + i))
+            context.Process(target=store_writers.write_forever, args=(path, 2 * round_number + i))
             for i in range(2)
         ]
         for writer in writers:
@@ -97,23 +90,11 @@ def _entries(path):
         return 0
 
 
-def _make_many(directory, number, barrier, failures):
-    for round_number in range(30):
-        barrier.wait()
-        try:
-            store = Store(directory / f"{round_number}.sqlite")
-            store.put("op", "id", {entry_key("op", "id", str(number)): b"v"})
-            store.close()
-        except Exception as error:
-            failures.put(repr(error))
-    failures.put(None)
-
-
 def test_several_processes_may_create_a_store_at_once(tmp_path):
     context, count = multiprocessing.get_context("spawn"), 5
     barrier, failures = context.Barrier(count), context.Queue()
     writers = [
-        context.Process(target=_make_many, args=(tmp_path, number, barrier, failures))
+        context.Process(target=store_writers.make_many, args=(tmp_path, number, barrier, failures))
         for number in range(count)
     ]
     for writer in writers:
