@@ -81,8 +81,12 @@ def _run(chosen: list[Timed], on: Card, options: Any, folder: Path, reference: A
     for line in HEADER:
         say(line)
     # all are compiled before the first is timed, which other compilations would disturb
+    compiled = []
     with ThreadPoolExecutor(options.threads) as pool:
-        compiled = list(pool.map(_prepared, chosen))
+        for timed, ready in zip(chosen, pool.map(_prepared, chosen), strict=True):
+            compiled.append(ready)
+            name = timed.program.name
+            print(f"compiled {len(compiled)} of {len(chosen)}: {name}", file=sys.stderr, flush=True)
     for timed, ready in zip(chosen, compiled, strict=True):
         try:
             if isinstance(ready, Exception):

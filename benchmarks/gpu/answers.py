@@ -90,17 +90,16 @@ def main() -> int:
         command = [sys.executable, "-m", "benchmarks.gpu.answers", f"--write={reference}"]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
         process = None if options.reference else subprocess.Popen(command, env=environment)
+        print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}", flush=True)
         try:
-            made = {name: _timed(_SETTINGS[name], works) for name in options.only}
-            if process and process.wait():
-                sys.exit("The process that answers on the CPU failed.")
+            for name in options.only:
+                made, seconds = _timed(_SETTINGS[name], works)
+                if process and process.wait():
+                    sys.exit("The process that answers on the CPU failed.")
+                compare(name, made, json.loads(reference.read_text("utf-8")), seconds)
         finally:
             if process:
                 process.kill()
-        expected = json.loads(reference.read_text("utf-8"))
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
-    for name, (one, seconds) in made.items():
-        compare(name, one, expected, seconds)
     return 0
 
 

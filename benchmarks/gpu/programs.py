@@ -54,20 +54,18 @@ _T5: dict[str, Value] = {
 
 def language_models(on: Card) -> Iterable[Timed]:
     """Qwen2.5-7B in bfloat16 and with weights of eight bits; T5-large."""
-    for stacked in (False, True):
-        for rows in (128, 256):
-            writing = decoders.decoding(_MODEL, on, rows=rows, slots=_SLOTS, stacked=stacked)
-            yield Timed(writing, _ANSWERS)
-        for slots in (_SLOTS, 4096):
-            sizes: Any = {"rows": 16, "chunk": _CHUNK, "slots": slots}
-            reading = decoders.prefill(_MODEL, on, stacked=stacked, **sizes)
-            yield Timed(reading, {"[0][3]": slots - _CHUNK})
+    for quantization in ("", "int8"):
+        for stacked in (False, True):  # as on TPUs, for comparison
+            kind: Any = {"quantization": quantization, "stacked": stacked}
+            yield Timed(decoders.decoding(_MODEL, on, rows=128, slots=_SLOTS, **kind), _ANSWERS)
+    yield Timed(decoders.decoding(_MODEL, on, rows=256, slots=_SLOTS, stacked=False), _ANSWERS)
+    for slots in (_SLOTS, 4096):
+        sizes: Any = {"rows": 16, "chunk": _CHUNK, "slots": slots}
+        reading = decoders.prefill(_MODEL, on, stacked=False, **sizes)
+        yield Timed(reading, {"[0][3]": slots - _CHUNK})
     small = decoders.rest(_MODEL, on, rows=128, few=16, chunk=_CHUNK, slots=_SLOTS)
     for program in small[:2]:  # scores and first tokens
         yield Timed(program, {".temperature": 0})
-    for stacked in (False, True):
-        apart: Any = {"quantization": "int8", "stacked": stacked}
-        yield Timed(decoders.decoding(_MODEL, on, rows=128, slots=_SLOTS, **apart), _ANSWERS)
     encode, decode, *_ = t5.answers(on)
     yield Timed(encode)
     yield Timed(decode, _T5)

@@ -89,7 +89,10 @@ def _bounds(files: int, queries: int, where: Place) -> Any:
         _array(mesh, (files,), jnp.int32, P(AXIS)),
     )
     table = _array(mesh, (PAD + 1, queries), jnp.uint8, P())
-    return bag_of_tokens.sharded_block_bounds.trace(parts, table, mesh=mesh, axis=AXIS)
+    at_once = mesh.devices.flat[0].platform == "gpu"
+    return bag_of_tokens.sharded_block_bounds.trace(
+        parts, table, mesh=mesh, axis=AXIS, at_once=at_once
+    )
 
 
 def _select(blocks: int, queries: int, where: Place) -> Any:

@@ -32,9 +32,9 @@ def table(*queries: int, sharding: NamedSharding | None = None):
     return array(1 << 16, *queries, dtype=jnp.uint8, sharding=sharding)
 
 
-def sharded_block_bounds():
-    arrays = part(16, sharding=ROWS), table(32, sharding=WHOLE)
-    return bags.sharded_block_bounds, arrays, {"mesh": MESH, "axis": "rows"}
+def sharded_block_bounds(*queries: int, at_once: bool):
+    arrays = part(16, sharding=ROWS), table(*queries, sharding=WHOLE)
+    return bags.sharded_block_bounds, arrays, {"mesh": MESH, "axis": "rows", "at_once": at_once}
 
 
 def sharded_select():
@@ -55,6 +55,14 @@ CASES = {
         bags.block_bounds, (part(), table()), {},
     ),
     "jaxrag.functional.bag_of_tokens.grouped": lambda: (bags.grouped, (blocks(), blocks()), {}),
-    "jaxrag.functional.bag_of_tokens.sharded_block_bounds": sharded_block_bounds,
+    "jaxrag.functional.bag_of_tokens.sharded_block_bounds": lambda: (
+        sharded_block_bounds(32, at_once=False)
+    ),
+    "jaxrag.functional.bag_of_tokens.sharded_block_bounds (all parts at once)": lambda: (
+        sharded_block_bounds(32, at_once=True)
+    ),
+    "jaxrag.functional.bag_of_tokens.sharded_block_bounds (at once, one query)": lambda: (
+        sharded_block_bounds(at_once=True)
+    ),
     "jaxrag.functional.bag_of_tokens.sharded_select": sharded_select,
 }  # fmt: skip

@@ -126,20 +126,47 @@ def test_eight_devices_select_the_blocks_of_one(wanted) -> None:
     )
 
 
-def test_eight_devices_give_the_bounds_of_one() -> None:
-    rng = np.random.default_rng(0)
-    mesh = Mesh(np.asarray(jax.devices()), ("rows",))
-    parts = [
-        part([rng.permutation(V)[: rng.integers(1, V)].tolist() for _ in range(64)], 32)
-        for _ in range(8)
-    ]
-    height = max(len(one.slots) for one in parts)
-    parts = [
+def random_parts(rng: np.random.Generator) -> list[bags.Part]:
+    """Eight parts of two tiles, of different widths, with a last column that is not filled."""
+    found = []
+    for longest in (8, 39, 20, 30, 39, 9, 17, 25):
+        lengths = np.sort(rng.integers(1, longest, 60))
+        found.append(part([rng.permutation(40)[:length].tolist() for length in lengths], 32))
+    height = max(len(one.slots) for one in found)
+    # as on a device, where rows beyond a file's last tile are zeros
+    return [
         one._replace(slots=jnp.pad(one.slots, ((0, height - len(one.slots)), (0, 0))))
-        for one in parts
+        for one in found
     ]
-    levels = table(rng.random((4, V)).astype(np.float32))
-    spread = jax.tree.map(lambda *x: jnp.stack(x), *parts)
-    found = bags.sharded_block_bounds(spread, levels, mesh=mesh, axis="rows")
+
+
+@pytest.mark.parametrize("queries", [0, 3, 4])
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("devices", [1, 8])
+def test_any_number_of_devices_gives_the_bounds_of_each_part_alone(queries, at_once, devices):
+    rng = np.random.default_rng(0)
+    parts = random_parts(rng)
+    assert len({tuple(one.widths.tolist()) for one in parts}) > 2
+    levels = table(rng.random((queries or 1, 40)).astype(np.float32))
+    levels = levels if queries else levels[:, 0]
+    found = bags.sharded_block_bounds(
+        jax.tree.map(lambda *x: jnp.stack(x), *parts),
+        levels,
+        mesh=Mesh(np.asarray(jax.devices()[:devices]), ("rows",)),
+        axis="rows",
+        at_once=at_once,
+    )
     alone = [bags.block_bounds(one, levels) for one in parts]
     np.testing.assert_array_equal(found, np.concatenate(alone))
+
+
+def test_sums_at_once_of_the_longest_passages_fit_16_bits() -> None:
+    levels = jnp.full((1 << 16, 2), LEVELS + 1, jnp.uint8)
+    slots = jnp.zeros((1, bags.LONGEST // STEP * STEP, 32), jnp.uint16)
+    widths = jnp.array([[slots.shape[1]]])
+    one = bags.Part(slots, jnp.array([[0]]), widths, jnp.array([32]))
+    mesh = Mesh(np.asarray(jax.devices()[:1]), ("rows",))
+    found = bags.sharded_block_bounds(one, levels, mesh=mesh, axis="rows", at_once=True)
+    best, _, second = unpacked(found)
+    assert (best == slots.shape[1] * (LEVELS + 1)).all()
+    assert (second == best).all()

@@ -43,3 +43,17 @@ def test_products_are_summed_in_float32_and_rounded_once(dtype):
     assert (np.abs(np.asarray(found, np.float64) - exact) <= allowed).all()
     text = jax.jit(linear).lower(x, weight).as_text()
     assert "-> tensor<2x3x5xf32>" in text.split("dot_general")[1]
+
+
+def test_a_gpu_rounds_products_before_it_writes_them(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    x, weight = jnp.ones((2, 3, 8), jnp.bfloat16), jnp.ones((5, 8), jnp.float32)
+
+    def loss(x, weight):
+        return linear(x, weight).astype(jnp.float32).sum()
+
+    # the product, then those of its derivatives to x and, in float32, to the weights
+    text = jax.jit(jax.grad(loss, (0, 1))).lower(x, weight).as_text()
+    found = [part.split("->")[1].split(">")[0].strip() for part in text.split("dot_general")[1:]]
+    assert sorted(found) == ["tensor<2x3x8xbf16", "tensor<5x8xf32"]
+    assert "-> tensor<2x3x5xbf16>" in jax.jit(linear).lower(x, weight).as_text()

@@ -67,6 +67,10 @@ class TokenSearch:
         """Columns of a file, padding included."""
         return self.files[0].tiles * self.files[0].tile
 
+    @property
+    def _on_gpus(self) -> bool:
+        return self.mesh.devices.flat[0].platform == "gpu"
+
     def search(self, queries: Float[np.ndarray, "q v"], k: int) -> list[Ranking]:
         """The ``k`` best of each query; ``k`` is at most the number of passages."""
         rankings = []
@@ -94,7 +98,9 @@ class TokenSearch:
     def _best_blocks(self, table: UInt8[Any, "65536 ..."], wanted: int) -> Selected:
         """The ``wanted`` best blocks of each column of the table."""
         if not self.mapped:
-            blocks = kernel.sharded_block_bounds(self.parts[0], table, mesh=self.mesh, axis="rows")
+            blocks = kernel.sharded_block_bounds(
+                self.parts[0], table, mesh=self.mesh, axis="rows", at_once=self._on_gpus
+            )
             return kernel.sharded_select(blocks, wanted=wanted, mesh=self.mesh, axis="rows")
         table = jax.device_put(table, self.mesh.devices[0])
         size = min(-(-len(self.parts) // (2 * _threads())), _FILES)

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import flax.linen
 import jax
 import jax.numpy as jnp
@@ -5,7 +7,13 @@ import numpy as np
 import pytest
 
 from jaxrag.models.bert.checkpoint import load_classifier, load_encoder, read_bert_config
-from jaxrag.models.bert.network import cls_pool, mean_pool
+from jaxrag.models.bert.network import (
+    attend,
+    cls_pool,
+    fused_attention,
+    has_fused_attention,
+    mean_pool,
+)
 from jaxrag.models.checkpoint.files import write_checkpoint
 from jaxrag.types import InputError
 from tests.models.bert import small_bert
@@ -104,6 +112,53 @@ def test_bfloat16_is_near_float32(tmp_path):
     assert params["classifier"]["weight"].dtype == jnp.bfloat16
     difference = np.abs(found[0] - found[1]).max()
     assert 0 < difference < 0.1
+
+
+def test_fused_attention_and_its_derivative_equal_the_plain_one():
+    # By XLA, as cuDNN's kernel of the same function needs a GPU; a row of padding alone included.
+    random = np.random.default_rng(2)
+    projected = random.normal(size=(3, 3, 10, 4, 8)).astype(np.float32)
+    where = np.arange(10) < np.array([10, 3, 0])[:, None]
+    wanted = random.normal(size=(3, 10, 32)).astype(np.float32) * where[..., None]
+
+    def of(function, **options):
+        def loss(parts):
+            made = function(*parts, where=where, **options)
+            return (made * wanted).sum(), made
+
+        (_, made), slope = jax.value_and_grad(loss, has_aux=True)(projected)
+        assert np.isfinite(made).all()
+        return np.asarray(made)[where], slope
+
+    with jax.default_matmul_precision("highest"):
+        found, expected = of(fused_attention, implementation="xla"), of(attend)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("platform", "version", "capability", "dtype", "shape", "found"),
+    [
+        ("cpu", "cpu", "", "bfloat16", (160, 64), False),
+        ("gpu", "PJRT cuda 13", "9.0", "bfloat16", (160, 64), True),
+        ("gpu", "PJRT cuda 13", "12.0", "float16", (160, 256), True),
+        ("gpu", "PJRT cuda 13", "8.0", "bfloat16", (160, 128), True),
+        ("gpu", "PJRT cuda 13", "8.0", "bfloat16", (160, 256), False),
+        ("gpu", "PJRT cuda 13", "9.0", "float32", (160, 64), False),
+        ("gpu", "PJRT cuda 13", "9.0", "bfloat16", (161, 64), False),  # no derivative
+        ("gpu", "PJRT cuda 13", "9.0", "bfloat16", (160, 20), False),
+        ("gpu", "PJRT cuda 13", "7.5", "float16", (160, 64), False),  # a T4
+        ("gpu", "PJRT rocm 7", "gfx942", "bfloat16", (160, 64), False),
+    ],
+)
+def test_fused_attention_is_taken_where_cudnn_has_it(
+    platform, version, capability, dtype, shape, found, monkeypatch
+):
+    client = SimpleNamespace(platform_version=version)
+    device = SimpleNamespace(platform=platform, client=client, compute_capability=capability)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    query = jax.ShapeDtypeStruct((2, shape[0], 4, shape[1]), jnp.dtype(dtype))
+    assert has_fused_attention(query) == found
 
 
 def test_pooling_by_hand():
