@@ -38,8 +38,10 @@ $(VENV)/.parity: $(VENV)/.test
 quickstart: $(VENV)/.core  ## answers 100 questions with four methods and prints their table
 	$(BIN)/python -m experiments.quickstart
 
+# Most tests spend their time on compiling small programs, those of the engines on running models.
 test: $(VENV)/.test  ## the default suite: without torch and model hub
-	$(BIN)/python -m pytest $(DEFAULT_SUITE)
+	$(BIN)/python -m pytest $(DEFAULT_SUITE) --quick-compilation --ignore=tests/engines
+	$(BIN)/python -m pytest $(DEFAULT_SUITE) tests/engines
 
 test-all: $(VENV)/.parity  ## everything, with the comparisons against torch
 	$(BIN)/python -m pytest -m 'not vllm'

@@ -1,5 +1,9 @@
 """Eight CPU devices for every test, programs compiled once a session, memory given back by file.
 
+With ``--quick-compilation`` programs are compiled with few optimisations, as compiling takes most of
+a test's time. `make test` does so, except for tests/engines, whose time is that of their programs.
+All other runs, such as `make test-all` and `make parity`, compile programs as users' runs do.
+
 Many tests build the same small network anew; what one of them compiled, the next reads from a
 folder that all processes of a session share. Its size has no bound: with one, JAX locks the folder
 and looks at all its files at each write, which takes longer than many compilations. So a process
@@ -38,9 +42,24 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # a worker has it from the pr
     os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
 
+# Without LLVM's optimisations, and without the emitters that lower each fusion through MLIR.
+FEW_OPTIMISATIONS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 MOST_MEMORY = 1.4  # GB that a process may hold between two files without a garbage collection
 
 _PEAKS = pytest.StashKey[list[float]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option --quick-compilation."""
+    parser.addoption("--quick-compilation", action="store_true", help="few optimisations by XLA")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses how programs are compiled. JAX, not yet imported, reads it with its first program."""
+    flags = os.environ["XLA_FLAGS"]
+    if config.getoption("--quick-compilation") and FEW_OPTIMISATIONS not in flags:
+        assert "jax" not in sys.modules
+        os.environ["XLA_FLAGS"] = f"{flags} {FEW_OPTIMISATIONS}"
 
 
 def pytest_collection_finish() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from experiments.run import main
 from tests.experiments.small_run import write_small_run
+from tests.training.processes import flags_for
 
 QUESTIONS = 40
 ROOT = Path(__file__).parent.parent.parent
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 def start(config, workdir):
     command = [sys.executable, "-m", "experiments.run", f"--config={config}",
                f"--workdir={workdir}"]  # fmt: skip
-    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "XLA_FLAGS": flags_for(1), "JAX_PLATFORMS": "cpu"}
     # killed as it writes a program, it would leave half of one to the other tests
     del environment["JAX_COMPILATION_CACHE_DIR"]
     # where tests run in a shell's background Ctrl-C is ignored, and the run would inherit that

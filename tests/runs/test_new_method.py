@@ -21,6 +21,7 @@ from experiments.status import main as status
 from jaxrag.evaluation.records import read_run
 from jaxrag.types import InputError
 from tests.experiments.small_run import write_small_run
+from tests.training.processes import flags_for
 
 ROOT = Path(__file__).parent.parent.parent
 QUESTIONS = 90
@@ -195,7 +196,12 @@ def test_trained_planned_killed_resumed_recorded_and_reported(
     kill = Path(config).with_name("kill")
     kill.touch()
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": paths, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "XLA_FLAGS": flags_for(1),
+        "JAX_PLATFORMS": "cpu",
+    }
     # killed as it writes a program, it would leave half of one to the other tests
     del environment["JAX_COMPILATION_CACHE_DIR"]
     process = subprocess.run(

@@ -2,18 +2,23 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from typing import Any
 
 
+def flags_for(devices: int) -> str:
+    """XLA's flags of this process, for another number of CPU devices."""
+    return re.sub(r"(?<=device_count=)\d+", str(devices), os.environ["XLA_FLAGS"])
+
+
 def started(module: str, *words: Any, devices: int) -> subprocess.Popen[str]:
     """Starts ``python -m module words`` on a number of CPU devices."""
-    flags = f"--xla_force_host_platform_device_count={devices}"
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, words)],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        env=os.environ | {"XLA_FLAGS": flags_for(devices), "JAX_PLATFORMS": "cpu"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
