@@ -127,10 +127,10 @@ def test_eight_devices_select_the_blocks_of_one(wanted) -> None:
 
 
 def random_parts(rng: np.random.Generator) -> list[bags.Part]:
-    """Eight parts of two tiles, of different widths, with a last column that is not filled."""
+    """Parts of two tiles of several widths; in half of them the second tile has one passage."""
     found = []
-    for longest in (8, 39, 20, 30, 39, 9, 17, 25):
-        lengths = np.sort(rng.integers(1, longest, 60))
+    for longest, passages in zip((8, 39, 20, 30, 39, 9, 17, 25), 4 * (60, 33), strict=True):
+        lengths = np.sort(rng.integers(1, longest, passages))
         found.append(part([rng.permutation(40)[:length].tolist() for length in lengths], 32))
     height = max(len(one.slots) for one in found)
     # as on a device, where rows beyond a file's last tile are zeros
