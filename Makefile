@@ -39,7 +39,7 @@ quickstart: $(VENV)/.core  ## answers 100 questions with four methods and prints
 	$(BIN)/python -m experiments.quickstart
 
 # Most tests spend their time on compiling small programs, so they are compiled with few
-# optimisations. The engines promise bits, so they are tested as users' runs compile them.
+# optimisations. The engines promise bit-identical answers, so they are compiled as for users.
 test: $(VENV)/.test  ## the default suite: without torch and model hub
 	$(BIN)/python -m pytest $(DEFAULT_SUITE) --quick-compilation --ignore=tests/engines
 	$(BIN)/python -m pytest $(DEFAULT_SUITE) tests/engines

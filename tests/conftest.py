@@ -1,7 +1,7 @@
 """Eight CPU devices for every test, programs compiled once a session, memory given back by file.
 
 With ``--quick-compilation`` programs are compiled with few optimisations: compiling takes most of a
-test's time. `make test` does so, except for tests/engines, as engines promise the same bits.
+test's time. `make test` does so, except for tests/engines: engines promise bit-identical answers.
 All other runs, such as `make test-all` and `make parity`, compile programs as users' runs do.
 
 Many tests build the same small network anew; what one of them compiled, the next reads from a
