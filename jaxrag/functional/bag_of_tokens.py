@@ -124,8 +124,8 @@ def _bounds_at_once(parts: Part, table: UInt8[Array, "65536 ..."]) -> Blocks:
     """Blocks of several parts [p ...], the i-th tile of all parts in one loop.
 
     On a GPU every iteration of a loop launches its kernels from the host, so many columns are
-    summed in few iterations. Weights are read four queries at a time, as words of 32 bits, and two rows are added before their bytes are
-    widened: the sum of two levels fits 8 bits.
+    summed in few iterations. Weights are read four queries at a time, as words of 32 bits, and two
+    rows are added before their bytes are widened: the sum of two levels fits 8 bits.
     """
     (p, _, tile), queries = parts.slots.shape, table.shape[1:] or (1,)
     rows = table.reshape(table.shape[0], -1)
