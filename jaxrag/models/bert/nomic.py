@@ -21,6 +21,7 @@ from jaxrag.models.bert.network import attend
 from jaxrag.models.checkpoint.files import integer
 from jaxrag.models.layers import Embedding, LayerNorm, Linear
 from jaxrag.models.precision import matmul_precision
+from jaxrag.models.rotary import Rotation, rotate, rotation_of
 from jaxrag.types import InputError
 
 MODEL_TYPE = "nomic_bert"
@@ -108,15 +109,11 @@ def read_nomic_config(config: Mapping[str, Any], *, source: object) -> NomicConf
     )
 
 
-def rotate(x: Float[Array, "b t h f"], *, base: float) -> Float[Array, "b t h f"]:
-    """Rotary positions (Su et al. 2021): entries i and i + f/2 turned by t base^(-2i/f) radians."""
-    t, half = x.shape[1], x.shape[-1] // 2
-    frequency = base ** -(jnp.arange(half, dtype=jnp.float32) / half)
-    angle = jnp.arange(t, dtype=jnp.float32)[:, None] * frequency
-    cos, sin = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x.dtype)
+def rotation_over(t: int, *, base: float, features: int) -> Rotation:
+    """The rotation of ``t`` tokens, pair i of features by base^(-2i/features) radians a token."""
+    half = features // 2
+    frequencies = base ** -(jnp.arange(half, dtype=jnp.float32) / half)
+    return rotation_of(jnp.arange(t)[None], frequencies)
 
 
 class NomicLayer(nn.Module):
@@ -126,14 +123,13 @@ class NomicLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "b t d"], *, where: Bool[Array, "b t"]
+        self, x: Float[Array, "b t d"], rotation: Rotation, *, where: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"]:
         c = self.config
         projected = Linear(3 * c.hidden_size, c.attention_bias, name="attn.Wqkv")(x)
         parts = projected.reshape(*x.shape[:2], 3, c.num_attention_heads, -1)
         query, key, value = (parts[:, :, i] for i in range(3))
-        query, key = (rotate(part, base=c.rotary_base) for part in (query, key))
-        y = attend(query, key, value, where=where)
+        y = attend(rotate(query, rotation), rotate(key, rotation), value, where=where)
         y = Linear(c.hidden_size, c.attention_bias, name="attn.out_proj")(y)
         x = LayerNorm(c.layer_norm_eps, name="norm1")(x + y)
         up = Linear(c.intermediate_size, c.up_bias, name="mlp.fc11")(x)
@@ -161,6 +157,9 @@ class NomicEncoder(nn.Module):
         with matmul_precision(self.dtype):
             x = embed("word", c.vocab_size, ids) + embed("token_type", c.type_vocab_size, segments)
             x = LayerNorm(c.layer_norm_eps, name="emb_ln")(x)
+            features = c.hidden_size // c.num_attention_heads
+            rotation = rotation_over(ids.shape[1], base=c.rotary_base, features=features)
+            traced_once = nn.jit(NomicLayer)
             for i in range(c.num_hidden_layers):
-                x = NomicLayer(c, name=f"encoder.layers.{i}")(x, where=where)
+                x = traced_once(c, name=f"encoder.layers.{i}")(x, rotation, where=where)
             return x

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 from jaxrag.models.cache import Cache, put_stacked
 from jaxrag.models.decoder.network import Decoder, DecoderLayer, recency
 from jaxrag.models.precision import matmul_precision
+from jaxrag.models.rotary import rotation_of
 
 
 class InspectedChunk(NamedTuple):
@@ -67,13 +68,14 @@ def inspect(
     where = jnp.arange(cache[0][1].shape[-2]) <= positions[..., None]
 
     ranks = recency(where) if config.windows else None
+    rotation = rotation_of(positions, *config.rope)
 
     def captured(module: Any, method: str) -> bool:
         return part == "mlp" and module.name == "mlp" and method == "__call__"
 
     def run_layer(carry: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, Any]:
         (x, state, _), (own, entry, window, i) = carry, inputs
-        context = (window, positions, where, ranks, start)
+        context = (window, rotation, where, ranks, start)
         (x, new), sown = DecoderLayer(config, decoder.stacked).apply(
             {"params": own},
             x,

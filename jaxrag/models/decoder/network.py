@@ -25,11 +25,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxrag.models.cache import Cache, LayerCache, NewEntries, put, put_stacked
 from jaxrag.models.decoder.config import DecoderConfig
-from jaxrag.models.decoder.rope import Rope
 from jaxrag.models.layers import ACTIVATIONS, Embedding, Linear, RMSNorm
 from jaxrag.models.precision import matmul_precision
+from jaxrag.models.rotary import Rotation, rotate, rotation_of
 
 _LEAST = float(jnp.finfo(jnp.float32).min)
+_WINDOW = 3  # place of ``window`` among the arguments of `DecoderLayer`
 _BLOCK = 128  # slots that `attend_to_used` reads at once
 
 
@@ -49,7 +50,7 @@ class DecoderAttention(nn.Module):
     def __call__(
         self,
         x: Float[Array, "b t d"],
-        positions: Int[Array, "b t"],
+        rotation: Rotation,
         *,
         where: Bool[Array, "b t c"],
         cache: LayerCache,
@@ -67,7 +68,7 @@ class DecoderAttention(nn.Module):
         if c.qk_norm:
             q = RMSNorm(c.rms_norm_eps, name="q_norm")(q)
             k = RMSNorm(c.rms_norm_eps, name="k_norm")(k)
-        q, k = rotate(q, positions, c.rope), rotate(k, positions, c.rope)
+        q, k = rotate(q, rotation), rotate(k, rotation)
         project = Linear(c.hidden_size, c.o_bias, name="o_proj")
         scaling = {"scale": c.query_scale, "cap": c.score_cap}
         if self.reads_only:
@@ -90,22 +91,6 @@ class DecoderAttention(nn.Module):
         self.sow("intermediates", "weights", weights)  # for jaxrag.models.decoder.inspection
         y = weighted_values((weights, values)).reshape(b, t, -1)
         return project(y), cache
-
-
-def rotate(
-    x: Float[Array, "b t h d"], positions: Int[Array, "b t"], rope: Rope
-) -> Float[Array, "b t h d"]:
-    """Rotates features i and i + n of each head by position * frequency i, in float32.
-
-    There are n frequencies; features from 2 n on are not rotated.
-    """
-    frequencies = jnp.asarray(rope.frequencies, jnp.float32)
-    angles = positions[:, :, None, None].astype(jnp.float32) * frequencies
-    cos, sin = jnp.cos(angles) * rope.scale, jnp.sin(angles) * rope.scale
-    n = len(rope.frequencies)
-    first, second, rest = jnp.split(x.astype(jnp.float32), (n, 2 * n), axis=-1)
-    turned = [first * cos - second * sin, second * cos + first * sin, rest]
-    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
 
 
 def recency(where: Bool[Array, "b t c"]) -> Int[Array, "b t c"]:
@@ -298,7 +283,7 @@ class DecoderLayer(nn.Module):
         x: Float[Array, "b t d"],
         cache: LayerCache,
         window: int | Int[Array, ""],
-        positions: Int[Array, "b t"],
+        rotation: Rotation,
         where: Bool[Array, "b t c"],
         ranks: Int[Array, "b t c"] | None,
         slot: Int[Array, "*b"],
@@ -316,7 +301,7 @@ class DecoderLayer(nn.Module):
 
         attention = DecoderAttention(c, self.reads_only, name="self_attn")
         y = norm("input_layernorm")(x)
-        y, cache = attention(y, positions, where=where, cache=cache, slot=slot, used=used)
+        y, cache = attention(y, rotation, where=where, cache=cache, slot=slot, used=used)
         if not c.post_norms:
             x += y
             y = norm("post_attention_layernorm")(x)
@@ -351,7 +336,8 @@ class DecoderLayers(nn.Module):
         used: Int[Array, ""] | None,
     ) -> tuple[Float[Array, "b t d"], Cache]:
         windows = self.config.windows or (0,) * self.config.num_hidden_layers
-        context = (positions, where, recency(where) if self.config.windows else None, slot)
+        ranks = recency(where) if self.config.windows else None
+        context = (rotation_of(positions, *self.config.rope), where, ranks, slot)
         if self.stacked:
             layer = nn.scan(
                 DecoderLayer,
@@ -363,8 +349,9 @@ class DecoderLayers(nn.Module):
             x, new = layer(x, cache[0], jnp.array(windows), *context)
             return x, (put_stacked(cache[0], new, slot),)
         caches = []
+        traced_once = nn.jit(DecoderLayer, static_argnums=_WINDOW)
         for i, window in enumerate(windows):
-            layer = DecoderLayer(self.config, name=str(i))
+            layer = traced_once(self.config, name=str(i))
             x, new = layer(x, cache[i], window, *context, used)
             caches.append(new)
         return x, tuple(caches)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from jaxrag.models.bert.checkpoint import load_encoder, read_encoder_config
-from jaxrag.models.bert.nomic import read_nomic_config, rotate
+from jaxrag.models.bert.nomic import read_nomic_config, rotation_over
 from jaxrag.models.checkpoint.files import write_checkpoint
+from jaxrag.models.rotary import rotate
 from jaxrag.types import InputError
 from tests.models.bert import small_nomic
 from tests.models.bert.small_nomic import CONFIG
@@ -50,7 +51,7 @@ def test_padding_changes_nothing(tmp_path):
 def test_a_rotation_by_hand():
     # base 100, 4 entries: position 2 turns (x0, x2) by 2 and (x1, x3) by 2 * 100 ** -0.5 = 0.2
     x = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.0, 3.0]), (1, 3, 1, 4))
-    found = rotate(x, base=100.0)[0, :, 0]
+    found = rotate(x, rotation_over(3, base=100.0, features=4))[0, :, 0]
     np.testing.assert_allclose(found[0], [1, 0, 0, 3])
     want = [np.cos(2), -3 * np.sin(0.2), np.sin(2), 3 * np.cos(0.2)]
     np.testing.assert_allclose(found[2], want, atol=1e-6)
@@ -61,7 +62,8 @@ def test_scores_of_rotated_vectors_depend_on_distance_alone():
     query, key = (jnp.asarray(random.normal(size=8), jnp.float32) for _ in range(2))
 
     def at(x: jax.Array, place: int) -> jax.Array:
-        return rotate(jnp.broadcast_to(x, (1, 40, 1, 8)), base=1000.0)[0, place, 0]
+        rotation = rotation_over(40, base=1000.0, features=8)
+        return rotate(jnp.broadcast_to(x, (1, 40, 1, 8)), rotation)[0, place, 0]
 
     scores = [at(query, m) @ at(key, m + 5) for m in (0, 7, 30)]
     np.testing.assert_allclose(scores, scores[0], rtol=1e-5)

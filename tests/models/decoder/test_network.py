@@ -26,6 +26,7 @@ from jaxrag.models.decoder.network import (
 )
 from jaxrag.models.layers import inputs_first
 from jaxrag.models.parameters import flatten
+from jaxrag.models.rotary import rotation_of
 from jaxrag.models.sharding import parameter_sharding
 from jaxrag.types import InputError
 from tests.models.decoder.reference import (
@@ -301,13 +302,36 @@ def test_with_float16_the_residual_stream_may_exceed_its_range(tmp_path: Path) -
         assert x.dtype == jnp.float32
         t = len(TOKENS)
         cache = empty_cache(decoder.config, 1, t, decoder.dtype)[0]
-        context = (0, jnp.arange(t)[None], np.tril(np.ones((1, t, t), bool)), None, jnp.int32(0))
+        rotation = rotation_of(jnp.arange(t)[None], *decoder.config.rope)
+        context = (0, rotation, np.tril(np.ones((1, t, t), bool)), None, jnp.int32(0))
         layer, own = DecoderLayer(decoder.config), params["model"]["layers"]["0"]
         y, _ = layer.apply({"params": own}, x, cache, *context)
         assert y.dtype == jnp.float32 and np.abs(x).max() > 65_504
         found[name] = np.asarray(y - x)
     wanted = found["float32"]
     assert 0 < np.abs(found["float16"] - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_layers_are_traced_once_and_rotations_computed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(tmp_path, CONFIGS["llama"] | {"num_hidden_layers": 3})
+    decoder, params = load(tmp_path)
+    traced: list[str] = []
+    call = DecoderLayer.__call__
+
+    def counted(self: DecoderLayer, *args: Any) -> Any:
+        traced.append(str(self.name))
+        return call(self, *args)
+
+    monkeypatch.setattr(DecoderLayer, "__call__", counted)
+    cache = empty_cache(decoder.config, 1, 8, decoder.dtype)
+    tokens = jnp.asarray(TOKENS)[None, :4]
+    lowered = extend.lower(decoder, params, cache, tokens, jnp.int32(0))
+    assert traced == ["0"]
+    compiled = lowered.compile().as_text()
+    assert compiled is not None
+    assert [compiled.count(name) for name in (" cosine(", " sine(")] == [1, 1]
 
 
 def test_tied_checkpoints_may_hold_the_copy(tmp_path: Path) -> None:
