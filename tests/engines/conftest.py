@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jaxrag.engines.local import engine
+from jaxrag.engines.local import decoding, engine
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.engines.local.prefill import Prefill
 from jaxrag.types import Generation
@@ -48,3 +48,9 @@ def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loads models without testing shape invariance, which compiles programs for each size."""
     monkeypatch.setattr(engine, "tail_rows", lambda decoder, params, rows, few: rows)
     monkeypatch.setattr(engine, "wide_chunk", lambda decoder, params, rows, chunk, wide: chunk)
+
+
+@pytest.fixture
+def fewer_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last answers go on in fewer rows even if that program is not compiled yet."""
+    monkeypatch.setattr(decoding, "MISSED_STEPS", 0)

@@ -51,6 +51,10 @@ class AnswerDraw(NamedTuple):
         return self.job.tokens[: len(self.job.tokens) - len(self.begun)]
 
 
+MISSED_STEPS = 128
+"""Steps in more rows than needed that take about as long as to compile a program for fewer."""
+
+
 @dataclasses.dataclass(frozen=True)
 class DecodingRequest:
     """Options of a call.
@@ -80,6 +84,33 @@ class _Answer:
     logprobs: list[float]
 
 
+class RowCounts:
+    """Numbers of rows that answers are decoded in; each has a program of its own.
+
+    The program for fewer rows is used once decoding would have been faster with it for
+    `MISSED_STEPS` steps, so that short runs do not compile it.
+
+    Args:
+      allowed: the numbers, ascending.
+    """
+
+    def __init__(self, allowed: Sequence[int]) -> None:
+        self._allowed, self._used, self._missed = tuple(allowed), set[int](), 0
+
+    def choose(self, answers: int) -> int:
+        """The number of rows for so many answers."""
+        enough = [rows for rows in self._allowed if rows >= answers] or [self._allowed[-1]]
+        used = [rows for rows in enough if rows in self._used]
+        best = used[0] if used and self._missed < MISSED_STEPS else enough[0]
+        self._used.add(best)
+        return best
+
+    def count(self, rows: int, answers: int, steps: int) -> None:
+        """Records that ``answers`` were decoded in so many rows."""
+        if any(answers <= fewer < rows for fewer in self._allowed):
+            self._missed += steps
+
+
 Finished = tuple[int, list[int], list[float]]
 """Index of an answer, its tokens, and log-probabilities of those that were not begun.
 
@@ -96,7 +127,7 @@ class AnswerRows:
       caches: existing caches by number of rows.
       request: options of the call.
       end_tokens: tokens that end an answer.
-      sizes: allowed numbers of rows, ascending.
+      counts: allowed numbers of rows.
     """
 
     def __init__(
@@ -107,9 +138,9 @@ class AnswerRows:
         request: DecodingRequest,
         end_tokens: frozenset[int],
         *,
-        sizes: tuple[int, ...],
+        counts: RowCounts,
     ) -> None:
-        self.caches, self._empty, self._sizes = caches, empty, sizes
+        self.caches, self._empty, self._counts = caches, empty, counts
         self._prefill, self._request, self._end_tokens = prefill, request, end_tokens
 
     def run(
@@ -128,14 +159,13 @@ class AnswerRows:
         read: deque[tuple[PrefilledRow, int]] = deque()
         step: PrefillStep | None = None
         while read or not reading.over or len(self._unused()) < len(self._answers):
-            last = not read and reading.over
-            if last:
-                self._shrink()
-                wanted = len(self._answers)
-            else:
-                coming = len(read) or sum(len(numbers[i]) for i in reading.prepare())
-                wanted = min(coming, self._prefill.rows, len(self._answers))
-            if last or wanted > len(self._unused()):
+            if not read and reading.over:
+                self._last_step()
+                yield from self._leave()
+                continue
+            coming = len(read) or sum(len(numbers[i]) for i in reading.prepare())
+            wanted = min(coming, self._prefill.rows, len(self._answers))
+            if wanted > len(self._unused()):
                 self._step(wanted)
             elif step is not None and read:
                 self._enter(draws, step, [read.popleft() for _ in range(wanted)])
@@ -145,22 +175,24 @@ class AnswerRows:
                 read.extend((one, number) for one in done for number in numbers[one.number])
             yield from self._leave()
 
-    def _size(self, answers: int) -> int:
-        """The smallest allowed number of rows that holds the answers, or the largest allowed."""
-        return next((size for size in self._sizes if size >= answers), self._sizes[-1])
-
     def _open(self, answers: int) -> None:
-        size = self._size(answers)
+        size = self._counts.choose(answers)
         if size not in self.caches:
             self.caches[size] = self._empty(size)
         self._answers: list[_Answer | None] = [None] * size
         self._token, self._position, self._made, self._count = np.zeros((4, size), np.int32)
         self._numbers, self._seeds = np.zeros((2, size), np.uint32)
 
+    def _last_step(self) -> None:
+        """Decodes the remaining answers, no prompt being left, in fewer rows if that pays."""
+        self._shrink()
+        rows, unused = len(self._answers), len(self._unused())
+        self._counts.count(rows, rows - unused, self._step(rows))
+
     def _shrink(self) -> None:
         """Moves the remaining answers to fewer rows if they fit."""
         now = len(self._answers)
-        size = self._size(now - len(self._unused()))
+        size = self._counts.choose(now - len(self._unused()))
         if size == now:
             return
         order = sorted(range(now), key=lambda row: self._answers[row] is None)[:size]
@@ -226,8 +258,12 @@ class AnswerRows:
             self._position[row] = len(draw.job.tokens)
             self._numbers[row], self._seeds[row] = numbers[i], seeds[i]
 
-    def _step(self, wanted: int) -> None:
-        """Decodes up to `STEPS` tokens of all answers, fewer once ``wanted`` rows are unused."""
+    def _step(self, wanted: int) -> int:
+        """Decodes up to `STEPS` tokens of all answers, fewer once ``wanted`` rows are unused.
+
+        Returns:
+          Number of tokens decoded.
+        """
         put, whole = self._prefill.put, self._prefill.put_whole
         unused = np.array([answer is None for answer in self._answers])
         limits = DecodingLimits(
@@ -260,6 +296,7 @@ class AnswerRows:
             self._prefill.get(after.position).copy(),
         )
         self._made = made.copy()
+        return max(new)
 
     def _leave(self) -> Iterator[Finished]:
         for row, answer in enumerate(self._answers):
@@ -280,7 +317,7 @@ class Decoding:
 
     Rows whose answers have ended go to the next prompts as soon as those are read. A prompt is read
     once for all of its answers. The last ``tail`` answers continue in that many rows, which is
-    faster on CPUs.
+    faster on CPUs (see `RowCounts`).
 
     Args:
       prefill: reads the prompts.
@@ -303,6 +340,7 @@ class Decoding:
         self._prefill, self._rows, self._tail = prefill, rows, tail
         self._cache_bytes, self._end_tokens = cache_bytes, frozenset(end_tokens)
         self._free: tuple[int, dict[int, Cache]] = (0, {})  # slots, and the caches by rows
+        self._counts: dict[int, RowCounts] = {}  # by slots
 
     def run(self, draws: Sequence[AnswerDraw], request: DecodingRequest) -> Iterator[Finished]:
         """Yields each answer as it ends.
@@ -348,7 +386,7 @@ class Decoding:
                 caches,
                 request,
                 self._end_tokens,
-                sizes=self.sizes(slots),
+                counts=self._counts.setdefault(slots, RowCounts(self.sizes(slots))),
             )
             yield from answers.run(draws, numbers, reading)
             self._free = (slots, answers.caches)

@@ -268,10 +268,10 @@ def test_caches_of_other_sizes_are_freed(directory: Path, monkeypatch: pytest.Mo
     model, held = LocalModel.load(directory, prefill_rows=1, decode_rows=5), set()
     step = AnswerRows._step
 
-    def noted(self: AnswerRows, wanted: int) -> None:
+    def noted(self: AnswerRows, wanted: int) -> int:
         shapes = {array.shape for array in jax.live_arrays() if array.ndim == 4}
         held.update(shape for shape in shapes if shape[0] == 5)
-        step(self, wanted)
+        return step(self, wanted)
 
     for text in ("a" * 20, "b" * 300):
         held.clear()

@@ -39,7 +39,7 @@ def test_a_call_with_many_seeds_equals_a_call_per_seed(model: LocalModel, read: 
     assert len({one.tokens for one in found}) > 40
 
 
-@pytest.mark.usefixtures("unprobed")
+@pytest.mark.usefixtures("unprobed", "fewer_rows_at_once")
 @pytest.mark.parametrize(
     "rows",
     [

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxrag.engines.local import decoding
 from jaxrag.engines.local import engine as local
 from jaxrag.engines.local import prefill
 from jaxrag.engines.local import shape_invariance as trial
+from jaxrag.engines.local.decoding import MISSED_STEPS, RowCounts
 from jaxrag.engines.local.engine import LocalModel
 from jaxrag.types import Generation, Message
 from tests.engines.local.decoding_rows import rows_of_decoding
@@ -17,7 +19,7 @@ from tests.engines.tiny_model import CHATS
 from tests.versions import sums_alike_on_cpus
 
 
-@pytest.mark.usefixtures("unprobed")
+@pytest.mark.usefixtures("unprobed", "fewer_rows_at_once")
 def test_the_last_answers_are_decoded_in_fewer_rows(
     directory: Path, answers: list[Generation], monkeypatch: Any
 ) -> None:
@@ -39,6 +41,38 @@ def test_the_last_answers_are_decoded_in_fewer_rows(
     for one, other in zip(found[4], found[16], strict=True):
         assert one.tokens == other.tokens
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_fewer_rows_are_used_once_they_would_have_saved_enough_steps(
+    model: LocalModel, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = ["The cat", "The dog", "The cow"]
+    wanted = model.generate(prompts, max_new_tokens=12)
+    assert [len(one.tokens) for one in wanted] == [12, 12, 12]  # 1 by prefill, 11 steps
+    monkeypatch.setattr(local, "tail_rows", lambda *_: 2)
+    monkeypatch.setattr(decoding, "MISSED_STEPS", 20)
+    other = LocalModel.load(directory, prefill_rows=2, decode_rows=4)
+    used, found = rows_of_decoding(monkeypatch), []
+    for count in (3, 2, 2, 2):  # two answers miss 11 steps in four rows, then 22
+        used.clear()
+        texts = other.generate(prompts[:count], max_new_tokens=12)
+        assert [one.tokens for one in texts] == [one.tokens for one in wanted[:count]]
+        found.append({*used})
+    assert found == [{4}, {4}, {4}, {2}]
+
+
+def test_the_number_of_rows_follows_what_is_compiled() -> None:
+    counts = RowCounts((8, 32))
+    assert counts.choose(40) == 32 and counts.choose(5) == 32  # 8 would have to be compiled
+    counts.count(32, 5, MISSED_STEPS - 1)
+    counts.count(32, 9, 1000)  # 8 rows do not hold 9 answers
+    assert counts.choose(5) == 32
+    counts.count(32, 8, 1)
+    assert counts.choose(5) == 8 and counts.choose(9) == 32
+    few = RowCounts((8, 32))
+    assert few.choose(3) == 8 and few.choose(9) == 32 and few.choose(8) == 8
+    assert RowCounts((32,)).choose(3) == 32
 
 
 def test_rows_are_not_reduced_if_bits_would_change(
