@@ -16,6 +16,8 @@ VLLM_TESTS ?=
 TORCH_INDEX ?=
 # The address of the published repository, such as https://github.com/ACCOUNT/jaxrag.
 REPOSITORY ?=
+# Python compiles a module when it is first imported. Compiling all that are installed takes 30 s.
+export PIP_NO_COMPILE := 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
