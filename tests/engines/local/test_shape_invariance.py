@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import decoding
+from jaxrag.engines.local import decoding, prefill
 from jaxrag.engines.local import engine as local
-from jaxrag.engines.local import prefill
 from jaxrag.engines.local import shape_invariance as trial
 from jaxrag.engines.local.decoding import MISSED_STEPS, RowCounts
 from jaxrag.engines.local.engine import LocalModel
