@@ -52,7 +52,10 @@ class AnswerDraw(NamedTuple):
 
 
 MISSED_STEPS = 128
-"""Steps in more rows than needed that take about as long as to compile a program for fewer."""
+"""Decoding steps with too many rows after which the program for fewer rows is compiled.
+
+They lose about as much time as that compilation takes.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,13 +88,13 @@ class _Answer:
 
 
 class RowCounts:
-    """Numbers of rows that answers are decoded in; each has a program of its own.
+    """Chooses the batch size of decoding; each size is a compiled program.
 
-    The program for fewer rows is used once decoding would have been faster with it for
-    `MISSED_STEPS` steps, so that short runs do not compile it.
+    Sizes in use are preferred. A smaller size is compiled only after `MISSED_STEPS` steps that
+    it would have made faster, so short runs do not compile it.
 
     Args:
-      allowed: the numbers, ascending.
+      allowed: the allowed numbers of rows, ascending.
     """
 
     def __init__(self, allowed: Sequence[int]) -> None:
@@ -105,8 +108,8 @@ class RowCounts:
         self._used.add(best)
         return best
 
-    def count(self, rows: int, answers: int, steps: int) -> None:
-        """Records that ``answers`` were decoded in so many rows."""
+    def record(self, rows: int, answers: int, steps: int) -> None:
+        """Records decoding steps of ``answers`` in a batch of ``rows``."""
         if any(answers <= fewer < rows for fewer in self._allowed):
             self._missed += steps
 
@@ -127,7 +130,7 @@ class AnswerRows:
       caches: existing caches by number of rows.
       request: options of the call.
       end_tokens: tokens that end an answer.
-      counts: allowed numbers of rows.
+      counts: chooses the number of rows.
     """
 
     def __init__(
@@ -187,7 +190,7 @@ class AnswerRows:
         """Decodes the remaining answers, no prompt being left, in fewer rows if that pays."""
         self._shrink()
         rows, unused = len(self._answers), len(self._unused())
-        self._counts.count(rows, rows - unused, self._step(rows))
+        self._counts.record(rows, rows - unused, self._step(rows))
 
     def _shrink(self) -> None:
         """Moves the remaining answers to fewer rows if they fit."""

@@ -203,10 +203,10 @@ class BertEncoder(nn.Module):
         c = self.config
         with matmul_precision(self.dtype):
             x = BertEmbeddings(c, self.dtype, self.dropout, name="embeddings")(ids, segments)
-            # all layers are traced once; not with dropout, whose bits would change
-            Layer = BertLayer if self.dropout else nn.jit(BertLayer)
+            # one trace serves all layers; not with dropout, whose random numbers might change
+            layer = BertLayer if self.dropout else nn.jit(BertLayer)
             for i in range(c.num_hidden_layers):
-                x = Layer(c, self.dropout, name=f"encoder.layer.{i}")(x, where=where)
+                x = layer(c, self.dropout, name=f"encoder.layer.{i}")(x, where=where)
             if not self.pooled:
                 return x
             return jnp.tanh(Linear(c.hidden_size, name="pooler.dense")(x[:, 0]))

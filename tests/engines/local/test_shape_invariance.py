@@ -64,10 +64,10 @@ def test_fewer_rows_are_used_once_they_would_have_saved_enough_steps(
 def test_the_number_of_rows_follows_what_is_compiled() -> None:
     counts = RowCounts((8, 32))
     assert counts.choose(40) == 32 and counts.choose(5) == 32  # 8 would have to be compiled
-    counts.count(32, 5, MISSED_STEPS - 1)
-    counts.count(32, 9, 1000)  # 8 rows do not hold 9 answers
+    counts.record(32, 5, MISSED_STEPS - 1)
+    counts.record(32, 9, 1000)  # 8 rows do not hold 9 answers
     assert counts.choose(5) == 32
-    counts.count(32, 8, 1)
+    counts.record(32, 8, 1)
     assert counts.choose(5) == 8 and counts.choose(9) == 32
     few = RowCounts((8, 32))
     assert few.choose(3) == 8 and few.choose(9) == 32 and few.choose(8) == 8
