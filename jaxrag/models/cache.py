@@ -54,17 +54,32 @@ def put(
     k: Float[Array, "b t g e"],
     v: Float[Array, "b t g e"],
     slot: Int[Array, "*b"],
+    rows: Int[Array, " b"] | None = None,
 ) -> LayerCache:
-    """Writes keys and values of new tokens from ``slot`` on: one slot, or one for each row."""
+    """Writes keys and values of new tokens from ``slot`` on: one slot, or one for each row.
+
+    Args:
+      cache: of ``b`` rows, or of any number with ``rows``.
+      k, v: keys and values.
+      slot: of the first token.
+      rows: the row that each entry of ``k`` and ``v`` belongs to, with a slot of its own; None is
+        the row of the same index.
+    """
     keys, values = cache
     update = jax.lax.dynamic_update_slice
+    new_keys, new_values = k.transpose(0, 2, 3, 1), v.swapaxes(1, 2)
+    if rows is not None:
+        for i in range(len(rows)):
+            keys = update(keys, new_keys[i : i + 1], (rows[i], 0, 0, slot[i]))
+            values = update(values, new_values[i : i + 1], (rows[i], 0, slot[i], 0))
+        return keys, values
     if not slot.ndim:
-        keys = update(keys, k.transpose(0, 2, 3, 1), (0, 0, 0, slot))
-        return keys, update(values, v.swapaxes(1, 2), (0, 0, slot, 0))
-    rows = jax.vmap(lambda row, new, at: update(row, new, (0, 0, at)))
-    keys = rows(keys, k.transpose(0, 2, 3, 1), slot)
-    rows = jax.vmap(lambda row, new, at: update(row, new, (0, at, 0)))
-    return keys, rows(values, v.swapaxes(1, 2), slot)
+        keys = update(keys, new_keys, (0, 0, 0, slot))
+        return keys, update(values, new_values, (0, 0, slot, 0))
+    each = jax.vmap(lambda row, new, at: update(row, new, (0, 0, at)))
+    keys = each(keys, new_keys, slot)
+    each = jax.vmap(lambda row, new, at: update(row, new, (0, at, 0)))
+    return keys, each(values, new_values, slot)
 
 
 NewEntries = tuple[Float[Array, "*l b t g e"], Float[Array, "*l b t g e"]]

@@ -47,7 +47,6 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loads models without testing shape invariance, which compiles programs for each size."""
     monkeypatch.setattr(engine, "tail_rows", lambda decoder, params, rows, few: rows)
-    monkeypatch.setattr(engine, "wide_chunk", lambda decoder, params, rows, chunk, wide: chunk)
 
 
 @pytest.fixture

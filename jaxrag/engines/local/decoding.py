@@ -234,7 +234,7 @@ class AnswerRows:
         numbers, seeds = np.zeros((2, size), np.uint32)
         for i, (one, number) in enumerate(read):
             draw = draws[number]
-            chunk[i], last[i] = one.row - step.first, len(draw.job.tokens) - 1 - one.start
+            chunk[i], last[i] = step.index(one, len(draw.job.tokens) - 1)
             numbers[i], seeds[i] = prompt_number(draw.prompt), draw.seed & 0xFFFFFFFF
             begun[i] = len(draw.begun)
         token, logprob = next_token(
@@ -286,6 +286,7 @@ class AnswerRows:
                 self._seeds,
                 [(*one.prompt, *one.tokens) if one else () for one in self._answers],
             ),
+            by_blocks=bool(self._prefill.packed),
         )
         made = self._prefill.get(after.made)
         new = (made - self._made).tolist()

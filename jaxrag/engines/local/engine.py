@@ -22,7 +22,7 @@ from jaxrag.engines.local.decoding import AnswerDraw, Decoding, DecodingRequest
 from jaxrag.engines.local.inspection import Inspection, continuation_width, inspections, read_pair
 from jaxrag.engines.local.prefill import DecoderNetwork, Prefill, PrefillJob, Sizes
 from jaxrag.engines.local.scoring import scored
-from jaxrag.engines.local.shape_invariance import tail_rows, wide_chunk
+from jaxrag.engines.local.shape_invariance import tail_rows
 from jaxrag.engines.local.spanning import SpanningModel, check_agreed
 from jaxrag.engines.prompts import (
     AnswerReader,
@@ -84,7 +84,7 @@ class LocalModel:
         identity: str,
         sizes: Sizes,
     ) -> None:
-        if _plain_cpu(network):
+        if plain_cpu(network):
             network = network._replace(params=inputs_first(network.params))
         self._network, self._encode = network, encode
         self._ends, self.identity = tuple(ends), identity
@@ -96,14 +96,13 @@ class LocalModel:
         self._sizes = sizes
         few, rows, chunk, cache_bytes = dataclasses.astuple(sizes)
         decoder, params = self._network.decoder, self._network.params
-        tail, wide = rows, chunk
-        if _plain_cpu(self._network):
+        tail, packed = rows, 0
+        if plain_cpu(self._network):
             # elsewhere it is not tested: more rows cost little more time there
             if 2 <= few < rows:
                 tail = tail_rows(decoder, params, rows, few)
-            if sizes.wide > chunk:
-                wide = wide_chunk(decoder, params, few, chunk, sizes.wide)
-        self._prefill = Prefill(self._network, rows=few, chunk=chunk, wide=wide)
+            packed = sizes.packed_chunks
+        self._prefill = Prefill(self._network, rows=few, chunk=chunk, packed=packed)
         self._decoding = Decoding(
             self._prefill, rows=rows, tail=tail, end_tokens=self._ends, cache_bytes=cache_bytes
         )
@@ -137,8 +136,9 @@ class LocalModel:
           prefill_rows: prompts read at once; by default 8 on CPUs, at most 16 elsewhere.
           decode_rows: answers decoded at once, a multiple of ``prefill_rows`` (a step costs little
             more for more rows); by default 32 on CPUs, elsewhere up to 256, see `Sizes.fitting`.
-          chunk: tokens of each prompt per prefill step; prompts are padded to a multiple. By
-            default 32 on CPUs, 128 elsewhere.
+          chunk: prompts are read in chunks of so many tokens, and padded to a multiple; by default
+            16 on one CPU device, 32 on several, 128 elsewhere. A call reads a chunk of each of the
+            ``prefill_rows``; on one CPU device 256 tokens, of any of them.
           stacked: whether one layer is compiled for all; by default on TPUs. On a GPU a step took
             twice as long with it (docs/gpu.md).
           max_length: limit of prompt and answer together in tokens; by default the model's own.
@@ -161,7 +161,9 @@ class LocalModel:
         decoder, params = load_decoder(
             path, dtype=precision, mesh=mesh, stacked=stacked, quantization=quantization
         )
-        usual = _fitting(decoder.config, precision, params, mesh)
+        network = DecoderNetwork(decoder, params, mesh, shared_bytes)
+        packed = plain_cpu(network)
+        usual = _fitting(decoder.config, precision, params, mesh) or Sizes.fixed(packed=packed)
         sizes = Sizes.choose(prefill_rows, decode_rows, chunk, cache_bytes, usual=usual)
         if mesh:
             check_rows(decoder.config, sizes.prefill_rows, mesh)
@@ -179,12 +181,14 @@ class LocalModel:
             "stacked": stacked,
             "mesh": dict(mesh.shape) if mesh else None,
         }
+        if packed:  # likewise
+            identity["packed"] = sizes.packed_chunks
         if mesh and mesh.is_multi_process:  # sums over processes may end in other bits
             identity["processes"] = jax.process_count()
         if quantization:  # not in the identity of others, so that results from before it stay valid
             identity["quantization"] = quantization
         return cls(
-            DecoderNetwork(decoder, params, mesh, shared_bytes),
+            network,
             PromptEncoder(
                 tokenizer, template_options=options, max_length=min(max_length or limit, limit)
             ),
@@ -221,7 +225,7 @@ class LocalModel:
     def _slots(self, length: int, new: int) -> int:
         # a text that becomes long is read again
         read = length + new if self._network.decoder.config.is_long(length + new) else length
-        return self._sizes.slots(read, length + new - read)
+        return self._sizes.slots(read, length + new - read, packed=bool(self._prefill.packed))
 
     def _job(self, tokens: Sequence[int], wanted: int, slots: int) -> PrefillJob:
         long = self._network.decoder.config.is_long(len(tokens))
@@ -260,7 +264,7 @@ class LocalModel:
             tokens, added = self._encode.with_continuation(prompt, text)
             # the last token's hidden state predicts what follows the continuation
             whole = (tokens + added)[: len(tokens) + max(len(added) - 1, 0)]
-            slots = self._sizes.slots(len(whole), 0)
+            slots = self._slots(len(whole), 0)
             job = self._job(whole, len(tokens) - 1, slots)
             jobs.append((job, np.array(added, np.int32)))
 
@@ -290,9 +294,7 @@ class LocalModel:
 
         def run(jobs: Sequence[Any]) -> Iterator[tuple[int, Inspection]]:
             chunk = self._sizes.chunk
-            slots = [
-                self._sizes.slots(len(p.prompt) - 1 + continuation_width(p, chunk), 0) for p in jobs
-            ]
+            slots = [self._slots(len(p.prompt) - 1 + continuation_width(p, chunk), 0) for p in jobs]
             return inspections(self._prefill, jobs, slots, layer, part)
 
         found = self._all(pairs, run)
@@ -328,8 +330,8 @@ class LocalModel:
         return found
 
 
-def _plain_cpu(network: DecoderNetwork) -> bool:
-    """Whether it runs on a single CPU device with separate layers."""
+def plain_cpu(network: DecoderNetwork) -> bool:
+    """Whether a network runs on a single CPU device with separate layers: its calls are packed."""
     return jax.default_backend() == "cpu" and not network.mesh and not network.decoder.stacked
 
 
@@ -362,7 +364,7 @@ class Local:
       rows: answers decoded at once; 0 chooses for the device and its free memory.
       cache_gib: memory for keys and values of these answers in GiB; 0 chooses likewise.
       prefill_rows: prompts read at once, a divisor of ``rows``; 0 chooses likewise.
-      chunk: tokens of each prompt that are read at once; 0 chooses for the device.
+      chunk: prompts are read in chunks of so many tokens; 0 chooses for the device.
       data_parallel: devices over which the rows are split.
       tensor_parallel: devices over which each copy of the parameters is split.
       spanning: whether the devices are those of all processes of a run (`--distributed`), for

@@ -3,11 +3,13 @@
 A row's keys and values of a chunk depend only on the tokens up to its end (see
 `jaxrag.models.decoder.decoding`). So each row may be at a position of its own and takes the
 next prompt as soon as it has read one. It keeps the prefix that both share, and prefixes of many
-prompts, such as a method's demonstrations, are computed once and copied. The number of rows is
-fixed, because the summation order of a matrix product may change with its shape; so results are
-bit-identical to computing every prompt whole. Where few prompts are left, one is read at a time
-with as many tokens as all rows have otherwise, if a test has shown that this changes no bit
-(`jaxrag.engines.local.shape_invariance`).
+prompts, such as a method's demonstrations, are computed once and copied. The number of chunks in a
+call is fixed, because the summation order of a matrix product may change with its shape; so results
+are bit-identical to computing every prompt whole.
+
+On one CPU device calls are packed: their chunks are of any rows, several of a row if need be, so
+that no chunk idles while there is something to read. Elsewhere a call has one chunk of each row, as
+the rows may be on different devices.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import itertools
 import logging
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,14 +29,16 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxrag.models.cache import Cache, copy_in, copy_out, empty_cache
-from jaxrag.models.decoder.decoding import extend, extend_row
+from jaxrag.models.decoder.decoding import extend
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sharding import cache_sharding, divisible_sharding, get, put
 from jaxrag.types import InputError
 
 _SLOTS = 128  # caches have a multiple of this many slots
+_PACKED_SLOTS = 512  # those of packed calls, which read only slots in use
 _ROW, _MOST_ROWS = 1024, 256  # slots that rows are chosen for, and most rows
 _PREFILL_ROWS, _CHUNK = 16, 128  # on accelerators
+_PACKED = 256  # tokens of a packed call
 UNIT = 256
 """Prefill caches have a multiple of this many slots; each number is a compiled program."""
 
@@ -63,16 +67,13 @@ class Sizes:
         chunk: int | None,
         cache: int | None,
         *,
-        usual: Sizes | None = None,
+        usual: Sizes,
     ) -> Sizes:
         """The given sizes, and ``usual`` ones for the rest; ``prefill`` divides ``decode``.
-
-        ``usual`` None has those of `fixed`.
 
         Raises:
           InputError: they are out of range or no multiples.
         """
-        usual = usual or cls.fixed()
         decode = decode or usual.decode_rows
         prefill = prefill or math.gcd(usual.prefill_rows, decode)
         sizes = cls(prefill, decode, chunk or usual.chunk, cache or usual.cache_bytes)
@@ -85,10 +86,14 @@ class Sizes:
         return sizes
 
     @classmethod
-    def fixed(cls) -> Sizes:
-        """Sizes for the kind of device, where its free memory is not known."""
+    def fixed(cls, *, packed: bool = False) -> Sizes:
+        """Sizes for the kind of device, where its free memory is not known.
+
+        Args:
+          packed: whether calls are packed; short chunks, of which there are more, waste less.
+        """
         if jax.default_backend() == "cpu":
-            return cls(8, 32, 32, 1 << 30)
+            return cls(8, 32, 16 if packed else 32, 1 << 30)
         return cls(_PREFILL_ROWS, 128, _CHUNK, 1 << 33)
 
     @classmethod
@@ -110,17 +115,17 @@ class Sizes:
         return cls(min(_PREFILL_ROWS, rows), rows, _CHUNK, cache)
 
     @property
-    def wide(self) -> int:
-        """Tokens of one prompt that take about as long as a prefill step; a multiple of chunk."""
-        return min(self.prefill_rows * self.chunk, UNIT) // self.chunk * self.chunk
+    def packed_chunks(self) -> int:
+        """Chunks of a packed call."""
+        return max(self.prefill_rows, _PACKED // self.chunk)
 
-    def slots(self, length: int, new: int) -> int:
+    def slots(self, length: int, new: int, *, packed: bool = False) -> int:
         """Cache slots for ``length`` tokens and ``new`` ones, determined by these alone.
 
         Longer caches come in coarser sizes, since each size is a program to compile.
         """
         needed = max(-(-length // self.chunk) * self.chunk, length + new)
-        unit = max(_SLOTS, (1 << (needed - 1).bit_length()) // 4)
+        unit = max(_PACKED_SLOTS if packed else _SLOTS, (1 << (needed - 1).bit_length()) // 4)
         return -(-needed // unit) * unit
 
     def smaller(self) -> Sizes | None:
@@ -167,6 +172,7 @@ class PrefilledRow(NamedTuple):
     Attributes:
       number: index of the job.
       row: row of the cache.
+      first: index of its first chunk among those of the step.
       start: position of the step's first token.
       end: position after its last token.
       done: whether the job has been read to its end.
@@ -174,6 +180,7 @@ class PrefilledRow(NamedTuple):
 
     number: int
     row: int
+    first: int
     start: int
     end: int
     done: bool
@@ -184,19 +191,22 @@ class PrefillStep(NamedTuple):
 
     Attributes:
       rows: the rows that advanced.
-      hidden: hidden states of the chunks of rows from ``first`` on, [b t d].
-      first: index of the first row in ``hidden``.
+      hidden: hidden states of chunks of t tokens, [b t d].
       cache: keys and values of all rows, valid until the next step is prepared.
     """
 
     rows: Sequence[PrefilledRow]
     hidden: jax.Array
-    first: int
     cache: Cache
+
+    def index(self, read: PrefilledRow, position: int) -> tuple[int, int]:
+        """Where ``hidden`` has the state of a token of a row: chunk, and token in the chunk."""
+        chunk, token = divmod(position - read.start, self.hidden.shape[1])
+        return read.first + chunk, token
 
 
 _Kind = tuple[int, bool]  # slots and `long` of jobs that run together
-_Key = tuple[_Kind, tuple[int, ...]]  # the kind and all tokens up to a chunk's end
+_Key = tuple[_Kind, tuple[int, ...]]  # slots (see `Prefill._key`), `long`, tokens to a chunk's end
 
 
 class DecoderNetwork(NamedTuple):
@@ -225,18 +235,18 @@ class _PrefillRows:
 
 
 class Prefill:
-    """Runs sequences in ``rows`` rows, ``chunk`` tokens of each in one call.
+    """Runs sequences in ``rows`` rows, in chunks of ``chunk`` tokens.
 
     Args:
       network: the decoder.
-      rows, chunk: sequences per call, and tokens of each.
-      wide: tokens per call of a single sequence, with the same bits (see
-        `jaxrag.engines.local.shape_invariance`); ``chunk`` if there are no such calls.
+      rows: sequences that are read at once.
+      chunk: tokens of a chunk.
+      packed: chunks of a packed call; 0 is a chunk of each row.
     """
 
-    def __init__(self, network: DecoderNetwork, *, rows: int, chunk: int, wide: int) -> None:
+    def __init__(self, network: DecoderNetwork, *, rows: int, chunk: int, packed: int = 0) -> None:
         self.decoder, self.params, self._mesh, self._shared_bytes = network
-        self.rows, self.chunk, self.wide = rows, chunk, wide
+        self.rows, self.chunk, self.packed = rows, chunk, packed
         self._blocks: OrderedDict[_Key, jax.Array] = OrderedDict()
         self._compiled: set[int] = set()
         self._free: _PrefillRows | None = None  # reused by the next call
@@ -307,7 +317,9 @@ class Prefill:
             rows.cache = copy_in(rows.cache, block, np.int32(row), start)
 
     def _key(self, job: PrefillJob, chunk: int) -> _Key:
-        return (_up(job.slots), job.long), job.tokens[: (chunk + 1) * self.chunk]
+        """Determines the bits of a chunk; those of packed calls do not depend on slots."""
+        slots = 0 if self.packed else _up(job.slots)
+        return (slots, job.long), job.tokens[: (chunk + 1) * self.chunk]
 
     def _share(self, jobs: Sequence[PrefillJob]) -> list[int]:
         """Computes and stores prefixes that are worth it (`_worth`).
@@ -316,39 +328,49 @@ class Prefill:
           For each job, the number of its leading chunks that are stored.
         """
         self._forget()
-        keys = [[self._key(job, i) for i in range(job.wanted // self.chunk)] for job in jobs]
-        counts = Counter(itertools.chain.from_iterable(keys))
-        leading = self._worth(keys, counts, alone=self.wide > self.chunk)
-        if self._bytes(set(itertools.chain.from_iterable(leading))) > self._shared_bytes:
-            leading = self._worth(keys, counts, alone=False)
-        missing = {row[-1] for row in leading if not all(map(self._blocks.__contains__, row))}
+        leading = self._worth(jobs)
+        missing = {
+            row[-1]: job._replace(tokens=row[-1][1], wanted=len(row[-1][1]) - 1)
+            for row, job in zip(leading, jobs, strict=True)
+            if not all(map(self._blocks.__contains__, row))
+        }
         inner = {key for row in leading for key in row[:-1]}
-        self._make([PrefillJob(tokens, len(tokens) - 1, *kind) for kind, tokens in missing - inner])
+        self._make([source for key, source in missing.items() if key not in inner])
         for key in itertools.chain.from_iterable(map(reversed, leading)):
             self._blocks.move_to_end(key)  # the first chunk last: it is useful alone
         return [len(row) for row in leading]
 
-    def _worth(
-        self, keys: Sequence[Sequence[_Key]], counts: Mapping[_Key, int], *, alone: bool
-    ) -> list[Sequence[_Key]]:
-        """The leading keys of each job that are stored, or that take fewer calls if they are.
+    def _worth(self, jobs: Sequence[PrefillJob]) -> list[Sequence[_Key]]:
+        """The leading chunks of each job that are stored, or that take fewer calls if they are.
 
-        A prefix that more jobs than rows have takes fewer calls. So does one of fewer jobs, if a
-        call reads `wide` tokens of it ``alone``: otherwise those jobs read it side by side.
+        Prefixes of more jobs than rows do: rows read the same prefix side by side. In packed calls
+        so do those of two jobs, if memory and the number of calls allow.
         """
+        keys = [[self._key(job, i) for i in range(job.wanted // self.chunk)] for job in jobs]
+        counts = Counter(itertools.chain.from_iterable(keys))
 
-        def saves(chunks: int, n: int) -> bool:
-            calls = -(-chunks * self.chunk // self.wide)
-            return n > self.rows or (alone and chunks * (n - 1) > self.rows * calls)
+        def leading(least: float) -> list[Sequence[_Key]]:
+            def worth(key: _Key) -> bool:
+                return counts[key] >= least or key in self._blocks
 
-        def count(row: Sequence[_Key]) -> int:
-            good = (i for i, key in enumerate(row, 1) if saves(i, counts[key]))
-            return max(good, default=0)
+            return [list(itertools.takewhile(worth, row)) for row in keys]
 
-        def stored(row: Sequence[_Key]) -> int:
-            return sum(1 for _ in itertools.takewhile(self._blocks.__contains__, row))
+        many = leading(self.rows + 1)
+        if not self.packed:
+            return many
+        options = [leading(math.inf), many, leading(2)]
+        if self._bytes(set(itertools.chain.from_iterable(options[-1]))) > self._shared_bytes:
+            options.pop()
+        return min(options, key=lambda option: self._calls(jobs, option))
 
-        return [row[: max(count(row), stored(row))] for row in keys]
+    def _calls(self, jobs: Sequence[PrefillJob], leading: Sequence[Sequence[_Key]]) -> int:
+        """Packed calls for these jobs if their leading chunks are stored first."""
+        missing = set(itertools.chain.from_iterable(leading)) - self._blocks.keys()
+        rest = sum(
+            -(-len(job.tokens) // self.chunk) - len(row)
+            for job, row in zip(jobs, leading, strict=True)
+        )
+        return -(-len(missing) // self.packed) + -(-rest // self.packed)
 
     def _bytes(self, keys: Collection[_Key]) -> int:
         """Memory of the blocks of these prefixes."""
@@ -356,9 +378,10 @@ class Prefill:
         return len(keys) * self.chunk * 2 * math.prod(config.cache_shape) * dtype.itemsize
 
     def _make(self, sources: list[PrefillJob]) -> None:
-        """Runs prefixes and stores each of their chunks."""
+        """Runs prefixes and stores each of their chunks; what several share is stored before."""
+        given = self._share(sources) if sources else []
         for _, numbers in _by_kind(sources):
-            reading = PrefillGroup(self, sources, numbers, [0] * len(sources))
+            reading = PrefillGroup(self, sources, numbers, given)
             while not reading.over:
                 step = reading.step()
                 for read in step.rows:
@@ -428,79 +451,80 @@ class PrefillGroup:
         Returns:
           Indices of the sequences that the next step will finish.
         """
-        prefill, chunk = self._prefill, self._prefill.chunk
+        prefill = self._prefill
         free = [row for row in range(prefill.rows) if row not in self._at]
         while free and self._waiting:
             number = self._waiting.popleft()
             job, given = self._jobs[number], self._given[number]
-            most = job.wanted // chunk
+            most = job.wanted // prefill.chunk
             kept = {row: prefill.kept(self._rows, row, job.tokens, most) for row in free}
             row = max(free, key=kept.__getitem__)
             free.remove(row)
             prefill.fill(self._rows, row, job, range(kept[row], given))
-            self._at[row] = number, max(kept[row], given) * chunk
-        left = {row: len(self._jobs[number].tokens) - at for row, (number, at) in self._at.items()}
-        if self._alone():
-            left, chunk = {min(left): left[min(left)]}, prefill.wide
-        return [self._at[row][0] for row, n in left.items() if n <= chunk]
+            self._at[row] = number, max(kept[row], given) * prefill.chunk
+        return [read.number for read in self._next() if read.done]
+
+    def _next(self) -> list[PrefilledRow]:
+        """What the next step reads: a chunk of each row, or as many as there are, oldest first."""
+        prefill, reads, at = self._prefill, list[PrefilledRow](), 0
+        for row, (number, start) in self._at.items():
+            length = len(self._jobs[number].tokens)
+            first, most = (at, prefill.packed - at) if prefill.packed else (row, 1)
+            if not most:
+                break
+            end = min(start + most * prefill.chunk, length)
+            reads.append(PrefilledRow(number, row, first, start, end, done=end == length))
+            at += self._count(reads[-1])
+        return reads
+
+    def _count(self, read: PrefilledRow) -> int:
+        """Chunks that a step reads of a row."""
+        return -(-(read.end - read.start) // self._prefill.chunk)
 
     def step(self) -> PrefillStep:
-        """Runs a chunk of each row, or more of a single one."""
+        """Runs the next chunks."""
         self.prepare()
-        step = self._read_one() if self._alone() else self._read_all()
-        for read in step.rows:
-            if read.done:
-                del self._at[read.row]
-        if self.over:
-            self._prefill.give_back(self._rows)
-        return step
-
-    def _alone(self) -> bool:
-        """Whether reading the rows one by one takes fewer calls than reading all at once."""
-        wide, chunk = self._prefill.wide, self._prefill.chunk
-        if self._waiting or wide == chunk:
-            return False
-        left = [len(self._jobs[number].tokens) - at for number, at in self._at.values()]
-        return sum(-(-n // wide) for n in left) < max(-(-n // chunk) for n in left)
-
-    def _read_one(self) -> PrefillStep:
-        """Runs the first row only, with as many tokens as all rows have otherwise."""
-        rows, prefill = self._rows, self._prefill
-        row, (number, at) = min(self._at.items())
-        start = min(at, rows.slots - prefill.wide)  # reads tokens again at the cache's end
-        read, part = self._advance(row, number, start, prefill.wide)
-        tokens = np.zeros(prefill.wide, np.int32)
-        tokens[: len(part)] = part
-        hidden, rows.cache = extend_row(
-            self.decoder, prefill.params, rows.cache, tokens, np.int32(start), np.int32(row)
-        )
-        return PrefillStep([read], hidden[None], row, rows.cache)
-
-    def _read_all(self) -> PrefillStep:
-        rows, prefill, chunk = self._rows, self._prefill, self._prefill.chunk
-        tokens = np.zeros((prefill.rows, chunk), np.int32)
-        starts = np.full(prefill.rows, rows.slots - chunk, np.int32)  # of idle rows
-        rows.held = [held[: rows.slots - chunk] for held in rows.held]
-        reads = []
-        for row, (number, start) in sorted(self._at.items()):
-            read, part = self._advance(row, number, start, chunk)
-            tokens[row, : len(part)], starts[row] = part, start
-            reads.append(read)
-        used = prefill.put_whole(np.int32(max(read.start for read in reads) + chunk))
+        reads, prefill, rows = self._next(), self._prefill, self._rows
+        tokens, starts, of_row = self._chunks(reads)
+        used = max(read.start + self._count(read) * prefill.chunk for read in reads)
         hidden, rows.cache = extend(
-            self.decoder, prefill.params, rows.cache, prefill.put(tokens), prefill.put(starts), used
+            self.decoder,
+            prefill.params,
+            rows.cache,
+            prefill.put(tokens),
+            prefill.put(starts),
+            prefill.put_whole(np.int32(used)),
+            prefill.put(of_row) if prefill.packed else None,
         )
-        return PrefillStep(reads, hidden, 0, rows.cache)
+        if not prefill.packed:  # idle rows write to their last slots
+            rows.held = [held[: rows.slots - prefill.chunk] for held in rows.held]
+        for number, row, _, _, end, done in reads:
+            rows.held[row], self._at[row] = self._jobs[number].tokens[:end], (number, end)
+            if done:
+                del self._at[row]
+        if self.over:
+            prefill.give_back(rows)
+        return PrefillStep(reads, hidden, rows.cache)
 
-    def _advance(
-        self, row: int, number: int, start: int, count: int
-    ) -> tuple[PrefilledRow, tuple[int, ...]]:
-        """Records that up to ``count`` tokens of a row are read, and returns them."""
-        whole = self._jobs[number].tokens
-        part = whole[start : start + count]
-        end = start + len(part)
-        self._rows.held[row], self._at[row] = whole[:end], (number, end)
-        return PrefilledRow(number, row, start, end, done=end == len(whole)), part
+    def _chunks(self, reads: Sequence[PrefilledRow]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens [b t] of the chunks, positions [b] of their first ones, and their rows [b].
+
+        Idle chunks of a packed call repeat its last one. Others are at the end of their row.
+        """
+        chunk, packed = self._prefill.chunk, self._prefill.packed
+        count = packed or self._prefill.rows
+        tokens = np.zeros((count, chunk), np.int32)
+        starts = np.full(count, self._rows.slots - chunk, np.int32)
+        of_row = np.arange(count, dtype=np.int32)
+        last = 0
+        for number, row, first, start, end, _ in reads:
+            for last, at in enumerate(range(start, end, chunk), first):
+                part = self._jobs[number].tokens[at : min(at + chunk, end)]
+                tokens[last, : len(part)], starts[last], of_row[last] = part, at, row
+        if packed:
+            for array in (tokens, starts, of_row):
+                array[last + 1 :] = array[last]
+        return tokens, starts, of_row
 
 
 def _up(slots: int) -> int:

@@ -57,20 +57,21 @@ def _score_step(
       jobs: what is read.
       targets: for each job, its continuations and the arrays for their log-probabilities.
     """
-    found: list[tuple[int, int, int, np.ndarray, int]] = []  # row, position, token, array, index
+    # where its hidden state is, token, array, index in the array
+    found: list[tuple[tuple[int, int], int, np.ndarray, int]] = []
     for read in step.rows:
         first = jobs[read.number].wanted
         found += (
-            (read.row - step.first, at - read.start, int(tokens[at - first]), values, at - first)
+            (step.index(read, at), int(tokens[at - first]), values, at - first)
             for tokens, values in targets[read.number]
             for at in range(max(first, read.start), read.end)
         )
     for start in range(0, len(found), _TOGETHER):
         part = found[start : start + _TOGETHER]
-        rows, positions, tokens = np.zeros((3, _TOGETHER), np.int32)
-        for i, (row, position, token, _, _) in enumerate(part):
-            rows[i], positions[i], tokens[i] = row, position, token
-        hidden = step.hidden[rows, positions]
+        chunks, places, tokens = np.zeros((3, _TOGETHER), np.int32)
+        for i, ((chunk, place), token, _, _) in enumerate(part):
+            chunks[i], places[i], tokens[i] = chunk, place, token
+        hidden = step.hidden[chunks, places]
         logprobs = prefill.get(score(prefill.decoder, prefill.params, hidden, tokens))
         for (*_, values, at), value in zip(part, logprobs, strict=False):
             values[at] = value

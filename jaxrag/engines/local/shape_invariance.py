@@ -1,8 +1,7 @@
 """Tests whether a row's results are bit-identical in programs of other shapes.
 
 On CPUs, models of realistic size mostly are invariant, but nothing guarantees it, so the model's
-first and output layers are tested. If they are, the last answers can be decoded in fewer rows, and
-the last prompts read one by one without idle rows.
+first and output layers are tested. If they are, the last answers can be decoded in fewer rows.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from jaxrag.models.decoder.decoding import (
     DecodingLimits,
     DecodingRows,
     decode,
-    extend,
-    extend_row,
 )
 from jaxrag.models.decoder.network import Decoder
 from jaxrag.models.sampling import TokenSampling
@@ -40,33 +37,6 @@ def tail_rows(decoder: Decoder, params: dict[str, Any], rows: int, few: int) -> 
         counts.add(min(counts) // 2)
     same = _same_in_decoding(*_first_layer(decoder, params), sorted(counts | {few}))
     return few if same else rows
-
-
-def wide_chunk(decoder: Decoder, params: dict[str, Any], rows: int, chunk: int, wide: int) -> int:
-    """``wide`` if prefilling one row by ``wide`` tokens gives the bits of ``rows``, else ``chunk``.
-
-    ``rows`` are prefilled by ``chunk`` tokens each; ``wide`` is a multiple of ``chunk``.
-    """
-    one, params = _first_layer(decoder, params)
-    random = np.random.default_rng(0)
-    tokens = random.integers(0, decoder.config.vocab_size, wide).astype(np.int32)
-    cache, parts = empty_cache(one.config, rows, 2 * wide, one.dtype), []
-    for start in range(0, wide, chunk):  # in the last row, the others being elsewhere
-        batch = random.integers(0, decoder.config.vocab_size, (rows, chunk)).astype(np.int32)
-        batch[-1], starts = tokens[start : start + chunk], np.full(rows, wide, np.int32)
-        starts[-1] = start
-        end = np.int32(start + chunk)
-        hidden, cache = extend(one, params, cache, jnp.asarray(batch), jnp.asarray(starts), end)
-        parts.append(np.asarray(hidden[-1]))
-    alone = empty_cache(one.config, rows, 2 * wide, one.dtype)
-    hidden, alone = extend_row(one, params, alone, tokens, np.int32(0), np.int32(0))
-    ((keys, values),), ((own_keys, own_values),) = cache, alone
-    same = (
-        np.array_equal(np.concatenate(parts), hidden),
-        np.array_equal(keys[-1, ..., :wide], own_keys[0, ..., :wide]),
-        np.array_equal(values[-1, :, :wide], own_values[0, :, :wide]),
-    )
-    return wide if all(same) else chunk
 
 
 def _first_layer(decoder: Decoder, params: dict[str, Any]) -> tuple[Decoder, dict[str, Any]]:
@@ -98,7 +68,9 @@ def _same_in_decoding(one: Decoder, params: dict[str, Any], counts: Sequence[int
         )
         greedy = TokenSampling(jnp.float32(0), *jnp.zeros((2, count), jnp.uint32))
         start = DecodingRows(*map(jnp.asarray, state))
-        _, _, tokens, logprobs = decode(one, params, ((keys, values),), start, limits, greedy)
+        _, _, tokens, logprobs = decode(
+            one, params, ((keys, values),), start, limits, greedy, by_blocks=True
+        )
         return np.asarray(tokens), np.asarray(logprobs)
 
     whole = run(rows)

@@ -76,45 +76,28 @@ def extend(
     tokens: Int[Array, "b t"],
     start: Int[Array, "*b"],
     used: Int[Array, ""] | None = None,
+    rows: Int[Array, " b"] | None = None,
 ) -> tuple[Float[Array, "b t d"], Cache]:
-    """Prefills the next chunk of each row's prompt.
+    """Prefills chunks of prompts: the next one of each row, or those that ``rows`` says.
 
-    Tokens after the end of a row's prompt may be arbitrary: attention is causal, and new tokens do
-    not attend to the slots that they occupy.
+    Tokens after the end of a prompt may be arbitrary: attention is causal, and new tokens do not
+    attend to the slots that they occupy.
 
     Args:
-      start: position and slot of the chunk's first token; a scalar, or one for each row.
-      used: slots that are read; rows whose chunk ends beyond it get arbitrary hidden states. None
-        reads all slots.
+      start: position and slot of a chunk's first token; a scalar, or one for each chunk.
+      used: slots that are read; chunks that end beyond it get arbitrary hidden states. None reads
+        all slots.
+      rows: the row of each chunk. A row may have several, in any order: all keys and values of a
+        layer are written before they are read. See `Decoder`.
 
     Returns:
-      Hidden states of the chunk, and the updated cache.
+      Hidden states of the chunks, and the updated cache.
     """
     positions = jnp.asarray(start)[..., None] + jnp.arange(tokens.shape[1])
     positions = jnp.broadcast_to(positions, tokens.shape)
     where = jnp.arange(_slots(cache)) <= positions[..., None]
-    context = {"where": where, "cache": cache, "slot": start, "used": used}
+    context = {"where": where, "cache": cache, "slot": start, "used": used, "rows": rows}
     return _apply(decoder, params, tokens, positions, **context)
-
-
-@partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
-def extend_row(
-    decoder: Decoder,
-    params: dict[str, Any],
-    cache: Cache,
-    tokens: Int[Array, " t"],
-    start: Int[Array, ""],
-    row: Int[Array, ""],
-) -> tuple[Float[Array, "t d"], Cache]:
-    """Prefills the next tokens of one row's prompt, as `extend` does; other rows do not change."""
-    slice_row, update_row = jax.lax.dynamic_slice_in_dim, jax.lax.dynamic_update_slice_in_dim
-    one = jax.tree.map(lambda array: slice_row(array, row, 1, axis=array.ndim - 4), cache)
-    used = start + len(tokens)
-    hidden, one = extend(decoder, params, one, tokens[None], start, used)
-    cache = jax.tree.map(
-        lambda array, new: update_row(array, new, row, axis=array.ndim - 4), cache, one
-    )
-    return hidden[0], cache
 
 
 @partial(jax.jit, static_argnames="decoder")
@@ -139,7 +122,7 @@ def next_token(
     return token, logprobs_of(logits, token)
 
 
-@partial(jax.jit, static_argnames="decoder", donate_argnames="cache")
+@partial(jax.jit, static_argnames=("decoder", "by_blocks"), donate_argnames="cache")
 def decode(
     decoder: Decoder,
     params: dict[str, Any],
@@ -147,8 +130,15 @@ def decode(
     rows: DecodingRows,
     limits: DecodingLimits,
     sampling: TokenSampling,
+    *,
+    by_blocks: bool = False,
 ) -> tuple[Cache, DecodingRows, Int[Array, "b s"], Float[Array, "b s"]]:
     """Generates up to `STEPS` further tokens for each row that has not finished.
+
+    Args:
+      by_blocks: whether only the slots in use are read, block by block (`attend_to_used`). That is
+        faster on CPUs, and a row's bits then do not depend on the number of slots. Layers must not
+        be stacked.
 
     Returns:
       Cache, rows, new tokens and their log-probabilities. Only the first columns of a row are
@@ -163,6 +153,7 @@ def decode(
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         i, cache, rows, tokens, logprobs, repetition = state
+        used = jnp.where(rows.finished, 0, rows.position).max() + 1 if by_blocks else None
         hidden, cache = _apply(
             decoder,
             params,
@@ -171,6 +162,7 @@ def decode(
             where=(slots <= rows.position[:, None])[:, None],
             cache=cache,
             slot=rows.position,
+            used=used,
         )
         choice = sampling._replace(repetition=repetition)
         token, logprob = next_token(decoder, params, hidden[:, 0], rows.made, choice)

@@ -56,6 +56,7 @@ class DecoderAttention(nn.Module):
         cache: LayerCache,
         slot: Int[Array, "*b"],
         used: Int[Array, ""] | None = None,
+        rows: Int[Array, " b"] | None = None,
     ) -> tuple[Float[Array, "b t d"], LayerCache | NewEntries]:
         c = self.config
         (b, t, _), g = x.shape, c.num_key_value_heads
@@ -83,9 +84,9 @@ class DecoderAttention(nn.Module):
                 self.sow("intermediates", "weights", joined_weights(weights, own_weights, slot))
             y = weighted_values((weights, old[1]), (own_weights, own[1]))
             return project(y.reshape(b, t, -1)), new
-        keys, values = cache = put(cache, k, v, slot)
+        keys, values = cache = put(cache, k, v, slot, rows)
         if used is not None:
-            y = attend_to_used(q, keys, values, where=where, used=used, **scaling)
+            y = attend_to_used(q, keys, values, where=where, used=used, rows=rows, **scaling)
             return project(y.reshape(b, t, -1)), cache
         weights = attention_weights(q, keys, where=where, **scaling)
         self.sow("intermediates", "weights", weights)  # for jaxrag.models.decoder.inspection
@@ -175,6 +176,7 @@ def attend_to_used(
     used: Int[Array, ""],
     scale: float,
     cap: float,
+    rows: Int[Array, " b"] | None = None,
 ) -> Float[Array, "b t h e"]:
     """`weighted_values` of `attention_weights`, read only from the first ``used`` slots.
 
@@ -186,6 +188,7 @@ def attend_to_used(
       q, keys, values, where, scale, cap: as of `attention_weights`; each query attends to some
         slot before ``used``, and to none from there on.
       used: number of slots.
+      rows: the row of ``keys`` and ``values`` that each row of ``q`` attends to; None is its own.
     """
     (b, t, h, e), (g, c) = q.shape, (keys.shape[1], keys.shape[3])
     block, queries = _BLOCK if c % _BLOCK == 0 else c, by_key_head(q, g)
@@ -194,13 +197,15 @@ def attend_to_used(
         i, largest, total, sums = state
         cut = partial(jax.lax.dynamic_slice_in_dim, start_index=i * block, slice_size=block)
         part = cut(keys, axis=3), cut(values, axis=2)
+        if rows is not None:
+            part = part[0][rows], part[1][rows]
         scores = _scores(queries, part[0], cut(where, axis=2), scale, cap)
         new = jnp.maximum(largest, scores.max(axis=-1, keepdims=True))
         powers, before = jnp.exp(scores - new), jnp.exp(largest - new)
         total = total * before + powers.sum(axis=-1, keepdims=True)
-        rows = powers.astype(values.dtype).reshape(b, g, -1, block)
+        weights = powers.astype(values.dtype).reshape(b, g, -1, block)
         product = partial(jnp.einsum, preferred_element_type=jnp.float32)
-        added = product("bgqc,bgce->bgqe", rows, part[1]).reshape(sums.shape)
+        added = product("bgqc,bgce->bgqe", weights, part[1]).reshape(sums.shape)
         return i + 1, new, total, sums * before + added
 
     ones = jnp.ones((b, g, h // g, t, 1), jnp.float32)
@@ -288,6 +293,7 @@ class DecoderLayer(nn.Module):
         ranks: Int[Array, "b t c"] | None,
         slot: Int[Array, "*b"],
         used: Int[Array, ""] | None = None,
+        rows: Int[Array, " b"] | None = None,
     ) -> tuple[Float[Array, "b t d"], LayerCache | NewEntries]:
         c = self.config
         if ranks is not None:
@@ -301,7 +307,7 @@ class DecoderLayer(nn.Module):
 
         attention = DecoderAttention(c, self.reads_only, name="self_attn")
         y = norm("input_layernorm")(x)
-        y, cache = attention(y, rotation, where=where, cache=cache, slot=slot, used=used)
+        y, cache = attention(y, rotation, where=where, cache=cache, slot=slot, used=used, rows=rows)
         if not c.post_norms:
             x += y
             y = norm("post_attention_layernorm")(x)
@@ -334,11 +340,13 @@ class DecoderLayers(nn.Module):
         where: Bool[Array, "b t c"],
         slot: Int[Array, "*b"],
         used: Int[Array, ""] | None,
+        rows: Int[Array, " b"] | None,
     ) -> tuple[Float[Array, "b t d"], Cache]:
         windows = self.config.windows or (0,) * self.config.num_hidden_layers
         ranks = recency(where) if self.config.windows else None
         context = (rotation_of(positions, *self.config.rope), where, ranks, slot)
         if self.stacked:
+            assert rows is None, "stacked layers have a row of the cache for each row of tokens"
             layer = nn.scan(
                 DecoderLayer,
                 variable_axes={"params": 0},
@@ -352,7 +360,7 @@ class DecoderLayers(nn.Module):
         traced_once = nn.jit(DecoderLayer, static_argnums=_WINDOW)
         for i, window in enumerate(windows):
             layer = traced_once(self.config, name=str(i))
-            x, new = layer(x, cache[i], window, *context, used)
+            x, new = layer(x, cache[i], window, *context, used, rows)
             caches.append(new)
         return x, tuple(caches)
 
@@ -415,6 +423,7 @@ class Decoder(nn.Module):
         cache: Cache,
         slot: int | Int[Array, "*b"] = 0,
         used: Int[Array, ""] | None = None,
+        rows: Int[Array, " b"] | None = None,
     ) -> tuple[Float[Array, "b t d"], Cache]:
         """Runs tokens and writes their keys and values to the cache, from ``slot`` on.
 
@@ -426,12 +435,14 @@ class Decoder(nn.Module):
           slot: slot of the first token; a scalar, or one for each row.
           used: bound of the slots that any token attends to; only those are read, where the
             layers are not stacked. None reads all and can be differentiated.
+          rows: the cache's row that each row of tokens belongs to, which may be that of several;
+            None is its own. Needs ``used``, a ``slot`` for each, and layers that are not stacked.
 
         Returns:
           Normalised hidden states, the input of `logits`; and the updated cache.
         """
         with matmul_precision(self.dtype):
-            return self.model(tokens, cache, positions, where, jnp.asarray(slot), used)
+            return self.model(tokens, cache, positions, where, jnp.asarray(slot), used, rows)
 
     def logits(self, hidden: Float[Array, "b d"]) -> Float[Array, "b v"]:
         """Logits of the next token, float32."""

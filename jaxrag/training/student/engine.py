@@ -10,7 +10,7 @@ import jax
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines import seq2seq
 from jaxrag.engines.language_model import LanguageModel
-from jaxrag.engines.local.engine import LocalModel
+from jaxrag.engines.local.engine import LocalModel, plain_cpu
 from jaxrag.engines.local.prefill import DecoderNetwork, Sizes
 from jaxrag.engines.prompts import PromptEncoder
 from jaxrag.models.parameters import flatten
@@ -34,7 +34,9 @@ def engine(student: Student, params: Any, name: str = "student") -> LanguageMode
       name: part of the identity, beside a hash of the parameters.
     """
     dtype = student.module.dtype
-    sizes = Sizes.choose(None, None, None, None)
+    cast = jax.tree.map(lambda array: array.astype(dtype), params)
+    decoder = DecoderNetwork(student.module, cast, None, _SHARED)
+    sizes = Sizes.fixed(packed=student.kind != "t5" and plain_cpu(decoder))
     identity = canonical(
         {
             "engine": _ENGINE,
@@ -46,7 +48,6 @@ def engine(student: Student, params: Any, name: str = "student") -> LanguageMode
             "sizes": list(dataclasses.astuple(sizes)),
         }
     )
-    cast = jax.tree.map(lambda array: array.astype(dtype), params)
     if student.kind == "t5":
         return seq2seq.Seq2SeqModel(
             seq2seq.Seq2SeqNetwork(student.module, cast, None),
@@ -59,7 +60,7 @@ def engine(student: Student, params: Any, name: str = "student") -> LanguageMode
         )
     limit = student.module.config.max_position_embeddings
     return LocalModel(
-        DecoderNetwork(student.module, cast, None, _SHARED),
+        decoder,
         PromptEncoder(student.tokenizer, template_options={}, max_length=limit),
         ends=student.ends,
         identity=identity,

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental.compilation_cache import compilation_cache
 
+from jaxrag.engines.local import decoding, prefill
 from jaxrag.engines.local.decoding import AnswerRows
 from jaxrag.engines.local.engine import LocalModel, use_compile_cache
 from jaxrag.engines.local.prefill import Sizes
@@ -99,9 +100,9 @@ def test_sharing_prefixes_changes_no_bit(directory: Path, answers: list[Generati
 def test_a_partly_dropped_prefix_is_recomputed(directory: Path, answers: list[Generation]) -> None:
     model = LocalModel.load(directory)
     assert model.generate(CHATS, max_new_tokens=12) == answers
-    block = next(iter(model._prefill._blocks.values())).nbytes
-    assert len(model._prefill._blocks) == 2
-    model._prefill._shared_bytes = block  # room for one of the two
+    block, count = next(iter(model._prefill._blocks.values())).nbytes, len(model._prefill._blocks)
+    assert count > 1
+    model._prefill._shared_bytes = (count - 1) * block  # room for all but one
     for _ in range(2):
         assert model.generate(CHATS, max_new_tokens=12) == answers
     shortest = min(model._prefill._blocks, key=lambda key: len(key[1]))
@@ -109,35 +110,34 @@ def test_a_partly_dropped_prefix_is_recomputed(directory: Path, answers: list[Ge
     assert model.generate(CHATS, max_new_tokens=12) == answers
 
 
-def test_shared_prefixes_are_computed_once(model: LocalModel, monkeypatch: Any) -> None:
-    from jaxrag.engines.local import prefill
+def tokens_read(monkeypatch: pytest.MonkeyPatch) -> list[range]:
+    """Filled with the positions of the tokens that each step reads of each row."""
+    read, real = [], prefill.PrefillGroup.step
 
-    chunks, real = [], prefill.extend
+    def step(self: Any) -> Any:
+        found = real(self)
+        read.extend(range(one.start, one.end) for one in found.rows)
+        return found
 
-    def extend(*args: Any) -> Any:
-        slots = args[2][0][1].shape[-2]
-        chunks.extend(start for start in args[-2].tolist() if start < slots - 32)  # not idle rows
-        return real(*args)
+    monkeypatch.setattr(prefill.PrefillGroup, "step", step)
+    return read
 
-    monkeypatch.setattr(prefill, "extend", extend)
+
+def test_shared_prefixes_are_computed_once(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fresh = [(*chat[:-1], Message("user", chat[-1].content.upper())) for chat in CHATS]
-    model.generate(CHATS + fresh, max_new_tokens=12)
-    # demonstrations: 3 + 21 + 24 + 16 tokens or so; two whole chunks of 32 are shared by all
-    assert min(chunks) == 64
+    model.generate(CHATS, max_new_tokens=12)
+    read = tokens_read(monkeypatch)
+    model.generate(fresh, max_new_tokens=12)
+    # demonstrations: 3 + 21 + 24 + 16 tokens or so; four whole chunks of 16 are shared by all
+    assert min(one.start for one in read) == 64
 
 
 def test_long_prefixes_of_few_prompts_are_computed_once(
-    model: LocalModel, monkeypatch: Any
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jaxrag.engines.local import prefill
-
-    read, real = [], prefill.PrefillGroup._advance
-
-    def advance(self: Any, *args: int) -> Any:
-        read.append(len((found := real(self, *args))[1]))
-        return found
-
-    monkeypatch.setattr(prefill.PrefillGroup, "_advance", advance)
+    read = tokens_read(monkeypatch)
     prompts = [f"{'long ' * 60}{word}" for word in ("one", "two", "six")]  # fewer than rows
     separate = [model.generate([prompt], max_new_tokens=2)[0] for prompt in prompts]
     length = len(encode(model, prompts[0]))
@@ -146,8 +146,8 @@ def test_long_prefixes_of_few_prompts_are_computed_once(
     read.clear()
     assert model.generate(prompts, max_new_tokens=2) == separate
     # the whole chunks of the prefix once, and three ends
-    shared = (length - 3) // 32 * 32
-    assert sum(read) == shared + 3 * (length - shared)
+    shared = (length - 3) // 16 * 16
+    assert sum(map(len, read)) == shared + 3 * (length - shared)
 
 
 @pytest.mark.parametrize(("backend", "stacked"), [("cpu", False), ("gpu", False), ("tpu", True)])
@@ -313,10 +313,8 @@ def test_stop_strings_cut_the_text_but_not_the_tokens(
 def test_decoding_ends_once_all_rows_have_met_a_stop_string(
     model: LocalModel, answers: list[Generation], monkeypatch: Any
 ) -> None:
-    from jaxrag.engines.local import decoding
-
     calls, real = [], decoding.decode
-    monkeypatch.setattr(decoding, "decode", lambda *a: calls.append(1) or real(*a))
+    monkeypatch.setattr(decoding, "decode", lambda *a, **b: calls.append(1) or real(*a, **b))
     stops = [a.text[2] for a in answers]
     model.generate(CHATS, max_new_tokens=60, stop=stops)
     assert len(calls) == 1  # of the 8 that 60 tokens take
@@ -428,7 +426,7 @@ def test_results_that_are_not_numbers_are_refused(
 
 @pytest.mark.parametrize(("decode", "prefill"), [(4, 4), (12, 4), (7, 1), (32, 8)])
 def test_any_number_of_decode_rows_has_prefill_rows(decode: int, prefill: int) -> None:
-    sizes = Sizes.choose(None, decode, None, None)
+    sizes = Sizes.choose(None, decode, None, None, usual=Sizes.fixed())
     assert (sizes.decode_rows, sizes.prefill_rows) == (decode, prefill)  # gcd with 8 on CPUs
 
 
@@ -462,8 +460,6 @@ def test_compiled_programs_are_cached_on_disk(tmp_path: Path, monkeypatch: Any) 
 def test_out_of_device_memory_halves_the_batch(
     directory: Path, answers: list[Generation], monkeypatch: Any
 ) -> None:
-    from jaxrag.engines.local import decoding, prefill
-
     def failing(name: str, module: Any, most: int) -> None:
         real = getattr(module, name)
 
@@ -486,7 +482,6 @@ def test_out_of_device_memory_halves_the_batch(
     scores = model.logprob(CHATS[:3], ["Oslo"] * 3)
     assert all(len(row) == 4 for row in scores)
     failing("extend", prefill, most=0)
-    failing("extend_row", prefill, most=0)
     with pytest.raises(InputError, match="does not hold even one row"):
         model.generate(CHATS[:1], max_new_tokens=12)
 

@@ -34,7 +34,6 @@ def family(request: Any, tmp_path_factory: Any) -> Any:
     tensors = write_tiny_model(path, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "tail_rows", lambda decoder, params, rows, few: rows)
-        patch.setattr(engine, "wide_chunk", lambda decoder, params, rows, chunk, wide: chunk)
         yield path, changes, tensors, LocalModel.load(path, **SIZES)
 
 

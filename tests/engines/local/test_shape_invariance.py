@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxrag.engines.local import decoding, prefill
+from jaxrag.engines.local import decoding
 from jaxrag.engines.local import engine as local
 from jaxrag.engines.local import shape_invariance as trial
 from jaxrag.engines.local.decoding import MISSED_STEPS, RowCounts
 from jaxrag.engines.local.engine import LocalModel
-from jaxrag.types import Generation, Message
+from jaxrag.types import Generation
 from tests.engines.local.decoding_rows import rows_of_decoding
 from tests.engines.tiny_model import CHATS
-from tests.versions import sums_alike_on_cpus
 
 
 @pytest.mark.usefixtures("unprobed", "fewer_rows_at_once")
@@ -82,86 +81,11 @@ def test_rows_are_not_reduced_if_bits_would_change(
     def found() -> int:
         return trial.tail_rows(network.decoder, network.params, 32, 8)
 
-    def decode(*args: Any, by_rows: bool) -> Any:
+    def decode(*args: Any, by_rows: bool, **settings: Any) -> Any:
         """As if a row's log-probabilities depended on how many rows there are, or on nothing."""
-        cache, rows, tokens, logprobs = real(*args)
+        cache, rows, tokens, logprobs = real(*args, **settings)
         return cache, rows, 0 * tokens, 0 * logprobs + (len(tokens) if by_rows else 0)
 
     for by_rows, wanted in ((True, 32), (False, 8)):
         monkeypatch.setattr(trial, "decode", functools.partial(decode, by_rows=by_rows))
         assert found() == wanted
-
-
-def calls_of_prefill(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Filled with the name of each program of prefill that is called."""
-    calls: list[str] = []
-
-    def watch(name: str) -> None:
-        real = getattr(prefill, name)
-        monkeypatch.setattr(prefill, name, lambda *args: calls.append(name) or real(*args))
-
-    watch("extend")
-    watch("extend_row")
-    return calls
-
-
-LONG = [
-    (*chat[:-1], Message("user", f"{i} {chat[-1].content} " * 4)) for i, chat in enumerate(CHATS)
-]
-
-
-@sums_alike_on_cpus
-@pytest.mark.parametrize("asked", [LONG[:1], LONG[:9], [*LONG, *CHATS]], ids=len)
-def test_the_last_prompts_are_prefilled_one_by_one_without_changing_bits(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, asked: Any
-) -> None:
-    calls, found, made = calls_of_prefill(monkeypatch), {}, {}
-    for wide in (32, 256):
-        monkeypatch.setattr(local, "wide_chunk", lambda *_, wide=wide: wide)
-        model = LocalModel.load(directory)
-        calls.clear()
-        found[wide] = (
-            model.generate(asked, max_new_tokens=12),
-            [row.tolist() for row in model.logprob(asked, ["Oslo, or so they say"] * len(asked))],
-        )
-        made[wide] = list(calls)
-    assert found[256] == found[32]
-    assert set(made[32]) == {"extend"}
-    assert "extend_row" in made[256]
-    assert len(made[256]) < len(made[32])
-
-
-@sums_alike_on_cpus
-def test_the_last_prompts_wait_for_a_free_row(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two rows in all, both taken when the last prompt is read to its end."""
-    calls, found = calls_of_prefill(monkeypatch), []
-    for wide in (32, 64):
-        monkeypatch.setattr(local, "wide_chunk", lambda *_, wide=wide: wide)
-        small = LocalModel.load(directory, prefill_rows=2, decode_rows=2)
-        found.append(small.generate(LONG[:5], max_new_tokens=24))
-    assert found[0] == found[1]
-    assert "extend_row" in calls
-
-
-@sums_alike_on_cpus
-def test_prompts_are_prefilled_together_if_one_by_one_would_change_bits(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network, real = model._network, trial.extend_row
-
-    def found() -> int:
-        return trial.wide_chunk(network.decoder, network.params, 8, 32, 256)
-
-    assert found() == 256
-    for spoilt in range(2):
-
-        def other(*args: Any, spoilt: int = spoilt) -> Any:
-            hidden, ((keys, values),) = real(*args)
-            near = [1, 1]
-            near[spoilt] = 1 + 2**-23
-            return hidden * near[0], ((keys, values * near[1]),)
-
-        monkeypatch.setattr(trial, "extend_row", other)
-        assert found() == 32

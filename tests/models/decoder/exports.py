@@ -15,7 +15,6 @@ from jaxrag.models.decoder.decoding import (
     DecodingRows,
     decode,
     extend,
-    extend_row,
     next_token,
     score,
 )
@@ -55,11 +54,6 @@ CASES: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {
     "jaxrag.models.decoder.decoding.extend": lambda: (
         extend,
         (DECODER, params(), cache(), abstract((ROWS, CHUNK), np.int32), NUMBER),
-        {},
-    ),
-    "jaxrag.models.decoder.decoding.extend_row": lambda: (
-        extend_row,
-        (DECODER, params(), cache(), abstract((CHUNK,), np.int32), NUMBER, NUMBER),
         {},
     ),
     "jaxrag.models.decoder.decoding.next_token": lambda: (

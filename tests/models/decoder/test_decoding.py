@@ -243,6 +243,64 @@ def test_rows_may_have_different_positions() -> None:
         np.testing.assert_array_equal(found[row, : len(prompt)], whole[row, : len(prompt)])
 
 
+def test_chunks_of_any_rows_may_be_in_a_call() -> None:
+    """All nine chunks in calls of three, those of a row together or not, in any order."""
+    whole, filled = prefill()
+    chunks = [(row, start) for row in (2, 0, 1) for start in (2 * CHUNK, 0, CHUNK)]
+    chunks[4], chunks[5] = chunks[5], chunks[4]
+    cache, found = empty_cache(DECODER.config, 3, SLOTS, jnp.float32), np.full_like(whole, np.nan)
+    for at in range(0, 9, 3):
+        part, tokens = chunks[at : at + 3], np.full((3, CHUNK), 77, np.int32)
+        for i, (row, start) in enumerate(part):
+            some = PROMPTS[row][start : start + CHUNK]
+            tokens[i, : len(some)] = some
+        rows, starts = np.array(part, np.int32).T
+        used = np.int32(3 * CHUNK)
+        hidden, cache = extend(DECODER, PARAMS, cache, tokens, starts, used, rows)
+        for (row, start), states in zip(part, hidden, strict=True):
+            found[row, start : start + CHUNK] = states
+    for row, prompt in enumerate(PROMPTS):
+        np.testing.assert_allclose(
+            found[row, : len(prompt)], whole[row, : len(prompt)], atol=1e-6, rtol=1e-5
+        )
+    for wanted, one in zip(jax.tree.leaves(filled), jax.tree.leaves(cache), strict=True):
+        np.testing.assert_allclose(one, wanted, atol=1e-6, rtol=1e-5)
+
+
+def test_decoding_by_blocks_reads_the_slots_in_use(greedy: Any) -> None:
+    """Bits depend on neither the number of slots nor what finished rows hold."""
+
+    def made(slots: int, *, by_blocks: bool, unused: int = 30) -> tuple[Any, Any]:
+        hidden, cache = prefill()
+        rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
+        rows = rows._replace(
+            finished=np.array([False, False, True]), position=LENGTHS.copy() + [0, 0, unused]
+        )
+        grown = empty_cache(DECODER.config, 3, slots, jnp.float32)
+        numbers = np.arange(3, dtype=np.int32)
+        grown = jax.tree.map(
+            lambda new, old: new.at[..., : old.shape[-2], : old.shape[-1]].set(old), grown, cache
+        )
+        never = np.zeros(CONFIG["vocab_size"], bool)
+        limits = DecodingLimits(np.int32(12), np.int32(STEPS), np.int32(3), never)
+        _, after, tokens, logprobs = decode(
+            DECODER, PARAMS, grown, rows, limits, GREEDY, by_blocks=by_blocks
+        )
+        assert np.asarray(after.made).tolist() == [1 + STEPS, 1 + STEPS, 1]
+        return np.asarray(tokens)[:2], np.asarray(logprobs)[:2]
+
+    tokens, logprobs = made(256, by_blocks=True)
+    np.testing.assert_array_equal(tokens, greedy[0][:2, 1 : 1 + STEPS])
+    np.testing.assert_allclose(logprobs, greedy[1][:2, 1 : 1 + STEPS], atol=2e-5, rtol=0)
+    for slots, unused in ((512, 30), (256, 200)):
+        again = made(slots, by_blocks=True, unused=unused)
+        np.testing.assert_array_equal(again[0], tokens)
+        np.testing.assert_array_equal(again[1], logprobs)
+    whole = made(256, by_blocks=False)
+    np.testing.assert_array_equal(whole[0], tokens)
+    np.testing.assert_allclose(whole[1], logprobs, atol=1e-5, rtol=0)
+
+
 def test_jit_changes_nothing() -> None:
     hidden = prefill()[0][:, 2]
     targets = np.array([4, 5, 6], np.int32)
