@@ -274,10 +274,9 @@ def test_decoding_by_blocks_reads_the_slots_in_use(greedy: Any) -> None:
         hidden, cache = prefill()
         rows, _ = start(hidden, np.zeros(CONFIG["vocab_size"], bool), GREEDY)
         rows = rows._replace(
-            finished=np.array([False, False, True]), position=LENGTHS.copy() + [0, 0, unused]
+            finished=np.array([False, False, True]), position=LENGTHS + np.array([0, 0, unused])
         )
         grown = empty_cache(DECODER.config, 3, slots, jnp.float32)
-        numbers = np.arange(3, dtype=np.int32)
         grown = jax.tree.map(
             lambda new, old: new.at[..., : old.shape[-2], : old.shape[-1]].set(old), grown, cache
         )
