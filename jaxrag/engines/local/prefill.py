@@ -15,6 +15,7 @@ the rows may be on different devices.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import logging
 import math
@@ -50,7 +51,7 @@ class Sizes:
     Attributes:
       prefill_rows: prompts read at once.
       decode_rows: answers decoded at once, a multiple of ``prefill_rows``.
-      chunk: tokens of each prompt per prefill step.
+      chunk: tokens of a chunk.
       cache_bytes: memory for keys and values of the answers being decoded.
     """
 
@@ -206,7 +207,23 @@ class PrefillStep(NamedTuple):
 
 
 _Kind = tuple[int, bool]  # slots and `long` of jobs that run together
-_Key = tuple[_Kind, tuple[int, ...]]  # slots (see `Prefill._key`), `long`, tokens to a chunk's end
+
+
+class _Key(NamedTuple):
+    """Determines the bits of a chunk: the tokens up to its end, and how they are read.
+
+    Attributes:
+      slots: of the cache; 0 in packed calls, where they change no bit.
+      long: see `PrefillJob`.
+      chunks: their number up to its end.
+      digest: of their tokens.
+    """
+
+    slots: int
+    long: bool
+    chunks: int
+    digest: bytes
+
 
 
 class DecoderNetwork(NamedTuple):
@@ -312,14 +329,19 @@ class Prefill:
 
     def fill(self, rows: _PrefillRows, row: int, job: PrefillJob, chunks: range) -> None:
         """Copies chunks of a stored prefix into a row."""
-        for i in chunks:
-            block, start = self._blocks[self._key(job, i)], np.int32(i * self.chunk)
-            rows.cache = copy_in(rows.cache, block, np.int32(row), start)
+        for i, key in enumerate(self._keys(job, chunks.stop)):
+            if i in chunks:
+                start = np.int32(i * self.chunk)
+                rows.cache = copy_in(rows.cache, self._blocks[key], np.int32(row), start)
 
-    def _key(self, job: PrefillJob, chunk: int) -> _Key:
-        """Determines the bits of a chunk; those of packed calls do not depend on slots."""
-        slots = 0 if self.packed else _up(job.slots)
-        return (slots, job.long), job.tokens[: (chunk + 1) * self.chunk]
+    def _keys(self, job: PrefillJob, count: int) -> list[_Key]:
+        """Keys of the first ``count`` chunks of a job."""
+        slots, digest, keys = 0 if self.packed else _up(job.slots), hashlib.blake2b(), list[_Key]()
+        tokens = np.array(job.tokens, np.int32)
+        for i in range(count):
+            digest.update(tokens[i * self.chunk : (i + 1) * self.chunk].tobytes())
+            keys.append(_Key(slots, job.long, i + 1, digest.digest()))
+        return keys
 
     def _share(self, jobs: Sequence[PrefillJob]) -> list[int]:
         """Computes and stores prefixes that are worth it (`_worth`).
@@ -330,9 +352,10 @@ class Prefill:
         self._forget()
         leading = self._worth(jobs)
         missing = {
-            row[-1]: job._replace(tokens=row[-1][1], wanted=len(row[-1][1]) - 1)
+            row[-1]: job._replace(tokens=job.tokens[:length], wanted=length - 1)
             for row, job in zip(leading, jobs, strict=True)
             if not all(map(self._blocks.__contains__, row))
+            for length in [len(row) * self.chunk]
         }
         inner = {key for row in leading for key in row[:-1]}
         self._make([source for key, source in missing.items() if key not in inner])
@@ -346,7 +369,7 @@ class Prefill:
         Prefixes of more jobs than rows do: rows read the same prefix side by side. In packed calls
         so do those of two jobs, if memory and the number of calls allow.
         """
-        keys = [[self._key(job, i) for i in range(job.wanted // self.chunk)] for job in jobs]
+        keys = [self._keys(job, job.wanted // self.chunk) for job in jobs]
         counts = Counter(itertools.chain.from_iterable(keys))
 
         def leading(least: float) -> list[Sequence[_Key]]:
@@ -389,8 +412,8 @@ class Prefill:
                         self._keep(step.cache, read.row, sources[read.number])
 
     def _keep(self, cache: Cache, row: int, job: PrefillJob) -> None:
-        for i in range(len(job.tokens) // self.chunk):
-            key, start = self._key(job, i), np.int32(i * self.chunk)
+        for i, key in enumerate(self._keys(job, len(job.tokens) // self.chunk)):
+            start = np.int32(i * self.chunk)
             if key not in self._blocks:
                 self._blocks[key] = copy_out(cache, np.int32(row), start, length=self.chunk)
 

@@ -105,7 +105,7 @@ def test_a_partly_dropped_prefix_is_recomputed(directory: Path, answers: list[Ge
     model._prefill._shared_bytes = (count - 1) * block  # room for all but one
     for _ in range(2):
         assert model.generate(CHATS, max_new_tokens=12) == answers
-    shortest = min(model._prefill._blocks, key=lambda key: len(key[1]))
+    shortest = min(model._prefill._blocks, key=lambda key: key.chunks)
     del model._prefill._blocks[shortest]  # and the other way round
     assert model.generate(CHATS, max_new_tokens=12) == answers
 
