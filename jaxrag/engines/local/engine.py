@@ -181,7 +181,7 @@ class LocalModel:
             "stacked": stacked,
             "mesh": dict(mesh.shape) if mesh else None,
         }
-        if packed:  # likewise
+        if packed:  # changes the last bits, too
             identity["packed"] = sizes.packed_chunks
         if mesh and mesh.is_multi_process:  # sums over processes may end in other bits
             identity["processes"] = jax.process_count()

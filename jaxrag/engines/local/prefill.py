@@ -123,7 +123,8 @@ class Sizes:
     def slots(self, length: int, new: int, *, packed: bool = False) -> int:
         """Cache slots for ``length`` tokens and ``new`` ones, determined by these alone.
 
-        Longer caches come in coarser sizes, since each size is a program to compile.
+        Longer caches come in coarser sizes, since each size is a program to compile. Packed calls
+        read only slots in use, so that their caches may be longer and texts share more of them.
         """
         needed = max(-(-length // self.chunk) * self.chunk, length + new)
         unit = max(_PACKED_SLOTS if packed else _SLOTS, (1 << (needed - 1).bit_length()) // 4)
@@ -223,7 +224,6 @@ class _Key(NamedTuple):
     long: bool
     chunks: int
     digest: bytes
-
 
 
 class DecoderNetwork(NamedTuple):
@@ -336,7 +336,11 @@ class Prefill:
 
     def _keys(self, job: PrefillJob, count: int) -> list[_Key]:
         """Keys of the first ``count`` chunks of a job."""
-        slots, digest, keys = 0 if self.packed else _up(job.slots), hashlib.blake2b(), list[_Key]()
+        slots, digest, keys = (
+            0 if self.packed else _up(job.slots),
+            hashlib.blake2b(digest_size=16),
+            list[_Key](),
+        )
         tokens = np.array(job.tokens, np.int32)
         for i in range(count):
             digest.update(tokens[i * self.chunk : (i + 1) * self.chunk].tobytes())
