@@ -123,7 +123,7 @@ def test_every_token_is_read_once_and_no_chunk_idles(
 
 def test_nested_prefixes_are_read_once(network: Any) -> None:
     """Four chunks of six sequences, three more of four of them, then the ends."""
-    reader, read = Prefill(network, rows=2, chunk=8, packed=8), []
+    reader, read = Prefill(network, rows=4, chunk=8, packed=8), []
     a, b = (1,) * 32, (2,) * 24  # four chunks of all six, three more of four
     ends = [(3,) * 16, (4,) * 16]
     texts = [a + ends[0], a + ends[1], *(a + b + end for end in ((5,), (6,), (7,), (8,)))]

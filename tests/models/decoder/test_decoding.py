@@ -9,6 +9,7 @@ import pytest
 from flax.traverse_util import unflatten_dict
 
 from jaxrag.models.cache import copy_in, copy_out, empty_cache, place
+from jaxrag.models.decoder import network
 from jaxrag.models.decoder.checkpoint import parameter_shapes
 from jaxrag.models.decoder.config import read_decoder_config
 from jaxrag.models.decoder.decoding import (
@@ -267,7 +268,9 @@ def test_chunks_of_any_rows_may_be_in_a_call() -> None:
         np.testing.assert_allclose(one, wanted, atol=1e-6, rtol=1e-5)
 
 
-def test_decoding_by_blocks_reads_the_slots_in_use(greedy: Any) -> None:
+def test_decoding_by_blocks_reads_the_slots_in_use(
+    greedy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bits depend on neither the number of slots nor what finished rows hold."""
 
     def made(slots: int, *, by_blocks: bool, unused: int = 30) -> tuple[Any, Any]:
@@ -295,6 +298,10 @@ def test_decoding_by_blocks_reads_the_slots_in_use(greedy: Any) -> None:
         again = made(slots, by_blocks=True, unused=unused)
         np.testing.assert_array_equal(again[0], tokens)
         np.testing.assert_array_equal(again[1], logprobs)
+    monkeypatch.setattr(network, "_BLOCK", 4)  # answers of 8 tokens begin two blocks or more
+    small = made(64, by_blocks=True)
+    np.testing.assert_array_equal(small[0], tokens)
+    np.testing.assert_allclose(small[1], logprobs, atol=1e-5, rtol=0)
     whole = made(256, by_blocks=False)
     np.testing.assert_array_equal(whole[0], tokens)
     np.testing.assert_allclose(whole[1], logprobs, atol=1e-5, rtol=0)
