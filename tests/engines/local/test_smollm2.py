@@ -62,6 +62,7 @@ def test_bits_do_not_depend_on_the_row(model: LocalModel, answers: list[Generati
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fewer_rows_at_once")
 def test_bits_do_not_depend_on_the_number_of_rows(
     model: LocalModel, answers: list[Generation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,13 +79,17 @@ def test_bits_do_not_depend_on_the_number_of_rows(
 
 
 @pytest.mark.slow
-def test_bits_do_not_depend_on_shared_prefixes(
-    model: LocalModel, answers: list[Generation]
-) -> None:
+def test_bits_do_not_depend_on_shared_prefixes(model: LocalModel) -> None:
+    asked = [
+        (*chat[:-1], Message("user", f"{start} {chat[-1].content}"))
+        for start in ("First:", "Please:", "Now:", "Next:")
+        for chat in CHATS
+    ]
+    answers = model.generate(asked, max_new_tokens=4)
     assert model._prefill._blocks  # they were shared
     model._prefill._blocks.clear()
     model._prefill._free = None  # nor is anything left in the rows
-    assert model.generate(CHATS[:4], max_new_tokens=10) == answers[:4]
+    assert model.generate(asked[:4], max_new_tokens=4) == answers[:4]
     assert not model._prefill._blocks  # too few to share
 
 
