@@ -329,19 +329,16 @@ class Prefill:
 
     def fill(self, rows: _PrefillRows, row: int, job: PrefillJob, chunks: range) -> None:
         """Copies chunks of a stored prefix into a row."""
-        for i, key in enumerate(self._keys(job, chunks.stop)):
-            if i in chunks:
-                start = np.int32(i * self.chunk)
-                rows.cache = copy_in(rows.cache, self._blocks[key], np.int32(row), start)
+        keys = self._keys(job, chunks.stop)
+        for i in chunks:
+            start = np.int32(i * self.chunk)
+            rows.cache = copy_in(rows.cache, self._blocks[keys[i]], np.int32(row), start)
 
     def _keys(self, job: PrefillJob, count: int) -> list[_Key]:
         """Keys of the first ``count`` chunks of a job."""
-        slots, digest, keys = (
-            0 if self.packed else _up(job.slots),
-            hashlib.blake2b(digest_size=16),
-            list[_Key](),
-        )
-        tokens = np.array(job.tokens, np.int32)
+        slots = 0 if self.packed else _up(job.slots)
+        tokens, keys = np.array(job.tokens, np.int32), list[_Key]()
+        digest = hashlib.blake2b(digest_size=16)
         for i in range(count):
             digest.update(tokens[i * self.chunk : (i + 1) * self.chunk].tobytes())
             keys.append(_Key(slots, job.long, i + 1, digest.digest()))
@@ -356,22 +353,22 @@ class Prefill:
         self._forget()
         leading = self._worth(jobs)
         missing = {
-            row[-1]: job._replace(tokens=job.tokens[:length], wanted=length - 1)
-            for row, job in zip(leading, jobs, strict=True)
-            if not all(map(self._blocks.__contains__, row))
-            for length in [len(row) * self.chunk]
+            prefix[-1]: job._replace(tokens=job.tokens[:length], wanted=length - 1)
+            for prefix, job in zip(leading, jobs, strict=True)
+            if not all(map(self._blocks.__contains__, prefix))
+            for length in [len(prefix) * self.chunk]
         }
-        inner = {key for row in leading for key in row[:-1]}
+        inner = {key for prefix in leading for key in prefix[:-1]}
         self._make([source for key, source in missing.items() if key not in inner])
         for key in itertools.chain.from_iterable(map(reversed, leading)):
             self._blocks.move_to_end(key)  # the first chunk last: it is useful alone
-        return [len(row) for row in leading]
+        return [len(prefix) for prefix in leading]
 
     def _worth(self, jobs: Sequence[PrefillJob]) -> list[Sequence[_Key]]:
-        """The leading chunks of each job that are stored, or that take fewer calls if they are.
+        """The leading chunks of each job that are stored already, or are worth storing.
 
-        Prefixes of more jobs than rows do: rows read the same prefix side by side. In packed calls
-        so do those of two jobs, if memory and the number of calls allow.
+        A prefix is worth storing if more jobs than rows share it. In packed calls two jobs are
+        enough, if the prefixes fit the memory and storing them saves calls.
         """
         keys = [self._keys(job, job.wanted // self.chunk) for job in jobs]
         counts = Counter(itertools.chain.from_iterable(keys))
@@ -380,7 +377,7 @@ class Prefill:
             def worth(key: _Key) -> bool:
                 return counts[key] >= least or key in self._blocks
 
-            return [list(itertools.takewhile(worth, row)) for row in keys]
+            return [list(itertools.takewhile(worth, prefix)) for prefix in keys]
 
         many = leading(self.rows + 1)
         if not self.packed:
@@ -394,8 +391,8 @@ class Prefill:
         """Packed calls for these jobs if their leading chunks are stored first."""
         missing = set(itertools.chain.from_iterable(leading)) - self._blocks.keys()
         rest = sum(
-            -(-len(job.tokens) // self.chunk) - len(row)
-            for job, row in zip(jobs, leading, strict=True)
+            -(-len(job.tokens) // self.chunk) - len(prefix)
+            for job, prefix in zip(jobs, leading, strict=True)
         )
         return -(-len(missing) // self.packed) + -(-rest // self.packed)
 
@@ -405,7 +402,7 @@ class Prefill:
         return len(keys) * self.chunk * 2 * math.prod(config.cache_shape) * dtype.itemsize
 
     def _make(self, sources: list[PrefillJob]) -> None:
-        """Runs prefixes and stores each of their chunks; what several share is stored before."""
+        """Runs prefixes and stores each of their chunks; first those that several share."""
         given = self._share(sources) if sources else []
         for _, numbers in _by_kind(sources):
             reading = PrefillGroup(self, sources, numbers, given)
