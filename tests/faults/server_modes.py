@@ -1,0 +1,784 @@
+"""Servers of the OpenAI protocol as they are met, each a mode, with what a run against it must say.
+
+The model says "Lima" to every question, inside <answer> tags where the prompt asks for them. Its
+tokens are characters (completions: bytes); every second has log-probability -0.5, the others -0.25,
+and 1 less where the question holds "largest"; the end token has -2. So u is known (DTR eq 3), and
+is another one where the end token counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxrag.models.tokenizer import load_tokenizer
+from tests import local_http
+
+END = ("<|im_end|>", -2.0)
+END_ID = 257
+UNSURE = "largest"
+NAN = float("nan")
+LIMIT = 3.5  # seconds that a server which never ends goes on
+Row = tuple[str, Any]
+
+
+# What a run must end with ---------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Right:
+    """Every question answered by ``text``, with the u of its tokens and ``counted`` others.
+
+    Attributes:
+      text: the answer.
+      counted: log-probabilities of tokens that belong to the generation but not to its text.
+      says: a pattern that the log must match, where the value is right only if something is said.
+    """
+
+    text: str = "Lima"
+    counted: tuple[float, ...] = ()
+    says: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """No question answered, and an error that matches ``fault``.
+
+    Attributes:
+      fault: a pattern that names the server's fault; case is ignored.
+      stops: the run stops at once, instead of failing question by question.
+      first: the run is refused before its first question is sent.
+    """
+
+    fault: str
+    stops: bool = False
+    first: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class NoAnswer:
+    """Every question has the answer "" with an infinite u: the model gave none."""
+
+
+# What is asked, and how the model answers ---------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A request: its path and body, its number among those of the run, and the open ones."""
+
+    path: str
+    body: dict[str, Any]
+    number: int
+    busy: int
+    tokenizer: Any
+
+    @property
+    def chat(self) -> bool:
+        return self.path.endswith("/chat/completions")
+
+    @property
+    def prompt(self) -> str:
+        if self.chat:
+            return "\n".join(str(message["content"]) for message in self.body["messages"])
+        prompt = self.body["prompt"]
+        return prompt if isinstance(prompt, str) else self.tokenizer.decode(prompt)
+
+    def text(self, name: str = "Lima") -> str:
+        return f"<answer>{name}</answer>" if "<answer>" in self.prompt else name
+
+
+def logprobs(count: int, unsure: bool) -> list[float]:
+    """Those of the tokens of a text; see the module's docstring."""
+    return [-(0.5 if i % 2 else 0.25) - unsure for i in range(count)]
+
+
+def rows_of(asked: Asked, text: str) -> list[Row]:
+    """The tokens of a text: characters with their log-probabilities."""
+    return list(zip(text, logprobs(len(text), UNSURE in asked.prompt), strict=True))
+
+
+def reply(
+    asked: Asked,
+    *,
+    text: Any = None,
+    rows: Sequence[Row] | None = None,
+    end: Row | None = END,
+    finish: Any = "stop",
+    octets: Callable[[str], list[int] | None] = lambda name: list(name.encode()),
+    **message: Any,
+) -> dict[str, Any]:
+    """A response of the endpoint that was asked.
+
+    Args:
+      asked: the request.
+      text: the response's; by default the model's answer.
+      rows: tokens and log-probabilities; by default those of ``text``.
+      end: the end token as it is listed, or None.
+      finish: the response's finish_reason.
+      octets: the bytes of a token as the chat endpoint gives them.
+      message: further fields of the message.
+    """
+    text = asked.text() if text is None else text
+    listed = [*(rows_of(asked, text) if rows is None else rows), *([end] if end else [])]
+    choice: dict[str, Any] = {"index": 0, "finish_reason": finish}
+    if asked.chat:
+        wanted = [
+            {"token": name, "logprob": value, "bytes": octets(name), "top_logprobs": []}
+            for name, value in listed
+        ]
+        choice["message"] = {"role": "assistant", "content": text, **message}
+        choice["logprobs"] = {"content": wanted} if asked.body.get("logprobs") else None
+    else:
+        choice["text"] = text
+        if asked.body.get("return_token_ids"):
+            ids = [token for name, _ in listed for token in _ids(asked, name)]
+            choice["token_ids"] = ids
+        names, values = [name for name, _ in listed], [value for _, value in listed]
+        table = {"tokens": names, "token_logprobs": values, "top_logprobs": None}
+        choice["logprobs"] = table if asked.body.get("logprobs") is not None else None
+    usage = {"prompt_tokens": len(asked.prompt), "completion_tokens": len(listed)}
+    return {"id": "x", "model": "tiny", "choices": [choice], "usage": usage}
+
+
+def _ids(asked: Asked, name: str) -> list[int]:
+    return [END_ID] if name == END[0] else asked.tokenizer.encode(name, add_special_tokens=False)
+
+
+def edited(asked: Asked, change: Callable[[dict[str, Any]], Any], **given: Any) -> dict[str, Any]:
+    """`reply` after a change of its only choice."""
+    made = copy.deepcopy(reply(asked, **given))
+    change(made["choices"][0])
+    return made
+
+
+def echo(asked: Asked) -> dict[str, Any]:
+    """Log-probabilities of a prompt's tokens: -id / 100, and none of the first."""
+    ids = asked.body["prompt"]
+    values = [None, *(-token / 100 for token in ids[1:])]
+    names = [asked.tokenizer.decode([token]) for token in ids]
+    table = {"tokens": names, "token_logprobs": values, "top_logprobs": None}
+    choice = {"index": 0, "text": asked.prompt, "finish_reason": "length", "logprobs": table}
+    return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": 0}}
+
+
+# A server, and its modes ----------------------------------------------------------------------
+
+
+class Handler(local_http.Handler):
+    def do_GET(self) -> None:
+        models = self.server.mode.models
+        if isinstance(models, int):
+            self.send(models, {"error": {"message": "no such key", "code": models}})
+        else:
+            self.send(200, {"data": [{"id": name, "max_model_len": 4096} for name in models]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.counted(self.server.asked, body) as number:
+            asked = Asked(self.path, body, number, self.server.busy, self.server.tokenizer)
+            found = self.server.fault(self, asked)
+            if isinstance(found, tuple):
+                self.send(*found)
+            elif isinstance(found, (dict, bytes)):
+                self.send(200, found)
+
+
+def serving(mode: Mode, tokenizer: str) -> Any:
+    """A server of a mode; ``mode`` and ``fault`` may be changed while it runs."""
+    state = {"mode": mode, "asked": [], "tokenizer": load_tokenizer(tokenizer)}
+    return local_http.serving(Handler, lambda h, asked: mode.answer(h, asked), **state)
+
+
+def plain(asked: Asked) -> Any:
+    """No fault."""
+    if asked.body.get("echo"):
+        return echo(asked)
+    return reply(asked)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """A kind of server.
+
+    Attributes:
+      reply: the response to a request: an object, or a status and an object.
+      right: the outcomes that are right.
+      endpoint: "chat" (no tokenizer is named) or "completions" (it is).
+      methods: variants of the config that are run.
+      settings: changes of the run.
+      environment: variables.
+      models: names of the models that the server lists, or the status of the refusal.
+      talk: instead of ``reply``: writes to the connection.
+    """
+
+    reply: Callable[[Asked], Any] = plain
+    right: tuple[Right | Refused | NoAnswer, ...] = (Right(),)
+    endpoint: str = "chat"
+    methods: tuple[str, ...] = ("dtr", "pairs")
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    models: Sequence[str] | int = ("tiny",)
+    talk: Callable[[Handler, Asked], Any] | None = None
+
+    def answer(self, handler: Handler, asked: Asked) -> Any:
+        return self.talk(handler, asked) if self.talk else self.reply(asked)
+
+
+PLAIN = Mode()
+
+
+def refusing(status: int, *names: str, **other: Any) -> Callable[[Asked], Any]:
+    """Refuses a request with one of the fields ``names``, or one whose field is not ``other``."""
+
+    def answer(asked: Asked) -> Any:
+        for name in names:
+            if name in asked.body:
+                return status, {"error": {"message": f"Unsupported parameter: '{name}'"}}
+        return plain(asked)
+
+    return answer
+
+
+CHAT_FIELDS = {
+    *("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop"),
+    *("seed", "logprobs", "top_logprobs", "n", "frequency_penalty", "presence_penalty"),
+}
+COMPLETION_FIELDS = {
+    *("model", "prompt", "max_tokens", "temperature", "top_p", "stop", "seed", "logprobs", "echo"),
+    *("n", "frequency_penalty", "presence_penalty"),
+}
+
+
+def strict(asked: Asked) -> Any:
+    """Knows the fields of OpenAI's interface only."""
+    known = CHAT_FIELDS if asked.chat else COMPLETION_FIELDS
+    if unknown := sorted(set(asked.body) - known):
+        return 400, {"error": {"message": f"Unrecognized request argument: {unknown[0]}"}}
+    return plain(asked)
+
+
+def transformers_serve(asked: Asked) -> Any:
+    """Refuses unknown fields (422) and prompts of tokens (400), as ``transformers serve`` does."""
+    if unknown := set(asked.body) - COMPLETION_FIELDS:
+        return 422, {"detail": f"Unexpected fields in the request: {unknown}"}
+    if not isinstance(asked.body["prompt"], str):
+        return 400, {"detail": "prompt must be a string."}
+    return plain(asked)
+
+
+def string_prompts(asked: Asked) -> Any:
+    if not isinstance(asked.body["prompt"], str):
+        return 400, {"error": {"message": "prompt must be a string"}}
+    return plain(asked)
+
+
+def chat_only(asked: Asked) -> Any:
+    return plain(asked) if asked.chat else (404, {"detail": "Not Found"})
+
+
+def newer_limit(asked: Asked) -> Any:
+    if "max_tokens" in asked.body:
+        text = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+        return 400, {"error": {"message": text, "param": "max_tokens"}}
+    return plain(asked)
+
+
+def no_system_role(asked: Asked) -> Any:
+    roles = [message["role"] for message in asked.body["messages"]]
+    if "system" in roles:
+        return 400, {"error": {"message": "System role not supported", "code": 400}}
+    text = None if "Reply in one word." in asked.prompt else asked.text("Cusco")
+    return reply(asked, text=text)
+
+
+def llama_cpp(asked: Asked) -> Any:
+    """Completions: no log-probabilities for 0, else those of the chat endpoint's form."""
+    made = edited(asked, lambda choice: choice.pop("token_ids", None), end=None)
+    wanted = asked.body.get("logprobs")
+    rows = rows_of(asked, asked.text())
+    content = [{"id": 1, "token": n, "logprob": p, "top_logprobs": []} for n, p in rows]
+    made["choices"][0]["logprobs"] = {"content": content} if wanted else None
+    return made
+
+
+def vllm_tpu(asked: Asked) -> Any:
+    if not asked.chat and asked.body.get("logprobs") == 0:
+        return 500, {"error": {"message": "Internal server error", "code": 500}}
+    return plain(asked)
+
+
+def own_defaults(asked: Asked) -> Any:
+    """Takes what is not sent from the model's generation_config.json."""
+    defaults = {"repetition_penalty": 1.05, "top_p": 0.8, "top_k": 20}
+    used = {name: asked.body.get(name, value) for name, value in defaults.items()}
+    cut = used["top_p"] != 1 or used["top_k"] not in (-1, 0)
+    changed = used["repetition_penalty"] != 1 or (asked.body["temperature"] and cut)
+    return reply(asked, text=asked.text("Cusco") if changed else None)
+
+
+def stopping(asked: Asked, *, kept: bool = False, listed: bool = True) -> Any:
+    """Goes on after the answer until a stop string is met, which the text may keep or not."""
+    full = asked.text() + ". It is in Peru."
+    rows, stop = rows_of(asked, full), (asked.body.get("stop") or [None])[0]
+    if not stop:
+        return reply(asked, text=full, rows=rows)
+    at = full.index(stop)
+    shown = rows[: at + 1] if listed else rows[:at]
+    return reply(asked, text=full[: at + len(stop)] if kept else full[:at], rows=shown, end=None)
+
+
+THOUGHTS = "Cusco is old.\nLima?"
+
+
+def thinking(asked: Asked, field: str) -> Any:
+    """Thoughts in a field of their own, whose tokens are listed before the answer's."""
+    text = asked.text()
+    rows = rows_of(asked, f"<think>{THOUGHTS}</think>\n\n")
+    return reply(asked, text=text, rows=[*rows, *rows_of(asked, text)], **{field: THOUGHTS})
+
+
+def thinking_aloud(asked: Asked, before: str) -> Any:
+    """Thoughts in the text."""
+    text = asked.text()
+    return reply(asked, text=before + text, rows=rows_of(asked, before) + rows_of(asked, text))
+
+
+def opened_by_template(asked: Asked, *, unfinished: bool = False) -> Any:
+    """Thoughts that the template has opened, in the prompt."""
+    if not asked.chat and not asked.prompt.endswith("<think>\n"):
+        return reply(asked, text=asked.text("Cusco"))
+    if unfinished:
+        return reply(asked, text=THOUGHTS, end=None, finish="length")
+    return thinking_aloud(asked, f"{THOUGHTS}\n</think>\n\n")
+
+
+def with_content(content: Any, **given: Any) -> Callable[[Asked], Any]:
+    """A chat message whose content is not the plain text."""
+
+    def answer(asked: Asked) -> Any:
+        shown = content(asked) if callable(content) else content
+
+        def change(choice: dict[str, Any]) -> None:
+            choice["message"]["content"] = shown
+
+        return edited(asked, change, **given)
+
+    return answer
+
+
+def with_text(text: Any) -> Callable[[Asked], Any]:
+    """A completion without token ids whose text is none."""
+
+    def change(choice: dict[str, Any]) -> None:
+        choice.pop("token_ids", None)
+        choice["text"] = text
+
+    return lambda asked: edited(asked, change)
+
+
+def without_ids(asked: Asked, **given: Any) -> Any:
+    return edited(asked, lambda choice: choice.pop("token_ids", None), **given)
+
+
+def finishing(reason: Any) -> Callable[[Asked], Any]:
+    return lambda asked: reply(asked, finish=reason)
+
+
+def cut_short(reason: str) -> Callable[[Asked], Any]:
+    """Broken off after two letters."""
+    return lambda asked: reply(asked, text=asked.text()[:2], end=None, finish=reason)
+
+
+def instead(**fields: Any) -> Callable[[Asked], Any]:
+    """A whole response with other fields."""
+    return lambda asked: {**plain(asked), **fields}
+
+
+def once(first: Any, later: Callable[[Asked], Any] = plain) -> Callable[[Asked], Any]:
+    """Answers otherwise to the first request of a run."""
+    return lambda asked: first if asked.number == 0 else later(asked)
+
+
+def always(answer: Any) -> Callable[[Asked], Any]:
+    return lambda asked: answer
+
+
+def choice_error(asked: Asked) -> Any:
+    error = {"message": "Provider overloaded", "code": 529}
+    return {"choices": [{"index": 0, "error": error, "finish_reason": "error"}]}
+
+
+def values(change: Callable[[list[Any]], list[Any]]) -> Callable[[Asked], Any]:
+    """Other log-probabilities, or other many of them, than the tokens'."""
+
+    def alter(choice: dict[str, Any]) -> None:
+        table = choice["logprobs"]
+        if "content" not in table:
+            table["token_logprobs"] = change(table["token_logprobs"])
+            return
+        rows = table["content"]
+        changed = change([row["logprob"] for row in rows])
+        names = [*rows, *[rows[-1]] * len(changed)][: len(changed)]
+        table["content"] = [{**row, "logprob": p} for row, p in zip(names, changed, strict=True)]
+
+    return lambda asked: edited(asked, alter)
+
+
+def first_value(value: Any) -> Callable[[Asked], Any]:
+    return values(lambda given: [value, *given[1:]])
+
+
+def no_logprobs(asked: Asked) -> Any:
+    made = edited(asked, lambda choice: choice.update(logprobs=None))
+    del made["usage"]
+    return made
+
+
+def too_long(asked: Asked) -> Any:
+    return reply(asked, text=asked.text() + "\n" + "x" * 60)
+
+
+def scored(change: Callable[[list[Any]], list[Any]]) -> Callable[[Asked], Any]:
+    """Other log-probabilities of prompts."""
+
+    def answer(asked: Asked) -> Any:
+        made = plain(asked)
+        if asked.body.get("echo"):
+            table = made["choices"][0]["logprobs"]
+            table["token_logprobs"] = change(table["token_logprobs"])
+            del table["tokens"]
+        return made
+
+    return answer
+
+
+ACCENTS = "S\u00e3o Tom\u00e9"
+
+
+def accents(asked: Asked, name: Callable[[int], str], given: bool, end: Row | None = END) -> Any:
+    """A text whose accents are two tokens each, called by their bytes."""
+    text, rows, octets = asked.text(ACCENTS), [], {}
+    whole = text.encode()
+    for byte, value in zip(whole, logprobs(len(whole), UNSURE in asked.prompt), strict=True):
+        called = chr(byte) if byte < 128 else name(byte)
+        octets[called] = [byte]
+        rows.append((called, value))
+    of = (lambda token: octets.get(token, list(token.encode()))) if given else lambda token: None
+    return reply(asked, text=text, rows=rows, end=end, octets=of)
+
+
+def escaped(byte: int) -> str:
+    return f"\\x{byte:02x}"
+
+
+def blank_first(asked: Asked) -> Any:
+    (name, value), *others = rows_of(asked, asked.text())
+    return reply(asked, rows=[(f" {name}", value), *others])
+
+
+def ids_as_names(asked: Asked) -> Any:
+    """`vllm serve --return-tokens-as-token-ids`."""
+    rows = [(f"token_id:{_ids(asked, n)[0]}", p) for n, p in rows_of(asked, asked.text())]
+    return reply(asked, rows=rows, end=(f"token_id:{END_ID}", END[1]))
+
+
+# Connections that end badly or not at all -----------------------------------------------------
+
+
+def endless(first: bytes, piece: Callable[[int], bytes]) -> Callable[[Handler, Asked], None]:
+    """Writes pieces for longer than any request may take, then breaks off."""
+
+    def talk(handler: Handler, asked: Asked) -> None:
+        handler.wfile.write(first)
+        until, number = time.monotonic() + LIMIT, 0
+        while time.monotonic() < until:
+            handler.wfile.write(piece(number))
+            number += 1
+            time.sleep(0.05)
+        handler.drop()
+
+    return talk
+
+
+def broken_off(handler: Handler, asked: Asked) -> None:
+    """Half of an answer."""
+    whole = json.dumps(plain(asked)).encode()
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(whole)))
+    handler.end_headers()
+    handler.wfile.write(whole[: len(whole) // 2])
+    handler.drop()
+
+
+def broken_once(handler: Handler, asked: Asked) -> Any:
+    return plain(asked) if asked.number else broken_off(handler, asked)
+
+
+def elsewhere(handler: Handler, asked: Asked) -> None:
+    handler.send(307, {}, Location="/v2/chat/completions")
+
+
+def few_at_once(handler: Handler, asked: Asked) -> Any:
+    """Refuses a fifth open request."""
+    if asked.busy > 4:
+        return 503, {"error": {"message": "too many requests are open"}}
+    time.sleep(0.02)
+    return plain(asked)
+
+
+def one_at_a_time(handler: Handler, asked: Asked) -> Any:
+    """Works on one request after the other, those included whose clients have gone."""
+    with handler.server.lock:
+        handler.server.free = max(getattr(handler.server, "free", 0.0), time.monotonic()) + 0.025
+        wait = handler.server.free - time.monotonic()
+    time.sleep(wait)
+    return plain(asked)
+
+
+# The modes ------------------------------------------------------------------------------------
+
+FAST = {"model.timeout": 0.4, "model.patience": 0.4}
+SHORT = {"model.patience": 0.4}
+LOGPROB = r"log-?prob"
+OR_REFUSED = (Right(), Refused(r"completions|messages", first=True))
+HEAD = b"HTTP/1.1 200 OK\r\n"
+PART = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+HTML = b"<html><body>a proxy's page</body></html>"
+BUSY = {"error": {"message": "Provider overloaded", "code": 529}}
+NO_ANSWER = (NoAnswer(), Refused(r"reason|think"))
+COMPLETIONS = functools.partial(Mode, endpoint="completions")
+FAULTY = {  # log-probabilities: which values, or how many
+    "above 0": first_value(0.7),
+    "NaN": first_value(NAN),
+    "-9999": first_value(-9999.0),
+    "null": first_value(None),
+    "texts": values(lambda given: [f"{p}x" for p in given]),
+    "missing": no_logprobs,
+    "too few": values(lambda given: given[:2]),
+    "too many": values(lambda given: given + given[:3]),
+}
+
+MODES: dict[str, Mode] = {
+    "chat": Mode(),
+    "completions": COMPLETIONS(),
+    "completions, no ids": COMPLETIONS(without_ids),
+    "scores": COMPLETIONS(methods=("rerank",)),
+    # what a server lacks or refuses
+    "chat only, plain text": Mode(
+        chat_only, OR_REFUSED, settings={"method.reader.prompts": "small"}
+    ),
+    "chat only, a tokenizer named": COMPLETIONS(chat_only, OR_REFUSED),
+    "prompts must be strings": COMPLETIONS(string_prompts),
+    "transformers serve": COMPLETIONS(transformers_serve),
+    "no return_token_ids": COMPLETIONS(refusing(422, "return_token_ids")),
+    "strict chat": Mode(strict),
+    "strict completions": COMPLETIONS(strict),
+    "strict chat, sampled": Mode(strict, settings={"method.reader.temperature": 0.6}),
+    "no top_k, min_p, penalty": Mode(refusing(400, "top_k", "min_p", "repetition_penalty")),
+    "max_completion_tokens": Mode(newer_limit),
+    "no system role": Mode(no_system_role, settings={"method.reader.prompts": "system"}),
+    "no seed, chat": Mode(refusing(400, "seed"), settings={"method.reader.temperature": 0.6}),
+    "no seed, completions": COMPLETIONS(
+        refusing(400, "seed"), settings={"method.reader.temperature": 0.6}
+    ),
+    "llama.cpp completions": COMPLETIONS(llama_cpp),
+    "500 for logprobs 0": COMPLETIONS(vllm_tpu, settings=SHORT),
+    "own defaults": Mode(own_defaults),
+    "own defaults, sampled": Mode(own_defaults, settings={"method.reader.temperature": 0.6}),
+    "own defaults, completions": COMPLETIONS(own_defaults),
+    # stop strings: the token that meets one belongs to the generation (engines/prompts.py), so it
+    # counts in u; where a server does not list it, u is that of the others, and the run says so
+    "stop": Mode(
+        stopping, (Right(counted=(-0.25,)),), settings={"method.reader.prompts": "stops"}
+    ),
+    "stop left in the text": Mode(
+        functools.partial(stopping, kept=True),
+        (Right(counted=(-0.25,)),),
+        settings={"method.reader.prompts": "stops"},
+    ),
+    "stop not listed": Mode(
+        functools.partial(stopping, listed=False),
+        (Right(counted=(-0.25,)), Right(says="stop")),
+        settings={"method.reader.prompts": "stops"},
+    ),
+    # thoughts
+    "thoughts in reasoning_content": Mode(functools.partial(thinking, field="reasoning_content")),
+    "thoughts in reasoning": Mode(functools.partial(thinking, field="reasoning")),
+    "thoughts in the text": Mode(
+        lambda asked: thinking_aloud(asked, f"<think>\n{THOUGHTS}\n</think>\n\n")
+    ),
+    "an answer in the thoughts": Mode(
+        lambda asked: thinking_aloud(asked, "<think><answer>Cusco</answer></think>")
+    ),
+    "thoughts opened by the template, chat": Mode(opened_by_template),
+    "thoughts opened by the template, completions": COMPLETIONS(
+        opened_by_template, settings={"model.tokenizer": "thinking"}
+    ),
+    "unfinished thoughts": Mode(
+        lambda asked: reply(asked, text=f"<think>{THOUGHTS}", end=None, finish="length"), NO_ANSWER
+    ),
+    "unfinished thoughts opened by the template": COMPLETIONS(
+        functools.partial(opened_by_template, unfinished=True),
+        NO_ANSWER,
+        settings={"model.tokenizer": "thinking"},
+    ),
+    "thoughts only": Mode(
+        with_content(None, finish="length", reasoning_content=THOUGHTS),
+        (Refused(r"reason|think|no text|null"),),
+    ),
+    "thoughts in usage": Mode(
+        instead(usage={"completion_tokens_details": {"reasoning_tokens": 9}})
+    ),
+    # content that is no text
+    "refusal": Mode(with_content(None, refusal="I cannot help."), (Refused("refus|I cannot"),)),
+    "content a number": Mode(with_content(42), (Refused("content|text"),)),
+    "content an object": Mode(with_content({"a": 1}), (Refused("content|text"),)),
+    "content of text parts": Mode(
+        with_content(lambda asked: [{"type": "text", "text": p} for p in asked.text()])
+    ),
+    "content with an image": Mode(with_content(PART), (Refused("content|part|text"),)),
+    "text a number": COMPLETIONS(with_text(42), (Refused("text"),)),
+    "text null": COMPLETIONS(with_text(None), (Refused("text"),)),
+    "text a list": COMPLETIONS(with_text(["Lima"]), (Refused("text"),)),
+    # ends
+    **{
+        f"cut by {reason}, {endpoint}": Mode(cut_short(reason), (Refused(reason),), endpoint)
+        for reason in ("content_filter", "abort", "error")
+        for endpoint in ("chat", "completions")
+    },
+    "finish_reason null": Mode(finishing(None), (Right(), Refused("finish_reason"))),
+    "finish_reason unknown": Mode(finishing("banana"), (Right(), Refused("finish_reason|banana"))),
+    # responses without a choice
+    "no choice": Mode(instead(choices=[]), (Refused("choice"),)),
+    "two choices": Mode(
+        lambda asked: {**plain(asked), "choices": plain(asked)["choices"] * 2},
+        (Refused("choice"),),
+    ),
+    "choice null": Mode(instead(choices=[None]), (Refused("choice"),)),
+    "choice a text": Mode(instead(choices=["Lima"]), (Refused("choice"),)),
+    "error in a 200, once": Mode(once(BUSY)),
+    "error in a 200, always": Mode(always(BUSY), (Refused("overloaded"),), settings=SHORT),
+    "error in a choice, once": Mode(lambda a: plain(a) if a.number else choice_error(a)),
+    "error in a choice, always": Mode(choice_error, (Refused("overloaded"),), settings=SHORT),
+    "usage missing": Mode(instead(usage=None)),
+    "usage a list": Mode(instead(usage=[1]), (Right(), Refused("usage"))),
+    "usage in words": Mode(
+        instead(usage={"prompt_tokens": "many"}), (Right(), Refused("usage|prompt_tokens"))
+    ),
+    # statuses
+    **{
+        f"{status} once": Mode(once((status, HTML)), methods=("dtr",))
+        for status in (408, 409, 425, 429, 500, 502, 503, 520, 522, 524, 529)
+    },
+    "500 always": Mode(always((500, BUSY)), (Refused("500"),), settings=SHORT),
+    "401 at once": Mode(models=401, right=(Refused("401", stops=True, first=True),)),
+    "401": Mode(always((401, {"error": "no such key"})), (Refused("401", stops=True),)),
+    "403": Mode(always((403, {"error": "not allowed"})), (Refused("403", stops=True),)),
+    "no such model at once": Mode(
+        models=("other",), right=(Refused("no model 'tiny'", stops=True, first=True),)
+    ),
+    "no such model": Mode(
+        always((404, {"error": {"message": "The model `tiny` does not exist."}})),
+        (Refused("does not exist|no model"),),
+    ),
+    # log-probabilities
+    **{
+        f"log-probabilities {name}, {endpoint}": Mode(fault, (Refused(LOGPROB),), endpoint)
+        for name, fault in FAULTY.items()
+        for endpoint in ("chat", "completions")
+    },
+    "log-probabilities a list": Mode(
+        lambda asked: edited(asked, lambda c: c.update(logprobs=[-0.1])), (Refused(LOGPROB),)
+    ),
+    "more tokens than asked for, chat": Mode(too_long, (Refused("token"),)),
+    "more tokens than asked for, completions": COMPLETIONS(too_long, (Refused("token"),)),
+    **{
+        f"scores {name}": Mode(
+            scored(change), (Refused(f"{LOGPROB}|score|echo"),), "completions", ("rerank",)
+        )
+        for name, change in {
+            "with one more before": lambda given: [None, *given],
+            "of too few": lambda given: given[:-1],
+            "above 0": lambda given: [*given[:-1], 0.7],
+            "NaN": lambda given: [*given[:-1], NAN],
+            "null": lambda given: [None] * len(given),
+        }.items()
+    },
+    "scores with a new token's": COMPLETIONS(
+        scored(lambda given: [*given, -0.1]),
+        (Right(), Refused(f"{LOGPROB}|score|echo")),
+        methods=("rerank",),
+    ),
+    # names of tokens: whatever they are, u is the same
+    "end token not listed": Mode(lambda asked: reply(asked, end=None)),
+    "end token without a name": Mode(lambda asked: reply(asked, end=("", END[1]))),
+    "end token not listed, no ids": COMPLETIONS(lambda asked: without_ids(asked, end=None)),
+    "bytes": Mode(lambda asked: accents(asked, escaped, True), (Right(ACCENTS),)),
+    "bytes, end without a name": Mode(
+        lambda asked: accents(asked, escaped, True, ("", END[1])), (Right(ACCENTS),)
+    ),
+    "bytes, end not listed": Mode(
+        lambda asked: accents(asked, escaped, True, None), (Right(ACCENTS),)
+    ),
+    "bytes replaced": Mode(
+        lambda asked: accents(asked, lambda byte: "\ufffd", False), (Right(ACCENTS),)
+    ),
+    "bytes replaced, end without a name": Mode(
+        lambda asked: accents(asked, lambda byte: "\ufffd", False, ("", END[1])),
+        (Right(ACCENTS),),
+    ),
+    "bytes replaced, end not listed": Mode(
+        lambda asked: accents(asked, lambda byte: "\ufffd", False, None), (Right(ACCENTS),)
+    ),
+    "blank first": Mode(blank_first),
+    "ids as names": Mode(ids_as_names, (Right(), Refused("token"))),
+    # connections
+    "headers for ever": Mode(
+        talk=endless(HEAD, lambda i: b"X-%d: a\r\n" % i),
+        right=(Refused("answer|respon", stops=True),),
+        methods=("dtr",),
+        settings=FAST,
+    ),
+    "100 Continue for ever": Mode(
+        talk=endless(b"", lambda i: b"HTTP/1.1 100 Continue\r\n\r\n"),
+        right=(Refused("answer|respon", stops=True),),
+        methods=("dtr",),
+        settings=FAST,
+    ),
+    "a body for ever": Mode(
+        talk=endless(HEAD + b"Content-Length: 9000\r\n\r\n", lambda i: b" "),
+        right=(Refused("answer|respon", stops=True),),
+        methods=("dtr",),
+        settings=FAST,
+    ),
+    "broken off once": Mode(talk=broken_once),
+    "broken off always": Mode(
+        talk=broken_off, right=(Refused("no server answered", stops=True),), settings=SHORT
+    ),
+    "a redirect": Mode(talk=elsewhere, right=(Refused("307"),)),
+    "a page once": Mode(once(HTML)),
+    "a page always": Mode(always(HTML), (Refused("JSON", stops=True),), settings=SHORT),
+    # proxies
+    "HTTP proxy, local server": Mode(environment={"HTTP_PROXY": "http://127.0.0.1:9"}),
+    "SOCKS proxy, local server": Mode(environment={"ALL_PROXY": "socks5://127.0.0.1:9"}),
+    "SOCKS proxy": Mode(
+        environment={"ALL_PROXY": "socks5://127.0.0.1:9"},
+        settings={"model.urls": "http://server.example/v1", **FAST},
+        right=(Refused("SOCKS", stops=True, first=True),),
+    ),
+    # more requests than a server can take
+    "few requests at once": Mode(
+        talk=few_at_once, methods=("dtr",), settings={"limit": 24, "model.patience": 3.0}
+    ),
+    "one request at a time": Mode(
+        talk=one_at_a_time,
+        methods=("dtr",),
+        settings={"limit": 60, "model.timeout": 0.6, "model.patience": 1.2},
+    ),
+}
