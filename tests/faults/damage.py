@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -198,9 +198,9 @@ class Outcome:
         return self.code == 2 and 0 < len(self.said.splitlines()) <= 12
 
 
-def call(module: Any, *arguments: str) -> Outcome:
-    """Runs a script in this process, with nothing kept of earlier calls."""
-    for name in ("load_data", "load_model", "open_index_over"):
+def call(module: Any, *arguments: str, keep: Collection[str] = ()) -> Outcome:
+    """Runs a script in this process, with nothing kept of earlier calls but what ``keep`` names."""
+    for name in {"load_data", "load_model", "open_index_over"} - set(keep):
         getattr(loading, name).cache_clear()
     prompts.load.cache_clear()
     before, handler, hook = sys.argv, signal.getsignal(signal.SIGTERM), sys.unraisablehook

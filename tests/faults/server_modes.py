@@ -111,7 +111,7 @@ def reply(
     end: Row | None = END,
     finish: Any = "stop",
     octets: Callable[[str], list[int] | None] = lambda name: list(name.encode()),
-    **message: Any,
+    message: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A response of the endpoint that was asked.
 
@@ -132,7 +132,7 @@ def reply(
             {"token": name, "logprob": value, "bytes": octets(name), "top_logprobs": []}
             for name, value in listed
         ]
-        choice["message"] = {"role": "assistant", "content": text, **message}
+        choice["message"] = {"role": "assistant", "content": text, **(message or {})}
         choice["logprobs"] = {"content": wanted} if asked.body.get("logprobs") else None
     else:
         choice["text"] = text
@@ -159,7 +159,8 @@ def edited(asked: Asked, change: Callable[[dict[str, Any]], Any], **given: Any) 
 
 def echo(asked: Asked) -> dict[str, Any]:
     """Log-probabilities of a prompt's tokens: -id / 100, and none of the first."""
-    ids = asked.body["prompt"]
+    given = asked.body["prompt"]
+    ids = asked.tokenizer.encode(given) if isinstance(given, str) else given
     values = [None, *(-token / 100 for token in ids[1:])]
     names = [asked.tokenizer.decode([token]) for token in ids]
     table = {"tokens": names, "token_logprobs": values, "top_logprobs": None}
@@ -195,7 +196,7 @@ def serving(mode: Mode, tokenizer: str) -> Any:
     return local_http.serving(Handler, lambda h, asked: mode.answer(h, asked), **state)
 
 
-def plain(asked: Asked) -> Any:
+def plain(asked: Asked) -> dict[str, Any]:
     """No fault."""
     if asked.body.get("echo"):
         return echo(asked)
@@ -215,6 +216,8 @@ class Mode:
       environment: variables.
       models: names of the models that the server lists, or the status of the refusal.
       talk: instead of ``reply``: writes to the connection.
+      most: requests that a run of DTR may send; 0 for any number.
+      ends_late: whether the server goes on for `LIMIT` seconds, so that a run must end before.
     """
 
     reply: Callable[[Asked], Any] = plain
@@ -225,6 +228,8 @@ class Mode:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     models: Sequence[str] | int = ("tiny",)
     talk: Callable[[Handler, Asked], Any] | None = None
+    most: int = 0
+    ends_late: bool = False
 
     def answer(self, handler: Handler, asked: Asked) -> Any:
         return self.talk(handler, asked) if self.talk else self.reply(asked)
@@ -233,8 +238,8 @@ class Mode:
 PLAIN = Mode()
 
 
-def refusing(status: int, *names: str, **other: Any) -> Callable[[Asked], Any]:
-    """Refuses a request with one of the fields ``names``, or one whose field is not ``other``."""
+def refusing(status: int, *names: str) -> Callable[[Asked], Any]:
+    """Refuses a request with one of the fields ``names``."""
 
     def answer(asked: Asked) -> Any:
         for name in names:
@@ -340,7 +345,7 @@ def thinking(asked: Asked, field: str) -> Any:
     """Thoughts in a field of their own, whose tokens are listed before the answer's."""
     text = asked.text()
     rows = rows_of(asked, f"<think>{THOUGHTS}</think>\n\n")
-    return reply(asked, text=text, rows=[*rows, *rows_of(asked, text)], **{field: THOUGHTS})
+    return reply(asked, text=text, rows=[*rows, *rows_of(asked, text)], message={field: THOUGHTS})
 
 
 def thinking_aloud(asked: Asked, before: str) -> Any:
@@ -543,16 +548,24 @@ def one_at_a_time(handler: Handler, asked: Asked) -> Any:
 
 # The modes ------------------------------------------------------------------------------------
 
+SAMPLED = {"method.reader.temperature": 0.6}
+SYSTEM = {"method.reader.prompts": "system"}
+STOPS = {"method.reader.prompts": "stops"}
+ONE = {"model.concurrency": 1}
+MOST = 7  # requests: 4, one that is refused, and two to find out about the server
 FAST = {"model.timeout": 0.4, "model.patience": 0.4}
 SHORT = {"model.patience": 0.4}
 LOGPROB = r"log-?prob"
-OR_REFUSED = (Right(), Refused(r"completions|messages", first=True))
+NO_TEXT = r"\bcontent\b|\btext\b"
+OR_REFUSED = (Right(), Refused(r"completions|messages", stops=True))
 HEAD = b"HTTP/1.1 200 OK\r\n"
 PART = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
 HTML = b"<html><body>a proxy's page</body></html>"
 BUSY = {"error": {"message": "Provider overloaded", "code": 529}}
 NO_ANSWER = (NoAnswer(), Refused(r"reason|think"))
 COMPLETIONS = functools.partial(Mode, endpoint="completions")
+DTR = functools.partial(Mode, methods=("dtr",))  # where the kind of prompt makes no difference
+COMPLETIONS_DTR = functools.partial(DTR, endpoint="completions")
 FAULTY = {  # log-probabilities: which values, or how many
     "above 0": first_value(0.7),
     "NaN": first_value(NAN),
@@ -579,33 +592,29 @@ MODES: dict[str, Mode] = {
     "no return_token_ids": COMPLETIONS(refusing(422, "return_token_ids")),
     "strict chat": Mode(strict),
     "strict completions": COMPLETIONS(strict),
-    "strict chat, sampled": Mode(strict, settings={"method.reader.temperature": 0.6}),
-    "no top_k, min_p, penalty": Mode(refusing(400, "top_k", "min_p", "repetition_penalty")),
-    "max_completion_tokens": Mode(newer_limit),
-    "no system role": Mode(no_system_role, settings={"method.reader.prompts": "system"}),
-    "no seed, chat": Mode(refusing(400, "seed"), settings={"method.reader.temperature": 0.6}),
-    "no seed, completions": COMPLETIONS(
-        refusing(400, "seed"), settings={"method.reader.temperature": 0.6}
-    ),
+    "strict chat, sampled": DTR(strict, settings=SAMPLED),
+    "no top_k, min_p, penalty": DTR(refusing(400, "top_k", "min_p", "repetition_penalty")),
+    "max_completion_tokens": DTR(newer_limit, settings=ONE, most=MOST),
+    "no system role": DTR(no_system_role, settings={**SYSTEM, **ONE}, most=MOST),
+    "no seed, chat": DTR(refusing(400, "seed"), settings={**SAMPLED, **ONE}, most=MOST),
+    "no seed, completions": COMPLETIONS_DTR(refusing(400, "seed"), settings=SAMPLED),
     "llama.cpp completions": COMPLETIONS(llama_cpp),
-    "500 for logprobs 0": COMPLETIONS(vllm_tpu, settings=SHORT),
+    "500 for logprobs 0": COMPLETIONS_DTR(vllm_tpu, settings=SHORT),
     "own defaults": Mode(own_defaults),
-    "own defaults, sampled": Mode(own_defaults, settings={"method.reader.temperature": 0.6}),
+    "own defaults, sampled": DTR(own_defaults, settings=SAMPLED),
     "own defaults, completions": COMPLETIONS(own_defaults),
     # stop strings: the token that meets one belongs to the generation (engines/prompts.py), so it
     # counts in u; where a server does not list it, u is that of the others, and the run says so
-    "stop": Mode(
-        stopping, (Right(counted=(-0.25,)),), settings={"method.reader.prompts": "stops"}
-    ),
+    "stop": Mode(stopping, (Right(counted=(-0.25,)),), settings=STOPS),
     "stop left in the text": Mode(
         functools.partial(stopping, kept=True),
         (Right(counted=(-0.25,)),),
-        settings={"method.reader.prompts": "stops"},
+        settings=STOPS,
     ),
     "stop not listed": Mode(
         functools.partial(stopping, listed=False),
         (Right(counted=(-0.25,)), Right(says="stop")),
-        settings={"method.reader.prompts": "stops"},
+        settings=STOPS,
     ),
     # thoughts
     "thoughts in reasoning_content": Mode(functools.partial(thinking, field="reasoning_content")),
@@ -629,75 +638,77 @@ MODES: dict[str, Mode] = {
         settings={"model.tokenizer": "thinking"},
     ),
     "thoughts only": Mode(
-        with_content(None, finish="length", reasoning_content=THOUGHTS),
+        with_content(None, finish="length", message={"reasoning_content": THOUGHTS}),
         (Refused(r"reason|think|no text|null"),),
     ),
     "thoughts in usage": Mode(
         instead(usage={"completion_tokens_details": {"reasoning_tokens": 9}})
     ),
     # content that is no text
-    "refusal": Mode(with_content(None, refusal="I cannot help."), (Refused("refus|I cannot"),)),
-    "content a number": Mode(with_content(42), (Refused("content|text"),)),
-    "content an object": Mode(with_content({"a": 1}), (Refused("content|text"),)),
+    "refusal": Mode(
+        with_content(None, message={"refusal": "I cannot help."}), (Refused("refus|I cannot"),)
+    ),
+    "content a number": Mode(with_content(42), (Refused(NO_TEXT),)),
+    "content an object": Mode(with_content({"a": 1}), (Refused(NO_TEXT),)),
     "content of text parts": Mode(
         with_content(lambda asked: [{"type": "text", "text": p} for p in asked.text()])
     ),
-    "content with an image": Mode(with_content(PART), (Refused("content|part|text"),)),
-    "text a number": COMPLETIONS(with_text(42), (Refused("text"),)),
-    "text null": COMPLETIONS(with_text(None), (Refused("text"),)),
-    "text a list": COMPLETIONS(with_text(["Lima"]), (Refused("text"),)),
+    "content with an image": Mode(with_content(PART), (Refused(NO_TEXT),)),
+    "text a number": COMPLETIONS(with_text(42), (Refused(NO_TEXT),)),
+    "text null": COMPLETIONS(with_text(None), (Refused(NO_TEXT),)),
+    "text a list": COMPLETIONS(with_text(["Lima"]), (Refused(NO_TEXT),)),
     # ends
     **{
         f"cut by {reason}, {endpoint}": Mode(cut_short(reason), (Refused(reason),), endpoint)
         for reason in ("content_filter", "abort", "error")
         for endpoint in ("chat", "completions")
     },
-    "finish_reason null": Mode(finishing(None), (Right(), Refused("finish_reason"))),
-    "finish_reason unknown": Mode(finishing("banana"), (Right(), Refused("finish_reason|banana"))),
+    "finish_reason null": DTR(finishing(None), (Right(), Refused("finish_reason"))),
+    "finish_reason unknown": DTR(finishing("banana"), (Right(), Refused("finish_reason|banana"))),
     # responses without a choice
-    "no choice": Mode(instead(choices=[]), (Refused("choice"),)),
-    "two choices": Mode(
+    "no choice": DTR(instead(choices=[]), (Refused("choice"),)),
+    "two choices": DTR(
         lambda asked: {**plain(asked), "choices": plain(asked)["choices"] * 2},
         (Refused("choice"),),
     ),
-    "choice null": Mode(instead(choices=[None]), (Refused("choice"),)),
-    "choice a text": Mode(instead(choices=["Lima"]), (Refused("choice"),)),
-    "error in a 200, once": Mode(once(BUSY)),
-    "error in a 200, always": Mode(always(BUSY), (Refused("overloaded"),), settings=SHORT),
-    "error in a choice, once": Mode(lambda a: plain(a) if a.number else choice_error(a)),
-    "error in a choice, always": Mode(choice_error, (Refused("overloaded"),), settings=SHORT),
-    "usage missing": Mode(instead(usage=None)),
-    "usage a list": Mode(instead(usage=[1]), (Right(), Refused("usage"))),
-    "usage in words": Mode(
+    "choice null": DTR(instead(choices=[None]), (Refused("choice"),)),
+    "choice a text": DTR(instead(choices=["Lima"]), (Refused("choice"),)),
+    "error in a 200, once": DTR(once(BUSY)),
+    "error in a 200, always": DTR(always(BUSY), (Refused("overloaded"),), settings=SHORT),
+    "error in a choice, once": DTR(lambda a: plain(a) if a.number else choice_error(a)),
+    "error in a choice, always": DTR(choice_error, (Refused("overloaded"),), settings=SHORT),
+    "usage missing": DTR(instead(usage=None)),
+    "usage a list": DTR(instead(usage=[1]), (Right(), Refused("usage"))),
+    "usage in words": DTR(
         instead(usage={"prompt_tokens": "many"}), (Right(), Refused("usage|prompt_tokens"))
     ),
     # statuses
     **{
-        f"{status} once": Mode(once((status, HTML)), methods=("dtr",))
+        f"{status} once": DTR(once((status, HTML)))
         for status in (408, 409, 425, 429, 500, 502, 503, 520, 522, 524, 529)
     },
-    "500 always": Mode(always((500, BUSY)), (Refused("500"),), settings=SHORT),
-    "401 at once": Mode(models=401, right=(Refused("401", stops=True, first=True),)),
+    "500 always": DTR(always((500, BUSY)), (Refused("500"),), settings=SHORT),
+    "401 at once": DTR(models=401, right=(Refused("401", stops=True, first=True),)),
     "401": Mode(always((401, {"error": "no such key"})), (Refused("401", stops=True),)),
-    "403": Mode(always((403, {"error": "not allowed"})), (Refused("403", stops=True),)),
-    "no such model at once": Mode(
+    "403": DTR(always((403, {"error": "not allowed"})), (Refused("403", stops=True),)),
+    "no such model at once": DTR(
         models=("other",), right=(Refused("no model 'tiny'", stops=True, first=True),)
     ),
-    "no such model": Mode(
+    "no such model": DTR(
         always((404, {"error": {"message": "The model `tiny` does not exist."}})),
         (Refused("does not exist|no model"),),
     ),
     # log-probabilities
     **{
-        f"log-probabilities {name}, {endpoint}": Mode(fault, (Refused(LOGPROB),), endpoint)
+        f"log-probabilities {name}, {endpoint}": DTR(fault, (Refused(LOGPROB),), endpoint)
         for name, fault in FAULTY.items()
         for endpoint in ("chat", "completions")
     },
-    "log-probabilities a list": Mode(
+    "log-probabilities a list": DTR(
         lambda asked: edited(asked, lambda c: c.update(logprobs=[-0.1])), (Refused(LOGPROB),)
     ),
-    "more tokens than asked for, chat": Mode(too_long, (Refused("token"),)),
-    "more tokens than asked for, completions": COMPLETIONS(too_long, (Refused("token"),)),
+    "more tokens than asked for, chat": Mode(too_long, (Refused("tokens"),)),
+    "more tokens than asked for, completions": COMPLETIONS(too_long, (Refused("tokens"),)),
     **{
         f"scores {name}": Mode(
             scored(change), (Refused(f"{LOGPROB}|score|echo"),), "completions", ("rerank",)
@@ -715,10 +726,21 @@ MODES: dict[str, Mode] = {
         (Right(), Refused(f"{LOGPROB}|score|echo")),
         methods=("rerank",),
     ),
+    "scores, 500 for logprobs 0": COMPLETIONS(vllm_tpu, methods=("rerank",), settings=SHORT),
+    "scores, echo ignored": COMPLETIONS(
+        lambda asked: reply(asked),
+        (Refused(f"{LOGPROB}|score|echo"),),
+        methods=("rerank",),
+    ),
+    "scores, prompts must be strings": COMPLETIONS(
+        string_prompts,
+        (Right(), Refused(f"{LOGPROB}|score|echo|string", stops=True)),
+        methods=("rerank",),
+    ),
     # names of tokens: whatever they are, u is the same
     "end token not listed": Mode(lambda asked: reply(asked, end=None)),
     "end token without a name": Mode(lambda asked: reply(asked, end=("", END[1]))),
-    "end token not listed, no ids": COMPLETIONS(lambda asked: without_ids(asked, end=None)),
+    "end token not listed, no ids": COMPLETIONS_DTR(lambda asked: without_ids(asked, end=None)),
     "bytes": Mode(lambda asked: accents(asked, escaped, True), (Right(ACCENTS),)),
     "bytes, end without a name": Mode(
         lambda asked: accents(asked, escaped, True, ("", END[1])), (Right(ACCENTS),)
@@ -737,37 +759,42 @@ MODES: dict[str, Mode] = {
         lambda asked: accents(asked, lambda byte: "\ufffd", False, None), (Right(ACCENTS),)
     ),
     "blank first": Mode(blank_first),
-    "ids as names": Mode(ids_as_names, (Right(), Refused("token"))),
+    "ids as names": DTR(ids_as_names, (Right(), Refused("token"))),
     # connections
     "headers for ever": Mode(
         talk=endless(HEAD, lambda i: b"X-%d: a\r\n" % i),
         right=(Refused("answer|respon", stops=True),),
         methods=("dtr",),
         settings=FAST,
+        ends_late=True,
     ),
     "100 Continue for ever": Mode(
         talk=endless(b"", lambda i: b"HTTP/1.1 100 Continue\r\n\r\n"),
         right=(Refused("answer|respon", stops=True),),
         methods=("dtr",),
         settings=FAST,
+        ends_late=True,
     ),
     "a body for ever": Mode(
         talk=endless(HEAD + b"Content-Length: 9000\r\n\r\n", lambda i: b" "),
         right=(Refused("answer|respon", stops=True),),
         methods=("dtr",),
         settings=FAST,
+        ends_late=True,
     ),
-    "broken off once": Mode(talk=broken_once),
-    "broken off always": Mode(
+    "broken off once": DTR(talk=broken_once),
+    "broken off always": DTR(
         talk=broken_off, right=(Refused("no server answered", stops=True),), settings=SHORT
     ),
-    "a redirect": Mode(talk=elsewhere, right=(Refused("307"),)),
-    "a page once": Mode(once(HTML)),
-    "a page always": Mode(always(HTML), (Refused("JSON", stops=True),), settings=SHORT),
+    "a redirect": DTR(talk=elsewhere, right=(Refused("307"),)),
+    "a page once": DTR(once(HTML)),
+    "a page always": DTR(always(HTML), (Refused("JSON", stops=True),), settings=SHORT),
     # proxies
-    "HTTP proxy, local server": Mode(environment={"HTTP_PROXY": "http://127.0.0.1:9"}),
-    "SOCKS proxy, local server": Mode(environment={"ALL_PROXY": "socks5://127.0.0.1:9"}),
-    "SOCKS proxy": Mode(
+    "HTTP proxy, local server": DTR(
+        environment={"HTTP_PROXY": "http://127.0.0.1:9"}, settings={"model.patience": 1.0}
+    ),
+    "SOCKS proxy, local server": DTR(environment={"ALL_PROXY": "socks5://127.0.0.1:9"}),
+    "SOCKS proxy": DTR(
         environment={"ALL_PROXY": "socks5://127.0.0.1:9"},
         settings={"model.urls": "http://server.example/v1", **FAST},
         right=(Refused("SOCKS", stops=True, first=True),),

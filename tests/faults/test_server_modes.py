@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import ssl
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ import pytest
 
 import experiments.run
 from jaxrag.core import http
+from jaxrag.evaluation import records
 from tests.engines.tiny_model import TEMPLATE, write_tiny_model
+from tests.evaluation.fabricate import ENVIRONMENT
 from tests.faults.damage import call
 from tests.faults.server_modes import (
+    FAST,
+    LIMIT,
     MODES,
     PLAIN,
     UNSURE,
@@ -75,14 +80,109 @@ parse = "first_line"
 user = "{{passages}}\\nQuestion: {{question}}"
 parse = "first_line"
 """
-SECONDS = 2.5  # that a run may take, but for those with many questions
 TOLERANCE = 1e-6
+CONTEXT = ssl.create_default_context()  # of no use: all addresses begin with http://
 
-KNOWN_WRONG: dict[str, str] = {}
+KNOWN_WRONG: dict[str, str] = {
+    "chat only, plain text": "other: A chat endpoint takes messages, and this prompt is plain t...",
+    "chat only, a tokenizer named": 'other: /completions refuses (404): {"detail": "Not Found"}',
+    "prompts must be strings": 'other: /completions refuses (400): {"error": {"message": "promp...',
+    "transformers serve": 'other: /completions refuses (422): {"detail": "Unexpected fields in...',
+    "no return_token_ids": 'other: /completions refuses (422): {"error": {"message": "Unsupport...',
+    "strict completions": 'other: /completions refuses (400): {"error": {"message": "Unrecogniz...',
+    "max_completion_tokens": 'other: /chat/completions refuses (400): {"error": {"message": "Un...',
+    "no system role": 'other: /chat/completions refuses (400): {"error": {"message": "System ro...',
+    "no seed, chat": 'other: /chat/completions refuses (400): {"error": {"message": "Unsupporte...',
+    "no seed, completions": 'other: /completions refuses (400): {"error": {"message": "Unsuppor...',
+    "llama.cpp completions": "other: The server returned 0 log-probabilities for 4 tokens. If i...",
+    "500 for logprobs 0": "other: stopped: no server answered within 0 s (last: /completions an...",
+    "own defaults": "silent: 'Cusco', u 0.350",
+    "own defaults, sampled": "silent: 'Cusco', u 0.350",
+    "own defaults, completions": "silent: 'Cusco', u 0.350",
+    "stop left in the text": "silent: 'Lima.', u 0.350",
+    "stop not listed": "other: nothing said, exit 0",
+    "thoughts in reasoning_content": "silent: 'Lima', u 0.415",
+    "thoughts in reasoning": "silent: 'Lima', u 0.415",
+    "thoughts in the text": "silent: '<think>', u 0.375",
+    "an answer in the thoughts": "silent: '<think><answer>Cusco</answer></think>Lima', u 0.372",
+    "thoughts opened by the template, chat": "silent: 'Cusco is old.', u 0.375",
+    "thoughts opened by the template, completions": "silent: 'Cusco is old.', u 0.375",
+    "unfinished thoughts": "silent: '<think>Cusco is old.', u 0.375",
+    "unfinished thoughts opened by the template": "silent: 'Cusco is old.', u 0.368",
+    "thoughts only": "silent: '', u 0.700",
+    "refusal": "silent: '', u 0.700",
+    "content a number": "traceback: AttributeError: 'int' object has no attribute 'splitlines'",
+    "content an object": "traceback: AttributeError: 'dict' object has no attribute 'splitlines'",
+    "content of text parts": "traceback: AttributeError: 'list' object has no attribute 'splitl...",
+    "content with an image": "traceback: AttributeError: 'list' object has no attribute 'splitl...",
+    "text a number": "silent: '42', u 0.700",
+    "text null": "silent: 'None', u 0.700",
+    "text a list": "silent: \"['Lima']\", u 0.700",
+    "cut by content_filter, chat": "silent: 'Li', u 0.375",
+    "cut by content_filter, completions": "silent: 'Li', u 0.375",
+    "cut by abort, chat": "silent: 'Li', u 0.375",
+    "cut by abort, completions": "silent: 'Li', u 0.375",
+    "cut by error, chat": "silent: 'Li', u 0.375",
+    "cut by error, completions": "silent: 'Li', u 0.375",
+    "no choice": "repeated: an error is reported for every question",
+    "two choices": "repeated: an error is reported for every question",
+    "choice null": "traceback: AttributeError: 'NoneType' object has no attribute 'get'",
+    "choice a text": "traceback: AttributeError: 'str' object has no attribute 'get'",
+    "error in a 200, once": "other: The server's response has no single choice: {'error': {'mes...",
+    "error in a 200, always": "repeated: an error is reported for every question",
+    "error in a choice, once": "silent: 'Lima', u 0.375",
+    "error in a choice, always": "silent: '', u None",
+    "usage a list": "traceback: AttributeError: 'list' object has no attribute 'get'",
+    "usage in words": "traceback: ValueError: invalid literal for int() with base 10: 'many'",
+    "520 once": "other: /chat/completions refuses (520): <html><body>a proxy's page</body></html>",
+    "522 once": "other: /chat/completions refuses (522): <html><body>a proxy's page</body></html>",
+    "524 once": "other: /chat/completions refuses (524): <html><body>a proxy's page</body></html>",
+    "529 once": "other: /chat/completions refuses (529): <html><body>a proxy's page</body></html>",
+    "401": 'other: /chat/completions refuses (401): {"error": "no such key"}',
+    "403": 'other: /chat/completions refuses (403): {"error": "not allowed"}',
+    "no such model": "repeated: an error is reported for every question",
+    "log-probabilities above 0, chat": "silent: 'Lima', u 0.138",
+    "log-probabilities above 0, completions": "silent: 'Lima', u 0.138",
+    "log-probabilities NaN, chat": "traceback: ValueError: Out of range float values are not JS...",
+    "log-probabilities NaN, completions": "traceback: ValueError: Out of range float values are...",
+    "log-probabilities -9999, chat": "silent: 'Lima', u 2500.0625",
+    "log-probabilities -9999, completions": "silent: 'Lima', u 2500.0625",
+    "log-probabilities null, chat": "traceback: TypeError: float() argument must be a string or...",
+    "log-probabilities null, completions": "traceback: TypeError: float() argument must be a st...",
+    "log-probabilities texts, chat": "traceback: ValueError: could not convert string to float:...",
+    "log-probabilities texts, completions": "traceback: ValueError: could not convert string to...",
+    "log-probabilities missing, chat": "silent: 'Lima', u None",
+    "log-probabilities missing, completions": "repeated: an error is reported for every question",
+    "log-probabilities too few, chat": "silent: 'Lima', u 0.375",
+    "log-probabilities too few, completions": "repeated: an error is reported for every question",
+    "log-probabilities too many, chat": "silent: 'Lima', u 0.5625",
+    "log-probabilities too many, completions": "repeated: an error is reported for every question",
+    "log-probabilities a list": "traceback: AttributeError: 'list' object has no attribute 'get'",
+    "more tokens than asked for, chat": "silent: 'Lima', u 0.373",
+    "more tokens than asked for, completions": "silent: 'Lima', u 0.373",
+    "scores with one more before": "silent: 'Lima', u 0.375",
+    "scores of too few": "repeated: an error is reported for every question",
+    "scores above 0": "silent: 'Lima', u 0.375",
+    "scores NaN": "traceback: ValueError: Out of range float values are not JSON compliant",
+    "scores null": "traceback: ValueError: Out of range float values are not JSON compliant",
+    "scores, 500 for logprobs 0": "other: stopped: no server answered within 0 s (last: /comple...",
+    "scores, echo ignored": "repeated: an error is reported for every question",
+    "scores, prompts must be strings": 'other: /completions refuses (400): {"error": {"message"...',
+    "bytes": "silent: 'São Tomé', u 0.523",
+    "bytes, end without a name": "silent: 'São Tomé', u 0.523",
+    "bytes replaced": "silent: 'São Tomé', u 0.523",
+    "bytes replaced, end without a name": "silent: 'São Tomé', u 0.523",
+    "blank first": "silent: 'Lima', u 0.700",
+    "ids as names": "silent: 'Lima', u 0.700",
+    "headers for ever": "late: not given up",
+    "100 Continue for ever": "late: not given up",
+    "a redirect": "repeated: an error is reported for every question",
+    "HTTP proxy, local server": "other: stopped: no server answered within 1 s (last: /models:...",
+    "SOCKS proxy, local server": "traceback: ImportError: Using SOCKS proxy, but the 'socksio'...",
+    "SOCKS proxy": "traceback: ImportError: Using SOCKS proxy, but the 'socksio' package is not...",
+    "one request at a time": "other: stopped: no server answered within 1 s (last: /chat/comple...",
+}
 """Modes that the state before the mend gets wrong, with what was seen."""
-
-REPEATED: frozenset[str] = frozenset()
-"""Modes whose error the state before the mend reports more than once."""
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +206,19 @@ def world(tmp_path_factory: Any) -> Path:
     for name, more in (("system", 'system = "Reply in one word."'), ("stops", 'stop = ["."]')):
         (here / f"{name}.toml").write_text(PROMPTS.format(more=more))
     (here / "config.py").write_text(CONFIG.format(here=str(here)))
-    for method in ("dtr", "pairs"):  # compiles programs and builds the index
+    for method in ("dtr", "rerank"):  # compiles programs and builds the index
         with serving(PLAIN, str(here / "tokenizer")) as server:
-            run(here, here / "first" / method, server, PLAIN, method)
+            run(here, here / "first" / method, server, MODES["completions"], method)
     return here
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short pauses; what has nothing to do with servers, and takes long, is done once or not."""
     monkeypatch.setattr(http, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(records, "describe_environment", lambda: ENVIRONMENT)
+    monkeypatch.setattr("os.fsync", lambda file: None)
+    monkeypatch.setattr("ssl.create_default_context", lambda *_, **settings: CONTEXT)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -152,12 +256,15 @@ def run(world: Path, work: Path, server: Any, mode: Mode, method: str) -> Seen:
     changes = [f"--config.{name}={value}" for name, value in settings.items()]
     server.asked.clear()
     config = f"--config={world / 'config.py'}:{method}"
-    told = call(experiments.run, config, f"--workdir={work / 'run'}", *changes)
+    kept = ("load_data", "open_index_over")
+    told = call(experiments.run, config, f"--workdir={work / 'run'}", *changes, keep=kept)
+    last = [x for x in told.said.splitlines() if told.code is None or re.match("error|stopped", x)]
     lines, log = read(work / "run/answers.jsonl"), read(work / "run/log.jsonl")
     warnings = [one["message"] for one in log if one["level"] == "warning"]
     newest = {line["question_id"]: line for line in lines}
     asked = len(server.asked)
-    return Seen(told.code, told.said, told.seconds, [*newest.values()], warnings, asked)
+    said = "\n".join(last)
+    return Seen(told.code, said, told.seconds, [*newest.values()], warnings, asked)
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -170,10 +277,13 @@ def judged(mode: Mode, method: str, seen: Seen) -> str:
     unforeseen = [x for x in seen.errors if not re.match("InputError|EngineDown|error|stopped", x)]
     if seen.code is None or unforeseen or any("Traceback" in x for x in seen.errors):
         return f"traceback: {[seen.said, *unforeseen][-1][:150]}"
-    if seen.seconds > SECONDS and mode.settings.get("limit", 3) == 3:
+    if mode.ends_late and seen.seconds > LIMIT:
         return f"late: {seen.seconds:.1f} s"
     if any(matches(mode, method, seen, wanted) for wanted in mode.right):
-        return ""
+        if mode.most and seen.asked > mode.most:
+            return f"repeated: {seen.asked} requests"
+        most = max(Counter(seen.reports).values(), default=0)
+        return f"repeated: an error is reported {most} times" if most > 1 else ""
     if answered and not any(isinstance(x, (Right, NoAnswer)) and fits(x, mode, method, seen)
                             for x in mode.right):  # fmt: skip
         one = answered[0]
@@ -235,9 +345,11 @@ def tried(world: Path, work: Path, name: str, monkeypatch: pytest.MonkeyPatch) -
         with serving(mode, str(world / "tokenizer")) as server:
             found = run(world, work / method, server, mode, method)
             wrong, again = judged(mode, method, found), ""
-            if found.errors and not wrong and "model.urls" not in mode.settings:
+            first = method == mode.methods[0] and "model.urls" not in mode.settings
+            if found.errors and not wrong and first:
                 server.mode, server.fault = PLAIN, PLAIN.answer
-                calm = dataclasses.replace(mode, right=(Right(),))
+                lasting = {k: v for k, v in mode.settings.items() if k not in FAST}
+                calm = dataclasses.replace(mode, right=(Right(),), settings=lasting)
                 kept = run(world, work / method, server, calm, method)
                 again = judged(calm, method, kept)
         seen[method] = (wrong or (again and f"kept: {again}"), found)
