@@ -190,9 +190,12 @@ class Handler(local_http.Handler):
                 self.send(200, found)
 
 
+_tokenizer = functools.cache(load_tokenizer)
+
+
 def serving(mode: Mode, tokenizer: str) -> Any:
     """A server of a mode; ``mode`` and ``fault`` may be changed while it runs."""
-    state = {"mode": mode, "asked": [], "tokenizer": load_tokenizer(tokenizer)}
+    state = {"mode": mode, "asked": [], "tokenizer": _tokenizer(tokenizer)}
     return local_http.serving(Handler, lambda h, asked: mode.answer(h, asked), **state)
 
 
@@ -659,9 +662,9 @@ MODES: dict[str, Mode] = {
     "text a list": COMPLETIONS(with_text(["Lima"]), (Refused(NO_TEXT),)),
     # ends
     **{
-        f"cut by {reason}, {endpoint}": Mode(cut_short(reason), (Refused(reason),), endpoint)
+        f"cut by {reason}, {endpoint}": kind(cut_short(reason), (Refused(reason),))
         for reason in ("content_filter", "abort", "error")
-        for endpoint in ("chat", "completions")
+        for endpoint, kind in {"chat": Mode, "completions": COMPLETIONS_DTR}.items()
     },
     "finish_reason null": DTR(finishing(None), (Right(), Refused("finish_reason"))),
     "finish_reason unknown": DTR(finishing("banana"), (Right(), Refused("finish_reason|banana"))),

@@ -124,12 +124,12 @@ KNOWN_WRONG: dict[str, str] = {
     "cut by abort, completions": "silent: 'Li', u 0.375",
     "cut by error, chat": "silent: 'Li', u 0.375",
     "cut by error, completions": "silent: 'Li', u 0.375",
-    "no choice": "repeated: an error is reported for every question",
-    "two choices": "repeated: an error is reported for every question",
+    "no choice": "repeated: reported for every question",
+    "two choices": "repeated: reported for every question",
     "choice null": "traceback: AttributeError: 'NoneType' object has no attribute 'get'",
     "choice a text": "traceback: AttributeError: 'str' object has no attribute 'get'",
     "error in a 200, once": "other: The server's response has no single choice: {'error': {'mes...",
-    "error in a 200, always": "repeated: an error is reported for every question",
+    "error in a 200, always": "repeated: reported for every question",
     "error in a choice, once": "silent: 'Lima', u 0.375",
     "error in a choice, always": "silent: '', u None",
     "usage a list": "traceback: AttributeError: 'list' object has no attribute 'get'",
@@ -140,7 +140,7 @@ KNOWN_WRONG: dict[str, str] = {
     "529 once": "other: /chat/completions refuses (529): <html><body>a proxy's page</body></html>",
     "401": 'other: /chat/completions refuses (401): {"error": "no such key"}',
     "403": 'other: /chat/completions refuses (403): {"error": "not allowed"}',
-    "no such model": "repeated: an error is reported for every question",
+    "no such model": "repeated: reported for every question",
     "log-probabilities above 0, chat": "silent: 'Lima', u 0.138",
     "log-probabilities above 0, completions": "silent: 'Lima', u 0.138",
     "log-probabilities NaN, chat": "traceback: ValueError: Out of range float values are not JS...",
@@ -152,21 +152,21 @@ KNOWN_WRONG: dict[str, str] = {
     "log-probabilities texts, chat": "traceback: ValueError: could not convert string to float:...",
     "log-probabilities texts, completions": "traceback: ValueError: could not convert string to...",
     "log-probabilities missing, chat": "silent: 'Lima', u None",
-    "log-probabilities missing, completions": "repeated: an error is reported for every question",
+    "log-probabilities missing, completions": "repeated: reported for every question",
     "log-probabilities too few, chat": "silent: 'Lima', u 0.375",
-    "log-probabilities too few, completions": "repeated: an error is reported for every question",
+    "log-probabilities too few, completions": "repeated: reported for every question",
     "log-probabilities too many, chat": "silent: 'Lima', u 0.5625",
-    "log-probabilities too many, completions": "repeated: an error is reported for every question",
+    "log-probabilities too many, completions": "repeated: reported for every question",
     "log-probabilities a list": "traceback: AttributeError: 'list' object has no attribute 'get'",
     "more tokens than asked for, chat": "silent: 'Lima', u 0.373",
     "more tokens than asked for, completions": "silent: 'Lima', u 0.373",
     "scores with one more before": "silent: 'Lima', u 0.375",
-    "scores of too few": "repeated: an error is reported for every question",
+    "scores of too few": "repeated: reported for every question",
     "scores above 0": "silent: 'Lima', u 0.375",
     "scores NaN": "traceback: ValueError: Out of range float values are not JSON compliant",
     "scores null": "traceback: ValueError: Out of range float values are not JSON compliant",
     "scores, 500 for logprobs 0": "other: stopped: no server answered within 0 s (last: /comple...",
-    "scores, echo ignored": "repeated: an error is reported for every question",
+    "scores, echo ignored": "repeated: reported for every question",
     "scores, prompts must be strings": 'other: /completions refuses (400): {"error": {"message"...',
     "bytes": "silent: 'São Tomé', u 0.523",
     "bytes, end without a name": "silent: 'São Tomé', u 0.523",
@@ -176,7 +176,7 @@ KNOWN_WRONG: dict[str, str] = {
     "ids as names": "silent: 'Lima', u 0.700",
     "headers for ever": "late: not given up",
     "100 Continue for ever": "late: not given up",
-    "a redirect": "repeated: an error is reported for every question",
+    "a redirect": "repeated: reported for every question",
     "HTTP proxy, local server": "other: stopped: no server answered within 1 s (last: /models:...",
     "SOCKS proxy, local server": "traceback: ImportError: Using SOCKS proxy, but the 'socksio'...",
     "SOCKS proxy": "traceback: ImportError: Using SOCKS proxy, but the 'socksio' package is not...",
@@ -282,8 +282,8 @@ def judged(mode: Mode, method: str, seen: Seen) -> str:
     if any(matches(mode, method, seen, wanted) for wanted in mode.right):
         if mode.most and seen.asked > mode.most:
             return f"repeated: {seen.asked} requests"
-        most = max(Counter(seen.reports).values(), default=0)
-        return f"repeated: an error is reported {most} times" if most > 1 else ""
+        times = max(Counter(seen.reports).values(), default=0)
+        return f"repeated: reported {times} times" if seen.errors and times != 1 else ""
     if answered and not any(isinstance(x, (Right, NoAnswer)) and fits(x, mode, method, seen)
                             for x in mode.right):  # fmt: skip
         one = answered[0]
