@@ -238,5 +238,5 @@ def _on_engine(job: Any, engine: str, variant: str) -> Any:
             f"{variant!r}: its model is {job.model.name}, not a checkpoint: leave +{engine} out, "
             "or choose the model with --config.model=Vllm or another class."
         )
-    served = Server(tokenizer=job.model.checkpoint)
-    return dataclasses.replace(job, model=as_vllm(job.model) if engine == "vllm" else served)
+    model = as_vllm(job.model) if engine == "vllm" else Server()
+    return dataclasses.replace(job, model=model)

@@ -7,6 +7,8 @@ Axes: ``b`` batch, ``q`` query, ``n`` candidate or passage, ``k`` kept, ``t`` to
 from __future__ import annotations
 
 import dataclasses
+import string
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 
@@ -16,6 +18,46 @@ class InputError(ValueError):
 
 class EngineDown(RuntimeError):
     """No request to a model or search engine can succeed; stops the run, keeps finished work."""
+
+
+class FilledText(str):
+    """A text that knows which of its parts are data, such as a question.
+
+    Attributes:
+      data: (start, end) of these parts; see `jaxrag.engines.prompts.PromptEncoder`.
+      messages: the same prompt as a chat, for a server that takes no plain text.
+    """
+
+    data: tuple[tuple[int, int], ...]
+    messages: tuple[Message, ...]
+
+    def __new__(
+        cls,
+        text: str,
+        data: tuple[tuple[int, int], ...] = (),
+        messages: tuple[Message, ...] = (),
+    ) -> FilledText:
+        """A text with these attributes."""
+        made = super().__new__(cls, text)
+        made.data, made.messages = data, messages
+        return made
+
+    @classmethod
+    def fill(cls, pattern: str, fields: Mapping[str, object]) -> FilledText:
+        """The pattern with its fields, as `str.format_map`; they are data, or have some inside."""
+        made = cls("")
+        for literal, name, _, _ in string.Formatter().parse(pattern):
+            made += literal
+            if name is not None:
+                value = fields[name]
+                whole = value if isinstance(value, cls) else str(value)
+                made += whole if isinstance(whole, cls) else cls(whole, ((0, len(whole)),))
+        return made
+
+    def __add__(self, other: str) -> FilledText:
+        """With a text after it, whose data stay data."""
+        more = ((a + len(self), b + len(self)) for a, b in getattr(other, "data", ()))
+        return FilledText(str.__add__(self, other), (*self.data, *more))
 
 
 class Message(NamedTuple):
@@ -73,6 +115,10 @@ class Generation:
     model at temperature 1. ``finish_reason`` is "end" after an end token (the last of ``tokens``;
     not in ``text``), "stop" after a stop string (``text`` ends before it), and "length" after
     ``max_new_tokens`` tokens.
+
+    Reasoning before the answer (`jaxrag.text.reasoning`), with the blanks after it, is in
+    ``reasoning`` and in none of these fields; ``reasoning_tokens`` counts its tokens, and
+    ``reasoning_logprobs`` has their log-probabilities where they are known.
     """
 
     text: str
@@ -80,6 +126,9 @@ class Generation:
     logprobs: tuple[float, ...]
     finish_reason: Literal["end", "stop", "length"]
     prompt_tokens: int
+    reasoning: str = ""
+    reasoning_tokens: int = 0
+    reasoning_logprobs: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import email.utils
+import functools
+import ipaddress
 import logging
 import os
 import random
@@ -11,6 +14,7 @@ import re
 import threading
 import time
 import urllib.parse
+import urllib.request
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -22,7 +26,9 @@ from jaxrag.text.printable import printable
 from jaxrag.types import EngineDown, InputError
 
 _log = logging.getLogger("jaxrag")
-_TRANSIENT = {408, 409, 425, 429, 500, 502, 503, 504}  # status codes that are retried
+_TRANSIENT = {408, 409, 425, 429, *range(500, 600)}  # status codes that are retried
+_FIRST_OPEN = 4  # open requests of a server at first
+_KEEPING_UP = 1 / 8  # of the timeout: a server that answers within it gets one more at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds; doubled after every failure
 _MOST_BYTES = 100_000_000  # of a response, unpacked
 _QUOTED = 500  # characters of a response that an error message quotes
@@ -32,11 +38,16 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A failure to be retried, after ``pause`` seconds if the server requests a pause."""
+    """A failure to be retried, after ``pause`` seconds if the server requests a pause.
 
-    def __init__(self, message: str, *, pause: float | None = None) -> None:
+    After ``attempts`` of a request, if given, it is final, and an `InputError`.
+    """
+
+    def __init__(
+        self, message: str, *, pause: float | None = None, attempts: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.pause = pause
+        self.pause, self.attempts = pause, attempts
 
 
 class _Server:
@@ -45,6 +56,7 @@ class _Server:
     def __init__(self, url: str) -> None:
         self.url = url
         self.busy = 0
+        self.most = 0  # open requests that it gets; rises while it keeps up
         self.failures = 0  # in a row
         self.backoff_until = 0.0  # after a failure
         self.paused_until = 0.0  # as requested by the server
@@ -79,16 +91,19 @@ class HttpClient:
     Timeouts, broken connections, status 408, 409, 425, 429, 5xx and responses that are not a JSON
     object, or have more than 100 MB, are retried. A server that failed gets no requests for 0.5 to
     30 s, twice as long after each consecutive failure, or for as long as it requests; other servers
-    are used meanwhile. Redirects are not followed.
+    are used meanwhile. A server gets few requests at once first, one more with each prompt answer,
+    and half as many after a failure. Redirects are not followed. Servers of this machine, and those
+    in NO_PROXY, are asked without the proxy that the environment names.
 
     Args:
       urls: addresses of equivalent servers, up to the path.
       headers: headers of every request.
       secrets: strings such as keys in ``headers``. They are removed from error messages, and those
         of 16 characters or more from everything that a server sends back.
-      timeout: seconds of an attempt.
+      timeout: seconds of an attempt, from sending it to the last byte of the response.
       patience: seconds of a request, over all attempts.
       rate: largest number of attempts per second; None for no limit.
+      concurrency: largest number of open requests of a server.
       requested_pause: response -> seconds of pause that a failed response requests, or None.
       refused: the error for a status that is not retried, from (status, text, message).
 
@@ -105,6 +120,7 @@ class HttpClient:
         timeout: float,
         patience: float,
         rate: float | None = None,
+        concurrency: int = 64,
         requested_pause: Callable[[httpx.Response], float | None] = retry_after,
         refused: Callable[[int, str, str], Exception] = refusal,
     ) -> None:
@@ -122,12 +138,17 @@ class HttpClient:
         self._long_secret = _pattern([one for one in secrets if len(one) >= _SHORT])
         self._patience, self._timeout = patience, timeout
         self._requested_pause, self._refused = requested_pause, refused
-        self._lock, self._spacing, self._next = threading.Lock(), 1 / rate if rate else 0.0, 0.0
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self._client = httpx.Client(
-            headers=dict(headers), timeout=httpx.Timeout(timeout, connect=10.0), limits=limits
+        self._concurrency = concurrency
+        for server in self._servers:
+            server.most = min(_FIRST_OPEN, concurrency)
+        self._lock, self._spacing, self._next = (
+            threading.Condition(),
+            1 / rate if rate else 0.0,
+            0.0,
         )
-        self._close = weakref.finalize(self, self._client.close)
+        self._client = _client(urls, headers)
+        self._close = weakref.finalize(self, _run, self._client.aclose)
+        self._close.atexit = False
 
     def request(
         self,
@@ -154,21 +175,26 @@ class HttpClient:
           Exception: from ``refused``, for a status that is not retried.
         """
         self._wait_for_rate()
-        patience = self._patience if patience is None else patience
-        deadline, failures = time.monotonic() + patience, 0
+        patience, failures = self._patience if patience is None else patience, 0
         resting: dict[_Server, float] = {}  # until when this request avoids a server
+        since = [time.monotonic()]
         while True:
-            with self._free_server(resting, deadline, patience) as server:
+            with self._free_server(resting, since, patience) as server:
                 if failures:
                     self._wait_for_rate()
+                start = time.monotonic()
                 try:
                     value = read(self._once(server, method, path, body, parameters))
                 except TransientError as error:
                     pause = _pause(failures) if error.pause is None else error.pause
                     resting[server], failures = time.monotonic() + pause, failures + 1
                     self._back_off(server, error)
+                    if error.attempts and failures >= error.attempts:
+                        raise InputError(str(error)) from None
                 else:
                     server.failures = 0
+                    if time.monotonic() - start < _KEEPING_UP * self._timeout:
+                        server.most = min(server.most + 1, self._concurrency)
                     return value
 
     def close(self) -> None:
@@ -177,14 +203,22 @@ class HttpClient:
 
     @contextlib.contextmanager
     def _free_server(
-        self, resting: Mapping[_Server, float], deadline: float, patience: float
+        self, resting: Mapping[_Server, float], since: list[float], patience: float
     ) -> Iterator[_Server]:
-        """The least busy server that may get a request; waits until there is one."""
-        while True:
-            with self._lock:
+        """The least busy server that may get a request; waits until there is one.
+
+        Patience counts from ``since``, which is put off until the first attempt could be made.
+        """
+        with self._lock:
+            while True:
                 now = time.monotonic()
-                waits = {s: s.wait(now, deadline, resting.get(s, 0.0)) for s in self._servers}
-                server = min(self._servers, key=lambda s: (waits[s], s.busy))
+                if all(s.busy >= s.most for s in self._servers):
+                    since[0] = since[0] if resting else now
+                    self._lock.wait(1.0)
+                    continue
+                deadline, free = since[0] + patience, [s for s in self._servers if s.busy < s.most]
+                waits = {s: s.wait(now, deadline, resting.get(s, 0.0)) for s in free}
+                server = min(free, key=lambda s: (waits[s], s.busy))
                 wait = waits[server]
                 if (wait or resting) and now + wait > deadline:
                     raise EngineDown(
@@ -195,12 +229,13 @@ class HttpClient:
                 if not wait:
                     server.busy += 1
                     break
-            time.sleep(wait)
+                self._lock.wait(wait)
         try:
             yield server
         finally:
             with self._lock:
                 server.busy -= 1
+                self._lock.notify_all()
 
     def _once(
         self,
@@ -212,8 +247,9 @@ class HttpClient:
     ) -> dict[str, Any]:
         where = server.url + path
         try:
-            with self._client.stream(method, where, json=body, params=parameters) as response:
-                data = self._read(response, where)
+            response, data = _run(self._fetch, method, where, body, parameters)
+        except TimeoutError:
+            raise TransientError(f"{where} has not answered after {self._timeout:g} s") from None
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise TransientError(f"{where}: {type(error).__name__}: {self._quote(error)}") from None
         data = self._long_secret.sub(b"***", data)
@@ -233,16 +269,20 @@ class HttpClient:
             raise TransientError(f"{where} answers something else than a JSON object: {quote}")
         return value
 
-    def _read(self, response: httpx.Response, where: str) -> bytes:
-        """The unpacked body; TransientError if it has too many bytes or takes too long."""
-        data, until = bytearray(), time.monotonic() + self._timeout
-        for piece in response.iter_bytes():
-            data += piece
-            if len(data) > _MOST_BYTES:
-                raise TransientError(f"{where} answers more than {_MOST_BYTES / 1e6:.0f} MB")
-            if time.monotonic() > until:
-                raise TransientError(f"{where} is still answering after {self._timeout:g} s")
-        return bytes(data)
+    async def _fetch(
+        self, method: str, where: str, body: Any, parameters: Mapping[str, str] | None
+    ) -> tuple[httpx.Response, bytes]:
+        """A response and its unpacked body; TransientError if that has too many bytes."""
+        data = bytearray()
+        async with (
+            asyncio.timeout(self._timeout),
+            self._client.stream(method, where, json=body, params=parameters) as response,
+        ):
+            async for piece in response.aiter_bytes():
+                data += piece
+                if len(data) > _MOST_BYTES:
+                    raise TransientError(f"{where} answers more than {_MOST_BYTES / 1e6:.0f} MB")
+        return response, bytes(data)
 
     def _back_off(self, server: _Server, error: TransientError) -> None:
         with self._lock:
@@ -252,9 +292,11 @@ class HttpClient:
                 server.last_failure += f"; it asks to wait {error.pause:,.0f} s"
                 server.paused_until = max(server.paused_until, now + error.pause)
                 server.failures = max(server.failures, 1)
+                server.most = max(server.most // 2, 1) if first else server.most
             elif now >= server.backoff_until:  # requests that fail together count as one failure
                 server.backoff_until = now + _pause(server.failures)
                 server.failures += 1
+                server.most = max(server.most // 2, 1)
         if first:
             _log.warning("%s; trying again", error)
 
@@ -268,6 +310,51 @@ class HttpClient:
         """The beginning of a text on one line, without secrets and control characters."""
         clean = self._secret.sub(b"***", str(text).encode("utf-8", "replace")).decode()
         return printable(" ".join(clean.split())[:_QUOTED])
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all clients, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="jaxrag-http").start()
+    return loop
+
+
+def _run(work: Callable[..., Any], *args: Any) -> Any:
+    """The result of a coroutine function, run in the clients' loop."""
+    return asyncio.run_coroutine_threadsafe(work(*args), _loop()).result()
+
+
+def _client(urls: Sequence[str], headers: Mapping[str, str]) -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    hosts = {urllib.parse.urlsplit(url).hostname or "" for url in urls}
+    direct = {f"[{host}]" if ":" in host else host for host in hosts if _is_direct(host)}
+    try:
+        return httpx.AsyncClient(
+            headers=dict(headers),
+            timeout=httpx.Timeout(None, connect=10.0),
+            limits=limits,
+            # a transport keeps the client from reading the environment's proxies
+            transport=httpx.AsyncHTTPTransport(limits=limits)
+            if len(direct) == len(hosts)
+            else None,
+            mounts={f"all://{host}": httpx.AsyncHTTPTransport(limits=limits) for host in direct},
+        )
+    except (ImportError, ValueError) as error:
+        raise InputError(
+            f"The proxy that the environment names cannot be used ({error}): unset ALL_PROXY, "
+            "HTTP_PROXY or HTTPS_PROXY, or name the server's host in NO_PROXY."
+        ) from None
+
+
+def _is_direct(host: str) -> bool:
+    """Whether a host is this machine, or one that NO_PROXY names."""
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.is_loopback or address.is_unspecified:
+            return True
+    local = host == "localhost" or host.endswith(".localhost")
+    return local or bool(urllib.request.proxy_bypass(host))
 
 
 def _pause(failures: int) -> float:

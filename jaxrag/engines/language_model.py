@@ -78,7 +78,7 @@ class LanguageModel(Protocol):
 
     @property
     def gives_logprobs(self) -> bool:
-        """Whether generations carry log-probabilities and `logprob` works."""
+        """Whether generations carry log-probabilities and, see `gives_scores`, `logprob` works."""
         ...
 
     def generate(
@@ -98,6 +98,11 @@ class LanguageModel(Protocol):
         Prompt and continuation are tokenised separately, see `PromptEncoder.with_continuation`.
         """
         ...
+
+
+def gives_scores(model: LanguageModel) -> bool:
+    """Whether `LanguageModel.logprob` works; some servers only give those of what they write."""
+    return bool(getattr(model, "gives_scores", model.gives_logprobs))
 
 
 @runtime_checkable

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import bisect
+import datetime
+import functools
 import json
+import logging
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
+from jaxrag.core.hashing import canonical
 from jaxrag.core.json_text import parse_json
 from jaxrag.models.checkpoint.files import read_config, read_json
+from jaxrag.text.reasoning import MARK_TOKENS, answer_start, opens_reasoning
 from jaxrag.types import Generation, InputError, Prompt
 
 if TYPE_CHECKING:
@@ -20,25 +28,14 @@ if TYPE_CHECKING:
     from jaxrag.engines.language_model import LanguageModel
 
 
-def encode_prompt(
-    tokenizer: PreTrainedTokenizerFast, prompt: Prompt, template_options: Mapping[str, Any]
-) -> list[int]:
-    """Token ids of a prompt.
-
-    Messages are rendered by the chat template, which writes all special tokens itself. A string is
-    tokenised with the special tokens that the tokenizer adds, such as a begin token.
-
-    Raises:
-      InputError: the prompt is empty, or the chat template does not accept its messages.
-    """
-    if isinstance(prompt, str):
-        tokens = tokenizer.encode(prompt)
-    else:
-        text = render_chat(tokenizer, prompt, template_options)
-        tokens = tokenizer.encode(text, add_special_tokens=False)
-    if not tokens:
-        raise InputError("A prompt is empty: it has no tokens to continue.")
-    return tokens
+_log = logging.getLogger("jaxrag")
+_Turn = dict[str, str]
+_DATE = datetime.date(2024, 7, 26)  # Llama 3's own default
+_CALL = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
+# A stretch of text that is no control token, while a template renders: U+FDD0 and U+FDD1 are no
+# characters and occur in no text.
+_MARKED = re.compile("\ufdd0(\\d+)\ufdd1")
+_LIKE_CONTROL = re.compile(r"<\|[^|<>]*\|>|</?(?:think|tool_call|tool_response)>")
 
 
 def render_chat(
@@ -46,8 +43,9 @@ def render_chat(
 ) -> str:
     """Messages as the text that the model reads, up to the assistant's turn.
 
-    Where the template accepts no system message (Gemma, Mistral), it is put before the first user
-    message, with an empty line between them.
+    What the template would lose is put elsewhere (see `_accepted_form`). A template that asks for
+    today's date gets the option "date" (YYYY-MM-DD), by default 2024-07-26, so that a prompt is the
+    same on every day.
 
     Raises:
       InputError: the tokenizer has no chat template, or it does not accept the messages, or fails.
@@ -60,34 +58,95 @@ def render_chat(
             "model's instruction-tuned variant."
         )
     messages = [{"role": m.role, "content": m.content} for m in prompt if not isinstance(m, str)]
+    options, template = dict(template_options), tokenizer.chat_template
+    if isinstance(template, str) and "strftime_now" in template:
+        day = _date(options.pop("date", None))
+        options["chat_template"] = _CALL.sub(
+            lambda call: json.dumps(day.strftime(call[2])), template
+        )
+    roles = tuple(m["role"] for m in messages)
+    try:
+        form = _accepted_form(tokenizer, repr(template), roles, canonical(options))
+        return _rendered(tokenizer, form(messages), options)
+    except Exception as error:  # a template may divide by zero, or add words to numbers
+        raise InputError(
+            f"The chat template refuses messages ({', '.join(roles)}): {error}"
+        ) from error
+
+
+def _rendered(
+    tokenizer: PreTrainedTokenizerFast, messages: list[_Turn], options: Mapping[str, Any]
+) -> str:
+    text = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, **options
+    )
+    return str(text)
+
+
+def _date(text: object) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(str(text)) if text is not None else _DATE
+    except ValueError:
+        raise InputError(
+            f"template_options: date is {text!r}; give a date as 2024-07-26."
+        ) from None
+
+
+@functools.lru_cache(maxsize=64)
+def _accepted_form(
+    tokenizer: PreTrainedTokenizerFast, template: str, roles: tuple[str, ...], options: str
+) -> Callable[[list[_Turn]], list[_Turn]]:
+    """The first form of messages of these roles of which the template loses and refuses nothing.
+
+    That is as they are; with the system message before the first user message, with an empty line
+    between them (Gemma refuses it, Phi-3 loses it); or all in one user message (templates that
+    show the last message only). It is found by rendering names in the place of the contents;
+    ``template`` is the tokenizer's.
+    """
     refused: Exception | None = None
-    for accepted in (messages, _without_system(messages)):
+    for form in (list, merged_system, _in_one):
+        named = form([{"role": role, "content": f"content{i}x"} for i, role in enumerate(roles)])
         try:
-            text = tokenizer.apply_chat_template(
-                accepted, tokenize=False, add_generation_prompt=True, **template_options
-            )
-            return str(text)
-        except Exception as error:  # a template may divide by zero, or add words to numbers
+            text = _rendered(tokenizer, named, json.loads(options))
+        except Exception as error:
             refused = refused or error
-    roles = ", ".join(m["role"] for m in messages)
-    raise InputError(f"The chat template refuses messages ({roles}): {refused}") from refused
+            continue
+        if all(f"content{i}x" in text for i in range(len(roles))):
+            if form is not list:
+                _log.info("The chat template does not take %s: %s", ", ".join(roles), form.__doc__)
+            return form
+    raise refused or ValueError("it leaves some of them out")
 
 
-def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The messages with a leading system message inside the user message that follows it."""
+def merged_system(messages: list[_Turn]) -> list[_Turn]:
+    """The system message is put before the user message that follows it."""
     if [m["role"] for m in messages[:2]] != ["system", "user"]:
         return messages
     system, user, *rest = messages
     return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
 
 
+def _in_one(messages: list[_Turn]) -> list[_Turn]:
+    """All messages are put into one of the user."""
+    return [{"role": "user", "content": "\n\n".join(m["content"] for m in messages)}]
+
+
+_Part = tuple[list[int], list[tuple[int, int]]]
+
+
 class PromptEncoder:
-    """`encode_prompt` for one model, with a check that prompt and answer fit.
+    """Prompts as tokens for one model, with a check that prompt and answer fit.
+
+    Text is text: a question or passage that contains a control token such as ``<|im_start|>`` is
+    tokenised as if the tokenizer had none. Only the chat template writes control tokens, and a
+    prompt of plain text outside its `FilledText.data`.
 
     Args:
       tokenizer: the model's.
-      template_options: arguments of the chat template.
+      template_options: arguments of the chat template; "control_tokens": true gives control tokens
+        in data their meaning.
       max_length: limit of prompt and answer together, in tokens.
+      vocabulary: number of rows of the embedding table; None where unknown.
     """
 
     def __init__(
@@ -96,17 +155,18 @@ class PromptEncoder:
         *,
         template_options: Mapping[str, Any],
         max_length: int,
+        vocabulary: int | None = None,
     ) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
-        self.template_options = dict(template_options)
+        self.template_options, self._vocabulary = dict(template_options), vocabulary
 
     def __call__(self, prompt: Prompt, *, room: int, what: str = "new tokens") -> list[int]:
         """Token ids of a prompt that leaves ``room`` tokens for ``what``.
 
         Raises:
-          InputError: it leaves fewer; see also `encode_prompt`.
+          InputError: it leaves fewer; see also `tokens`.
         """
-        tokens = encode_prompt(self.tokenizer, prompt, self.template_options)
+        tokens = self.tokens(prompt)
         if len(tokens) + room > self.max_length:
             raise InputError(
                 f"A prompt of {len(tokens)} tokens and {room} {what} exceed the model's "
@@ -120,10 +180,9 @@ class PromptEncoder:
         """Free tokens beside a prompt and ``room`` others; negative if they do not fit.
 
         Raises:
-          InputError: see `encode_prompt`.
+          InputError: see `tokens`.
         """
-        tokens = encode_prompt(self.tokenizer, prompt, self.template_options)
-        return self.max_length - room - len(tokens)
+        return self.max_length - room - len(self.tokens(prompt))
 
     def with_continuation(self, prompt: Prompt, text: str) -> tuple[list[int], list[int]]:
         """Tokens of a prompt and of a text that follows it, tokenised separately.
@@ -131,8 +190,123 @@ class PromptEncoder:
         The continuation's tokens thus do not depend on the prompt; one that continues a line must
         bring its own leading blank.
         """
-        added = self.tokenizer.encode(text, add_special_tokens=False)
+        added = self._checked(self.tokenizer.encode(text, add_special_tokens=False))
         return self(prompt, room=len(added), what="tokens of continuation"), added
+
+    def tokens(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt, see `with_spans`."""
+        return self.with_spans(prompt)[1]
+
+    def with_spans(self, prompt: Prompt) -> tuple[str, list[int], list[tuple[int, int]]]:
+        """The text of a prompt, its token ids, and (start, end) of each token in the text.
+
+        Messages are rendered by the chat template, which writes all special tokens itself. A string
+        is tokenised with those that the tokenizer puts before a text, such as a begin token.
+
+        Raises:
+          InputError: the prompt is empty, the chat template does not accept its messages, or a
+            token is not in the model's vocabulary.
+        """
+        shown, literal = self._rendered(prompt)
+        parts = _MARKED.split(shown)
+        begin = self.frame[0] if isinstance(prompt, str) else ()
+        own = begin and parts[0].startswith(str(self.tokenizer.bos_token))
+        text, tokens, spans = "", [*(() if own else begin)], [(0, 0)] * (0 if own else len(begin))
+        for i, part in enumerate(parts):
+            part = literal[int(part)] if i % 2 else part
+            ids, places = self._literal(part) if i % 2 else self._part(part, first=not i)
+            spans += [(start + len(text), end + len(text)) for start, end in places]
+            text, tokens = text + part, tokens + ids
+        if not tokens:
+            raise InputError("A prompt is empty: it has no tokens to continue.")
+        return text, self._checked(tokens), spans
+
+    def text(self, prompt: Prompt) -> str:
+        """The prompt as a text for a server that tokenises it and adds a begin token itself."""
+        begin = str(self.tokenizer.decode(self.frame[0])) if self.frame[0] else ""
+        return str(self.with_spans(prompt)[0]).removeprefix(begin)
+
+    def _rendered(self, prompt: Prompt) -> tuple[str, list[str]]:
+        """The text of a prompt, in which control tokens of data are numbered, and these."""
+        literal: list[str] = []
+
+        def marked(text: str) -> str:
+            return self._control.sub(mark, text) if self._control else text
+
+        def mark(found: re.Match[str]) -> str:
+            literal.append(found[0])
+            return f"\ufdd0{len(literal) - 1}\ufdd1"
+
+        if not isinstance(prompt, str):
+            return self._render(
+                tuple(m._replace(content=marked(m.content)) for m in prompt)
+            ), literal
+        shown, at = "", 0
+        for start, end in getattr(prompt, "data", ()):
+            shown, at = shown + prompt[at:start] + marked(prompt[start:end]), end
+        return shown + prompt[at:], literal
+
+    def _render(self, prompt: Prompt) -> str:
+        options = {k: v for k, v in self.template_options.items() if k != "control_tokens"}
+        return render_chat(self.tokenizer, prompt, options)
+
+    def _checked(self, tokens: list[int]) -> list[int]:
+        """The tokens; InputError if one is not in the embedding table."""
+        if self._vocabulary and tokens and (most := max(tokens)) >= self._vocabulary:
+            raise InputError(
+                f"Token {most} ({self.tokenizer.convert_ids_to_tokens(most)!r}) of a prompt is not "
+                f"among the {self._vocabulary} of the model's embedding table: tokenizer and "
+                "weights do not belong together, or tokens were added without resizing the table."
+            )
+        return tokens
+
+    @functools.cached_property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """What the tokenizer puts before and after a text; the latter would end a prompt."""
+        bare = self.tokenizer.encode("a", add_special_tokens=False)
+        whole = self.tokenizer.encode("a")
+        starts = (i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+        start = next(starts, 0)
+        return whole[:start], whole[start + len(bare) :]
+
+    @functools.cached_property
+    def _control(self) -> re.Pattern[str] | None:
+        """Matches the control tokens: special ones, and others that are written like one."""
+        if self.template_options.get("control_tokens"):
+            return None
+        added = self.tokenizer.added_tokens_decoder.values()
+        names = {
+            one.content for one in added if one.special or _LIKE_CONTROL.fullmatch(one.content)
+        }
+        names = {name for name in names if name.strip()}
+        return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+
+    @functools.cached_property
+    def _plain(self) -> Tokenizer:
+        """The tokenizer without its added tokens."""
+        backend = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        return Tokenizer.from_str(json.dumps({**backend, "added_tokens": []}))
+
+    def _part(self, text: str, *, first: bool) -> _Part:
+        """Tokens and spans of a part of a prompt; some tokenizers put a blank before the first."""
+        before = "" if first or not text else str(self.tokenizer.eos_token or "")
+        made = self.tokenizer(before + text, add_special_tokens=False, return_offsets_mapping=True)
+        kept = slice(1 if before else 0, None)
+        places = ((start - len(before), end - len(before)) for start, end in made["offset_mapping"])
+        return list(made["input_ids"])[kept], list(places)[kept]
+
+    def _literal(self, text: str) -> _Part:
+        """Tokens and spans of a control token's name as a text."""
+        control = set(self.tokenizer.all_special_ids) | set(self.tokenizer.added_tokens_decoder)
+        whole = self._plain.encode(text, add_special_tokens=False)
+        if control.isdisjoint(whole.ids):
+            return whole.ids, whole.offsets
+        # a vocabulary of whole words has the name, too
+        each = [self._plain.encode(one, add_special_tokens=False).ids for one in text]
+        return (
+            [token for ids in each for token in ids],
+            [(i, i + 1) for i, ids in enumerate(each) for _ in ids],
+        )
 
 
 def encoder_of(model: LanguageModel) -> PromptEncoder | None:
@@ -178,13 +352,36 @@ def prompt_size(prompt: Prompt, continuation: str = "") -> int:
 
 
 def end_tokens(path: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
-    """All tokens that end an answer, by generation_config.json, config and tokenizer."""
+    """All tokens that end an answer: those that the checkpoint names, and the end of a turn.
+
+    They are named by tokenizer, config and generation_config.json, as ids or texts. The end of a
+    turn is the control token that the chat template writes after an answer.
+    """
     named: list[Any] = [tokenizer.eos_token_id, read_config(path).get("eos_token_id")]
     generation = Path(path) / "generation_config.json"
     if generation.exists():
         named.append(read_json(generation).get("eos_token_id"))
-    lists = [value if isinstance(value, list) else [value] for value in named]
-    return tuple(sorted({token for tokens in lists for token in tokens if token is not None}))
+    ids: set[Any] = {_turn_end(tokenizer)}
+    for value in named:
+        for token in value if isinstance(value, list) else [value]:
+            text = isinstance(token, str)
+            ids.add(tokenizer.convert_tokens_to_ids(token) if text else token)
+    return tuple(sorted(token for token in ids if isinstance(token, int) and token >= 0))
+
+
+def _turn_end(tokenizer: PreTrainedTokenizerFast) -> int | None:
+    """The special token that directly follows an answer in a chat; None if there is none."""
+    if not isinstance(tokenizer.chat_template, str):
+        return None
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "content1x"}]
+    try:
+        text = str(tokenizer.apply_chat_template(chat, tokenize=False))
+    except Exception:
+        return None
+    after = text.rpartition("content1x")[2].lstrip()
+    special = {one.content: i for i, one in tokenizer.added_tokens_decoder.items() if one.special}
+    ends = sorted((name for name in special if name and after.startswith(name)), key=len)
+    return special[ends[-1]] if ends else None
 
 
 class AnswerReader:
@@ -193,46 +390,75 @@ class AnswerReader:
     Args:
       tokenizer: the model's.
       ends: tokens that end an answer.
-      stop: strings that end it, too; the text is cut before the first to occur.
+      stop: strings that end it, too; the text is cut before the first to occur after reasoning.
     """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerFast, *, ends: Sequence[int], stop: Sequence[str]
     ) -> None:
         self._tokenizer, self._ends, self._stop = tokenizer, frozenset(ends), tuple(stop)
+        added = tokenizer.added_tokens_decoder
+        special = {i: one.content for i, one in added.items() if one.special}
+        marks = {i for i, name in special.items() if name in MARK_TOKENS}
+        # where marks of reasoning are special tokens, the others are left out here
+        self._hidden = frozenset(special) - marks if marks else None
 
     def read(
-        self, tokens: Sequence[int], logprobs: Sequence[float], *, prompt_tokens: int
+        self, tokens: Sequence[int], logprobs: Sequence[float], *, prompt: Sequence[int]
     ) -> Generation:
-        """The answer in ``tokens``, which may extend beyond its end."""
+        """The answer to a prompt in ``tokens``, which may extend beyond its end."""
+        opened = self._opens(prompt)
         end = next((i for i, token in enumerate(tokens) if token in self._ends), None)
         kept = len(tokens) if end is None else end
         text, reason = self._text(tokens[:kept]), "length" if end is None else "end"
         if end is not None:
             kept += 1
-        if self._cut(text) is not None:
+        if self._cut(text, opened) is not None:
             # the tokens that it took; an end token came after
-            kept = next(n for n in range(1, kept + 1) if self.stopped(tokens[:n]))
+            counts = range(1, kept + 1)
+            kept = next(n for n in counts if self._cut(self._text(tokens[:n]), opened) is not None)
             text = self._text(tokens[:kept])
-            text, reason = text[: self._cut(text)], "stop"
+            text, reason = text[: self._cut(text, opened)], "stop"
+        start = answer_start(text, opened=opened)
+        first = self._tokens_before(tokens[: kept - (reason == "end")], start)
         return Generation(
-            text=text,
-            tokens=tuple(map(int, tokens[:kept])),
-            logprobs=tuple(map(float, logprobs[:kept])),
+            text=text[start:],
+            tokens=tuple(map(int, tokens[first:kept])),
+            logprobs=tuple(map(float, logprobs[first:kept])),
             finish_reason=reason,  # type: ignore[arg-type]
-            prompt_tokens=prompt_tokens,
+            prompt_tokens=len(prompt),
+            reasoning=text[:start],
+            reasoning_tokens=first,
+            reasoning_logprobs=tuple(map(float, logprobs[:first])),
         )
 
-    def stopped(self, tokens: Sequence[int]) -> bool:
-        """Whether a stop string occurs in the text of ``tokens``."""
-        return bool(self._stop) and self._cut(self._text(tokens)) is not None
+    def stopped(self, prompt: Sequence[int], tokens: Sequence[int]) -> bool:
+        """Whether a stop string occurs in the text of ``tokens``, after reasoning."""
+        return bool(self._stop) and self._cut(self._text(tokens), self._opens(prompt)) is not None
 
-    def _cut(self, text: str) -> int | None:
-        starts = [start for stop in self._stop if (start := text.find(stop)) >= 0]
+    def _opens(self, prompt: Sequence[int]) -> bool:
+        """Whether the end of a prompt has opened the model's reasoning."""
+        return opens_reasoning(str(self._tokenizer.decode(list(prompt[-16:]))))
+
+    def _cut(self, text: str, opened: bool) -> int | None:
+        after = answer_start(text, opened=opened)
+        starts = [start for stop in self._stop if (start := text.find(stop, after)) >= 0]
         return min(starts, default=None)
 
+    def _tokens_before(self, tokens: Sequence[int], place: int) -> int:
+        """The number of tokens whose text is before a place in the text of all."""
+        if not place:
+            return 0
+        counts = range(1, len(tokens) + 1)
+        return bisect.bisect_right(counts, place, key=lambda n: len(self._text(tokens[:n])))
+
     def _text(self, tokens: Sequence[int]) -> str:
+        shown = list(tokens)
+        if self._hidden is not None:
+            shown = [token for token in shown if token not in self._hidden]
         text = self._tokenizer.decode(
-            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            shown,
+            skip_special_tokens=self._hidden is None,
+            clean_up_tokenization_spaces=False,
         )
         return str(text)

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int, UInt
 from jaxrag.core.hashing import canonical, digest
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions, LanguageModel
 from jaxrag.engines.local.engine import use_compile_cache
-from jaxrag.engines.prompts import AnswerReader, encode_prompt, end_tokens, prompt_number
+from jaxrag.engines.prompts import AnswerReader, PromptEncoder, end_tokens, prompt_number
 from jaxrag.models.checkpoint.files import fingerprint, locate, short_name
 from jaxrag.models.precision import DType, compute_dtype
 from jaxrag.models.sampling import TokenSampling
@@ -102,9 +102,13 @@ class Seq2SeqModel:
         max_length: int,
     ) -> None:
         self._network, self._ends, self._beams, self._rows = network, tuple(ends), beams, rows
-        self._end_mask = np.zeros(network.model.config.vocab_size, np.bool_)
-        self._end_mask[list(ends)] = True
+        vocabulary = network.model.config.vocab_size
+        self._end_mask = np.zeros(vocabulary, np.bool_)
+        self._end_mask[[end for end in ends if end < vocabulary]] = True
         self.identity, self.tokenizer, self.max_length = identity, tokenizer, max_length
+        self._sources = PromptEncoder(
+            tokenizer, template_options={}, max_length=max_length, vocabulary=vocabulary
+        )
 
     @classmethod
     def load(
@@ -193,7 +197,7 @@ class Seq2SeqModel:
             else:
                 rows = self._decode(batch, decoding, [seeds[job] for job in batch.jobs], reader)
             for job, (tokens, logprobs) in zip(batch.jobs, rows, strict=False):
-                found[job] = reader.read(tokens, logprobs, prompt_tokens=len(sources[job]))
+                found[job] = reader.read(tokens, logprobs, prompt=sources[job])
         return [found[job] for job in range(len(prompts))]
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
@@ -210,7 +214,9 @@ class Seq2SeqModel:
         return found
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        tokens = encode_prompt(self.tokenizer, prompt, {})
+        tokens = self._sources.tokens(prompt)
+        if isinstance(prompt, str):
+            tokens += self._sources.frame[1]
         if len(tokens) > self.max_length:
             raise InputError(
                 f"A prompt has {len(tokens)} tokens, and this encoder-decoder reads at most "
@@ -240,7 +246,7 @@ class Seq2SeqModel:
         while not over:
             now = extend_answers(model, params, now, steps, self._limits(count), sampling)
             if decoding.stop:
-                ended = [reader.stopped(row) for row in _unpadded(now.tokens, now.made)]
+                ended = [reader.stopped((), row) for row in _unpadded(now.tokens, now.made)]
                 now = now._replace(finished=self._put(np.asarray(now.finished) | ended))
             over = int(now.step) >= count or bool(now.finished.all())
         return zip(_unpadded(now.tokens, now.made), _unpadded(now.logprobs, now.made), strict=True)

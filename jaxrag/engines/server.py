@@ -3,11 +3,17 @@
 With the model's tokenizer at hand, prompts are sent as tokens to the completions endpoint: the same
 tokens as for the other engines, and texts can be scored. Without it, prompts are sent as messages
 to the chat endpoint, and the server applies its template.
+
+Servers differ in what they take and give. What a server refuses by name is left out or sent in
+another form from then on (`Dialect`); what it answers is read by `jaxrag.engines.replies`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
+import re
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,24 +22,125 @@ from typing import Any, Unpack
 import numpy as np
 
 from jaxrag.core.hashing import canonical, digest
-from jaxrag.core.http import HttpClient, read_key
+from jaxrag.core.http import HttpClient, TransientError, read_key
 from jaxrag.engines.language_model import DecodingKeywords, DecodingOptions
 from jaxrag.engines.prompts import (
     AnswerReader,
     PromptEncoder,
     end_tokens,
+    merged_system,
     parse_template_options,
     prompt_number,
+)
+from jaxrag.engines.replies import (
+    ServerReply,
+    checked_logprobs,
+    listed_tokens,
+    only_choice,
+    read_reply,
+    reply_text,
 )
 from jaxrag.engines.scheduler import Workers
 from jaxrag.models.checkpoint.files import locate, short_name
 from jaxrag.models.tokenizer import load_tokenizer
-from jaxrag.types import Generation, InputError, Prompt
+from jaxrag.text.reasoning import opens_reasoning
+from jaxrag.types import EngineDown, FilledText, Generation, InputError, Prompt
 
-_NUMERICS = "jaxrag-server-1"  # part of the identity; raise it when results change
+_log = logging.getLogger("jaxrag")
+_NUMERICS = "jaxrag-server-2"  # part of the identity; raise it when results change
 _START = 60.0  # seconds for a server's first response; later ``patience`` counts
 _UNLIMITED = 1 << 30  # max_length where the server reports none
-_UNKNOWN = -1  # a token whose id the server does not return
+_NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""Settings that a server takes from the model's generation_config where a request has none."""
+
+_OPTIONAL = {*_NEUTRAL, "return_token_ids", "top_logprobs", "repeat_penalty", "repeat_last_n"}
+"""Fields that are left out once a server refuses them."""
+
+# Texts that tokenizers of published models take for control tokens.
+_CONTROL = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]|<(?:bos|eos)>"
+)
+
+
+_HELLO = {"role": "user", "content": "Hi"}
+
+
+class RefusedError(EngineDown, InputError):
+    """A server refuses all requests, such as for a wrong key; stops the run."""
+
+
+class _FieldError(InputError):
+    """A server refuses a request for its form; ``text`` is its answer."""
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
+def _refused(status: int, text: str, message: str) -> Exception:
+    if status in (401, 402, 403):
+        return RefusedError(f"{message} Set the key that the server asks for.")
+    if status == 404:
+        return RefusedError(
+            f"{message} If the server has no such endpoint: with an empty `tokenizer` the chat "
+            "endpoint is asked, with one the completions endpoint."
+        )
+    return _FieldError(message, text)
+
+
+class Dialect:
+    """What the servers of a run refused, and so get in another form; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left_out: set[str] = set()
+        self._limit, self._as_text, self._merged = "max_tokens", False, False
+        self.cuts_stop: bool | None = None
+        """Whether the tokens that met a stop string are not listed; None until it is known."""
+
+    def form(self, body: Mapping[str, Any], prompt: str) -> dict[str, Any]:
+        """A request in the form that the servers take; ``prompt`` is its prompt as a text."""
+        sent = {k: v for k, v in body.items() if k not in self._left_out and v is not None}
+        sent[self._limit] = sent.pop("max_tokens")
+        if self._as_text and "prompt" in sent:
+            sent["prompt"] = prompt
+        if self._merged and "messages" in sent:
+            sent["messages"] = merged_system(sent["messages"])
+        return sent
+
+    def learn(self, sent: Mapping[str, Any], text: str) -> None:
+        """Notes what a refusal of ``sent`` names that can be left out or sent in another form.
+
+        Raises:
+          RefusedError: it names a setting that results depend on.
+        """
+        said = text.lower()
+        named = {name for name in sent if re.search(rf"\b{name}\b", said)}
+        if "seed" in named:
+            raise RefusedError(
+                "The server refuses a seed per request (as vLLM on TPUs): set "
+                "--config.model.seeds=False. Samples then cannot be repeated."
+            )
+        if "repetition_penalty" in named and sent["repetition_penalty"] != 1:
+            raise RefusedError(
+                f"The server refuses repetition_penalty, which is {sent['repetition_penalty']}: "
+                "set it to 1, or choose another server."
+            )
+        with self._lock:
+            if "max_completion_tokens" in said and re.search("instead|unsupported|use ", said):
+                self._limit = "max_completion_tokens"
+            elif isinstance(sent.get("prompt"), list) and re.search(r"prompt.*\bstr", said, re.S):
+                self._as_text = True
+            elif "system" in said and any(m["role"] == "system" for m in sent.get("messages", ())):
+                self._merged = True
+            self._left_out |= named & _OPTIONAL
 
 
 class ServerModel:
@@ -43,6 +150,7 @@ class ServerModel:
       identity: canonical JSON of what determines results, as far as the client can know. It does
         not contain the servers' addresses: a run may be continued with other servers.
       gives_logprobs: whether the servers return log-probabilities.
+      gives_scores: whether `logprob` works: at the completions endpoint alone.
       tokenizer, max_length: tokenizer and length limit of the model; None where unknown.
     """
 
@@ -54,14 +162,18 @@ class ServerModel:
         *,
         ends: Sequence[int],
         identity: str,
+        seeds: bool,
     ) -> None:
-        self._http, self._settings, self._encode = http, settings, encode
+        self._http, self._settings, self._encode, self._seeds = http, settings, encode, seeds
         self._ends, self.identity = tuple(ends), identity
         self._workers = Workers(settings.concurrency)
         limit = encode.max_length if encode else _UNLIMITED
         self.tokenizer = encode.tokenizer if encode else None
         self.max_length = limit if limit < _UNLIMITED else None
         self.gives_logprobs = settings.logprobs
+        self.gives_scores = settings.logprobs and encode is not None
+        self._dialect, self._agreed, self._suspicious = Dialect(), False, 0
+        self._reported: set[str] = set()
 
     def generate(
         self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
@@ -103,96 +215,182 @@ class ServerModel:
         """Drops queued requests and closes all connections."""
         self._workers.close()
         self._http.close()
+        if self._suspicious > 1:
+            _log.warning("%d prompts had texts of control tokens in their data.", self._suspicious)
 
-    def _body(self, decoding: DecodingOptions, prompt: Any) -> dict[str, Any]:
+    def _complete(
+        self, encode: PromptEncoder, prompt: Prompt, decoding: DecodingOptions
+    ) -> Generation:
+        tokens, text = encode(prompt, room=decoding.max_new_tokens), encode.text(prompt)
+        body = {"prompt": tokens, "return_token_ids": True}
+        if self.gives_logprobs:
+            body["logprobs"] = 1  # vLLM on TPUs answers 500 for 0, llama.cpp null
+        return self._generate("/completions", body, prompt, text, decoding, tokens)
+
+    def _chat(self, prompt: Prompt, decoding: DecodingOptions) -> Generation:
+        chat = prompt.messages if isinstance(prompt, FilledText) else prompt
+        if isinstance(chat, str) or not chat:
+            raise InputError(
+                "A chat endpoint takes messages, and this prompt is plain text: name the model's "
+                "checkpoint as `tokenizer`, so that the completions endpoint is used."
+            )
+        self._look_for_control_tokens(" ".join(m.content for m in chat))
+        body: dict[str, Any] = {"messages": [{"role": m.role, "content": m.content} for m in chat]}
+        if self.gives_logprobs:
+            body |= {"logprobs": True, "top_logprobs": 1}
+        options = parse_template_options(self._settings.template_options)
+        if kept := {k: v for k, v in options.items() if k not in ("date", "control_tokens")}:
+            body["chat_template_kwargs"] = kept
+        return self._generate("/chat/completions", body, prompt, "", decoding)
+
+    def _generate(
+        self,
+        path: str,
+        body: dict[str, Any],
+        prompt: Prompt,
+        text: str,
+        decoding: DecodingOptions,
+        tokens: Sequence[int] = (),
+    ) -> Generation:
+        """Asks, and reads the answer; ``text`` and ``tokens`` are those of the prompt."""
+        body = {**self._settings_of(decoding, prompt), **body}
+        if self._dialect.cuts_stop:
+            body["stop"] = None
+        response = self._ask(path, body, text)
+        reply = self._read(response, decoding, text, tokens)
+        if body["stop"] and self._must_repeat(reply):
+            again = self._ask(path, {**body, "stop": None}, text)
+            found = self._read(again, decoding, text, tokens).generation
+            if not reply.in_reasoning and found.finish_reason == "stop":
+                _log.info("The server lists no token that met a stop string: texts are cut here.")
+                self._dialect.cuts_stop = True
+            return found
+        if reply.lists_stop:
+            self._dialect.cuts_stop = False
+        return reply.generation
+
+    def _must_repeat(self, reply: ServerReply) -> bool:
+        """Whether to ask again without stop strings, which then end the answer here.
+
+        A stop string that was met inside reasoning left no answer. And the log-probability of the
+        token that met it counts in u, as for other engines, but some servers do not list it.
+        """
+        if reply.in_reasoning:
+            return True
+        return reply.perhaps_cut and self.gives_logprobs and self._dialect.cuts_stop is None
+
+    def _settings_of(self, decoding: DecodingOptions, prompt: Prompt) -> dict[str, Any]:
         """The part of a request that both endpoints share."""
+        penalty = decoding.repetition_penalty
         body: dict[str, Any] = {
             "model": self._settings.model,
             "max_tokens": decoding.max_new_tokens,
             "temperature": decoding.temperature,
             "stop": list(decoding.stop) or None,
+            **_NEUTRAL,
+            "repetition_penalty": penalty,
         }
-        if decoding.repetition_penalty != 1:
-            body["repetition_penalty"] = decoding.repetition_penalty
-        if decoding.temperature:
-            number = prompt_number(list(canonical(prompt).encode()))
+        if penalty != 1:  # llama.cpp's names
+            body |= {"repeat_penalty": penalty, "repeat_last_n": -1}
+        if decoding.temperature and self._seeds:
+            sent = list(prompt) if isinstance(prompt, tuple) else prompt
+            number = prompt_number(list(canonical(sent).encode()))
             body["seed"] = (decoding.seeds(1)[0] ^ number) & 0x7FFFFFFF
         return body
 
-    def _complete(
-        self, encode: PromptEncoder, prompt: Prompt, decoding: DecodingOptions
-    ) -> Generation:
-        tokens = encode(prompt, room=decoding.max_new_tokens)
-        body = {**self._body(decoding, tokens), "prompt": tokens, "return_token_ids": True}
-        if self.gives_logprobs:
-            body["logprobs"] = 0
-        response = self._http.request("POST", "/completions", body=body)
-        choice = _only_choice(response)
-        made, table = choice.get("token_ids"), choice.get("logprobs") or {}
-        logprobs = table.get("token_logprobs") or []
-        if made is None:
-            text, names = str(choice.get("text", "")), table.get("tokens") or []
-            return self._from_text(response, text, names, logprobs, decoding.stop)
-        self._check(logprobs, len(made))
-        reader = AnswerReader(encode.tokenizer, ends=self._ends, stop=decoding.stop)
-        found = reader.read(made, logprobs or [0.0] * len(made), prompt_tokens=len(tokens))
-        return found if self.gives_logprobs else dataclasses.replace(found, logprobs=())
+    def _ask(self, path: str, body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+        """The response to a request, in the first form that the server does not refuse."""
+        while True:
+            sent = self._dialect.form(body, text)
+            try:
+                return self._http.request("POST", path, body=sent, read=_without_error)
+            except _FieldError as error:
+                self._dialect.learn(sent, error.text)
+                new = self._dialect.form(body, text)
+                if new == sent:
+                    raise InputError(str(error)) from None
+                self._report(error, set(sent) - set(new))
 
-    def _chat(self, prompt: Prompt, decoding: DecodingOptions) -> Generation:
-        if isinstance(prompt, str):
-            raise InputError(
-                "A chat endpoint takes messages, and this prompt is plain text: name the model's "
-                "checkpoint as `tokenizer`, so that the completions endpoint is used."
+    def _report(self, error: _FieldError, left_out: set[str]) -> None:
+        """Says once what a server refused."""
+        said = " ".join(error.text.split())[:200]
+        if said not in self._reported:
+            self._reported.add(said)
+            own = " Its own sampling settings apply." if left_out & set(_NEUTRAL) else ""
+            _log.warning(
+                "The server refuses a form of request, so another is sent: %s%s", said, own
             )
-        messages = [{"role": m.role, "content": m.content} for m in prompt]
-        body = {
-            **self._body(decoding, prompt),
-            "messages": messages,
-            "logprobs": self.gives_logprobs,
-        }
-        if options := parse_template_options(self._settings.template_options):
-            body["chat_template_kwargs"] = options
-        response = self._http.request("POST", "/chat/completions", body=body)
-        choice = _only_choice(response)
-        rows = (choice.get("logprobs") or {}).get("content") or []
-        text = (choice.get("message") or {}).get("content") or ""
-        names, logprobs = [row.get("token") for row in rows], [row["logprob"] for row in rows]
-        return self._from_text(response, text, names, logprobs, decoding.stop)
 
-    def _from_text(
+    def _read(
         self,
         response: Mapping[str, Any],
+        decoding: DecodingOptions,
         text: str,
-        names: Sequence[str],
-        logprobs: Sequence[float],
-        stops: Sequence[str],
-    ) -> Generation:
-        """A generation from a response without token ids.
-
-        Some servers list the end token, others do not; it is listed if the tokens before the last
-        make up the whole text. Uncertainty counts the last token only if it is part of the answer.
-        """
-        usage = response.get("usage") or {}
-        count = len(logprobs) or int(usage.get("completion_tokens") or 0)
-        self._check(logprobs, count)
-        reason = "length" if _only_choice(response).get("finish_reason") == "length" else "stop"
-        met = names and any(stop in names[-1] for stop in stops)
-        if reason == "stop" and names and not met and "".join(names[:-1]) == text:
-            reason = "end"
-        return Generation(
-            text=text,
-            tokens=(_UNKNOWN,) * count,
-            logprobs=tuple(map(float, logprobs)),
-            finish_reason=reason,
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-        )
-
-    def _check(self, logprobs: Sequence[float], count: int) -> None:
-        if self.gives_logprobs and len(logprobs) != count:
-            raise InputError(
-                f"The server returned {len(logprobs)} log-probabilities for {count} tokens. If it "
-                "does not support them, set logprobs=False; methods that need them are refused."
+        tokens: Sequence[int],
+    ) -> ServerReply:
+        choice = only_choice(response)
+        ids, limit = choice.get("token_ids"), decoding.max_new_tokens
+        if self._encode is None or ids is None:
+            return read_reply(
+                response,
+                stop=decoding.stop,
+                limit=limit,
+                ends=self._ends,
+                opened=opens_reasoning(text),
+                logprobs=self.gives_logprobs,
             )
+        reply_text(choice, allow_none=True)
+        made = self._checked_ids(ids, limit)
+        listed = checked_logprobs(listed_tokens(choice), len(made), wanted=self.gives_logprobs)
+        self._check_agreement(made, choice.get("text"))
+        reader = AnswerReader(self._encode.tokenizer, ends=self._ends, stop=decoding.stop)
+        found = reader.read(made, listed or [0.0] * len(made), prompt=tokens)
+        if not self.gives_logprobs:
+            found = dataclasses.replace(found, logprobs=(), reasoning_logprobs=())
+        met = choice.get("finish_reason") == "stop" and found.finish_reason == "length"
+        return ServerReply(found, in_reasoning=met and bool(found.reasoning) and not found.text)
+
+    def _checked_ids(self, ids: Any, limit: int) -> list[int]:
+        """Token ids of a response; InputError if they are none, too many or unknown."""
+        assert self._encode is not None
+        if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+            raise InputError(f"The server's token_ids are no list of numbers: {str(ids)[:100]}")
+        if len(ids) > limit + 1:  # an end token may not be counted
+            raise InputError(f"The server returned {len(ids)} tokens, of at most {limit}.")
+        known = len(self._encode.tokenizer)
+        if wrong := [i for i in ids if not 0 <= i < known]:
+            raise InputError(
+                f"The server returned token {wrong[0]}, but `tokenizer` has {known}: name the "
+                "tokenizer of the model that it serves."
+            )
+        return ids
+
+    def _check_agreement(self, ids: Sequence[int], text: object) -> None:
+        """Warns, at the first answer, if the server's text for its tokens is another than ours."""
+        assert self._encode is not None
+        if self._agreed or not isinstance(text, str) or not text.strip():
+            return
+        self._agreed = True
+        own = str(self._encode.tokenizer.decode(list(ids), skip_special_tokens=True))
+        if text.strip() not in own and own.strip() not in text:
+            _log.warning(
+                "The server's text for its tokens is %r, `tokenizer` reads %r: is it the tokenizer "
+                "of the model that it serves?",
+                text[:80],
+                own[:80],
+            )
+
+    def _look_for_control_tokens(self, text: str) -> None:
+        """Warns once of data that a server that tokenises it may take for control tokens."""
+        if found := _CONTROL.search(text):
+            self._suspicious += 1
+            if self._suspicious == 1:
+                _log.warning(
+                    "A prompt has %r in its data, which the server may take for a control token: "
+                    "name a `tokenizer`, so that texts are sent as tokens, where the server takes "
+                    "them.",
+                    found[0],
+                )
 
     def _score(self, encode: PromptEncoder, prompt: Prompt, text: str) -> np.ndarray:
         tokens, added = encode.with_continuation(prompt, text)
@@ -204,20 +402,32 @@ class ServerModel:
             "max_tokens": 0,
             "temperature": 0.0,
             "echo": True,
-            "logprobs": 0,
+            "logprobs": 1,
         }
-        choice = _only_choice(self._http.request("POST", "/completions", body=body))
-        values = (choice.get("logprobs") or {}).get("token_logprobs") or []
-        if len(values) < len(tokens) + len(added):
+        choice = only_choice(self._ask("/completions", body, encode.text(prompt) + text))
+        values, count = listed_tokens(choice), len(tokens) + len(added)
+        if not values:
             raise InputError("The server gives no log-probabilities of prompts (echo).")
-        return np.array(values[len(tokens) : len(tokens) + len(added)], np.float32)
+        if len(values) != count:
+            raise InputError(
+                f"The server's echo has {len(values)} log-probabilities for {count} tokens, so "
+                "nobody knows which belongs to which: choose another engine for methods that score."
+            )
+        return np.array(checked_logprobs(values[len(tokens) :], len(added)), np.float32)
 
 
-def _only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_error(response: dict[str, Any]) -> dict[str, Any]:
+    """The response; an error object in it, or in its only choice, as the status it stands for."""
     choices = response.get("choices")
-    if not isinstance(choices, list) or len(choices) != 1:
-        raise InputError(f"The server's response has no single choice: {str(response)[:200]}")
-    return choices[0]
+    first = choices[0] if isinstance(choices, list) and choices else None
+    error = response.get("error") or (first.get("error") if isinstance(first, dict) else None)
+    if not error:
+        return response
+    code = error.get("code", error.get("status")) if isinstance(error, dict) else None
+    message = f"The server answers with an error: {' '.join(str(error).split())[:300]}"
+    if isinstance(code, int) and 400 <= code < 500 and code not in (408, 409, 425, 429):
+        raise _refused(code, str(error), message)
+    raise TransientError(message, attempts=4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,8 +444,10 @@ class Server:
         the identity.
       logprobs: whether the servers return log-probabilities; without them, methods that need them
         refuse to run.
+      seeds: whether samples are drawn with a seed per request, which vLLM on TPUs refuses.
       max_length: limit of prompt and answer together, in tokens; 0 takes the servers' limit.
-      concurrency: limit of open requests, over all servers.
+      concurrency: limit of open requests, over all servers. A server gets few at first, and more
+        while it answers within an eighth of ``timeout``.
       timeout: seconds until an attempt of a request is given up.
       patience: seconds without a response to a request after which the run stops.
       key_variable: the environment variable with the servers' key; without one, no key is sent.
@@ -247,6 +459,7 @@ class Server:
     tokenizer: str = ""
     revision: str = ""
     logprobs: bool = True
+    seeds: bool = True
     max_length: int = 0
     concurrency: int = 64
     timeout: float = 600.0
@@ -286,16 +499,33 @@ class Server:
             "logprobs": self.logprobs,
             "template_options": options,
         }
+        seeds = self.seeds and self._takes_seeds(http, reported)
+        if not seeds:  # samples of the store are then any of the model's
+            identity["seeds"] = False
         encode, ends = None, ()
         if self.tokenizer:
             path = locate(self.tokenizer, weights=False)
             own = load_tokenizer(path)
-            limit = self.max_length or reported.get("max_model_len") or _UNLIMITED
+            most = reported.get("max_model_len")
+            limit = self.max_length or (most if type(most) is int and most > 0 else _UNLIMITED)
             encode = PromptEncoder(own, template_options=options, max_length=limit)
             ends = end_tokens(path, own)
             identity["chat_template"] = digest(str(own.chat_template))
             identity["vocabulary"] = digest(canonical(own.get_vocab()))
-        return ServerModel(http, self, encode, ends=ends, identity=canonical(identity))
+        return ServerModel(http, self, encode, ends=ends, identity=canonical(identity), seeds=seeds)
+
+    def _takes_seeds(self, http: HttpClient, reported: Mapping[str, Any]) -> bool:
+        """Whether the server takes a seed per request; vLLM is asked, which refuses it on TPUs."""
+        if reported.get("owned_by") != "vllm":
+            return True
+        prompt = {"prompt": "Hi"} if self.tokenizer else {"messages": [_HELLO]}
+        path = "/completions" if self.tokenizer else "/chat/completions"
+        asked = {"model": self.model, "max_tokens": 1, "temperature": 1.0, "seed": 0, **prompt}
+        try:
+            http.request("POST", path, body=asked, read=lambda answer: answer)
+        except _FieldError as error:
+            return "seed" not in error.text.lower()
+        return True
 
     def _client(self) -> HttpClient:
         key = read_key(self.key_variable)
@@ -305,11 +535,15 @@ class Server:
             secrets=(key,) if key else (),
             timeout=self.timeout,
             patience=self.patience,
+            concurrency=self.concurrency,
+            refused=_refused,
         )
 
     def _find(self, listed: Mapping[str, Any]) -> Mapping[str, Any]:
         """The model's entry in the answer of "/models"."""
-        entries = {str(entry.get("id")): entry for entry in listed.get("data") or []}
+        data = listed.get("data")
+        rows = [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+        entries = {str(entry.get("id")): entry for entry in rows}
         if self.model not in entries:
             raise InputError(f"The server has no model {self.model!r}; it has: {sorted(entries)}")
         return entries[self.model]

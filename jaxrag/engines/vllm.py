@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,6 +60,7 @@ class VllmModel:
 
     Attributes:
       identity: canonical JSON of all that determines results, except the order of vLLM's batches.
+      gives_scores: whether `logprob` works; vllm-torchtpu returns no log-probabilities of prompts.
     """
 
     gives_logprobs = True
@@ -74,9 +77,11 @@ class VllmModel:
         self._engine, self._encode, self._lora = engine, encode, lora
         self._ends, self.identity = tuple(ends), identity
         self.tokenizer, self.max_length = encode.tokenizer, encode.max_length
-        self._scores_rows = bool(
-            getattr(engine.llm_engine.vllm_config, "use_v2_model_runner", False)
-        )
+        self._seeds, self.gives_scores = not _on_tpu(), not _is_torchtpu()
+        second = getattr(engine.llm_engine.vllm_config, "use_v2_model_runner", False)
+        # vLLM 0.29 has the second runner, but not yet this field
+        known = inspect.signature(vllm_library().SamplingParams).parameters
+        self._scores_rows = bool(second) and "prompt_logprob_token_ids" in known
 
     def generate(
         self, prompts: Sequence[Prompt], **options: Unpack[DecodingKeywords]
@@ -84,24 +89,46 @@ class VllmModel:
         """See `LanguageModel.generate`."""
         decoding = DecodingOptions(**options)
         encoded = [self._encode(prompt, room=decoding.max_new_tokens) for prompt in prompts]
+        seeds = decoding.seeds(len(prompts))
+        found = self._generated(encoded, seeds, decoding, stop=decoding.stop)
+        # vLLM knows no reasoning: a stop string inside of it ends the answer before its begin
+        cut = [i for i, one in enumerate(found) if one.reasoning and one.finish_reason == "length"]
+        cut = [i for i in cut if decoding.stop and _made(found[i]) < decoding.max_new_tokens]
+        again = self._generated([encoded[i] for i in cut], [seeds[i] for i in cut], decoding)
+        for i, whole in zip(cut, again, strict=True):
+            found[i] = whole
+        return found
+
+    def _generated(
+        self,
+        encoded: Sequence[list[int]],
+        seeds: Sequence[int],
+        decoding: DecodingOptions,
+        *,
+        stop: Sequence[str] = (),
+    ) -> list[Generation]:
+        """Generations for encoded prompts, which vLLM ends at ``stop``."""
+        sampled = bool(decoding.temperature) and self._seeds
         params = [
             vllm_library().SamplingParams(
                 max_tokens=decoding.max_new_tokens,
                 temperature=decoding.temperature,
                 repetition_penalty=decoding.repetition_penalty,
-                stop=list(decoding.stop),
+                stop=list(stop),
                 stop_token_ids=list(self._ends),
-                seed=(seed ^ prompt_number(row)) & 0x7FFFFFFF if decoding.temperature else None,
-                logprobs=0,  # of the chosen token only
+                seed=(seed ^ prompt_number(row)) & 0x7FFFFFFF if sampled else None,
+                logprobs=1,  # on TPUs 0 is refused
             )
-            for row, seed in zip(encoded, decoding.seeds(len(prompts)), strict=True)
+            for row, seed in zip(encoded, seeds, strict=True)
         ]
         reader = AnswerReader(self.tokenizer, ends=self._ends, stop=decoding.stop)
         found = []
         for row, result in zip(encoded, self._run(encoded, params), strict=True):
             made = result.outputs[0]
+            if made.finish_reason not in ("stop", "length"):
+                raise InputError(f"vLLM ended an answer by {made.finish_reason!r}: see its log.")
             logprobs = _chosen(made.logprobs, made.token_ids)
-            found.append(reader.read(list(made.token_ids), logprobs, prompt_tokens=len(row)))
+            found.append(reader.read(list(made.token_ids), logprobs, prompt=row))
         return found
 
     def logprob(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> list[np.ndarray]:
@@ -129,7 +156,7 @@ class VllmModel:
         return scores
 
     def _scoring(self, tokens: list[int], added: list[int]) -> Any:
-        rows: dict[str, Any] = {"prompt_logprobs": 0}
+        rows: dict[str, Any] = {"prompt_logprobs": 1}
         if self._scores_rows:
             start = len(tokens) - 1
             rows = {
@@ -148,12 +175,25 @@ class VllmModel:
         return self._engine.generate(prompts, list(params), use_tqdm=False, lora_request=self._lora)
 
 
+def _made(generation: Generation) -> int:
+    return len(generation.tokens) + generation.reasoning_tokens
+
+
+def _on_tpu() -> bool:
+    """Whether vLLM runs on a TPU, whose plugins refuse a seed per request."""
+    return bool(importlib.import_module("vllm.platforms").current_platform.is_tpu())
+
+
+def _is_torchtpu() -> bool:
+    return _on_tpu() and importlib.util.find_spec("vllm_torchtpu") is not None
+
+
 def _chosen(rows: Sequence[Mapping[int, Any]], tokens: Sequence[int]) -> list[float]:
     """The log-probability of each token in vLLM's table for its position."""
     return [float(row[token].logprob) for row, token in zip(rows, tokens, strict=True)]
 
 
-_NUMERICS = "jaxrag-vllm-1"  # part of the identity; raise it when results change
+_NUMERICS = "jaxrag-vllm-2"  # part of the identity; raise it when results change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,11 +268,17 @@ class Vllm:
             "template_options": template,
             "dtype": str(config.dtype).removeprefix("torch."),
             "settings": settings,
+            **({"seeds": False} if _on_tpu() else {}),
         }
         return VllmModel(
             engine,
-            PromptEncoder(tokenizer, template_options=template, max_length=config.max_model_len),
-            ends=end_tokens(path, tokenizer),
+            PromptEncoder(
+                tokenizer,
+                template_options=template,
+                max_length=config.max_model_len,
+                vocabulary=config.get_vocab_size(),
+            ),
+            ends=[i for i in end_tokens(path, tokenizer) if i < config.get_vocab_size()],
             identity=canonical(identity),
             lora=_adapter(Path(self.lora)) if self.lora else None,
         )

@@ -43,7 +43,7 @@ class UncertaintyGate:
     ) -> steps.Decision:
         """Answers directly, then compares u with the threshold."""
         direct = await steps.answer_directly(question, tools, reader, trace)
-        u = steps.mean_nll(direct.generation, reader.fidelity)
+        u = steps.mean_nll(direct.generation, reader)
         retrieve = bool(uncertainty.trigger(u, self.threshold, rule=reader.fidelity))
         trace["gate"] = {
             "name": "nll",

@@ -27,7 +27,8 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
     Args:
       engine: its name.
       servers: addresses by the model's name, the checkpoint without "hub:" or "package:"; "" is the
-        address of all others.
+        address of all others. Only a server that is named gets prompts as tokens of that
+        checkpoint's tokenizer; the chat endpoint is asked otherwise.
     """
 
     def moved(settings: Any) -> Any:
@@ -36,10 +37,12 @@ def on_engine(engine: Engine, servers: Mapping[str, str] | None = None) -> Calla
         if engine == "vllm":
             return as_vllm(settings)
         name = settings.checkpoint.partition(":")[2] or settings.checkpoint
-        urls = (servers or {}).get(name) or (servers or {}).get("")
-        if not urls:
+        known = servers or {}
+        if name in known:
+            return Server(name, known[name], tokenizer=settings.checkpoint)
+        if "" not in known:
             raise InputError(f"no server for {name}: give --server={name}=http://HOST:PORT/v1.")
-        return Server(name, urls, tokenizer=settings.checkpoint)
+        return Server(name, known[""])
 
     def change(job: Any) -> Any:
         if engine == "local":

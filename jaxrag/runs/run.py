@@ -28,7 +28,7 @@ from jaxrag.core.tracking import Track, trackers, tracking
 from jaxrag.data.dataset import Dataset, DataSettings
 from jaxrag.data.leakage import Leakage, check_evaluation
 from jaxrag.data.origins import origins
-from jaxrag.engines.language_model import LanguageModel, ModelSettings
+from jaxrag.engines.language_model import LanguageModel, ModelSettings, gives_scores
 from jaxrag.engines.local.engine import Local
 from jaxrag.engines.local.inspection import InspectableModel
 from jaxrag.engines.local.spanning import SpanningModel, agreed
@@ -40,7 +40,7 @@ from jaxrag.evaluation.report.tables import terminal_table
 from jaxrag.evaluation.summary import summarise
 from jaxrag.models import processes
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
-from jaxrag.retrieval.settings import IndexSettings, RerankerSettings
+from jaxrag.retrieval.settings import IndexSettings, QueryLikelihood, RerankerSettings
 from jaxrag.runs import shares
 from jaxrag.runs.job import Outcome
 from jaxrag.runs.loading import (
@@ -308,6 +308,13 @@ def _language_model(run: Run, cache: Path) -> LanguageModel:
             f"{run.name} decides by the log-probabilities of the model's answers, and "
             f"{run.model.name} gives none: choose another model, or a gate that does without."
         )
+    reranks = needs.reranker and isinstance(run.reranker, QueryLikelihood)
+    if (needs.scores or reranks) and not gives_scores(model):
+        raise InputError(
+            f"{run.name} compares the log-probabilities of given texts, and {run.model.name} gives "
+            "none: of a server, name the model's checkpoint as config.model.tokenizer; or choose "
+            "another engine, or settings that do without (by=text, another reranker)."
+        )
     if needs.prompt_length:
         _limit(run, model)
     if needs.inspection:
@@ -468,7 +475,7 @@ def _answer(
     """
     dataset, _, tools, _ = loaded
     passages = _corpus(run, loaded)
-    label, tally = f"{run.name} on {dataset.name}", Tally()
+    label, tally, failures = f"{run.name} on {dataset.name}", Tally(), _Failures()
     fields = {"run": label, "questions": count, "left": len(todo)}
     _log.info("started", extra={"fields": fields})
     if todo:
@@ -484,12 +491,14 @@ def _answer(
         ended = scheduler.run((q, functools.partial(run.method.answer, q, tools)) for q in todo)
         while batch := list(itertools.islice(ended, _WRITTEN)):
             lines, timings = _lines(batch, dataset, passages), list(map(_timing, batch))
+            failures.report(batch)
             directory.append(lines, timings)
             tally.add(lines, timings)
             _log.info("progress", extra={"fields": tally.fields()})
             done += len(batch)
             track(done, {"progress": tally.fields()})
             advance(len(batch), tally.note())
+    failures.end()
     _log.info("finished", extra={"fields": tally.fields()})
 
 
@@ -520,8 +529,6 @@ def _line(ended: QuestionOutcome, dataset: Dataset, known: Mapping[str, Passage]
         "gold_passages": list(dataset.gold.get(question.id, ())),
     }
     if ended.error is not None:
-        fields = {"question_id": question.id}
-        _log.warning("question %s failed: %s", question.id, ended.error, extra={"fields": fields})
         return {**line, "error": f"{type(ended.error).__name__}: {ended.error}"}
     # Branches may have written into the trace in any order; sorted keys make the bytes the same.
     trace = json.loads(canonical(ended.value.trace))
@@ -530,6 +537,29 @@ def _line(ended: QuestionOutcome, dataset: Dataset, known: Mapping[str, Passage]
         if (holds := metrics.holds_answer(question, first)) is not None:
             line["top_holds_answer"] = holds
     return {**line, "prediction": ended.value.text, "trace": trace, "cost": ended.cost}
+
+
+class _Failures:
+    """Reports each error once, with the first question that it stopped, and counts the others."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def report(self, batch: Sequence[QuestionOutcome]) -> None:
+        """Logs the errors that are new among the outcomes."""
+        for ended in batch:
+            if ended.error is None:
+                continue
+            text, fields = str(ended.error), {"question_id": ended.id.id}
+            self._counts[text] += 1
+            if self._counts[text] == 1:
+                _log.warning("question %s failed: %s", ended.id.id, text, extra={"fields": fields})
+
+    def end(self) -> None:
+        """Logs how often the repeated errors came."""
+        for number, count in enumerate(self._counts.values(), start=1):
+            if count > 1:
+                _log.warning("error %d of this log: %d questions in all", number, count)
 
 
 class Tally:

@@ -19,6 +19,7 @@ from jaxrag.functional import uncertainty
 from jaxrag.steps import prompts
 from jaxrag.steps.prompts import truncation
 from jaxrag.steps.tools import LanguageModelTool, MethodPart, Needs, Tools
+from jaxrag.text.reasoning import answer_start
 from jaxrag.types import Answer, Generation, Passage, Question
 
 Trace = dict[str, Any]
@@ -38,6 +39,7 @@ class Reader:
       repetition_penalty: of tokens that occur in the prompt or the answer so far; 1 is none (DTR's
         released code: 1.1; see `jaxrag.engines.language_model.DecodingOptions`).
       fidelity: tokens that u counts ("paper": all but the end token; "released": all but the last).
+      count_reasoning: whether u counts the tokens of reasoning before the answer, too.
       truncate: whether the passages of a prompt that is too long are cut to fit (see
         `jaxrag.steps.prompts.truncation`). Otherwise, or if not even a word of them fits, its
         question ends in an error.
@@ -52,6 +54,7 @@ class Reader:
     temperature: float = 0.0
     repetition_penalty: float = 1.0
     fidelity: uncertainty.Rule = "paper"
+    count_reasoning: bool = False
     truncate: bool = False
 
     def __post_init__(self) -> None:
@@ -80,11 +83,13 @@ class Reply(NamedTuple):
 
     def record(self) -> Trace:
         """Plain JSON; an infinite u (of an empty answer) is null."""
+        reasoning = self.generation.reasoning_tokens
         return {
             "text": self.text,
             "raw": self.raw,
             "u": self.u if math.isfinite(self.u) else None,
             "tokens": len(self.generation.tokens),
+            **({"reasoning_tokens": reasoning} if reasoning else {}),
             "finish_reason": self.generation.finish_reason,
         }
 
@@ -177,34 +182,82 @@ class Retrieval(Finding, Protocol):
         ...
 
 
-def parse_answer(raw: str, how: str) -> str:
-    """Parses the answer in a generation; "" if there is none.
+# Characters without a shape: zero-width spaces, soft hyphens, marks of writing direction.
+_INVISIBLE = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+_ENDS = re.compile(rf"^[\s{_INVISIBLE}]+|[\s{_INVISIBLE}]+$")
+_EMPHASIS = r"[*_`#>\s]*"
+_NAME = r"(?:(?:the|my)\s+)?(?:(?:final|short|correct|direct)\s+)?answer(?:\s+is)?"
+_LABEL = re.compile(rf"^{_EMPHASIS}{_NAME}{_EMPHASIS}[:\uff1a]{_EMPHASIS}", re.I)
+# lines that only mark what follows: a fence, a rule, a heading such as "### Final answer"
+_RULE = re.compile(rf"`{{3}}\w*|[-*_=~#]{{3,}}|[*_#]+\s*{_NAME}[*_#\s]*", re.I)
+_PAIR = re.compile(r"<\s*answer\s*>((?:(?!<\s*answer\s*>).)*?)<\s*/\s*answer\s*>", re.S | re.I)
+_BEGIN = re.compile(r"<\s*answer\s*>", re.I)
+_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.I)
+# marks at which a turn ends or the next begins, where a server leaves them in the text
+_TURN = re.compile(
+    r"<\|(?:end|im_end|im_start|eot_id|eom_id|return|start|assistant|user|system|endoftext|"
+    r"end_of_text|start_header_id)\|>|</s>|<(?:end|start)_of_turn>|<eos>",
+    re.I,
+)
+
+
+def parse_answer(raw: str, how: str, *, opened: bool = False) -> str:
+    """Parses the answer in a text; "" if there is none.
+
+    Reasoning is no part of it, nor what follows a mark of the turn's end. A label such as "Answer:"
+    or "**Final answer:**" and emphasis around the whole are removed, but by "text".
 
     Args:
-      raw: text of the generation.
-      how: "tags": the text between <answer> and </answer> (without an end tag, the rest of the
-        line; without tags, as "first_line"). "first_line": the first line that is not blank,
-        without a leading "Answer:". "text": all of it, stripped.
+      raw: what the model wrote.
+      how: "tags": the text of the last pair of <answer> and </answer>, in one line; without a pair,
+        the rest of the first line that is not blank after the last <answer>; without tags, as
+        "first_line". "first_line": the first line that is not blank, nor a label alone. "text": all
+        of it, without blanks and invisible characters at its ends.
+      opened: whether the prompt has opened the model's reasoning.
     """
-    if how == "tags":
-        match = re.search(r"<answer>(.*?)(?:</answer>|\n|$)", raw.strip(), re.S | re.I)
-        if match:
-            return match.group(1).strip()
-        raw = re.sub(r"</?answer>", "", raw, flags=re.I)
+    raw = raw[answer_start(raw, opened=opened) :]
+    raw = _TURN.split(raw, maxsplit=1)[0]
     if how == "text":
-        return raw.strip()
-    line = next((line.strip() for line in raw.splitlines() if line.strip()), "")
-    return re.sub(r"^answer\s*:\s*", "", line, flags=re.I)
+        return _trimmed(raw)
+    if how == "tags":
+        if pairs := _PAIR.findall(raw):
+            return _bare(" ".join(map(_trimmed, pairs[-1].splitlines())))
+        unclosed = [part for part in _BEGIN.split(raw)[1:] if _trimmed(_TAG.sub("", part))]
+        raw = _TAG.sub("", unclosed[-1] if unclosed else raw)
+    lines = (_bare(line) for line in raw.splitlines())
+    return next((line for line in lines if line), "")
 
 
-def mean_nll(generation: Generation, rule: uncertainty.Rule) -> float:
+def _trimmed(text: str) -> str:
+    return _ENDS.sub("", text)
+
+
+def _bare(text: str) -> str:
+    """An answer without label and emphasis; "" for a line that only marks something."""
+    text = _trimmed(text)
+    if _RULE.fullmatch(text):
+        return ""
+    text = _trimmed(_LABEL.sub("", text))
+    for mark in ("**", "__", "*", "_", "`"):
+        inner = text.removeprefix(mark).removesuffix(mark)
+        both = len(inner) == len(text) - 2 * len(mark)
+        # around the whole, or the end of emphasis that a label began
+        if inner and mark not in inner and text.endswith(mark) and not inner[-1].isspace():
+            text = inner if both or text.count(mark) == 1 else text
+    return _trimmed(text)
+
+
+def mean_nll(generation: Generation, reader: Reader) -> float:
     """DTR eq 3 for one generation: mean token negative log-likelihood, infinite when empty."""
-    count = len(generation.logprobs)
+    logprobs = generation.logprobs
+    if reader.count_reasoning:
+        logprobs = (*generation.reasoning_logprobs, *logprobs)
+    count = len(logprobs)
     width = max(16, 1 << max(count - 1, 0).bit_length())  # a power of two: few programs
-    logprobs = np.zeros(width, np.float32)
-    logprobs[:count] = generation.logprobs
-    ended = np.bool_(generation.finish_reason == "end")
-    return float(_mean_nll(logprobs, where=np.arange(width) < count, ends=ended, rule=rule))
+    padded = np.zeros(width, np.float32)
+    padded[:count] = logprobs
+    where, ended = np.arange(width) < count, np.bool_(generation.finish_reason == "end")
+    return float(_mean_nll(padded, where=where, ends=ended, rule=reader.fidelity))
 
 
 def question_text(question: Question) -> str:
@@ -231,7 +284,7 @@ async def ask(
         stop=template.stop,
     )
     text = parse_answer(generation.text, template.parse)
-    return Reply(text, generation.text, mean_nll(generation, reader.fidelity), generation)
+    return Reply(text, generation.text, mean_nll(generation, reader), generation)
 
 
 async def ask_from_passages(

@@ -73,6 +73,9 @@ def joined(text: str, parts: Sequence[Generation]) -> Generation:
         tuple(itertools.chain.from_iterable(part.logprobs for part in parts)),
         parts[-1].finish_reason if parts else "stop",
         sum(part.prompt_tokens for part in parts),
+        "\n".join(part.reasoning for part in parts if part.reasoning),
+        sum(part.reasoning_tokens for part in parts),
+        tuple(itertools.chain.from_iterable(part.reasoning_logprobs for part in parts)),
     )
 
 
@@ -88,7 +91,7 @@ def conclude(
     template = prompts.load(reader.prompts).role(kinds.prompt_role(question))
     read = kinds.read(stated or last_sentence(text), question, template)
     whole = joined(text, [one.generation for one in said])
-    reply = steps.Reply(read, text, steps.mean_nll(whole, reader.fidelity), whole)
+    reply = steps.Reply(read, text, steps.mean_nll(whole, reader), whole)
     trace["task"] = kinds.task_of(question)
     trace["answer"] = {**reply.record(), "junk": stated is None}
     kinds.note_option(read, question, trace)

@@ -107,7 +107,7 @@ class Answering(Protocol):
 
 def answering_needs(config: Answering) -> Needs:
     """Needs of `answer_from_passages` and `answer_directly`."""
-    return config.reader.needs | Needs(logprobs=config.by != "text")
+    return config.reader.needs | Needs(scores=config.by != "text")
 
 
 async def answer_from_passages(

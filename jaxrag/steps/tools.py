@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from jaxrag.core.hashing import canonical
-from jaxrag.engines.language_model import LanguageModel, ModelSettings, StreamingModel
+from jaxrag.engines.language_model import (
+    LanguageModel,
+    ModelSettings,
+    StreamingModel,
+    gives_scores,
+)
 from jaxrag.engines.prompts import PromptEncoder, encoder_of, prompt_size
 from jaxrag.engines.scheduler import Operation, Request, gather
 from jaxrag.retrieval.retriever import Retriever, TextRetriever
@@ -126,6 +131,7 @@ class Needs:
       vectors: vectors of passages and an encoder of queries, which some indexes lack.
       reranker: a reranker.
       logprobs: log-probabilities of the tokens that the language model writes.
+      scores: log-probabilities of given texts.
       inspection: the language model's attentions and hidden states.
       prompt_length: the language model's tokenizer and length limit, to truncate passages.
       helpers: settings of other models, by the dotted field of the Config that holds them.
@@ -135,6 +141,7 @@ class Needs:
     vectors: bool = False
     reranker: bool = False
     logprobs: bool = False
+    scores: bool = False
     inspection: bool = False
     prompt_length: bool = False
     helpers: Mapping[str, Helper[Any]] = dataclasses.field(default_factory=dict)
@@ -145,6 +152,7 @@ class Needs:
             self.vectors or other.vectors,
             self.reranker or other.reranker,
             self.logprobs or other.logprobs,
+            self.scores or other.scores,
             self.inspection or other.inspection,
             self.prompt_length or other.prompt_length,
             {**self.helpers, **other.helpers},
@@ -188,12 +196,12 @@ class ModelHelper:
 
     Attributes:
       model: settings of the model.
-      logprobs: whether its log-probabilities are used.
+      scores: whether it scores given texts.
     """
 
     model: ModelSettings
     # not compared, so that two parts of a method share one model
-    logprobs: bool = dataclasses.field(default=False, compare=False)
+    scores: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -217,10 +225,10 @@ class ModelHelper:
         """Loads the model.
 
         Raises:
-          InputError: it cannot be loaded, or gives no log-probabilities where they are used.
+          InputError: it cannot be loaded, or scores no texts where it must.
         """
         model = loaded.load_model(self.model)
-        if self.logprobs and not model.gives_logprobs:
+        if self.scores and not gives_scores(model):
             raise InputError(
                 f"This method compares log-probabilities of {self.name}, which returns none: "
                 "choose another model."
@@ -232,11 +240,11 @@ class ModelHelper:
         return trial.language_model()
 
 
-def model_needs(field: str, model: ModelSettings | None, *, logprobs: bool = False) -> Needs:
+def model_needs(field: str, model: ModelSettings | None, *, scores: bool = False) -> Needs:
     """Needs of a part whose ``field`` holds a language model; None is the run's own."""
     if model is None:
-        return Needs(logprobs=logprobs)
-    return Needs(helpers={field: ModelHelper(model, logprobs)})
+        return Needs(scores=scores)
+    return Needs(helpers={field: ModelHelper(model, scores)})
 
 
 def model_tool(model: ModelSettings | None, tools: Tools) -> LanguageModelTool:
@@ -336,7 +344,7 @@ class LanguageModelTool:
     def _cost(self, generation: Generation) -> dict[str, int]:
         tokens = {
             "prompt_tokens": generation.prompt_tokens,
-            "new_tokens": len(generation.tokens),
+            "new_tokens": len(generation.tokens) + generation.reasoning_tokens,
         }
         own = {f"helper_{name}": count for name, count in tokens.items()} if self._helper else {}
         return {"llm_calls": 1, **tokens, **own}
@@ -358,14 +366,19 @@ class LanguageModelTool:
         )
 
 
+_STORED = ("text", "tokens", "logprobs", "finish_reason", "prompt_tokens")  # even where empty
+
+
 def _encode_generation(generation: Generation) -> bytes:
     # dataclasses.asdict would copy tokens and log-probabilities one by one
-    return canonical(vars(generation)).encode()
+    fields = {name: value for name, value in vars(generation).items() if value or name in _STORED}
+    return canonical(fields).encode()
 
 
 def _decode_generation(data: bytes) -> Generation:
-    fields = json.loads(data)
-    fields["tokens"], fields["logprobs"] = tuple(fields["tokens"]), tuple(fields["logprobs"])
+    fields: dict[str, Any] = json.loads(data)
+    for name in ("tokens", "logprobs", "reasoning_logprobs"):
+        fields[name] = tuple(fields.get(name, ()))
     return Generation(**fields)
 
 

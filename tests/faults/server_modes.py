@@ -177,7 +177,8 @@ class Handler(local_http.Handler):
         if isinstance(models, int):
             self.send(models, {"error": {"message": "no such key", "code": models}})
         else:
-            self.send(200, {"data": [{"id": name, "max_model_len": 4096} for name in models]})
+            own = {"max_model_len": 4096, "owned_by": "vllm"}  # vLLM is asked about seeds
+            self.send(200, {"data": [{"id": name, **own} for name in models]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -551,6 +552,7 @@ def one_at_a_time(handler: Handler, asked: Asked) -> Any:
 
 # The modes ------------------------------------------------------------------------------------
 
+ROOM = {"method.reader.answer_tokens": 80}
 SAMPLED = {"method.reader.temperature": 0.6}
 SYSTEM = {"method.reader.prompts": "system"}
 STOPS = {"method.reader.prompts": "stops"}
@@ -620,17 +622,19 @@ MODES: dict[str, Mode] = {
         settings=STOPS,
     ),
     # thoughts
-    "thoughts in reasoning_content": Mode(functools.partial(thinking, field="reasoning_content")),
-    "thoughts in reasoning": Mode(functools.partial(thinking, field="reasoning")),
+    "thoughts in reasoning_content": Mode(
+        functools.partial(thinking, field="reasoning_content"), settings=ROOM
+    ),
+    "thoughts in reasoning": Mode(functools.partial(thinking, field="reasoning"), settings=ROOM),
     "thoughts in the text": Mode(
-        lambda asked: thinking_aloud(asked, f"<think>\n{THOUGHTS}\n</think>\n\n")
+        lambda asked: thinking_aloud(asked, f"<think>\n{THOUGHTS}\n</think>\n\n"), settings=ROOM
     ),
     "an answer in the thoughts": Mode(
-        lambda asked: thinking_aloud(asked, "<think><answer>Cusco</answer></think>")
+        lambda asked: thinking_aloud(asked, "<think><answer>Cusco</answer></think>"), settings=ROOM
     ),
-    "thoughts opened by the template, chat": Mode(opened_by_template),
+    "thoughts opened by the template, chat": Mode(opened_by_template, settings=ROOM),
     "thoughts opened by the template, completions": COMPLETIONS(
-        opened_by_template, settings={"model.tokenizer": "thinking"}
+        opened_by_template, settings={"model.tokenizer": "thinking", **ROOM}
     ),
     "unfinished thoughts": Mode(
         lambda asked: reply(asked, text=f"<think>{THOUGHTS}", end=None, finish="length"), NO_ANSWER

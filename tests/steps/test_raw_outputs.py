@@ -10,8 +10,6 @@ TABLE = tomllib.loads(Path(__file__).with_name("raw_outputs.toml").read_text(enc
 ROWS = TABLE["row"]
 
 
-# The table is older than the parser that it asks for: until then some rows fail.
-@pytest.mark.xfail(strict=False)
 @pytest.mark.parametrize("how", ["tags", "first_line", "text"])
 @pytest.mark.parametrize("row", ROWS, ids=[f"{i}-{row['family']}" for i, row in enumerate(ROWS)])
 def test_the_answer_in_a_raw_output(row, how):

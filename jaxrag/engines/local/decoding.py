@@ -66,13 +66,13 @@ class DecodingRequest:
       temperature: 0 is greedy decoding.
       ends: mask [v] of tokens at which an answer may end: end tokens, and tokens after which
         ``stopped`` may be true.
-      stopped: whether an answer has met a stop string, from its tokens so far.
+      stopped: whether an answer has met a stop string, from its prompt and its tokens so far.
       repetition_penalty: of tokens that have occurred; 1 is none.
     """
 
     temperature: float
     ends: np.ndarray
-    stopped: Callable[[Sequence[int]], bool]
+    stopped: Callable[[Sequence[int], Sequence[int]], bool]
     repetition_penalty: float = 1.0
 
 
@@ -312,7 +312,7 @@ class AnswerRows:
         return (
             len(answer.tokens) >= answer.count
             or not self._end_tokens.isdisjoint(answer.tokens)
-            or self._request.stopped(answer.tokens)
+            or self._request.stopped(answer.prompt, answer.tokens)
         )
 
 
@@ -355,7 +355,8 @@ class Decoding:
         parts = [self._short_part(draw) for draw in draws]
         rest, logprobs = {}, []
         for i, tokens, values in self._run(parts, request):
-            ended = not self._end_tokens.isdisjoint(tokens) or request.stopped(tokens)
+            ended = not self._end_tokens.isdisjoint(tokens)
+            ended = ended or request.stopped(draws[i].prompt, tokens)
             if ended or len(tokens) >= draws[i].count:
                 yield i, tokens, values
             else:

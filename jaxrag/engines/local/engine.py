@@ -44,8 +44,8 @@ from jaxrag.models.tokenizer import load_tokenizer
 from jaxrag.types import Generation, InputError, Prompt
 
 _log = logging.getLogger("jaxrag")
-_NUMERICS = "jaxrag-local-7"  # part of the identity; raise it when results change
-_STACKED_NUMERICS = "jaxrag-local-6"  # the same for stacked layers, which compute another way
+_NUMERICS = "jaxrag-local-8"  # part of the identity; raise it when results change
+_STACKED_NUMERICS = "jaxrag-local-7s"  # the same for stacked layers, which compute another way
 
 
 def use_compile_cache(directory: str | Path) -> None:
@@ -190,9 +190,12 @@ class LocalModel:
         return cls(
             network,
             PromptEncoder(
-                tokenizer, template_options=options, max_length=min(max_length or limit, limit)
+                tokenizer,
+                template_options=options,
+                max_length=min(max_length or limit, limit),
+                vocabulary=decoder.config.vocab_size,
             ),
-            ends=end_tokens(path, tokenizer),
+            ends=[i for i in end_tokens(path, tokenizer) if i < decoder.config.vocab_size],
             identity=canonical(identity),
             sizes=sizes,
         )
@@ -218,7 +221,7 @@ class LocalModel:
         def answer(draws: Sequence[AnswerDraw]) -> Iterator[tuple[int, Generation]]:
             for i, tokens, logprobs in self._decoding.run(draws, request):
                 self._check_numbers(logprobs)
-                yield i, reader.read(tokens, logprobs, prompt_tokens=len(draws[i].job.tokens))
+                yield i, reader.read(tokens, logprobs, prompt=draws[i].prompt)
 
         return self._all(draws, answer)
 

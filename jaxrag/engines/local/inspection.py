@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxrag.engines.local.prefill import Prefill, PrefillJob, group_equal
-from jaxrag.engines.prompts import PromptEncoder, render_chat
+from jaxrag.engines.prompts import PromptEncoder
 from jaxrag.models.cache import Cache, place
 from jaxrag.models.decoder.inspection import StatePart, inspect, predict
 from jaxrag.models.decoder.network import Decoder
@@ -100,12 +100,10 @@ def read_pair(
         raise InputError("The tokenizer names no end token (eos_token), whose state is needed.")
     continuation += str(tokenizer.eos_token) if ended else ""
     tokens, added = encode.with_continuation(prompt, continuation)
-    chat = not isinstance(prompt, str)
-    text = render_chat(tokenizer, prompt, encode.template_options) if chat else prompt
-    first = tokenizer(text, add_special_tokens=not chat, return_offsets_mapping=True)
+    text, _, first = encode.with_spans(prompt)
     last = tokenizer(continuation, add_special_tokens=False, return_offsets_mapping=True)
     shifted = ((a + len(text), b + len(text)) for a, b in last["offset_mapping"])
-    spans = np.array([*first["offset_mapping"], *shifted], np.int32).reshape(-1, 2)
+    spans = np.array([*first, *shifted], np.int32).reshape(-1, 2)
     return InspectionPair(text + continuation, spans, tuple(tokens), tuple(added))
 
 

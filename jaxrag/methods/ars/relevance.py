@@ -51,8 +51,8 @@ class RelevanceJudge:
 
     @property
     def needs(self) -> Needs:
-        """The judging model, with log-probabilities if ``by`` is "logprob"."""
-        return model_needs("model", self.model, logprobs=self.by == "logprob")
+        """The judging model, which scores texts if ``by`` is "logprob"."""
+        return model_needs("model", self.model, scores=self.by == "logprob")
 
     def other_way(self) -> RelevanceJudge:
         """The same judge with the other value of ``by``."""

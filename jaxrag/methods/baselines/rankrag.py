@@ -56,9 +56,7 @@ class Config:
     def needs(self) -> Needs:
         """Log-probabilities, and the needs of candidates and answering."""
         return (
-            Needs(logprobs=True)
-            | tasks.answering_needs(self)
-            | needs_of(candidates=self.candidates)
+            Needs(scores=True) | tasks.answering_needs(self) | needs_of(candidates=self.candidates)
         )
 
     async def answer(self, question: Question, tools: Tools) -> Answer:

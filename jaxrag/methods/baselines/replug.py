@@ -57,7 +57,7 @@ class Config:
     @property
     def needs(self) -> Needs:
         """Log-probabilities, and the needs of the candidates."""
-        return needs_of(candidates=self.candidates) | Needs(logprobs=True) | self.reader.needs
+        return needs_of(candidates=self.candidates) | Needs(scores=True) | self.reader.needs
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Searches, reads every passage alone, and chooses by the mixture.

@@ -105,7 +105,7 @@ class Config(Strategies):
     @property
     def helper(self) -> ModelHelper:
         """The classifier as a helper."""
-        return ModelHelper(self.classifier, logprobs=self.asked == "logprob")
+        return ModelHelper(self.classifier, scores=self.asked == "logprob")
 
     @property
     def needs(self) -> Needs:

@@ -250,7 +250,7 @@ class _Episode:
         text = kinds.read(finish or "", self.question, template)
         empty = Generation("", (), (), "length", 0)
         made = empty if finish is None else self.last.generation
-        u = steps.mean_nll(made, self.config.reader.fidelity)
+        u = steps.mean_nll(made, self.config.reader)
         record: dict[str, Any] = steps.Reply(text, made.text, u, made).record()
         self.trace["task"] = kinds.task_of(self.question)
         self.trace["answer"] = {**record, "junk": finish is None}

@@ -50,7 +50,7 @@ class Config:
     def needs(self) -> Needs:
         """Log-probabilities, and the needs of candidates and answering."""
         found = needs_of(candidates=self.candidates) | tasks.answering_needs(self)
-        return found | Needs(logprobs=True)
+        return found | Needs(scores=True)
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Searches, scores each passage by the gold answer's probability, then reads.

@@ -115,7 +115,7 @@ class Pooling:
     @property
     def needs(self) -> Needs:
         """Log-probabilities, and the needs of the candidates."""
-        return needs_of(candidates=self.candidates) | Needs(logprobs=True) | self.reader.needs
+        return needs_of(candidates=self.candidates) | Needs(scores=True) | self.reader.needs
 
     async def answer(self, question: Question, tools: Tools) -> Answer:
         """Scores the possible answers given each passage, and answers an open question from it."""

@@ -78,7 +78,7 @@ async def write(
     """
     relevance, judged = None, RETRIEVAL[1]
     if passage is not None:
-        asked += RETRIEVAL[0] + passage
+        asked = asked + RETRIEVAL[0] + passage
         relevance = await logprobs(asked, RELEVANCE, llm)
         judged = _likeliest(relevance, RELEVANCE)
     generation = await llm.generate(asked + judged, **decoding)

@@ -16,7 +16,7 @@ from jaxrag.methods.self_rag import reflection
 from jaxrag.steps import asking as steps
 from jaxrag.steps import kinds, loops, prompts, tasks
 from jaxrag.steps.tools import Tools
-from jaxrag.types import InputError, Question
+from jaxrag.types import FilledText, InputError, Question
 
 Form = Literal["short", "long"]
 
@@ -64,7 +64,7 @@ async def by_tokens(
     )
     text = steps.parse_answer(made.generation.text, template.parse)
     text = kinds.read(text, question, template) if short else text
-    u = steps.mean_nll(made.generation, config.reader.fidelity)
+    u = steps.mean_nll(made.generation, config.reader)
     reply = steps.Reply(text, made.generation.text, u, made.generation)
     return JudgedSegment(reply, made.critique, made.text)
 
@@ -82,7 +82,7 @@ def instruction(
     if config.form == "long":
         name, fields = "continue_direct", prompt_fields(question, ())
     template = layout.role(name)
-    asked = template.prompt(**{**fields, "so_far": "".join(parts)})
+    asked = template.prompt(**{**fields, "so_far": FilledText("".join(parts))})
     if not isinstance(asked, str):
         raise InputError(
             f"{layout.path} [{name}] is a chat; a Self-RAG checkpoint continues plain text: set "

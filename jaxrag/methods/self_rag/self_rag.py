@@ -123,7 +123,7 @@ class Config:
     def needs(self) -> Needs:
         """Log-probabilities, and the needs of candidates, passage selector and answering."""
         found = needs_of(candidates=self.candidates, select=self.select)
-        return Needs(logprobs=True) | found | tasks.answering_needs(self)
+        return Needs(logprobs=True, scores=True) | found | tasks.answering_needs(self)
 
     @property
     def most(self) -> int:
@@ -348,7 +348,7 @@ def _conclude(question: Question, best: Beam, config: Config, trace: steps.Trace
         stated = stated_answer(text) if config.mode == "prompted" else None
         template = prompts.load(config.reader.prompts).role("continue_direct")
         read = kinds.read(stated or text, question, template)
-        reply = steps.Reply(read, text, steps.mean_nll(whole, config.reader.fidelity), whole)
+        reply = steps.Reply(read, text, steps.mean_nll(whole, config.reader), whole)
     trace["answer"] = reply.record()
     kinds.note_option(reply.text, question, trace)
     return reply.text

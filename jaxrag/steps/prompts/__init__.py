@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrag.core.hashing import digest
-from jaxrag.types import InputError, Message, Passage, Prompt
+from jaxrag.types import FilledText, InputError, Message, Passage, Prompt
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     # answers of the model's own knowledge, and from passages
@@ -108,17 +108,19 @@ class Template:
 
     def prompt(self, **fields: str) -> Prompt:
         """The prompt with the given fields filled in: a chat, or plain text."""
-        if not self.chat:
-            head = [self.system] if self.system else []
-            blocks = [f"{user} {assistant}" for user, assistant in self.demonstrations]
-            return "\n\n".join([*head, *blocks, self.user.format_map(fields)])
         head = (Message("system", self.system),) if self.system else ()
         turns = tuple(
             message
             for user, assistant in self.demonstrations
             for message in (Message("user", user), Message("assistant", assistant))
         )
-        return (*head, *turns, Message("user", self.user.format_map(fields)))
+        chat = (*head, *turns, Message("user", self.user.format_map(fields)))
+        if self.chat:
+            return chat
+        blocks = [f"{user} {assistant}" for user, assistant in self.demonstrations]
+        before = "\n\n".join([*([self.system] if self.system else []), *blocks, ""])
+        text = FilledText(before) + FilledText.fill(self.user, fields)
+        return FilledText(text, text.data, chat)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,12 +142,13 @@ class PromptSet:
             raise InputError(f"{self.path} has no [{name}], which this method uses: add it.")
         return self.roles[name]
 
-    def render(self, passages: Sequence[Passage]) -> str:
+    def render(self, passages: Sequence[Passage]) -> FilledText:
         """The passages as the reader sees them; ``{number}`` counts from one."""
-        return self.joiner.join(
-            self.passage.format_map({"number": i, "title": p.title, "text": p.text})
-            for i, p in enumerate(passages, start=1)
-        )
+        shown = FilledText("")
+        for i, p in enumerate(passages):
+            fields = {"number": i + 1, "title": p.title, "text": p.text}
+            shown = shown + (self.joiner if i else "") + FilledText.fill(self.passage, fields)
+        return shown
 
 
 @functools.cache

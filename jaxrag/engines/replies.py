@@ -1,0 +1,311 @@
+"""Answers of OpenAI-compatible servers: their text, tokens and log-probabilities.
+
+Servers agree on a form and fill it in differently: names of tokens may be bytes or pieces of the
+vocabulary, the end token and the token that met a stop string may be listed or not, reasoning is in
+a field of its own or in the text. What a form does not allow is an error of the server, named as
+such, and never part of an answer.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxrag.text.reasoning import answer_start
+from jaxrag.types import Generation, InputError
+
+_UNKNOWN = -1  # a token whose id the server does not return
+_ENDED = {"stop", "eos", "eos_token", "end", "end_turn", "stop_sequence", "stop_token", "complete"}
+_CUT = {"length", "max_tokens", "max_output_tokens"}
+_LEAST = -9999.0  # what vLLM writes for minus infinity
+_BYTES = re.compile(r"(?:bytes:)?((?:\\x[0-9a-fA-F]{2})+)")
+_REPLACED = "\ufffd".encode()
+
+
+class ListedToken(NamedTuple):
+    """A token of a response: what it stands for in bytes, its log-probability, its id or None."""
+
+    piece: bytes
+    logprob: Any
+    id: Any = None
+
+
+class ServerReply(NamedTuple):
+    """A generation, and what is not known for sure.
+
+    Attributes:
+      generation: the generation.
+      in_reasoning: whether a stop string ended it inside reasoning.
+      perhaps_cut: whether a stop string may have ended it whose token is not listed.
+      lists_stop: whether the token that met a stop string is listed.
+    """
+
+    generation: Generation
+    in_reasoning: bool = False
+    perhaps_cut: bool = False
+    lists_stop: bool = False
+
+
+def only_choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The only choice of a response.
+
+    Raises:
+      InputError: there is none, there are several, or the server ended it for a reason that leaves
+        no whole answer, such as a filter of contents.
+    """
+    choices = response.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        raise InputError(f"The server's response has no single choice: {str(response)[:200]}")
+    reason = choices[0].get("finish_reason")
+    if reason is not None and str(reason).lower() not in _ENDED | _CUT:
+        raise InputError(
+            f"The server ended the answer with finish_reason {str(reason)[:50]!r}, so what it "
+            "returned is no whole answer."
+        )
+    return choices[0]
+
+
+def reply_text(choice: Mapping[str, Any], *, allow_none: bool = False) -> tuple[str, str]:
+    """The text of a choice, and its reasoning where the server has a field for it.
+
+    Raises:
+      InputError: it has no text, but null, a number or parts that are none.
+    """
+    message = choice.get("message", choice)
+    if not isinstance(message, dict):
+        raise InputError(f"The server's message is no object: {str(message)[:100]}")
+    content = message.get("content" if "message" in choice else "text")
+    fields = (message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
+    reasoning = next((field for field in fields if isinstance(field, str) and field), "")
+    if content is None and allow_none:
+        return "", reasoning
+    if content is None:
+        said = message.get("refusal")
+        why = f"it refuses: {str(said)[:200]}" if said else "null"
+        if reasoning:
+            why = "null after unfinished reasoning; allow more tokens (reader.answer_tokens)"
+        raise InputError(f"The server gives no text: {why}.")
+    if isinstance(content, list):
+        content, reasoning = _joined_parts(content, reasoning)
+    if not isinstance(content, str):
+        raise InputError(f"The server's text is no text: {str(content)[:100]}")
+    return content, reasoning
+
+
+def _joined_parts(parts: Sequence[Any], reasoning: str) -> tuple[str, str]:
+    """Text and reasoning of a list of parts."""
+    text = ""
+    for part in parts:
+        kind = part.get("type", "text") if isinstance(part, dict) else None
+        if kind in ("thinking", "reasoning"):
+            reasoning += str(part.get(kind) or part.get("text") or "")
+        elif kind in ("text", "output_text") and isinstance(part.get("text"), str):
+            text += part["text"]
+        else:
+            raise InputError(f"The server's text has a part that is no text: {str(part)[:100]}")
+    return text, reasoning
+
+
+def listed_tokens(choice: Mapping[str, Any]) -> list[ListedToken]:
+    """The tokens of a choice, in the form of the chat or of the completions endpoint."""
+    table = choice.get("logprobs")
+    if table is None:
+        return []
+    if not isinstance(table, dict):
+        raise InputError(f"The server's logprobs are no object: {str(table)[:100]}")
+    if table.get("content") is not None:
+        rows = table["content"]
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise InputError(f"The server's log-probabilities are no list: {str(rows)[:100]}")
+        return [
+            ListedToken(
+                _piece(row.get("token"), row.get("bytes")), row.get("logprob"), row.get("id")
+            )
+            for row in rows
+        ]
+    values, names = table.get("token_logprobs") or [], table.get("tokens") or []
+    if not isinstance(values, list) or not isinstance(names, list):
+        raise InputError(f"The server's log-probabilities are no list: {str(table)[:100]}")
+    names = [*names, *[None] * (len(values) - len(names))]
+    return [ListedToken(_piece(name, None), v) for name, v in zip(names, values, strict=False)]
+
+
+def _piece(name: object, written: object) -> bytes:
+    if isinstance(written, list) and all(type(b) is int and 0 <= b < 256 for b in written):
+        return bytes(written)
+    if not isinstance(name, str):
+        return b""
+    if escaped := _BYTES.fullmatch(name):
+        return bytes.fromhex(escaped[1].replace("\\x", ""))
+    return name.encode("utf-8", "replace")
+
+
+def checked_logprobs(
+    tokens: Sequence[ListedToken], count: int, *, wanted: bool = True
+) -> list[float]:
+    """The tokens' log-probabilities.
+
+    Raises:
+      InputError: they are not ``count`` (unless none is ``wanted``), or one is none.
+    """
+    if not wanted and len(tokens) != count:
+        return []
+    if len(tokens) != count:
+        raise InputError(
+            f"The server returned {len(tokens)} log-probabilities for {count} tokens. If it "
+            "does not support them, set logprobs=False; methods that need them are refused."
+        )
+    found = []
+    for token in tokens:
+        value = token.logprob
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or not _LEAST < value <= 1e-6:
+            raise InputError(
+                f"The server returned the log-probability {str(value)[:30]}, which is none: they "
+                "are finite numbers of at most 0. This is a fault of the server."
+            )
+        found.append(min(float(value), 0.0))
+    return found
+
+
+class _Places(NamedTuple):
+    """Where an answer lies among the listed tokens.
+
+    Attributes:
+      first: number of tokens of reasoning, with the blanks after it.
+      count: number of tokens up to the answer's end, without an end token.
+      ended: whether an end token follows.
+      met: whether a stop string is in their text.
+    """
+
+    first: int
+    count: int
+    ended: bool
+    met: bool
+
+
+def read_reply(
+    response: Mapping[str, Any],
+    *,
+    stop: Sequence[str],
+    limit: int,
+    ends: Sequence[int] = (),
+    opened: bool = False,
+    logprobs: bool = True,
+) -> ServerReply:
+    """The generation in a response without token ids.
+
+    Args:
+      response: the server's.
+      stop: stop strings of the request; the text is cut before the first, if the server did not.
+      limit: of new tokens.
+      ends: ids of end tokens, if known.
+      opened: whether the prompt has opened the model's reasoning.
+      logprobs: whether log-probabilities were asked for.
+
+    Raises:
+      InputError: the response has no text, or not a log-probability of each token.
+    """
+    choice = only_choice(response)
+    whole, own = reply_text(choice)
+    start = answer_start(whole, opened=opened and not own)
+    reasoning, answer = own or whole[:start], whole[start:]
+    text = answer[: min((at for s in stop if (at := answer.find(s)) >= 0), default=None)]
+    over = str(choice.get("finish_reason")).lower() not in _CUT
+    tokens, usage = listed_tokens(choice), response.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    made = _integer(usage.get("completion_tokens"))
+    if len(tokens) > limit + 1:  # an end token may not be counted
+        raise InputError(f"The server returned {len(tokens)} tokens, of at most {limit}.")
+    if logprobs:
+        values = checked_logprobs(tokens, len(tokens) or made or len(whole.split()))
+        at = _places(tokens, answer, stop, bool(reasoning), over, ends)
+        count, unlisted = at.count + at.ended - at.first, max(made - len(tokens), 0)
+    else:
+        details = usage.get("completion_tokens_details")
+        unlisted = _integer(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
+        at, values, count = _Places(0, 0, False, False), [], made - unlisted
+    met = at.met or len(text) < len(answer)
+    generation = Generation(
+        text=text,
+        tokens=(_UNKNOWN,) * count,
+        logprobs=tuple(values[at.first : at.count + at.ended]),
+        finish_reason="stop" if met else "end" if at.ended else "stop" if over else "length",
+        prompt_tokens=_integer(usage.get("prompt_tokens")),
+        reasoning=reasoning,
+        reasoning_tokens=at.first + (unlisted if reasoning else 0),
+        reasoning_logprobs=tuple(values[: at.first]),
+    )
+    stopped = over and bool(stop) and not at.ended and not met
+    return ServerReply(generation, stopped and bool(start) and not text.strip(), stopped, met)
+
+
+def _places(
+    tokens: Sequence[ListedToken],
+    answer: str,
+    stop: Sequence[str],
+    reasoned: bool,
+    over: bool,
+    ends: Sequence[int],
+) -> _Places:
+    """Finds the answer among the tokens of a response; ``over`` is whether it was not cut."""
+    pieces = [token.piece for token in tokens]
+    starts = [0, *itertools.accumulate(map(len, pieces))]
+    joined, said = b"".join(pieces), answer.strip().encode()
+    begin, first = joined.rfind(said), 0
+    if reasoned:
+        if begin < 0:
+            raise InputError(
+                "The server's log-probabilities of reasoning cannot be told from the answer's, as "
+                "its tokens do not make up the text: switch reasoning off, such as by "
+                "template_options='{\"enable_thinking\": false}', or set logprobs=False."
+            )
+        first = bisect.bisect_right(starts, begin) - 1 if said else len(tokens)
+    elif tokens:
+        _check_whole(joined, said)
+    after = max(begin, 0)
+    stops = [(at, s) for s in map(str.encode, stop) if (at := joined.find(s, after)) >= 0]
+    if stops:
+        at, found = min(stops)
+        return _Places(first, bisect.bisect_left(starts, at + len(found)), False, True)
+    beyond = [i for i, start in enumerate(starts[:-1]) if start >= after + len(said)]
+    if said and begin >= 0 and sum(bool(pieces[i].strip()) for i in beyond) > 1:
+        raise InputError(
+            f"The server returned log-probabilities of {len(beyond)} tokens after the text, where "
+            "there is at most an end token."
+        )
+    ended = over and bool(tokens) and _is_end(tokens, answer, ends)
+    return _Places(min(first, len(tokens) - ended), len(tokens) - ended, ended, False)
+
+
+def _check_whole(joined: bytes, said: bytes) -> None:
+    """InputError if the tokens are only a part of the text, as far as their names are pieces."""
+    shown = joined.strip()
+    if shown and shown != said and shown in said:
+        raise InputError(
+            f"The server's log-probabilities are those of {shown.decode(errors='replace')[:80]!r} "
+            f"alone, a part of its text {said.decode(errors='replace')[:80]!r}."
+        )
+
+
+def _is_end(tokens: Sequence[ListedToken], answer: str, ends: Sequence[int]) -> bool:
+    """Whether the last token is an end token: it is no part of the answer, which others make up.
+
+    Names may be replaced characters or pieces of the vocabulary, so only their number counts.
+    """
+    last, said = tokens[-1], answer.strip().encode()
+    if last.id in ends and type(last.id) is int:
+        return True
+    piece = last.piece.strip()
+    if (last.piece and not piece) or (piece and (said.endswith(piece) or _REPLACED in piece)):
+        return False
+    others = b"".join(token.piece for token in tokens[:-1]).decode("utf-8", "replace")
+    return len(others.strip()) >= len(said.decode())
+
+
+def _integer(value: object) -> int:
+    return value if type(value) is int and value > 0 else 0

@@ -1,0 +1,55 @@
+"""Reasoning that a model writes before its answer, such as ``<think>...</think>``."""
+
+from __future__ import annotations
+
+import re
+
+_TAGS = r"think|thinking|thought|thoughts|reasoning|seed:think"
+_CHANNEL = r"<\|channel\|>(?:{})[^<]*<\|message\|>"  # of gpt-oss
+_OPENING = "|".join(
+    [
+        rf"<(?:{_TAGS})>",
+        r"\[THINK\]",
+        "◁think▷",
+        _CHANNEL.format("analysis|commentary"),
+        r"<\|channel>thought",
+    ]
+)
+_CLOSING = "|".join(
+    [
+        rf"</(?:{_TAGS})>",
+        r"\[/THINK\]",
+        "◁/think▷",
+        _CHANNEL.format("final"),
+        r"<channel\|>",
+        "(?<=.)assistantfinal",  # gpt-oss's, from a server that leaves control tokens out
+    ]
+)
+_MARK = re.compile(rf"(?P<opening>{_OPENING})|(?:{_CLOSING})\s*", re.I)
+
+MARK_TOKENS = frozenset(
+    {"<think>", "</think>", "[THINK]", "[/THINK]", "<|channel|>", "<|message|>"}
+)
+"""Marks, or parts of them, that are special tokens of some tokenizers."""
+
+
+def opens_reasoning(prompt: str) -> bool:
+    """Whether a prompt ends inside reasoning: its template has opened it and not closed it."""
+    ending = prompt[-64:].rstrip()
+    return any(mark["opening"] and mark.end() == len(ending) for mark in _MARK.finditer(ending))
+
+
+def answer_start(text: str, *, opened: bool = False) -> int:
+    """Where the answer begins: after the last block of reasoning and the blanks after it.
+
+    0 without reasoning, and the length of the text where reasoning is unfinished: then there is no
+    answer. An end mark without a begin ends reasoning whose begin was in the prompt.
+
+    Args:
+      text: what the model wrote.
+      opened: whether the prompt has opened the reasoning.
+    """
+    start = len(text) if opened else 0
+    for mark in _MARK.finditer(text):
+        start = len(text) if mark["opening"] else mark.end()
+    return start
