@@ -46,8 +46,9 @@ def run(path: Path, method: str, *, n: int = 200, dataset: str = "factbook", see
         "retriever": {"name": "all-MiniLM-L6-v2", "index": "scann", "passages": 12_345},
     }
     records = [_record(i, method, float(difficulty[i]), rng) for i in range(n)]
+    spent = {"store_hits": 1, "stored": 0}  # hits on results of the run itself
     times = [
-        {"question_id": r["question_id"], "seconds": float(rng.gamma(2, 0.4)), "store_hits": 1}
+        {"question_id": r["question_id"], "seconds": float(rng.gamma(2, 0.4)), **spent}
         for r in records
     ]
     with RunDirectory.open(path, config, environment=ENVIRONMENT) as directory:
