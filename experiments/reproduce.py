@@ -48,7 +48,6 @@ Exit code 0: done; 1: some questions failed, and the same command tries them aga
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import difflib
 import functools
@@ -295,7 +294,7 @@ def _make_table(name: str, table: Table, values: Any, console: Console) -> int:
         write_text(result_file(Path(values.workdir), scale, name, ending), content)
     for grid in page.grids(cells, printed):
         console.print(grid.terminal())
-    print(page.summary(cells))
+    print(page.summary(cells, printed))
     print(f"wrote {result_file(Path(values.workdir), scale, name, 'html')}, .md, .json, .csv, .tex")
     return errors
 
@@ -352,16 +351,9 @@ def _record(name: str, values: Any, parts: list[Part]) -> dict[str, Any]:
 def _of_runs(results: Iterable[Results]) -> dict[str, list[Any]]:
     """Names of the language models of runs, and the numbers of questions of these runs."""
     models, questions = set[str](), set[int]()
-    for one in results:
-        for job, directory in one.directories.items():
-            if not directory.is_dir():
-                continue
-            with contextlib.suppress(InputError):  # not a run
-                run = one.run(job)
-                if not run.records:  # a training or a comparison of retrievers
-                    continue
-                models.add(name_of(run.config, "language_model"))
-                questions.add(len(run.records))
+    for run in (run for one in results for run in one.runs()):
+        models.add(name_of(run.config, "language_model"))
+        questions.add(len(run.records))
     return {"models": sorted(models - {"unnamed"}), "questions": sorted(questions)}
 
 

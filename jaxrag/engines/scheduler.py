@@ -181,8 +181,8 @@ class QuestionOutcome(NamedTuple):
     """Outcome of a question: a value or an error, and its cost.
 
     ``cost`` counts every request as if nothing had been stored, so it is the same in a resumed
-    run; ``seconds`` (its share of engine time) and ``store_hits`` are of this run. ``stored`` counts
-    the hits on results that an earlier run had stored, whose computation ``seconds`` lacks.
+    run; ``seconds`` (its share of engine time) and ``store_hits`` are of this run. ``stored``: the
+    hits on results that an earlier run had stored, whose computation ``seconds`` lacks.
     """
 
     id: Any
