@@ -6,8 +6,8 @@
 Executes every run of a table and all that these need (trainings, labels, rewards), each in a
 directory of its own below ``--workdir``, which other tables share. The same command goes on after
 an interruption. The table is written to ``WORKDIR/SCALE/ID.html``, ``.md``, ``.json``, ``.csv`` and
-``.tex``: our value with its interval, the printed value, and at paper scale whether they agree. A
-figure is written as SVG files, with its numbers as ``.json``.
+``.tex``: our value with its interval, and beside the paper's models the printed value, and whether
+they agree. A figure is written as SVG files, with its numbers as ``.json``.
 
 ``--scale``: "tiny" for a test of the code, "small" for a laptop (models from pip packages, folders
 of questions below $JAXRAG_DATA or the factbook), "paper" for the paper's models and data.
@@ -37,7 +37,7 @@ checks "paper".
 ``--list`` prints all tables and figures of the five papers: the number of printed values, at which
 scales they run, and when they were measured, by the records of ``--workdir`` and of docs/results.
 
-``--claims=docs/claims.md`` writes the page of the papers' claims with our verdicts, from all tables
+``--claims=docs/claims.md`` writes the page of the papers' claims with our results, from all tables
 and figures that were made in ``--workdir``; ``--pages=docs/results`` writes a page for each paper
 with these tables, and copies their records to ``docs/results/SCALE``. Tables that have a record
 there, but none in ``--workdir``, stay on the pages. With both flags, claims are judged by all

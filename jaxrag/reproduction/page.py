@@ -120,6 +120,11 @@ def left_out(table: Table, printed: PrintedTable, scale: Scale) -> list[str]:
     return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
+def _subject(printed: PrintedTable) -> str:
+    """What the paper's table shows; its generators and passages need not be ours."""
+    return f"In the paper: {printed.caption}."
+
+
 def summary(cells: Sequence[Cell], printed: PrintedTable) -> str:
     """How many values were measured and agree; the retriever, if it is one, not trained here."""
     cells = _rows(cells, printed).cells
@@ -161,12 +166,9 @@ def markdown(
     record: Mapping[str, Any],
 ) -> str:
     """The page as Markdown; the table's record has its scale, date and environment."""
-    scale = record["scale"]
-    parts = [f"## {printed.paper}, {printed.name}: {printed.caption} (scale {scale})", ""]
-    parts += [
-        f"{summary(cells, printed)} {'; '.join(f'{k}: {v}' for k, v in facts(record).items())}",
-        "",
-    ]
+    scale, told = record["scale"], "; ".join(f"{k}: {v}" for k, v in facts(record).items())
+    parts = [f"## {printed.paper}, {printed.name} (scale {scale})", ""]
+    parts += [f"{_subject(printed)} {summary(cells, printed)} {told}", ""]
     parts += [f"{grid.markdown()}" for grid in grids(cells, printed)]
     parts += [f"Not reproduced: {text}." for text in left_out(table, printed, scale)]
     parts += table.notes
@@ -183,12 +185,11 @@ def html(
     sections = "".join(f"<section>{grid.html()}</section>" for grid in grids(cells, printed))
     for text in left_out(table, printed, record["scale"]):
         sections += f"<p class='note'>{html_text(f'Not reproduced: {text}.')}</p>"
-    caption = printed.caption[:1].upper() + printed.caption[1:]
     for text in table.notes:
         sections += f"<p class='note'>{html_text(text)}</p>"
     return document(
         title=f"{printed.paper}, {printed.name}",
-        lede=f"{caption}. Scale: {record['scale']}. {summary(cells, printed)}",
+        lede=f"{_subject(printed)} Scale: {record['scale']}. {summary(cells, printed)}",
         facts=list(facts(record).items()),
         sections=sections,
         reading=(NOTE,),
