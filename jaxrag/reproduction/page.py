@@ -53,7 +53,7 @@ def _rows(cells: Sequence[Cell], printed: PrintedTable) -> _Rows:
     rows = {n: _renamed(printed.rows[n], some) for n, some in own.items()}
     found: dict[object, int] = {}
     for number, row in rows.items():
-        others = {k: v for k, v in row.other.items() if k not in ("judge", "block")}
+        others = {k: v for k, v in row.other.items() if k != "block"}  # of the printed table
         values = tuple((cell.column, cell.metric, cell.interval) for cell in own[number])
         models = _ran(own[number]) or number  # a row without models is itself alone
         key = row.label, row.generator, row.retriever, row.passages, str(others), models, values
@@ -80,7 +80,8 @@ def _renamed(row: PrintedRow, cells: Sequence[Cell]) -> PrintedRow:
     printed = row.retriever or ""
     if retriever and printed in (*RETRIEVERS, "SiDR_MS") and not same_model(printed, retriever):
         label = label.replace(printed, retriever)
-    return row._replace(label=label, generator=model, retriever=retriever)
+    others = {name: value for name, value in row.other.items() if name != "judge"}  # a model, too
+    return row._replace(label=label, generator=model, retriever=retriever, other=others)
 
 
 def grids(cells: Sequence[Cell], printed: PrintedTable) -> list[Grid]:
